@@ -1,0 +1,153 @@
+//! How one field of a chunk is read, written, kept and left out, by its type.
+
+use std::borrow::Cow;
+
+use super::{FinishReason, InputEncoding};
+use crate::json::Json;
+use crate::metadata::{ProviderMetadata, ReceivedMetadata, ToolMetadata};
+use crate::record::{FieldError, Object};
+
+/// Takes a chunk's fields one by one, in the order of the wire.
+pub(crate) trait FieldWriter {
+    fn text(&mut self, key: &'static str, value: &str);
+    fn json(&mut self, key: &'static str, value: &Json);
+    fn flag(&mut self, key: &'static str, value: bool);
+}
+
+/// A type that can be a field. Absent is `None`, never `null`.
+pub(super) trait Field<'a>: Sized {
+    type Kept;
+    fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError>;
+    fn write(&self, key: &'static str, writer: &mut impl FieldWriter);
+    fn into_owned(self) -> Self::Kept;
+    /// Leaves an optional field out; a required one stays.
+    fn leave_out(&mut self) {}
+}
+
+impl<'a> Field<'a> for Cow<'a, str> {
+    type Kept = Cow<'static, str>;
+    fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
+        object.text(key)
+    }
+    fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
+        writer.text(key, self);
+    }
+    fn into_owned(self) -> Self::Kept {
+        Cow::Owned(self.into_owned())
+    }
+}
+
+impl<'a> Field<'a> for Option<Cow<'a, str>> {
+    type Kept = Option<Cow<'static, str>>;
+    fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
+        object.text_if_any(key)
+    }
+    fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
+        if let Some(text) = self {
+            writer.text(key, text);
+        }
+    }
+    fn into_owned(self) -> Self::Kept {
+        self.map(Field::into_owned)
+    }
+    fn leave_out(&mut self) {
+        *self = None;
+    }
+}
+
+impl<'a> Field<'a> for Option<bool> {
+    type Kept = Self;
+    fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
+        object.flag_if_any(key)
+    }
+    fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
+        if let Some(flag) = self {
+            writer.flag(key, *flag);
+        }
+    }
+    fn into_owned(self) -> Self::Kept {
+        self
+    }
+    fn leave_out(&mut self) {
+        *self = None;
+    }
+}
+
+/// A field of any JSON, where `null` is a value like any other.
+impl<'a> Field<'a> for Option<Cow<'a, Json>> {
+    type Kept = Option<Cow<'static, Json>>;
+    fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
+        let Some(raw) = object.take(key) else { return Ok(None) };
+        let json = Json::received(raw).map_err(|error| FieldError::json(key, &error))?;
+        Ok(Some(Cow::Owned(json)))
+    }
+    fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
+        if let Some(json) = self {
+            writer.json(key, json);
+        }
+    }
+    fn into_owned(self) -> Self::Kept {
+        self.map(|json| Cow::Owned(json.into_owned()))
+    }
+    fn leave_out(&mut self) {
+        *self = None;
+    }
+}
+
+macro_rules! metadata_field {
+    ($($metadata:ident)*) => {$(
+        impl<'a> Field<'a> for Option<Cow<'a, $metadata>> {
+            type Kept = Option<Cow<'static, $metadata>>;
+            fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
+                let Some(raw) = object.take(key) else { return Ok(None) };
+                let metadata =
+                    $metadata::received(raw).map_err(|error| FieldError::metadata(key, &error))?;
+                Ok(Some(Cow::Owned(metadata)))
+            }
+            fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
+                if let Some(metadata) = self {
+                    writer.json(key, metadata.as_json());
+                }
+            }
+            fn into_owned(self) -> Self::Kept {
+                self.map(|metadata| Cow::Owned(metadata.into_owned()))
+            }
+            fn leave_out(&mut self) {
+                *self = None;
+            }
+        }
+    )*};
+}
+
+metadata_field! { ProviderMetadata ToolMetadata }
+
+macro_rules! word_field {
+    ($($word:ident $expected:literal)*) => {$(
+        impl<'a> Field<'a> for Option<$word> {
+            type Kept = Self;
+            fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
+                let Some(word) = object.text_if_any(key)? else { return Ok(None) };
+                match $word::from_wire(&word) {
+                    Some(word) => Ok(Some(word)),
+                    None => Err(FieldError::expected(key, $expected)),
+                }
+            }
+            fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
+                if let Some(word) = self {
+                    writer.text(key, word.as_str());
+                }
+            }
+            fn into_owned(self) -> Self::Kept {
+                self
+            }
+            fn leave_out(&mut self) {
+                *self = None;
+            }
+        }
+    )*};
+}
+
+word_field! {
+    FinishReason "one of stop, length, content-filter, tool-calls, error, other"
+    InputEncoding "`json` or `text`"
+}

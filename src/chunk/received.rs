@@ -1,0 +1,111 @@
+//! [`Received`]: a chunk of anyone's stream, with what this crate does not know of it.
+
+use std::borrow::Cow;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::{Chunk, Entries};
+use crate::json::{Json, JsonError};
+use crate::record::{FieldError, Object};
+
+/// A chunk as it came: known fields typed, unknown fields and unknown kinds kept.
+///
+/// Writing it again gives the same object.
+///
+/// ```
+/// use ui_message_stream::chunk::{Chunk, Received};
+///
+/// let text = r#"{"type":"text-start","id":"0","later":[1]}"#;
+/// let received = Received::parse(text)?;
+/// assert!(matches!(&received, Received::Known { chunk: Chunk::TextStart { .. }, .. }));
+/// assert_eq!(serde_json::to_string(&received).unwrap(), text);
+/// # Ok::<(), ui_message_stream::chunk::ReadChunkError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Received<'a> {
+    /// A kind of [`Chunk`].
+    Known {
+        /// What is known of it.
+        chunk: Chunk<'a>,
+        /// The other fields, in their order.
+        extra: Vec<(Box<str>, Json)>,
+    },
+    /// Any other kind. No version of `ai@6` accepts it.
+    Unknown {
+        /// Its `type`.
+        kind: Cow<'a, str>,
+        /// The whole object.
+        json: Json,
+    },
+}
+
+impl<'a> Received<'a> {
+    /// Reads one chunk from its JSON.
+    ///
+    /// Accepts what the schema of `ai@6.0.326` accepts, and unknown kinds beside.
+    ///
+    /// # Errors
+    /// [`ReadChunkError`] says what the client would refuse.
+    pub fn parse(text: &'a str) -> Result<Self, ReadChunkError> {
+        let mut object = Object::parse(text).map_err(ReadChunkError::Syntax)?;
+        let kind = object.text("type")?;
+        let received = match Chunk::read(&kind, &mut object) {
+            Some(chunk) => {
+                let mut extra = Vec::new();
+                let chunk = chunk?;
+                for (key, value) in object.rest() {
+                    if matches!(key, "__proto__" | "constructor") {
+                        // The client's JSON reader sees the chunk's own keys too.
+                        Json::received(serde_json::from_str(text).map_err(ReadChunkError::Syntax)?)?;
+                    }
+                    extra.push((key.into(), Json::received(value)?));
+                }
+                Received::Known { chunk, extra }
+            }
+            None => {
+                let raw: &RawValue = serde_json::from_str(text).map_err(ReadChunkError::Syntax)?;
+                Received::Unknown { kind, json: Json::received(raw)? }
+            }
+        };
+        Ok(received)
+    }
+}
+
+impl Serialize for Received<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (chunk, extra) = match self {
+            Received::Known { chunk, extra } => (chunk, extra),
+            Received::Unknown { json, .. } => return json.serialize(serializer),
+        };
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", &chunk.kind())?;
+        let mut entries = Entries { map, failed: None };
+        chunk.write_fields(&mut entries);
+        let Entries { mut map, failed } = entries;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for (key, value) in extra {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+/// Why a chunk cannot be read. The client would refuse it too.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadChunkError {
+    /// It is not a JSON object.
+    #[error("not a JSON object: {0}")]
+    Syntax(#[source] serde_json::Error),
+    /// A field is missing or of a wrong type.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// It holds JSON that the client's reader refuses.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+}

@@ -1,0 +1,137 @@
+//! [`ProviderMetadata`] and [`ToolMetadata`]: JSON whose outer shape the client checks.
+//!
+//! The client kills the stream over provider metadata that is not an object of objects, and over
+//! tool metadata that is not an object. So neither can be made of anything else.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::json::{Json, JsonError};
+use crate::record::Object;
+
+/// What a provider wants back with the next request: an object of objects, one per provider.
+///
+/// ```
+/// use ui_message_stream::metadata::ProviderMetadata;
+///
+/// assert!(ProviderMetadata::parse(r#"{"openai":{"itemId":"msg_1"}}"#).is_ok());
+/// assert!(ProviderMetadata::parse(r#"{"openai":"msg_1"}"#).is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct ProviderMetadata(Json);
+
+impl ProviderMetadata {
+    /// Checks a text and keeps it.
+    ///
+    /// # Errors
+    /// [`MetadataError`] if the text is not a [`Json`], or not an object of objects.
+    pub fn parse(text: &str) -> Result<Self, MetadataError> {
+        Self::new(Json::parse(text)?)
+    }
+
+    /// Checks the shape of a value and keeps it.
+    ///
+    /// # Errors
+    /// [`MetadataError::Shape`] if the value is not an object of objects.
+    pub fn new(json: Json) -> Result<Self, MetadataError> {
+        let object = Object::parse(json.as_str()).map_err(|_| MetadataError::Shape)?;
+        if object.rest().all(|(_, value)| value.get().starts_with('{')) {
+            Ok(ProviderMetadata(json))
+        } else {
+            Err(MetadataError::Shape)
+        }
+    }
+
+    /// The value.
+    pub fn as_json(&self) -> &Json {
+        &self.0
+    }
+}
+
+/// What the application attaches to a tool call: an object.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct ToolMetadata(Json);
+
+impl ToolMetadata {
+    /// Checks a text and keeps it.
+    ///
+    /// # Errors
+    /// [`MetadataError`] if the text is not a [`Json`], or not an object.
+    pub fn parse(text: &str) -> Result<Self, MetadataError> {
+        Self::new(Json::parse(text)?)
+    }
+
+    /// Checks the shape of a value and keeps it.
+    ///
+    /// # Errors
+    /// [`MetadataError::Shape`] if the value is not an object.
+    pub fn new(json: Json) -> Result<Self, MetadataError> {
+        if json.as_str().trim_start().starts_with('{') {
+            Ok(ToolMetadata(json))
+        } else {
+            Err(MetadataError::Shape)
+        }
+    }
+
+    /// The value.
+    pub fn as_json(&self) -> &Json {
+        &self.0
+    }
+}
+
+/// Reads what a peer sent. The schema asks for finite numbers here, so the strict check applies.
+pub(crate) trait ReceivedMetadata: Sized {
+    fn received(raw: &RawValue) -> Result<Self, MetadataError>;
+}
+
+impl ReceivedMetadata for ProviderMetadata {
+    fn received(raw: &RawValue) -> Result<Self, MetadataError> {
+        Self::new(Json::received_metadata(raw)?)
+    }
+}
+
+impl ReceivedMetadata for ToolMetadata {
+    fn received(raw: &RawValue) -> Result<Self, MetadataError> {
+        Self::new(Json::received_metadata(raw)?)
+    }
+}
+
+/// Why a value is not metadata.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// It is not a [`Json`].
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// Provider metadata is an object of objects, tool metadata an object.
+    #[error("not an object (of objects, for a provider)")]
+    Shape,
+}
+
+impl fmt::Debug for ProviderMetadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for ToolMetadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl<'de> Deserialize<'de> for ProviderMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(Json::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(Json::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
