@@ -5,6 +5,9 @@ pub mod record;
 pub mod id;
 pub mod metadata;
 pub mod chunk;
+pub mod event;
+pub mod sse;
 
 pub use chunk::Chunk;
+pub use event::AgentEvent;
 pub use json::Json;

@@ -1,0 +1,134 @@
+//! [`Decoder`]: bytes in pieces of any size, the data of each event out.
+
+use std::collections::VecDeque;
+
+/// Reads an event stream that arrives in pieces cut anywhere.
+///
+/// It reads as browsers do: `\n`, `\r\n` and `\r` end a line, one space after the colon is dropped,
+/// several `data` lines join with a newline, comments and other fields are ignored, and an event
+/// that no blank line ended is no event. `[DONE]` comes out like any other data.
+///
+/// ```
+/// use ui_message_stream::sse::Decoder;
+///
+/// let mut decoder = Decoder::default();
+/// decoder.push(b"data: {\"type\":\"fin");
+/// assert_eq!(decoder.poll(), None);
+/// decoder.push(b"ish\"}\n\ndata: [DONE]\n\n");
+/// assert_eq!(decoder.poll().as_deref(), Some(r#"{"type":"finish"}"#));
+/// assert_eq!(decoder.poll().as_deref(), Some("[DONE]"));
+/// assert_eq!(decoder.poll(), None);
+/// ```
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// The line that has no end yet.
+    line: Vec<u8>,
+    /// The data of the event that has no end yet.
+    data: Option<String>,
+    ready: VecDeque<String>,
+    /// The last byte was a `\r`: a `\n` right after it belongs to it.
+    after_return: bool,
+    /// A first line has been read: a byte order mark may stand before it only.
+    begun: bool,
+}
+
+impl Decoder {
+    /// Takes the next bytes.
+    ///
+    /// What it holds on to is the unfinished event and the finished ones that were not polled; a
+    /// reader that must bound an event bounds what it pushes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        if std::mem::take(&mut self.after_return) {
+            if rest.is_empty() {
+                self.after_return = true;
+            }
+            rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+        }
+        while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let (line, after) = rest.split_at(end);
+            if self.line.is_empty() {
+                self.end_line(line);
+            } else {
+                self.line.extend_from_slice(line);
+                let line = std::mem::take(&mut self.line);
+                self.end_line(&line);
+                self.line = line;
+                self.line.clear();
+            }
+            rest = match after {
+                [b'\r', b'\n', next @ ..] => next,
+                [b'\r'] => {
+                    self.after_return = true;
+                    &[]
+                }
+                [_, next @ ..] => next,
+                [] => &[],
+            };
+        }
+        self.line.extend_from_slice(rest);
+    }
+
+    /// The data of the next event that is whole.
+    pub fn poll(&mut self) -> Option<String> {
+        self.ready.pop_front()
+    }
+
+    /// Bytes held for events that are not whole.
+    pub fn pending_bytes(&self) -> usize {
+        self.line.len() + self.data.as_ref().map_or(0, String::len)
+    }
+
+    fn end_line(&mut self, line: &[u8]) {
+        let line = if std::mem::replace(&mut self.begun, true) {
+            line
+        } else {
+            line.strip_prefix("\u{FEFF}".as_bytes()).unwrap_or(line)
+        };
+        if line.is_empty() {
+            self.ready.extend(self.data.take());
+            return;
+        }
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let (field, value) = line.split_at(colon);
+        if field == b"data" {
+            let value = value.strip_prefix(b":").unwrap_or(value);
+            let value = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value));
+            match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(&value);
+                }
+                None => self.data = Some(value.into_owned()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(pieces: &[&[u8]]) -> Vec<String> {
+        let mut decoder = Decoder::default();
+        for piece in pieces {
+            decoder.push(piece);
+        }
+        std::iter::from_fn(|| decoder.poll()).collect()
+    }
+
+    #[test]
+    fn a_stream_cut_at_any_byte_reads_the_same() {
+        let text = "\u{FEFF}: hi\r\ndata: a\rdata:b\n\nid: 7\nevent: x\ndata\r\n\r\ndata:  é\r\r\
+                    data: lost\n"
+            .as_bytes();
+        let whole = decode(&[text]);
+        assert_eq!(whole, ["a\nb", "", " é"]);
+        for first in 0..text.len() {
+            let (a, b) = text.split_at(first);
+            assert_eq!(decode(&[a, b]), whole, "cut at {first}");
+        }
+        let bytes: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(decode(&bytes), whole);
+    }
+}

@@ -1,0 +1,486 @@
+//! [`Translator`]: agent events in, chunks out.
+//!
+//! Its promise: whatever events come, in whatever order, the chunks that go out are a sequence that
+//! the real client accepts, and reducing them gives the message that the events meant. So it opens
+//! and closes parts and steps, knows the message being continued, and turns what cannot be meant
+//! into a [`TranslateError`] instead of a chunk that the client would throw at.
+//!
+//! It is synchronous and holds no events: one event becomes its chunks at once.
+
+mod close;
+mod error;
+mod open_parts;
+mod passthrough;
+mod tool_calls;
+mod tools;
+
+use std::borrow::Cow;
+
+pub use self::error::TranslateError;
+
+use self::open_parts::OpenParts;
+use self::tool_calls::ToolCalls;
+use crate::chunk::{Chunk, Version};
+use crate::event::{AgentEvent, Data, File, Source};
+use crate::id::{MessageId, PartId};
+use crate::json::Json;
+use crate::message::{Part, UiMessage};
+use crate::metadata::ProviderMetadata;
+
+/// Turns one response's events into its chunks.
+///
+/// ```
+/// use ui_message_stream::chunk::{Chunk, FinishReason};
+/// use ui_message_stream::{AgentEvent, Translator};
+///
+/// let mut translator = Translator::new("msg_1");
+/// let mut kinds = Vec::new();
+/// for event in [AgentEvent::text("Hello"), AgentEvent::finish(FinishReason::Stop)] {
+///     translator.handle_event(&event, &mut |chunk: Chunk<'_>| kinds.push(chunk.kind()))?;
+/// }
+/// assert_eq!(
+///     kinds,
+///     ["start", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"]
+/// );
+/// # Ok::<(), ui_message_stream::translator::TranslateError>(())
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Translator {
+    version: Version,
+    approvals: bool,
+    message_id: Option<MessageId>,
+    metadata: Option<Json>,
+    started: bool,
+    ended: bool,
+    step: Step,
+    texts: OpenParts,
+    reasoning: OpenParts,
+    calls: ToolCalls,
+}
+
+/// Where the stream is among the steps.
+#[derive(Debug, Default)]
+struct Step {
+    open: bool,
+    /// The agent said that it begins, or it is said with its first content.
+    announced: bool,
+    /// The agent did not say that it begins.
+    implied: bool,
+    /// How many steps this response has begun; 0 is the continued message's last one.
+    number: u32,
+    /// A tool call of this step has its result.
+    has_result: bool,
+}
+
+impl Translator {
+    /// Translates the response that begins a new message.
+    ///
+    /// With an id, a client that reconnects replaces its copy instead of making a second message.
+    pub fn new(message_id: impl Into<MessageId>) -> Self {
+        Self::with_id(Some(message_id.into()))
+    }
+
+    /// Translates the response that begins a new message, whose id the client makes.
+    pub fn unnamed() -> Self {
+        Self::with_id(None)
+    }
+
+    /// Translates the response that goes on with this message, as the client holds it.
+    ///
+    /// The message keeps its id, and its calls are known: results may come for them, before the
+    /// first step, and none is announced again.
+    pub fn continuing(message: &UiMessage) -> Self {
+        let mut translator = Self::new(message.id.clone());
+        let last_step = message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
+        for (index, part) in message.parts.iter().enumerate() {
+            if let Part::Tool(part) = part {
+                translator.calls.continue_call(part, last_step.is_none_or(|start| index > start));
+            }
+        }
+        translator
+    }
+
+    fn with_id(message_id: Option<MessageId>) -> Self {
+        Translator {
+            version: Version::default(),
+            approvals: true,
+            message_id,
+            metadata: None,
+            started: false,
+            ended: false,
+            step: Step::default(),
+            texts: OpenParts::new("text"),
+            reasoning: OpenParts::new("reasoning"),
+            calls: ToolCalls::default(),
+        }
+    }
+
+    /// Writes for the oldest client that will read; [`Version::V6`] unless set.
+    pub fn with_version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Never asks a person: a call that needs an approval is refused instead.
+    ///
+    /// Always so for clients that know no approvals. The agent must not run such a call either.
+    pub fn without_approvals(mut self) -> Self {
+        self.approvals = false;
+        self
+    }
+
+    /// Metadata that the message starts with.
+    pub fn with_metadata(mut self, metadata: Json) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
+    /// Opens the message, if nothing did yet. Call it before anything slow begins.
+    pub fn start(&mut self, out: &mut impl FnMut(Chunk<'_>)) {
+        self.ensure_started(out);
+    }
+
+    /// Turns an event into its chunks, in order.
+    ///
+    /// # Errors
+    /// [`TranslateError`] says what about the event cannot be meant. The chunks that went out
+    /// before and the ones that follow are as valid as ever.
+    #[inline]
+    pub fn handle_event(
+        &mut self,
+        event: &AgentEvent,
+        out: &mut impl FnMut(Chunk<'_>),
+    ) -> Result<(), TranslateError> {
+        if let AgentEvent::TextDelta { id: None, delta } = event
+            && !delta.is_empty()
+            && let Some(id) = self.texts.unnamed()
+        {
+            out(Chunk::TextDelta {
+                id: Cow::Borrowed(id),
+                delta: Cow::Borrowed(delta),
+                provider_metadata: None,
+            });
+            return Ok(());
+        }
+        self.handle_other(event, out)
+    }
+
+    /// Ends the message: closes what is open, then says that it ended.
+    ///
+    /// Emits nothing if an event already ended it. Nothing can follow: the translator is consumed.
+    pub fn finish(mut self, out: &mut impl FnMut(Chunk<'_>)) {
+        if !self.ended {
+            self.end_finished(None, None, out);
+        }
+    }
+
+    fn handle_other(&mut self, event: &AgentEvent, out: Out<'_>) -> Result<(), TranslateError> {
+        if self.ended {
+            return Err(TranslateError::Ended);
+        }
+        match event {
+            AgentEvent::StepStart => self.start_step(out),
+            AgentEvent::TextStart { id } => self.start_part(Kind::Text, id, None, out),
+            AgentEvent::TextDelta { id, delta } => {
+                self.add_to_part(Kind::Text, id.as_ref(), delta, None, out);
+            }
+            AgentEvent::TextEnd { id } => self.end_part(Kind::Text, Some(id), None, out)?,
+            AgentEvent::ReasoningStart { id } => self.start_part(Kind::Reasoning, id, None, out),
+            AgentEvent::ReasoningDelta { id, delta } => {
+                self.add_to_part(Kind::Reasoning, id.as_ref(), delta, None, out);
+            }
+            AgentEvent::ReasoningEnd { id, provider_metadata } => {
+                let metadata = provider_metadata.as_ref();
+                self.end_part(Kind::Reasoning, id.as_ref(), metadata, out)?;
+            }
+            AgentEvent::ToolInputStart { call } => self.start_tool_input(call, None, out)?,
+            AgentEvent::ToolInputDelta { tool_call_id, delta } => {
+                self.add_tool_input(tool_call_id, delta, out)?;
+            }
+            AgentEvent::ToolInput { call, input } => self.tool_input(call, input, out)?,
+            AgentEvent::ToolInputInvalid { call, input, error } => {
+                self.invalid_tool_input(call, input, error, out)?;
+            }
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id } => {
+                let question = tools::Question::plain(approval_id);
+                self.request_approval(tool_call_id, &question, out)?;
+            }
+            AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
+            AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
+                let result = tools::Output::plain(output, *preliminary);
+                self.tool_output(tool_call_id, &result, out)?;
+            }
+            AgentEvent::ToolFailed { tool_call_id, error } => {
+                self.tool_failed(tool_call_id, error, tools::Attached::NONE, out)?;
+            }
+            AgentEvent::Source(source) => self.source(source, out),
+            AgentEvent::File(file) => self.file(file, None, out),
+            AgentEvent::Data(data) => self.data(data, out),
+            AgentEvent::Metadata(metadata) => self.add_metadata(metadata, out),
+            AgentEvent::StepFinish => self.finish_step(out),
+            AgentEvent::Error { error_text } => self.end_failed(error_text, out),
+            AgentEvent::Abort { reason } => self.end_aborted(reason.as_deref(), out),
+            AgentEvent::Finish { reason, metadata } => {
+                self.end_finished(Some(*reason), metadata.as_ref(), out);
+            }
+            AgentEvent::Chunk(chunk) => self.pass_through(chunk, out)?,
+        }
+        Ok(())
+    }
+
+    /// The one way out: no field leaves that the client does not know.
+    fn emit(&self, chunk: Chunk<'_>, out: Out<'_>) {
+        out(chunk.for_version(self.version));
+    }
+
+    fn ensure_started(&mut self, out: Out<'_>) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        let chunk = Chunk::Start {
+            message_id: self.message_id.as_deref().map(Cow::Borrowed),
+            message_metadata: self.metadata.as_ref().map(Cow::Borrowed),
+        };
+        self.emit(chunk, out);
+    }
+
+    /// Makes room for content: the message is open, and a step.
+    ///
+    /// Content that follows a tool's result belongs to the next model call. Where the agent marks
+    /// no steps, the next one begins here.
+    fn open_step(&mut self, out: Out<'_>) {
+        self.ensure_started(out);
+        if self.step.open && self.step.implied && self.step.has_result {
+            self.finish_step(out);
+        }
+        if !self.step.open {
+            self.step = Step {
+                open: true,
+                announced: false,
+                implied: !self.step.announced,
+                number: self.step.number + 1,
+                has_result: false,
+            };
+            self.emit(Chunk::StartStep {}, out);
+        }
+    }
+
+    fn start_step(&mut self, out: Out<'_>) {
+        self.ensure_started(out);
+        self.finish_step(out);
+        // It is written with its first content: the client shows no step before, and a step that
+        // stays empty would hide the last one from what decides about resubmission.
+        self.step.announced = true;
+    }
+
+    fn finish_step(&mut self, out: Out<'_>) {
+        self.ensure_started(out);
+        self.close_parts(out);
+        self.close_streaming_inputs(out);
+        self.step.announced = false;
+        if std::mem::take(&mut self.step.open) {
+            self.emit(Chunk::FinishStep {}, out);
+        }
+    }
+
+    fn parts(&mut self, kind: Kind) -> &mut OpenParts {
+        match kind {
+            Kind::Text => &mut self.texts,
+            Kind::Reasoning => &mut self.reasoning,
+        }
+    }
+
+    /// Content of another kind ends the part that was being written.
+    fn close_unnamed(&mut self, out: Out<'_>) {
+        for kind in [Kind::Reasoning, Kind::Text] {
+            if let Some(id) = self.parts(kind).close_unnamed() {
+                self.emit(kind.end(&id, None), out);
+            }
+        }
+    }
+
+    fn close_parts(&mut self, out: Out<'_>) {
+        for kind in [Kind::Reasoning, Kind::Text] {
+            let open: Vec<String> = self.parts(kind).close_all().collect();
+            for id in open {
+                self.emit(kind.end(&id, None), out);
+            }
+        }
+    }
+
+    fn start_part(
+        &mut self,
+        kind: Kind,
+        id: &PartId,
+        metadata: Option<&ProviderMetadata>,
+        out: Out<'_>,
+    ) {
+        self.open_step(out);
+        self.close_unnamed(out);
+        // The client would keep the first one open for ever.
+        if self.parts(kind).close(id) {
+            self.emit(kind.end(id, None), out);
+        }
+        self.parts(kind).open(id);
+        self.emit(kind.start(id, metadata), out);
+    }
+
+    fn add_to_part(
+        &mut self,
+        kind: Kind,
+        id: Option<&PartId>,
+        delta: &str,
+        metadata: Option<&ProviderMetadata>,
+        out: Out<'_>,
+    ) {
+        if delta.is_empty() && metadata.is_none() {
+            return;
+        }
+        match id {
+            Some(id) => {
+                if !self.parts(kind).is_open(id) {
+                    self.start_part(kind, id, None, out);
+                }
+                self.emit(kind.delta(id, delta, metadata), out);
+            }
+            None => {
+                if self.parts(kind).unnamed().is_none() {
+                    self.open_step(out);
+                    self.close_unnamed(out);
+                    let id = self.parts(kind).open_unnamed().to_owned();
+                    self.emit(kind.start(&id, None), out);
+                }
+                let parts = match kind {
+                    Kind::Text => &self.texts,
+                    Kind::Reasoning => &self.reasoning,
+                };
+                if let Some(id) = parts.unnamed() {
+                    self.emit(kind.delta(id, delta, metadata), out);
+                }
+            }
+        }
+    }
+
+    fn end_part(
+        &mut self,
+        kind: Kind,
+        id: Option<&PartId>,
+        metadata: Option<&ProviderMetadata>,
+        out: Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let parts = self.parts(kind);
+        let id = match id {
+            Some(id) => parts.close(id).then(|| id.to_string()),
+            None => parts.close_unnamed(),
+        };
+        let Some(id) = id else {
+            return Err(TranslateError::UnknownPart(kind.name().to_owned()));
+        };
+        self.emit(kind.end(&id, metadata), out);
+        Ok(())
+    }
+
+    fn source(&mut self, source: &Source, out: Out<'_>) {
+        self.open_step(out);
+        let chunk = match source {
+            Source::Url { source_id, url, title } => Chunk::SourceUrl {
+                source_id: Cow::Borrowed(source_id),
+                url: Cow::Borrowed(url),
+                title: title.as_deref().map(Cow::Borrowed),
+                provider_metadata: None,
+            },
+            Source::Document { source_id, media_type, title, filename } => Chunk::SourceDocument {
+                source_id: Cow::Borrowed(source_id),
+                media_type: Cow::Borrowed(media_type),
+                title: Cow::Borrowed(title),
+                filename: filename.as_deref().map(Cow::Borrowed),
+                provider_metadata: None,
+            },
+        };
+        self.emit(chunk, out);
+    }
+
+    fn file(&mut self, file: &File, metadata: Option<&ProviderMetadata>, out: Out<'_>) {
+        self.open_step(out);
+        self.close_unnamed(out);
+        let chunk = Chunk::File {
+            url: Cow::Borrowed(&file.url),
+            media_type: Cow::Borrowed(&file.media_type),
+            provider_metadata: metadata.map(Cow::Borrowed),
+        };
+        self.emit(chunk, out);
+    }
+
+    /// Data stands where it comes, within a step or between two.
+    fn data(&mut self, data: &Data, out: Out<'_>) {
+        self.ensure_started(out);
+        let chunk = Chunk::Data {
+            name: Cow::Borrowed(&data.name),
+            id: data.id.as_deref().map(Cow::Borrowed),
+            data: Some(Cow::Borrowed(&data.data)),
+            transient: data.transient.then_some(true),
+        };
+        self.emit(chunk, out);
+    }
+
+    fn add_metadata(&mut self, metadata: &Json, out: Out<'_>) {
+        self.ensure_started(out);
+        // The client ignores `null` here; an `ai@5` whose metadata is typed would not.
+        if !metadata.is_null() {
+            self.emit(
+                Chunk::MessageMetadata { message_metadata: Some(Cow::Borrowed(metadata)) },
+                out,
+            );
+        }
+    }
+}
+
+/// Where chunks go.
+type Out<'o> = &'o mut dyn FnMut(Chunk<'_>);
+
+/// Text and reasoning differ in the name of their chunks only.
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    Reasoning,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Text => "text",
+            Kind::Reasoning => "reasoning",
+        }
+    }
+
+    fn start<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
+        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
+        match self {
+            Kind::Text => Chunk::TextStart { id, provider_metadata },
+            Kind::Reasoning => Chunk::ReasoningStart { id, provider_metadata },
+        }
+    }
+
+    fn delta<'a>(
+        self,
+        id: &'a str,
+        delta: &'a str,
+        metadata: Option<&'a ProviderMetadata>,
+    ) -> Chunk<'a> {
+        let (id, delta) = (Cow::Borrowed(id), Cow::Borrowed(delta));
+        let provider_metadata = metadata.map(Cow::Borrowed);
+        match self {
+            Kind::Text => Chunk::TextDelta { id, delta, provider_metadata },
+            Kind::Reasoning => Chunk::ReasoningDelta { id, delta, provider_metadata },
+        }
+    }
+
+    fn end<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
+        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
+        match self {
+            Kind::Text => Chunk::TextEnd { id, provider_metadata },
+            Kind::Reasoning => Chunk::ReasoningEnd { id, provider_metadata },
+        }
+    }
+}

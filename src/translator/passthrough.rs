@@ -1,0 +1,249 @@
+//! Chunks that an agent hands over as they are: held to the same rules as events.
+
+use std::borrow::Cow;
+
+use super::tools::{Attached, Output, Question};
+use super::{Kind, Out, TranslateError, Translator};
+use crate::chunk::{Chunk, FinishReason};
+use crate::event::{Data, Executor, File, Text, ToolCall};
+use crate::id::{ApprovalId, PartId, ToolCallId};
+use crate::json::Json;
+use crate::metadata::{ProviderMetadata, ToolMetadata};
+
+impl Translator {
+    pub(super) fn pass_through(
+        &mut self,
+        chunk: &Chunk<'static>,
+        out: Out<'_>,
+    ) -> Result<(), TranslateError> {
+        match chunk {
+            Chunk::Start { message_id, message_metadata } => {
+                // Once the message has an id, another one would make a second message.
+                if !self.started && self.message_id.is_none() {
+                    self.message_id = message_id.as_deref().map(Into::into);
+                }
+                self.ensure_started(out);
+                if let Some(metadata) = message_metadata {
+                    self.add_metadata(metadata, out);
+                }
+            }
+            Chunk::StartStep {} => self.start_step(out),
+            Chunk::TextStart { id, provider_metadata } => {
+                self.start_part(Kind::Text, &part(id), provider_metadata.as_deref(), out);
+            }
+            Chunk::TextDelta { id, delta, provider_metadata } => {
+                let metadata = provider_metadata.as_deref();
+                self.add_to_part(Kind::Text, Some(&part(id)), delta, metadata, out);
+            }
+            Chunk::TextEnd { id, provider_metadata } => {
+                self.end_part(Kind::Text, Some(&part(id)), provider_metadata.as_deref(), out)?;
+            }
+            Chunk::ReasoningStart { id, provider_metadata } => {
+                self.start_part(Kind::Reasoning, &part(id), provider_metadata.as_deref(), out);
+            }
+            Chunk::ReasoningDelta { id, delta, provider_metadata } => {
+                let metadata = provider_metadata.as_deref();
+                self.add_to_part(Kind::Reasoning, Some(&part(id)), delta, metadata, out);
+            }
+            Chunk::ReasoningEnd { id, provider_metadata } => {
+                let metadata = provider_metadata.as_deref();
+                self.end_part(Kind::Reasoning, Some(&part(id)), metadata, out)?;
+            }
+            Chunk::ToolInputStart {
+                tool_call_id,
+                tool_name,
+                input_encoding,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic,
+                title,
+            } => {
+                let call = Announced {
+                    tool_call_id,
+                    tool_name,
+                    provider_executed,
+                    provider_metadata,
+                    tool_metadata,
+                    dynamic,
+                    title,
+                };
+                self.start_tool_input(&call.into(), *input_encoding, out)?;
+            }
+            Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
+                self.add_tool_input(&call_id(tool_call_id), input_text_delta, out)?;
+            }
+            Chunk::ToolInputAvailable {
+                tool_call_id,
+                tool_name,
+                input,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic,
+                title,
+            } => {
+                let call = Announced {
+                    tool_call_id,
+                    tool_name,
+                    provider_executed,
+                    provider_metadata,
+                    tool_metadata,
+                    dynamic,
+                    title,
+                };
+                self.tool_input(&call.into(), &json(input), out)?;
+            }
+            Chunk::ToolInputError {
+                tool_call_id,
+                tool_name,
+                input,
+                error_text,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic,
+                title,
+            } => {
+                let call = Announced {
+                    tool_call_id,
+                    tool_name,
+                    provider_executed,
+                    provider_metadata,
+                    tool_metadata,
+                    dynamic,
+                    title,
+                };
+                self.invalid_tool_input(&call.into(), &json(input), error_text, out)?;
+            }
+            Chunk::ToolApprovalRequest {
+                approval_id,
+                tool_call_id,
+                approval_descriptor,
+                input_schema_input,
+                signature,
+            } => {
+                let approval_id = ApprovalId::new(&**approval_id);
+                let question = Question {
+                    approval_id: &approval_id,
+                    descriptor: approval_descriptor.as_deref(),
+                    input_schema_input: input_schema_input.as_deref(),
+                    signature: signature.as_deref(),
+                };
+                self.request_approval(&call_id(tool_call_id), &question, out)?;
+            }
+            Chunk::ToolOutputAvailable {
+                tool_call_id,
+                output,
+                provider_metadata,
+                tool_metadata,
+                preliminary,
+                ..
+            } => {
+                let result = Output {
+                    output: &json(output),
+                    preliminary: *preliminary == Some(true),
+                    attached: Attached {
+                        provider_metadata: provider_metadata.as_deref(),
+                        tool_metadata: tool_metadata.as_deref(),
+                    },
+                };
+                self.tool_output(&call_id(tool_call_id), &result, out)?;
+            }
+            Chunk::ToolOutputError {
+                tool_call_id,
+                error_text,
+                provider_metadata,
+                tool_metadata,
+                ..
+            } => {
+                let attached = Attached {
+                    provider_metadata: provider_metadata.as_deref(),
+                    tool_metadata: tool_metadata.as_deref(),
+                };
+                self.tool_failed(&call_id(tool_call_id), error_text, attached, out)?;
+            }
+            Chunk::ToolOutputDenied { tool_call_id } => self.deny(&call_id(tool_call_id), out)?,
+            Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => {
+                self.open_step(out);
+                self.emit(chunk.clone(), out);
+            }
+            Chunk::File { url, media_type, provider_metadata } => {
+                let file = File { url: text(url), media_type: text(media_type) };
+                self.file(&file, provider_metadata.as_deref(), out);
+            }
+            Chunk::Data { name, id, data, transient } => {
+                let data = Data {
+                    name: text(name),
+                    id: id.as_ref().map(text),
+                    data: json(data).into_owned(),
+                    transient: *transient == Some(true),
+                };
+                self.data(&data, out);
+            }
+            Chunk::MessageMetadata { message_metadata } => {
+                self.add_metadata(&json(message_metadata), out);
+            }
+            Chunk::FinishStep {} => self.finish_step(out),
+            Chunk::Error { error_text } => self.end_failed(error_text, out),
+            Chunk::Abort { reason } => self.end_aborted(reason.as_deref(), out),
+            Chunk::Finish { finish_reason, message_metadata } => {
+                let reason: Option<FinishReason> = *finish_reason;
+                self.end_finished(reason, message_metadata.as_deref(), out);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The fields that the three announcing chunks share.
+struct Announced<'a> {
+    tool_call_id: &'a Cow<'static, str>,
+    tool_name: &'a Cow<'static, str>,
+    provider_executed: &'a Option<bool>,
+    provider_metadata: &'a Option<Cow<'static, ProviderMetadata>>,
+    tool_metadata: &'a Option<Cow<'static, ToolMetadata>>,
+    dynamic: &'a Option<bool>,
+    title: &'a Option<Cow<'static, str>>,
+}
+
+/// A chunk does not say whether the server or the client runs the tool. It comes from an agent that
+/// speaks chunks, which leaves a call open on purpose: so it is the client's.
+impl From<Announced<'_>> for ToolCall {
+    fn from(announced: Announced<'_>) -> Self {
+        let mut call = ToolCall::new(call_id(announced.tool_call_id), text(announced.tool_name));
+        call.executed_by = if *announced.provider_executed == Some(true) {
+            Executor::Provider
+        } else {
+            Executor::Client
+        };
+        call.dynamic = *announced.dynamic == Some(true);
+        call.title = announced.title.as_ref().map(text);
+        call.tool_metadata = announced.tool_metadata.as_deref().cloned();
+        call.provider_metadata = announced.provider_metadata.as_deref().cloned();
+        call
+    }
+}
+
+fn part(id: &Cow<'static, str>) -> PartId {
+    PartId::new(&**id)
+}
+
+fn call_id(id: &Cow<'static, str>) -> ToolCallId {
+    ToolCallId::new(&**id)
+}
+
+fn text(text: &Cow<'static, str>) -> Text {
+    match text {
+        Cow::Borrowed(text) => Text::from(*text),
+        Cow::Owned(text) => Text::from(text.clone()),
+    }
+}
+
+/// Absent JSON is written as `null`: without it the message would lose the key.
+fn json<'a>(json: &'a Option<Cow<'static, Json>>) -> Cow<'a, Json> {
+    match json {
+        Some(json) => Cow::Borrowed(json.as_ref()),
+        None => Cow::Owned(Json::null()),
+    }
+}

@@ -1,0 +1,271 @@
+//! The tool calls of the message, each in its state, and what each state allows.
+//!
+//! ```text
+//! Streaming ──▶ Ready ──▶ Asked ──▶ Answered ──▶ Running ──▶ Settled
+//!     │           └──────────────────────────────▲              ▲
+//!     └── (input error) ────────────────────────────────────────┘
+//! ```
+//!
+//! A call keeps the id that the agent gave it; on the wire it may have another, because within a
+//! message the wire's ids are unique.
+
+use std::collections::HashMap;
+
+use crate::event::{Executor, Text, ToolCall};
+use crate::id::ToolCallId;
+use crate::message::{ToolPart, ToolState};
+
+use super::TranslateError;
+
+/// How far a call is.
+#[derive(Debug)]
+pub(super) enum CallState {
+    /// Announced; the text of its input so far.
+    Streaming(String),
+    /// A stopped response left its input unfinished in the continued message.
+    Abandoned,
+    /// Its input is complete.
+    Ready,
+    /// It waits for a person.
+    Asked,
+    /// The person answered.
+    Answered { approved: bool },
+    /// It gave a preliminary output.
+    Running { denied: bool },
+    /// It has its result.
+    Settled(Settled),
+}
+
+/// Which kind of result a call has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settled {
+    Output,
+    InputError,
+    Error,
+    Denied,
+}
+
+/// One call of the message.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// The id on the wire.
+    pub(super) wire_id: ToolCallId,
+    pub(super) tool_name: Text,
+    pub(super) dynamic: bool,
+    pub(super) executed_by: Executor,
+    pub(super) state: CallState,
+    /// The step that its part stands in, counted as the client sees them.
+    pub(super) step: u32,
+    /// Whether the continued message brought it.
+    continued: bool,
+}
+
+impl Call {
+    pub(super) fn provider_executed(&self) -> Option<bool> {
+        (self.executed_by == Executor::Provider).then_some(true)
+    }
+
+    /// Present on every chunk of a dynamic call, absent on every chunk of the others.
+    pub(super) fn dynamic_flag(&self) -> Option<bool> {
+        self.dynamic.then_some(true)
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.state, CallState::Settled(_))
+    }
+
+    /// Whether this response announced it.
+    pub(super) fn is_of_this_run(&self) -> bool {
+        !self.continued
+    }
+
+    /// Whether its result means that what the model says next, it says in another call. What a
+    /// provider runs, it runs within one.
+    pub(super) fn ends_model_call(&self, current_step: u32) -> bool {
+        self.step == current_step && self.executed_by != Executor::Provider
+    }
+}
+
+/// What an announcement means, given what is known of the id.
+pub(super) enum Announcement {
+    /// A call that was not there before; it is now, at this index.
+    New(usize),
+    /// A call whose input was streaming.
+    Streaming(usize),
+    /// A call that the continued message holds: the client knows it, nothing is to be said.
+    Held,
+}
+
+/// The calls of the message, in its order.
+#[derive(Debug, Default)]
+pub(super) struct ToolCalls {
+    calls: Vec<Call>,
+    /// The agent's id to the call that it means now.
+    by_id: HashMap<ToolCallId, usize>,
+    /// Ids of questions asked in this message.
+    approval_ids: Vec<Box<str>>,
+}
+
+impl ToolCalls {
+    /// Takes over a call of the message being continued. The run goes on in its last step,
+    /// which is step 0 of this response.
+    pub(super) fn continue_call(&mut self, part: &ToolPart, in_last_step: bool) {
+        let state = match &part.state {
+            ToolState::InputStreaming { .. } => CallState::Abandoned,
+            ToolState::InputAvailable { .. } => CallState::Ready,
+            ToolState::ApprovalRequested { approval, .. } => {
+                self.approval_ids.push(approval.id.as_str().into());
+                CallState::Asked
+            }
+            ToolState::ApprovalResponded { approval, .. } => {
+                self.approval_ids.push(approval.id.as_str().into());
+                CallState::Answered { approved: approval.approved }
+            }
+            ToolState::OutputAvailable { preliminary: Some(true), .. } => {
+                CallState::Running { denied: false }
+            }
+            ToolState::OutputAvailable { .. } => CallState::Settled(Settled::Output),
+            ToolState::OutputError { .. } => CallState::Settled(Settled::Error),
+            ToolState::OutputDenied { .. } => CallState::Settled(Settled::Denied),
+            // A state of a later version: nothing of ours refers to it.
+            ToolState::Unknown { .. } => CallState::Abandoned,
+        };
+        let call = Call {
+            wire_id: part.tool_call_id.clone(),
+            tool_name: part.tool_name.to_string().into(),
+            dynamic: part.is_dynamic(),
+            executed_by: if part.provider_executed == Some(true) {
+                Executor::Provider
+            } else {
+                Executor::Server
+            },
+            state,
+            step: if in_last_step { 0 } else { EARLIER },
+            continued: true,
+        };
+        let index = self.calls.len();
+        let settled_twin = self.find(&part.tool_call_id).is_some_and(Call::is_settled);
+        if !settled_twin {
+            self.by_id.insert(part.tool_call_id.clone(), index);
+        }
+        self.calls.push(call);
+    }
+
+    fn find(&self, id: &ToolCallId) -> Option<&Call> {
+        self.by_id.get(id).and_then(|index| self.calls.get(*index))
+    }
+
+    /// The call that an event refers to.
+    pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
+        let index = self.by_id.get(id).copied();
+        index
+            .and_then(|index| self.calls.get_mut(index))
+            .ok_or_else(|| TranslateError::UnknownCall(id.clone()))
+    }
+
+    pub(super) fn at(&mut self, index: usize) -> Option<&mut Call> {
+        self.calls.get_mut(index)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Call> {
+        self.calls.iter_mut()
+    }
+
+    /// Whether an announcement of this id makes a new part.
+    pub(super) fn is_new(&self, id: &ToolCallId) -> bool {
+        self.find(id).is_none_or(|call| {
+            matches!(call.state, CallState::Settled(_) | CallState::Abandoned)
+        })
+    }
+
+    /// Enters a call, or recognises it. A new call is `Ready` in step `step` until said otherwise.
+    pub(super) fn announce(
+        &mut self,
+        call: &ToolCall,
+        step: u32,
+    ) -> Result<Announcement, TranslateError> {
+        if !self.is_new(&call.id)
+            && let Some(&index) = self.by_id.get(&call.id)
+            && let Some(known) = self.calls.get(index)
+        {
+            return match known.state {
+                CallState::Streaming(_) => Ok(Announcement::Streaming(index)),
+                _ if known.continued => Ok(Announcement::Held),
+                _ => Err(TranslateError::CallOpen(call.id.clone())),
+            };
+        }
+        let index = self.calls.len();
+        self.calls.push(Call {
+            wire_id: self.unused_wire_id(&call.id),
+            tool_name: call.tool_name.clone(),
+            dynamic: call.dynamic,
+            executed_by: call.executed_by,
+            state: CallState::Ready,
+            step,
+            continued: false,
+        });
+        self.by_id.insert(call.id.clone(), index);
+        Ok(Announcement::New(index))
+    }
+
+    /// Providers number their calls anew in each turn; old clients write the second over the first.
+    fn unused_wire_id(&self, id: &ToolCallId) -> ToolCallId {
+        let taken = |id: &str| self.calls.iter().any(|call| call.wire_id.as_str() == id);
+        if !taken(id) {
+            return id.clone();
+        }
+        let mut n = self.calls.len();
+        loop {
+            let candidate = format!("{id}-{n}");
+            if !taken(&candidate) {
+                return candidate.into();
+            }
+            n += 1;
+        }
+    }
+
+    /// Notes a question's id; false if it was asked under before.
+    pub(super) fn use_approval_id(&mut self, id: &str) -> bool {
+        let fresh = !self.approval_ids.iter().any(|used| **used == *id);
+        if fresh {
+            self.approval_ids.push(id.into());
+        }
+        fresh
+    }
+
+    /// Whether a call waits for the person or for the client.
+    pub(super) fn wait_for_somebody(&self) -> bool {
+        self.calls.iter().any(|call| match call.state {
+            CallState::Asked => true,
+            CallState::Ready => call.executed_by == Executor::Client,
+            _ => false,
+        })
+    }
+
+    /// Whether a client's automatic resubmission would fire on these tool calls of the last step.
+    ///
+    /// Both of the SDK's predicates, in the form of whichever version fires most easily: a response
+    /// that ends so would be answered by the same request, for ever.
+    /// Wire: `lastAssistantMessageIsCompleteWithApprovalResponses`, `…WithToolCalls`.
+    pub(super) fn would_resubmit(&self, last_step: u32) -> bool {
+        let in_step = || self.calls.iter().filter(|call| call.step == last_step);
+        let has_result = |call: &Call| {
+            matches!(call.state, CallState::Running { .. } | CallState::Settled(_))
+        };
+        let answered = |call: &Call| matches!(call.state, CallState::Answered { .. });
+        let denied = |call: &Call| matches!(call.state, CallState::Settled(Settled::Denied));
+        let by_approvals =
+            in_step().any(answered) && in_step().all(|call| answered(call) || has_result(call));
+        let of_tools = || in_step().filter(|call| call.executed_by != Executor::Provider);
+        let by_tool_calls = of_tools().next().is_some()
+            && of_tools().all(|call| has_result(call) && !denied(call));
+        by_approvals || by_tool_calls
+    }
+}
+
+/// A step of the continued message before its last one; no run reaches this number.
+const EARLIER: u32 = u32::MAX;
