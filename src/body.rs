@@ -112,7 +112,8 @@ impl UiMessageStream {
 
     /// Writes for the oldest client that will read; [`Version::V6`] unless set.
     pub fn with_version(mut self, version: Version) -> Self {
-        self.pipeline.configure(|translator| translator.with_version(version));
+        self.pipeline
+            .configure(|translator| translator.with_version(version));
         self
     }
 
@@ -124,7 +125,8 @@ impl UiMessageStream {
 
     /// Metadata that the message starts with.
     pub fn with_metadata(mut self, metadata: Json) -> Self {
-        self.pipeline.configure(|translator| translator.with_metadata(metadata));
+        self.pipeline
+            .configure(|translator| translator.with_metadata(metadata));
         self
     }
 
@@ -215,7 +217,9 @@ impl UiMessageStream {
     /// Releases a held piece of tool input when its time has come.
     fn poll_input_delta(&mut self, cx: &mut Context<'_>) {
         if let Some(wait) = self.input_delta_wait {
-            let due = self.input_delta_due.get_or_insert_with(|| Box::pin(sleep(wait)));
+            let due = self
+                .input_delta_due
+                .get_or_insert_with(|| Box::pin(sleep(wait)));
             if due.as_mut().poll(cx).is_pending() {
                 return;
             }
@@ -225,7 +229,9 @@ impl UiMessageStream {
     }
 
     fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let Some(every) = self.keep_alive else { return Poll::Pending };
+        let Some(every) = self.keep_alive else {
+            return Poll::Pending;
+        };
         let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(every)));
         std::task::ready!(idle.as_mut().poll(cx));
         self.idle = None;
@@ -241,7 +247,8 @@ impl Body for UiMessageStream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        self.poll_bytes(cx)
+            .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 
@@ -255,7 +262,9 @@ impl Stream for UiMessageStream {
 
 impl fmt::Debug for UiMessageStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UiMessageStream").field("pipeline", &self.pipeline).finish_non_exhaustive()
+        f.debug_struct("UiMessageStream")
+            .field("pipeline", &self.pipeline)
+            .finish_non_exhaustive()
     }
 }
 
@@ -266,23 +275,33 @@ impl fmt::Debug for UiMessageStream {
 pub fn headers() -> HeaderMap {
     HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
+        (
+            CACHE_CONTROL,
+            HeaderValue::from_static("no-cache, no-transform"),
+        ),
         (
             HeaderName::from_static("x-vercel-ai-ui-message-stream"),
             HeaderValue::from_static("v1"),
         ),
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        (
+            HeaderName::from_static("x-accel-buffering"),
+            HeaderValue::from_static("no"),
+        ),
     ])
 }
 
 fn translator_for(chat: &ChatRequest) -> Translator {
-    match chat.continued() {
+    // As it was sent: a repeated tool call that nobody acts on is still one that the client holds.
+    match chat.continued_as_sent() {
         Some(message) => Translator::continuing(message),
         None => Translator::new(fresh_message_id()),
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the glue hands the core its fresh ids"
+)]
 fn fresh_message_id() -> MessageId {
     format!("msg_{}", uuid::Uuid::new_v4().simple()).into()
 }

@@ -91,6 +91,11 @@ impl Json {
         self.as_str().trim() == "null"
     }
 
+    /// Whether this is an object.
+    pub fn is_object(&self) -> bool {
+        self.as_str().trim_start().starts_with('{')
+    }
+
     /// Reads the value as `T`.
     ///
     /// # Errors
@@ -109,9 +114,18 @@ impl Json {
         Self::checked(raw, Strictness::Unambiguous)
     }
 
-    /// Keeps metadata that a peer sent. The client's schema asks for finite numbers in it.
-    pub(crate) fn received_metadata(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw, Strictness::Metadata)
+    /// Reads back a value that a peer sent and that was stored since.
+    pub(crate) fn deserialize_received<'de, D>(deserializer: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Json::checked(&raw, Strictness::Received).map_err(serde::de::Error::custom)
+    }
+
+    /// Whether the client's schema takes this for metadata, whose every object and number it sees.
+    pub(crate) fn check_as_metadata(&self) -> Result<(), JsonError> {
+        check(self.as_str(), Strictness::Metadata)
     }
 
     fn checked(raw: &RawValue, strictness: Strictness) -> Result<Self, JsonError> {
@@ -122,7 +136,9 @@ impl Json {
         }
         // In valid JSON a raw newline stands between tokens only.
         let one_line = text.replace(['\n', '\r'], " ");
-        RawValue::from_string(one_line).map(|raw| Json(Arc::from(raw))).map_err(JsonError::Syntax)
+        RawValue::from_string(one_line)
+            .map(|raw| Json(Arc::from(raw)))
+            .map_err(JsonError::Syntax)
     }
 }
 
@@ -189,7 +205,7 @@ pub enum JsonError {
 enum Strictness {
     /// A chunk of any server: what the client accepts.
     Received,
-    /// Metadata of any server: the client's schema looks at its numbers.
+    /// Metadata of any server: the schema takes an object with a key `constructor` for none.
     Metadata,
     /// A request: every reader sees the same value.
     Unambiguous,
@@ -256,6 +272,9 @@ fn check(text: &str, strictness: Strictness) -> Result<(), JsonError> {
                         return Err(JsonError::PrototypeKey);
                     }
                     after_constructor = key == "constructor";
+                    if after_constructor && strictness == Strictness::Metadata {
+                        return Err(JsonError::PrototypeKey);
+                    }
                     if strictness >= Strictness::Unambiguous {
                         // Texts beyond 4 GiB are not checked for repeated keys, but kept.
                         if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
@@ -269,9 +288,13 @@ fn check(text: &str, strictness: Strictness) -> Result<(), JsonError> {
             // The client asks `null` for its own properties and dies of it.
             b'n' if after_constructor => return Err(JsonError::PrototypeKey),
             b'-' | b'0'..=b'9' => {
-                let end = i + bytes[i..].iter().take_while(|b| is_number_byte(**b)).count();
+                let end = i + bytes[i..]
+                    .iter()
+                    .take_while(|b| is_number_byte(**b))
+                    .count();
                 if matches!(strictness, Strictness::Metadata | Strictness::Written)
-                    && overflows(&text[i..end]) {
+                    && overflows(&text[i..end])
+                {
                     return Err(JsonError::NumberTooLarge);
                 }
                 i = end;
@@ -285,7 +308,7 @@ fn check(text: &str, strictness: Strictness) -> Result<(), JsonError> {
 }
 
 /// The offset behind the closing quote of the string that opens at `from`.
-fn string_end(bytes: &[u8], from: usize) -> usize {
+pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
     let mut i = from + 1;
     while let Some(&byte) = bytes.get(i) {
         match byte {
@@ -311,7 +334,10 @@ fn overflows(number: &str) -> bool {
 fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
     let key = |&(from, to): &(u32, u32)| unescaped(&text[from as usize..to as usize]);
     if keys.len() <= 8 {
-        return keys.iter().enumerate().any(|(n, a)| keys[..n].iter().any(|b| key(a) == key(b)));
+        return keys
+            .iter()
+            .enumerate()
+            .any(|(n, a)| keys[..n].iter().any(|b| key(a) == key(b)));
     }
     keys.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     keys.windows(2).any(|pair| key(&pair[0]) == key(&pair[1]))
@@ -319,7 +345,9 @@ fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
 
 /// The text of a string token, quotes included in `token`; half surrogates become U+FFFD.
 pub(crate) fn unescaped(token: &str) -> std::borrow::Cow<'_, str> {
-    let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
+    let inner = token
+        .get(1..token.len().saturating_sub(1))
+        .unwrap_or_default();
     if !inner.contains('\\') {
         return inner.into();
     }
@@ -355,7 +383,10 @@ fn has_lone_surrogate(token: &str) -> bool {
             .flatten()
     };
     let mut i = 0;
-    while let Some(offset) = bytes.get(i..).and_then(|rest| rest.iter().position(|b| *b == b'\\')) {
+    while let Some(offset) = bytes
+        .get(i..)
+        .and_then(|rest| rest.iter().position(|b| *b == b'\\'))
+    {
         i += offset;
         match unit(i) {
             Some(0xD800..=0xDBFF) => match unit(i + 6) {
@@ -392,8 +423,14 @@ mod tests {
             r#"{"constructor" : { "a" : 1 , "prototype":1}}"#,
             r#"{"constructor":null}"#,
         ] {
-            assert!(matches!(written(text), Err(JsonError::PrototypeKey)), "{text}");
-            assert!(matches!(received(text), Err(JsonError::PrototypeKey)), "{text}");
+            assert!(
+                matches!(written(text), Err(JsonError::PrototypeKey)),
+                "{text}"
+            );
+            assert!(
+                matches!(received(text), Err(JsonError::PrototypeKey)),
+                "{text}"
+            );
         }
     }
 
@@ -414,7 +451,13 @@ mod tests {
 
     #[test]
     fn what_readers_would_see_differently_is_not_written_but_may_be_received() {
-        for text in [r#""\ud800""#, r#""\udc00x""#, "1e400", "[-1e999]", r#"{"a":1,"\u0061":2}"#] {
+        for text in [
+            r#""\ud800""#,
+            r#""\udc00x""#,
+            "1e400",
+            "[-1e999]",
+            r#"{"a":1,"\u0061":2}"#,
+        ] {
             assert!(written(text).is_err(), "{text}");
             assert!(received(text).is_ok(), "{text}");
         }
@@ -435,13 +478,19 @@ mod tests {
     fn depth_is_bounded_where_it_is_written_and_costs_no_stack_where_it_is_received() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert!(written(&nested(Json::MAX_DEPTH)).is_ok());
-        assert!(matches!(written(&nested(Json::MAX_DEPTH + 1)), Err(JsonError::TooDeep)));
+        assert!(matches!(
+            written(&nested(Json::MAX_DEPTH + 1)),
+            Err(JsonError::TooDeep)
+        ));
         assert!(received(&nested(100_000)).is_ok());
     }
 
     #[test]
     fn it_stands_on_one_line() {
-        assert_eq!(written("{\n  \"a\":\r\n1}").unwrap().as_str(), "{   \"a\":  1}");
+        assert_eq!(
+            written("{\n  \"a\":\r\n1}").unwrap().as_str(),
+            "{   \"a\":  1}"
+        );
         assert_eq!(Json::string("a\nb").as_str(), r#""a\nb""#);
     }
 

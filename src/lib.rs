@@ -1,13 +1,75 @@
 //! The stream between an AI agent and the chat in front of it, with a person in the loop.
+//!
+//! Agent events become the UI message stream that `useChat` (Vercel AI SDK v6) reads; what comes
+//! back, the whole history in every request, becomes a checked request and *deferred tool results*:
+//! what the person approved, denied, or answered for the client.
+//!
+//! ```text
+//!         POST body                                                       SSE body
+//!             │                                                              ▲
+//!    ┌────────▼────────┐   ┌─────────────────────┐   ┌────────────┐   ┌──────┴───────────┐
+//!    │ ChatRequest     │──▶│ DeferredToolResults │──▶│ your agent │──▶│ Translator       │
+//!    │ parse, limits   │   │ what was decided    │   │            │   │ AgentEvent→chunk │
+//!    └─────────────────┘   └─────────────────────┘   └────────────┘   └──────────────────┘
+//!      request               approval                                   translator → sse → body
+//! ```
+//!
+//! An agent behind `useChat`, as an axum route:
+//!
+//! ```
+//! # #[cfg(feature = "axum")] {
+//! use axum::{Router, routing::post};
+//! use futures::{Stream, stream};
+//! use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
+//!
+//! /// Your agent: whatever it says, as a stream of events.
+//! fn run(chat: &ChatRequest) -> impl Stream<Item = AgentEvent> + Send + use<> {
+//!     stream::iter([AgentEvent::text("Hello, "), AgentEvent::text(format!("chat {}!", chat.id()))])
+//! }
+//!
+//! async fn chat(chat: ChatRequest) -> UiMessageStream {
+//!     UiMessageStream::reply(&chat, run(&chat))
+//! }
+//!
+//! let app: Router = Router::new().route("/api/chat", post(chat));
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! | feature | what it adds | default |
+//! |---|---|---|
+//! | (none) | the core: synchronous, without a runtime | always |
+//! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
+//! | `axum` | extractor, response and policy for axum 0.8 | yes |
 
 pub mod json;
 pub mod record;
 pub mod id;
 pub mod metadata;
 pub mod chunk;
+pub mod message;
+pub mod request;
+pub mod approval;
 pub mod event;
+pub mod translator;
 pub mod sse;
+
+#[cfg(feature = "body")]
+pub mod stream;
+#[cfg(feature = "body")]
+pub mod writer;
+#[cfg(feature = "body")]
+pub mod body;
+#[cfg(feature = "axum")]
+pub mod axum;
 
 pub use chunk::Chunk;
 pub use event::AgentEvent;
 pub use json::Json;
+pub use message::UiMessage;
+pub use request::ChatRequest;
+pub use translator::Translator;
+
+#[cfg(feature = "body")]
+pub use body::UiMessageStream;

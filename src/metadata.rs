@@ -5,11 +5,13 @@
 
 use std::fmt;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+
 use serde_json::value::RawValue;
 
 use crate::json::{Json, JsonError};
-use crate::record::Object;
+use crate::record::Key;
 
 /// What a provider wants back with the next request: an object of objects, one per provider.
 ///
@@ -35,19 +37,42 @@ impl ProviderMetadata {
     /// Checks the shape of a value and keeps it.
     ///
     /// # Errors
-    /// [`MetadataError::Shape`] if the value is not an object of objects.
+    /// [`MetadataError::Shape`] if the value is not an object of objects, [`MetadataError::Json`] if
+    /// it has a key `constructor`, which the client's schema refuses here, or an infinite number.
     pub fn new(json: Json) -> Result<Self, MetadataError> {
-        let object = Object::parse(json.as_str()).map_err(|_| MetadataError::Shape)?;
-        if object.rest().all(|(_, value)| value.get().starts_with('{')) {
-            Ok(ProviderMetadata(json))
-        } else {
-            Err(MetadataError::Shape)
+        json.check_as_metadata()?;
+        match serde_json::from_str(json.as_str()) {
+            Ok(ObjectOfObjects(true)) => Ok(ProviderMetadata(json)),
+            _ => Err(MetadataError::Shape),
         }
     }
 
     /// The value.
     pub fn as_json(&self) -> &Json {
         &self.0
+    }
+}
+
+/// Whether a value is an object of objects; keeps nothing of it, however many there are.
+struct ObjectOfObjects(bool);
+
+impl<'de> Deserialize<'de> for ObjectOfObjects {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = ObjectOfObjects;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut all = true;
+                while let Some((Key(_), value)) = map.next_entry::<Key<'de>, &RawValue>()? {
+                    all &= value.get().starts_with('{');
+                }
+                Ok(ObjectOfObjects(all))
+            }
+        }
+        deserializer.deserialize_map(Fields)
     }
 }
 
@@ -68,8 +93,10 @@ impl ToolMetadata {
     /// Checks the shape of a value and keeps it.
     ///
     /// # Errors
-    /// [`MetadataError::Shape`] if the value is not an object.
+    /// [`MetadataError::Shape`] if the value is not an object, [`MetadataError::Json`] if it has a key
+    /// `constructor`, which the client's schema refuses here, or an infinite number.
     pub fn new(json: Json) -> Result<Self, MetadataError> {
+        json.check_as_metadata()?;
         if json.as_str().trim_start().starts_with('{') {
             Ok(ToolMetadata(json))
         } else {
@@ -80,23 +107,6 @@ impl ToolMetadata {
     /// The value.
     pub fn as_json(&self) -> &Json {
         &self.0
-    }
-}
-
-/// Reads what a peer sent. The schema asks for finite numbers here, so the strict check applies.
-pub(crate) trait ReceivedMetadata: Sized {
-    fn received(raw: &RawValue) -> Result<Self, MetadataError>;
-}
-
-impl ReceivedMetadata for ProviderMetadata {
-    fn received(raw: &RawValue) -> Result<Self, MetadataError> {
-        Self::new(Json::received_metadata(raw)?)
-    }
-}
-
-impl ReceivedMetadata for ToolMetadata {
-    fn received(raw: &RawValue) -> Result<Self, MetadataError> {
-        Self::new(Json::received_metadata(raw)?)
     }
 }
 

@@ -3,21 +3,24 @@
 //! Chunks and message parts name their kind in a `type` that may stand anywhere, carry JSON that
 //! nobody here opens, and may hold fields of a later version. serde's own tagged enums would
 //! buffer all of that as a tree. An object read here gives up the fields that are known, one by
-//! one, and what is left is what the reader did not know.
+//! one, and what is left is what the reader did not know: [`Extra`].
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde::ser::SerializeMap;
 use serde_json::value::RawValue;
 
-use crate::json::{JsonError, unescaped};
+use crate::json::{Json, JsonError, unescaped};
 use crate::metadata::MetadataError;
 
 /// An object's fields as text. Of two equal keys the last one counts, as in a browser.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Object<'a> {
     fields: Vec<(Cow<'a, str>, Option<&'a RawValue>)>,
+    /// Fields that [`Object::add`] did not know, in one piece: `"a":1,"b":2`.
+    unknown: String,
 }
 
 impl<'a> Object<'a> {
@@ -25,11 +28,25 @@ impl<'a> Object<'a> {
         serde_json::from_str(text)
     }
 
-    /// An object of these fields; for a reader that counts or refuses some on the way.
-    pub(crate) fn from_fields(
-        fields: impl IntoIterator<Item = (Cow<'a, str>, &'a RawValue)>,
-    ) -> Self {
-        Object { fields: fields.into_iter().map(|(key, value)| (key, Some(value))).collect() }
+    /// Adds a field, for a reader that goes through an object by itself: one of `known`, and not
+    /// for the second time, or else one more that is not known.
+    ///
+    /// However many unknown fields there are, they cost what their text costs.
+    pub(crate) fn add(
+        &mut self,
+        key: &str,
+        value: &'a RawValue,
+        known: &[&'static str],
+    ) -> Result<(), FieldError> {
+        let Some(&key) = known.iter().find(|known| **known == key) else {
+            push_field(&mut self.unknown, key, value);
+            return Ok(());
+        };
+        if self.fields.iter().any(|(name, _)| name == key) {
+            return Err(FieldError::new(key, "given twice"));
+        }
+        self.fields.push((Cow::Borrowed(key), Some(value)));
+        Ok(())
     }
 
     /// Takes a field out.
@@ -45,7 +62,8 @@ impl<'a> Object<'a> {
 
     /// Takes a string out; absent is an error.
     pub(crate) fn text(&mut self, key: &'static str) -> Result<Cow<'a, str>, FieldError> {
-        self.text_if_any(key)?.ok_or_else(|| FieldError::missing(key))
+        self.text_if_any(key)?
+            .ok_or_else(|| FieldError::missing(key))
     }
 
     /// Takes a string out if it is there.
@@ -70,10 +88,37 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// Takes a value of any kind out if it is there. `null` is a value.
+    pub(crate) fn json_if_any(&mut self, key: &'static str) -> Result<Option<Json>, FieldError> {
+        let json = self.take(key).map(Json::received_unambiguous).transpose();
+        json.map_err(|error| FieldError::json(key, &error))
+    }
+
     /// The fields that nobody took, in their order.
     pub(crate) fn rest(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.fields.iter().filter_map(|(key, value)| value.map(|value| (&**key, value)))
+        self.fields
+            .iter()
+            .filter_map(|(key, value)| value.map(|value| (&**key, value)))
     }
+
+    /// The unknown fields and those that nobody took, to keep.
+    pub(crate) fn into_extra(mut self) -> Result<Extra, FieldError> {
+        let mut text = std::mem::take(&mut self.unknown);
+        for (key, value) in self.rest() {
+            push_field(&mut text, key, value);
+        }
+        Extra::of_fields(text).map_err(|error| FieldError::json("", &error))
+    }
+}
+
+/// Writes one more field behind others.
+fn push_field(fields: &mut String, key: &str, value: &RawValue) {
+    if !fields.is_empty() {
+        fields.push(',');
+    }
+    fields.push_str(Json::string(key).as_str());
+    fields.push(':');
+    fields.push_str(value.get());
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
@@ -89,7 +134,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
                 while let Some(Key(key)) = map.next_key()? {
                     fields.push((key, Some(map.next_value()?)));
                 }
-                Ok(Object { fields })
+                Ok(Object {
+                    fields,
+                    unknown: String::new(),
+                })
             }
         }
         deserializer.deserialize_map(Fields)
@@ -125,32 +173,122 @@ impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
     }
 }
 
+/// The fields of an object that this crate does not know, kept as they came.
+///
+/// They are one piece of checked text: cheap to clone, and no larger than what was sent.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Extra(Option<Json>);
+
+impl Extra {
+    /// Keeps fields that stand as text: `"a":1,"b":2`.
+    fn of_fields(mut fields: String) -> Result<Self, JsonError> {
+        if fields.is_empty() {
+            return Ok(Extra(None));
+        }
+        fields.insert(0, '{');
+        fields.push('}');
+        let raw = RawValue::from_string(fields).map_err(JsonError::Syntax)?;
+        Json::received_unambiguous(&raw).map(|json| Extra(Some(json)))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The value of one field.
+    pub fn get(&self, name: &str) -> Option<Json> {
+        self.object()
+            .take(name)
+            .and_then(|raw| Json::received_unambiguous(raw).ok())
+    }
+
+    /// All of them as one object, if there are any.
+    pub fn as_json(&self) -> Option<&Json> {
+        self.0.as_ref()
+    }
+
+    /// Reads all of them as `T`; none reads as `{}`.
+    ///
+    /// # Errors
+    /// What `serde_json` says of fields that are not a `T`.
+    pub fn to<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.0.as_ref().map_or("{}", Json::as_str))
+    }
+
+    /// Writes the fields behind the known ones of their object.
+    pub(crate) fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        self.object()
+            .rest()
+            .try_for_each(|(key, value)| map.serialize_entry(key, value))
+    }
+
+    /// The fields but for some, or nothing if there are none of those.
+    pub(crate) fn without(&self, names: &[&str]) -> Option<Self> {
+        Some(Extra(without(self.0.as_ref()?, names)?))
+    }
+
+    fn object(&self) -> Object<'_> {
+        self.0
+            .as_ref()
+            .and_then(|json| Object::parse(json.as_str()).ok())
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_ref().map_or("{}", Json::as_str))
+    }
+}
+
+/// An object but for some fields, or nothing if it has none of those.
+pub(crate) fn without(object: &Json, names: &[&str]) -> Option<Option<Json>> {
+    let fields = Object::parse(object.as_str()).ok()?;
+    fields.rest().find(|(key, _)| names.contains(key))?;
+    let mut text = String::new();
+    for (key, value) in fields.rest().filter(|(key, _)| !names.contains(key)) {
+        push_field(&mut text, key, value);
+    }
+    Extra::of_fields(text).ok().map(|extra| extra.0)
+}
+
 /// What is wrong with one field of an object.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     field: Cow<'static, str>,
     problem: Cow<'static, str>,
 }
 
 impl FieldError {
+    pub(crate) fn new(
+        field: impl Into<Cow<'static, str>>,
+        problem: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        FieldError {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+
     pub(crate) fn missing(field: &'static str) -> Self {
-        FieldError { field: field.into(), problem: "missing".into() }
+        Self::new(field, "missing")
     }
 
     pub(crate) fn expected(field: &'static str, what: &'static str) -> Self {
-        FieldError { field: field.into(), problem: format!("expected {what}").into() }
+        Self::new(field, format!("expected {what}"))
     }
 
     pub(crate) fn json(field: &'static str, error: &JsonError) -> Self {
-        FieldError { field: field.into(), problem: error.to_string().into() }
+        Self::new(field, error.to_string())
     }
 
     pub(crate) fn metadata(field: &'static str, error: &MetadataError) -> Self {
-        FieldError { field: field.into(), problem: error.to_string().into() }
+        Self::new(field, error.to_string())
     }
 
-    /// The path of the field from where reading began: `approval.approved`.
+    /// The path of the field from where reading began: `approval.approved`. Empty if it is the
+    /// whole that is wrong.
     pub fn field(&self) -> &str {
         &self.field
     }
@@ -160,8 +298,24 @@ impl FieldError {
         &self.problem
     }
 
-    /// The same problem, seen from the object that holds `parent`.
+    /// The same problem, seen from what holds `parent`.
     pub(crate) fn within(self, parent: &str) -> Self {
-        FieldError { field: format!("{parent}.{}", self.field).into(), problem: self.problem }
+        let dot = if self.field.is_empty() || self.field.starts_with('[') {
+            ""
+        } else {
+            "."
+        };
+        Self::new(format!("{parent}{dot}{}", self.field), self.problem)
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.problem)
     }
 }

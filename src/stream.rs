@@ -160,7 +160,10 @@ impl Pipeline {
     #[inline]
     fn handle(&mut self, item: Result<AgentEvent, BoxError>) {
         match item {
-            Ok(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {
+            Ok(AgentEvent::ToolInputDelta {
+                tool_call_id,
+                delta,
+            }) => {
                 self.hold_input_delta(tool_call_id, &delta);
             }
             Ok(event) => {
@@ -178,10 +181,17 @@ impl Pipeline {
             Some(held) if held.tool_call_id == tool_call_id => held.text.push_str(delta),
             _ => {
                 self.release_input_delta();
-                self.input_delta = Some(InputDelta { tool_call_id, text: delta.to_owned() });
+                self.input_delta = Some(InputDelta {
+                    tool_call_id,
+                    text: delta.to_owned(),
+                });
             }
         }
-        if self.input_delta.as_ref().is_some_and(|held| held.text.len() >= FRAME_BYTES) {
+        if self
+            .input_delta
+            .as_ref()
+            .is_some_and(|held| held.text.len() >= FRAME_BYTES)
+        {
             self.release_input_delta();
         }
     }
@@ -189,15 +199,21 @@ impl Pipeline {
     /// Writes the tool input that was held back for more to join it.
     pub(crate) fn release_input_delta(&mut self) {
         if let Some(InputDelta { tool_call_id, text }) = self.input_delta.take() {
-            self.translate(&AgentEvent::ToolInputDelta { tool_call_id, delta: text.into() });
+            self.translate(&AgentEvent::ToolInputDelta {
+                tool_call_id,
+                delta: text.into(),
+            });
         }
     }
 
     #[inline]
     fn translate(&mut self, event: &AgentEvent) {
-        let Some(translator) = &mut self.translator else { return };
-        let translated = translator
-            .handle_event(event, &mut |chunk| self.encoder.encode(&chunk, &mut self.buffer));
+        let Some(translator) = &mut self.translator else {
+            return;
+        };
+        let translated = translator.handle_event(event, &mut |chunk| {
+            self.encoder.encode(&chunk, &mut self.buffer)
+        });
         if let Err(error) = translated {
             self.report(&StreamError::Dropped(error));
         }
@@ -214,7 +230,9 @@ impl Pipeline {
 
     fn fail(&mut self, error: StreamError) {
         self.release_input_delta();
-        let text = self.report(&error).unwrap_or_else(|| MASKED_ERROR.to_owned());
+        let text = self
+            .report(&error)
+            .unwrap_or_else(|| MASKED_ERROR.to_owned());
         self.translate(&AgentEvent::error(text));
     }
 
@@ -258,7 +276,9 @@ impl Drop for Pipeline {
 
 impl fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipeline").field("translator", &self.translator).finish_non_exhaustive()
+        f.debug_struct("Pipeline")
+            .field("translator", &self.translator)
+            .finish_non_exhaustive()
     }
 }
 

@@ -53,7 +53,10 @@ impl UiWriter {
     /// # Errors
     /// [`WriteError`] if nobody reads the response any more.
     pub async fn event(&self, event: AgentEvent) -> Result<(), WriteError> {
-        self.events.send(event).await.map_err(|_| NobodyReads.into())
+        self.events
+            .send(event)
+            .await
+            .map_err(|_| NobodyReads.into())
     }
 
     /// Says everything that a stream of events says, until it ends.
@@ -113,7 +116,11 @@ pub(crate) struct Written<Fut> {
 impl<Fut> Written<Fut> {
     pub(crate) fn new<F: FnOnce(UiWriter) -> Fut>(write: F) -> Self {
         let (events, queue) = mpsc::channel(QUEUED_EVENTS);
-        Written { writing: Some(Box::pin(write(UiWriter { events }))), failed: None, queue }
+        Written {
+            writing: Some(Box::pin(write(UiWriter { events }))),
+            failed: None,
+            queue,
+        }
     }
 }
 

@@ -15,7 +15,12 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
         let (parts, body) = request.into_parts();
-        let Parts { headers, uri, extensions, .. } = &parts;
+        let Parts {
+            headers,
+            uri,
+            extensions,
+            ..
+        } = &parts;
         let default = ChatPolicy::default();
         let policy = extensions.get::<ChatPolicy>().unwrap_or(&default);
         policy.check_origin(headers, uri.authority())?;
@@ -36,7 +41,9 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
 
 /// A form of another site can post text, never JSON: asking for it keeps such forms out.
 fn is_json(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     content_type.is_some_and(|value| {
         let essence = value.split(';').next().unwrap_or_default();
         essence.trim().eq_ignore_ascii_case("application/json")

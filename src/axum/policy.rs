@@ -74,12 +74,19 @@ impl ChatPolicy {
         }
         let Some(origin) = headers.get(ORIGIN) else {
             // No browser, or none that says where the page is from.
-            let cross_site =
-                headers.get(&SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() == b"cross-site");
-            return if cross_site { Err(ChatRejection::foreign_origin(None)) } else { Ok(()) };
+            let cross_site = headers
+                .get(&SEC_FETCH_SITE)
+                .is_some_and(|site| site.as_bytes() == b"cross-site");
+            return if cross_site {
+                Err(ChatRejection::foreign_origin(None))
+            } else {
+                Ok(())
+            };
         };
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
-        let host = authority.map(Authority::as_str).or_else(|| headers.get(HOST)?.to_str().ok());
+        let host = authority
+            .map(Authority::as_str)
+            .or_else(|| headers.get(HOST)?.to_str().ok());
         let is_own = host.is_some_and(|host| is_of_host(&origin, &host.to_ascii_lowercase()));
         if is_own || self.origins.contains(&origin) {
             Ok(())
@@ -100,7 +107,9 @@ impl<S> Layer<S> for ChatPolicy {
 /// Whether an origin names this host. Its scheme does not count: behind a proxy that ends TLS the
 /// server cannot know it.
 fn is_of_host(origin: &str, host: &str) -> bool {
-    let Some((scheme, origin_host)) = origin.split_once("://") else { return false };
+    let Some((scheme, origin_host)) = origin.split_once("://") else {
+        return false;
+    };
     let default_port = match scheme {
         "http" => ":80",
         "https" => ":443",
@@ -134,10 +143,16 @@ mod tests {
             ("http://chat.example:80", "Chat.Example"),
             ("http://[::1]:3000", "[::1]:3000"),
         ] {
-            assert!(check(&policy, &[("origin", origin), ("host", host)]), "{origin} {host}");
+            assert!(
+                check(&policy, &[("origin", origin), ("host", host)]),
+                "{origin} {host}"
+            );
         }
         assert!(check(&policy, &[("host", "localhost:3000")]));
-        assert!(check(&policy, &[("host", "a"), ("sec-fetch-site", "same-origin")]));
+        assert!(check(
+            &policy,
+            &[("host", "a"), ("sec-fetch-site", "same-origin")]
+        ));
     }
 
     #[test]
@@ -151,12 +166,24 @@ mod tests {
             ("null", "chat.example"),
             ("file://chat.example", "chat.example"),
         ] {
-            assert!(!check(&policy, &[("origin", origin), ("host", host)]), "{origin} {host}");
+            assert!(
+                !check(&policy, &[("origin", origin), ("host", host)]),
+                "{origin} {host}"
+            );
             let named = ChatPolicy::default().allow_origin(origin);
-            assert!(check(&named, &[("origin", origin), ("host", host)]), "{origin} {host}");
+            assert!(
+                check(&named, &[("origin", origin), ("host", host)]),
+                "{origin} {host}"
+            );
         }
-        assert!(!check(&policy, &[("host", "a"), ("sec-fetch-site", "cross-site")]));
+        assert!(!check(
+            &policy,
+            &[("host", "a"), ("sec-fetch-site", "cross-site")]
+        ));
         let any = ChatPolicy::default().allow_any_origin();
-        assert!(check(&any, &[("origin", "https://evil.example"), ("host", "a")]));
+        assert!(check(
+            &any,
+            &[("origin", "https://evil.example"), ("host", "a")]
+        ));
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{FinishReason, InputEncoding};
 use crate::json::Json;
-use crate::metadata::{ProviderMetadata, ReceivedMetadata, ToolMetadata};
+use crate::metadata::{ProviderMetadata, ToolMetadata};
 use crate::record::{FieldError, Object};
 
 /// Takes a chunk's fields one by one, in the order of the wire.
@@ -77,7 +77,9 @@ impl<'a> Field<'a> for Option<bool> {
 impl<'a> Field<'a> for Option<Cow<'a, Json>> {
     type Kept = Option<Cow<'static, Json>>;
     fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
-        let Some(raw) = object.take(key) else { return Ok(None) };
+        let Some(raw) = object.take(key) else {
+            return Ok(None);
+        };
         let json = Json::received(raw).map_err(|error| FieldError::json(key, &error))?;
         Ok(Some(Cow::Owned(json)))
     }
@@ -100,8 +102,9 @@ macro_rules! metadata_field {
             type Kept = Option<Cow<'static, $metadata>>;
             fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
                 let Some(raw) = object.take(key) else { return Ok(None) };
+                let json = Json::received(raw).map_err(|error| FieldError::json(key, &error))?;
                 let metadata =
-                    $metadata::received(raw).map_err(|error| FieldError::metadata(key, &error))?;
+                    $metadata::new(json).map_err(|error| FieldError::metadata(key, &error))?;
                 Ok(Some(Cow::Owned(metadata)))
             }
             fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {

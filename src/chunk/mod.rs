@@ -42,14 +42,15 @@ pub enum InputEncoding {
 }
 
 impl InputEncoding {
-    fn as_str(self) -> &'static str {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
         match self {
             InputEncoding::Json => "json",
             InputEncoding::Text => "text",
         }
     }
 
-    fn from_wire(word: &str) -> Option<Self> {
+    pub(crate) fn from_wire(word: &str) -> Option<Self> {
         Some(match word {
             "json" => InputEncoding::Json,
             "text" => InputEncoding::Text,
@@ -154,22 +155,20 @@ macro_rules! chunks {
                 }
             }
 
-            /// Reads the fields of a known kind.
-            fn read(kind: &str, object: &mut Object<'a>) -> Option<Result<Self, FieldError>> {
-                Some(match kind {
-                    $( $kind => (|| Ok(Chunk::$variant {
-                        $( $field: Field::read(object, $key)?, )*
-                    }))(), )*
+            /// Reads the fields of a known kind; `None` if the kind is not known.
+            fn read(kind: &str, object: &mut Object<'a>) -> Result<Option<Self>, FieldError> {
+                Ok(Some(match kind {
+                    $( $kind => Chunk::$variant { $( $field: Field::read(object, $key)?, )* }, )*
                     _ => {
-                        let name = kind.strip_prefix("data-")?;
-                        (|| Ok(Chunk::Data {
+                        let Some(name) = kind.strip_prefix("data-") else { return Ok(None) };
+                        Chunk::Data {
                             name: Cow::Owned(name.to_owned()),
                             id: Field::read(object, "id")?,
                             data: Field::read(object, "data")?,
                             transient: Field::read(object, "transient")?,
-                        }))()
+                        }
                     }
-                })
+                }))
             }
         }
     };
@@ -177,7 +176,11 @@ macro_rules! chunks {
 
 /// The version a number in the table stands for.
 fn since(patch: u16) -> Version {
-    if patch == 0 { Version::V6 } else { Version::V6At(patch) }
+    if patch == 0 {
+        Version::V6
+    } else {
+        Version::V6At(patch)
+    }
 }
 
 chunks! {

@@ -52,14 +52,15 @@ impl<'a> Received<'a> {
     pub fn parse(text: &'a str) -> Result<Self, ReadChunkError> {
         let mut object = Object::parse(text).map_err(ReadChunkError::Syntax)?;
         let kind = object.text("type")?;
-        let received = match Chunk::read(&kind, &mut object) {
+        let received = match Chunk::read(&kind, &mut object)? {
             Some(chunk) => {
                 let mut extra = Vec::new();
-                let chunk = chunk?;
                 for (key, value) in object.rest() {
                     if matches!(key, "__proto__" | "constructor") {
                         // The client's JSON reader sees the chunk's own keys too.
-                        Json::received(serde_json::from_str(text).map_err(ReadChunkError::Syntax)?)?;
+                        Json::received(
+                            serde_json::from_str(text).map_err(ReadChunkError::Syntax)?,
+                        )?;
                     }
                     extra.push((key.into(), Json::received(value)?));
                 }
@@ -67,7 +68,10 @@ impl<'a> Received<'a> {
             }
             None => {
                 let raw: &RawValue = serde_json::from_str(text).map_err(ReadChunkError::Syntax)?;
-                Received::Unknown { kind, json: Json::received(raw)? }
+                Received::Unknown {
+                    kind,
+                    json: Json::received(raw)?,
+                }
             }
         };
         Ok(received)

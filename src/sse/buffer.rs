@@ -9,6 +9,7 @@ pub trait Buffer: sealed::Sealed {
 }
 
 mod sealed {
+    #[expect(unnameable_types, reason = "a sealed trait is not to be named")]
     pub trait Sealed {}
     impl Sealed for Vec<u8> {}
     impl Sealed for bytes::BytesMut {}

@@ -89,7 +89,10 @@ impl Decoder {
             self.ready.extend(self.data.take());
             return;
         }
-        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let colon = line
+            .iter()
+            .position(|byte| *byte == b':')
+            .unwrap_or(line.len());
         let (field, value) = line.split_at(colon);
         if field == b"data" {
             let value = value.strip_prefix(b":").unwrap_or(value);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::tool_calls::{CallState, Settled};
 use super::tools::{Attached, close_streaming, output_error};
-use super::{Out, Translator};
+use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::Executor;
 use crate::json::Json;
@@ -15,29 +15,51 @@ impl Translator {
         reason: Option<FinishReason>,
         metadata: Option<&Json>,
         out: Out<'_>,
-    ) {
+    ) -> Result<(), TranslateError> {
         self.close_run(Executor::Server, out);
-        let reason =
-            reason.or_else(|| self.calls.wait_for_somebody().then_some(FinishReason::ToolCalls));
+        let reason = reason.or_else(|| {
+            self.calls
+                .wait_for_somebody()
+                .then_some(FinishReason::ToolCalls)
+        });
         self.end_resubmission(reason, out);
+        let mergeable = metadata.filter(|metadata| self.can_merge(metadata));
         let chunk = Chunk::Finish {
             finish_reason: reason,
-            message_metadata: metadata.map(Cow::Borrowed),
+            message_metadata: mergeable.map(Cow::Borrowed),
         };
         self.emit(chunk, out);
+        match metadata {
+            Some(metadata) if mergeable.is_none() && !metadata.is_null() => {
+                Err(TranslateError::Metadata)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn end_aborted(&mut self, reason: Option<&str>, out: Out<'_>) {
         self.close_run(Executor::Provider, out);
         self.end_resubmission(None, out);
-        self.emit(Chunk::Abort { reason: reason.map(Cow::Borrowed) }, out);
+        self.emit(
+            Chunk::Abort {
+                reason: reason.map(Cow::Borrowed),
+            },
+            out,
+        );
     }
 
     pub(super) fn end_failed(&mut self, error_text: &str, out: Out<'_>) {
         self.close_run(Executor::Provider, out);
-        self.emit(Chunk::Error { error_text: Cow::Borrowed(error_text) }, out);
-        let finish =
-            Chunk::Finish { finish_reason: Some(FinishReason::Error), message_metadata: None };
+        self.emit(
+            Chunk::Error {
+                error_text: Cow::Borrowed(error_text),
+            },
+            out,
+        );
+        let finish = Chunk::Finish {
+            finish_reason: Some(FinishReason::Error),
+            message_metadata: None,
+        };
         self.emit(finish, out);
     }
 
@@ -63,16 +85,19 @@ impl Translator {
                 // The client resubmits an answer until it is settled.
                 CallState::Answered { approved: false } if version.knows_approvals() => {
                     call.state = CallState::Settled(Settled::Denied);
-                    out(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
+                    out(Chunk::ToolOutputDenied {
+                        tool_call_id: Cow::Borrowed(&call.wire_id),
+                    });
                 }
                 CallState::Answered { .. } => {
                     call.state = CallState::Settled(Settled::Error);
                     out(output_error(call, NOT_RUN, Attached::NONE).for_version(version));
                 }
-                CallState::Ready | CallState::Running { .. }
+                CallState::Ready | CallState::Running
                     if call.is_of_this_run()
                         && (call.executed_by == Executor::Server
-                            || call.executed_by == Executor::Provider && up_to == Executor::Provider) =>
+                            || call.executed_by == Executor::Provider
+                                && up_to == Executor::Provider) =>
                 {
                     call.state = CallState::Settled(Settled::Error);
                     out(output_error(call, NO_RESULT, Attached::NONE).for_version(version));
@@ -87,7 +112,7 @@ impl Translator {
     /// again, for ever. A further step with content ends it; data is content that nobody reads
     /// aloud and no model is shown.
     fn end_resubmission(&mut self, reason: Option<FinishReason>, out: Out<'_>) {
-        if !self.calls.would_resubmit(self.step.number) {
+        if !self.calls.would_resubmit(self.step.number, self.version) {
             return;
         }
         let data = match reason {
@@ -99,7 +124,9 @@ impl Translator {
         let chunk = Chunk::Data {
             name: Cow::Borrowed("run-end"),
             id: None,
-            data: Some(Cow::Owned(Json::parse(&data).unwrap_or_else(|_| Json::null()))),
+            data: Some(Cow::Owned(
+                Json::parse(&data).unwrap_or_else(|_| Json::null()),
+            )),
             transient: None,
         };
         self.emit(chunk, out);

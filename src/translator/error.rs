@@ -1,6 +1,6 @@
 //! [`TranslateError`]: what an event asked for that cannot be meant.
 
-use crate::id::{ApprovalId, ToolCallId};
+use crate::id::{ApprovalId, PartId, ToolCallId};
 
 /// Why an event became no chunk.
 ///
@@ -37,10 +37,21 @@ pub enum TranslateError {
     /// An output of a call that the person denied.
     #[error("tool call {0:?} was denied and cannot have an output")]
     Denied(ToolCallId),
-    /// The end of a part that is not open.
-    #[error("no open part {0:?} to end")]
-    UnknownPart(String),
+    /// The end of a part that is not open; `None`: of the part being written.
+    #[error("{} is not open and cannot end", part(.0.as_ref()))]
+    UnknownPart(Option<PartId>),
+    /// Metadata that is not an object, or that meets some in the continued message that is not. The
+    /// client would throw while it merges them.
+    #[error("message metadata is not an object")]
+    Metadata,
     /// An event after the end.
     #[error("the run has already ended")]
     Ended,
+}
+
+fn part(id: Option<&PartId>) -> String {
+    id.map_or_else(
+        || "the part being written".to_owned(),
+        |id| format!("part {id:?}"),
+    )
 }

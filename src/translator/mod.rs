@@ -51,6 +51,8 @@ pub struct Translator {
     approvals: bool,
     message_id: Option<MessageId>,
     metadata: Option<Json>,
+    /// The continued message has metadata that no object can be merged into.
+    metadata_is_closed: bool,
     started: bool,
     ended: bool,
     step: Step,
@@ -92,10 +94,19 @@ impl Translator {
     /// first step, and none is announced again.
     pub fn continuing(message: &UiMessage) -> Self {
         let mut translator = Self::new(message.id.clone());
-        let last_step = message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
+        translator.metadata_is_closed = message
+            .metadata
+            .as_ref()
+            .is_some_and(|metadata| !metadata.is_null() && !metadata.is_object());
+        let last_step = message
+            .parts
+            .iter()
+            .rposition(|part| matches!(part, Part::StepStart { .. }));
         for (index, part) in message.parts.iter().enumerate() {
             if let Part::Tool(part) = part {
-                translator.calls.continue_call(part, last_step.is_none_or(|start| index > start));
+                translator
+                    .calls
+                    .continue_call(part, last_step.is_none_or(|start| index > start));
             }
         }
         translator
@@ -107,6 +118,7 @@ impl Translator {
             approvals: true,
             message_id,
             metadata: None,
+            metadata_is_closed: false,
             started: false,
             ended: false,
             step: Step::default(),
@@ -130,7 +142,8 @@ impl Translator {
         self
     }
 
-    /// Metadata that the message starts with.
+    /// Metadata that the message starts with: an object. Anything else is left out, see
+    /// [`TranslateError::Metadata`].
     pub fn with_metadata(mut self, metadata: Json) -> Self {
         self.metadata = Some(metadata);
         self
@@ -171,7 +184,8 @@ impl Translator {
     /// Emits nothing if an event already ended it. Nothing can follow: the translator is consumed.
     pub fn finish(mut self, out: &mut impl FnMut(Chunk<'_>)) {
         if !self.ended {
-            self.end_finished(None, None, out);
+            // Without metadata there is nothing to refuse.
+            let _ = self.end_finished(None, None, out);
         }
     }
 
@@ -190,39 +204,55 @@ impl Translator {
             AgentEvent::ReasoningDelta { id, delta } => {
                 self.add_to_part(Kind::Reasoning, id.as_ref(), delta, None, out);
             }
-            AgentEvent::ReasoningEnd { id, provider_metadata } => {
+            AgentEvent::ReasoningEnd {
+                id,
+                provider_metadata,
+            } => {
                 let metadata = provider_metadata.as_ref();
                 self.end_part(Kind::Reasoning, id.as_ref(), metadata, out)?;
             }
             AgentEvent::ToolInputStart { call } => self.start_tool_input(call, None, out)?,
-            AgentEvent::ToolInputDelta { tool_call_id, delta } => {
+            AgentEvent::ToolInputDelta {
+                tool_call_id,
+                delta,
+            } => {
                 self.add_tool_input(tool_call_id, delta, out)?;
             }
             AgentEvent::ToolInput { call, input } => self.tool_input(call, input, out)?,
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.invalid_tool_input(call, input, error, out)?;
             }
-            AgentEvent::ApprovalRequested { tool_call_id, approval_id } => {
+            AgentEvent::ApprovalRequested {
+                tool_call_id,
+                approval_id,
+            } => {
                 let question = tools::Question::plain(approval_id);
                 self.request_approval(tool_call_id, &question, out)?;
             }
             AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
-            AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
+            AgentEvent::ToolOutput {
+                tool_call_id,
+                output,
+                preliminary,
+            } => {
                 let result = tools::Output::plain(output, *preliminary);
                 self.tool_output(tool_call_id, &result, out)?;
             }
-            AgentEvent::ToolFailed { tool_call_id, error } => {
+            AgentEvent::ToolFailed {
+                tool_call_id,
+                error,
+            } => {
                 self.tool_failed(tool_call_id, error, tools::Attached::NONE, out)?;
             }
             AgentEvent::Source(source) => self.source(source, out),
             AgentEvent::File(file) => self.file(file, None, out),
             AgentEvent::Data(data) => self.data(data, out),
-            AgentEvent::Metadata(metadata) => self.add_metadata(metadata, out),
+            AgentEvent::Metadata(metadata) => self.add_metadata(metadata, out)?,
             AgentEvent::StepFinish => self.finish_step(out),
             AgentEvent::Error { error_text } => self.end_failed(error_text, out),
             AgentEvent::Abort { reason } => self.end_aborted(reason.as_deref(), out),
             AgentEvent::Finish { reason, metadata } => {
-                self.end_finished(Some(*reason), metadata.as_ref(), out);
+                self.end_finished(Some(*reason), metadata.as_ref(), out)?;
             }
             AgentEvent::Chunk(chunk) => self.pass_through(chunk, out)?,
         }
@@ -240,9 +270,18 @@ impl Translator {
         }
         let chunk = Chunk::Start {
             message_id: self.message_id.as_deref().map(Cow::Borrowed),
-            message_metadata: self.metadata.as_ref().map(Cow::Borrowed),
+            message_metadata: self
+                .metadata
+                .as_ref()
+                .filter(|metadata| self.can_merge(metadata))
+                .map(Cow::Borrowed),
         };
         self.emit(chunk, out);
+    }
+
+    /// The client's merge of metadata throws, or makes nonsense, unless both sides are objects.
+    fn can_merge(&self, metadata: &Json) -> bool {
+        metadata.is_object() && !self.metadata_is_closed
     }
 
     /// Makes room for content: the message is open, and a step.
@@ -370,27 +409,36 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         let parts = self.parts(kind);
-        let id = match id {
+        let closed = match id {
             Some(id) => parts.close(id).then(|| id.to_string()),
             None => parts.close_unnamed(),
         };
-        let Some(id) = id else {
-            return Err(TranslateError::UnknownPart(kind.name().to_owned()));
+        let Some(closed) = closed else {
+            return Err(TranslateError::UnknownPart(id.cloned()));
         };
-        self.emit(kind.end(&id, metadata), out);
+        self.emit(kind.end(&closed, metadata), out);
         Ok(())
     }
 
     fn source(&mut self, source: &Source, out: Out<'_>) {
         self.open_step(out);
         let chunk = match source {
-            Source::Url { source_id, url, title } => Chunk::SourceUrl {
+            Source::Url {
+                source_id,
+                url,
+                title,
+            } => Chunk::SourceUrl {
                 source_id: Cow::Borrowed(source_id),
                 url: Cow::Borrowed(url),
                 title: title.as_deref().map(Cow::Borrowed),
                 provider_metadata: None,
             },
-            Source::Document { source_id, media_type, title, filename } => Chunk::SourceDocument {
+            Source::Document {
+                source_id,
+                media_type,
+                title,
+                filename,
+            } => Chunk::SourceDocument {
                 source_id: Cow::Borrowed(source_id),
                 media_type: Cow::Borrowed(media_type),
                 title: Cow::Borrowed(title),
@@ -424,15 +472,17 @@ impl Translator {
         self.emit(chunk, out);
     }
 
-    fn add_metadata(&mut self, metadata: &Json, out: Out<'_>) {
+    fn add_metadata(&mut self, metadata: &Json, out: Out<'_>) -> Result<(), TranslateError> {
         self.ensure_started(out);
-        // The client ignores `null` here; an `ai@5` whose metadata is typed would not.
-        if !metadata.is_null() {
-            self.emit(
-                Chunk::MessageMetadata { message_metadata: Some(Cow::Borrowed(metadata)) },
-                out,
-            );
+        if metadata.is_null() {
+            return Ok(());
         }
+        if !self.can_merge(metadata) {
+            return Err(TranslateError::Metadata);
+        }
+        let message_metadata = Some(Cow::Borrowed(metadata));
+        self.emit(Chunk::MessageMetadata { message_metadata }, out);
+        Ok(())
     }
 }
 
@@ -447,18 +497,17 @@ enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Text => "text",
-            Kind::Reasoning => "reasoning",
-        }
-    }
-
     fn start<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
         let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
         match self {
-            Kind::Text => Chunk::TextStart { id, provider_metadata },
-            Kind::Reasoning => Chunk::ReasoningStart { id, provider_metadata },
+            Kind::Text => Chunk::TextStart {
+                id,
+                provider_metadata,
+            },
+            Kind::Reasoning => Chunk::ReasoningStart {
+                id,
+                provider_metadata,
+            },
         }
     }
 
@@ -471,16 +520,30 @@ impl Kind {
         let (id, delta) = (Cow::Borrowed(id), Cow::Borrowed(delta));
         let provider_metadata = metadata.map(Cow::Borrowed);
         match self {
-            Kind::Text => Chunk::TextDelta { id, delta, provider_metadata },
-            Kind::Reasoning => Chunk::ReasoningDelta { id, delta, provider_metadata },
+            Kind::Text => Chunk::TextDelta {
+                id,
+                delta,
+                provider_metadata,
+            },
+            Kind::Reasoning => Chunk::ReasoningDelta {
+                id,
+                delta,
+                provider_metadata,
+            },
         }
     }
 
     fn end<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
         let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
         match self {
-            Kind::Text => Chunk::TextEnd { id, provider_metadata },
-            Kind::Reasoning => Chunk::ReasoningEnd { id, provider_metadata },
+            Kind::Text => Chunk::TextEnd {
+                id,
+                provider_metadata,
+            },
+            Kind::Reasoning => Chunk::ReasoningEnd {
+                id,
+                provider_metadata,
+            },
         }
     }
 }

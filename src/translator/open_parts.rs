@@ -16,7 +16,12 @@ pub(super) struct OpenParts {
 impl OpenParts {
     /// `prefix` begins the ids made for parts that the agent did not name.
     pub(super) fn new(prefix: &'static str) -> Self {
-        OpenParts { unnamed: None, named: Vec::new(), prefix, next: 0 }
+        OpenParts {
+            unnamed: None,
+            named: Vec::new(),
+            prefix,
+            next: 0,
+        }
     }
 
     /// The id of the part that deltas without an id go to.
@@ -68,6 +73,8 @@ impl OpenParts {
 
     /// Closes all of them, oldest first as far as they are named.
     pub(super) fn close_all(&mut self) -> impl Iterator<Item = String> {
-        std::mem::take(&mut self.named).into_iter().chain(self.unnamed.take())
+        std::mem::take(&mut self.named)
+            .into_iter()
+            .chain(self.unnamed.take())
     }
 }

@@ -17,35 +17,68 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         match chunk {
-            Chunk::Start { message_id, message_metadata } => {
+            Chunk::Start {
+                message_id,
+                message_metadata,
+            } => {
                 // Once the message has an id, another one would make a second message.
                 if !self.started && self.message_id.is_none() {
                     self.message_id = message_id.as_deref().map(Into::into);
                 }
                 self.ensure_started(out);
                 if let Some(metadata) = message_metadata {
-                    self.add_metadata(metadata, out);
+                    self.add_metadata(metadata, out)?;
                 }
             }
             Chunk::StartStep {} => self.start_step(out),
-            Chunk::TextStart { id, provider_metadata } => {
+            Chunk::TextStart {
+                id,
+                provider_metadata,
+            } => {
                 self.start_part(Kind::Text, &part(id), provider_metadata.as_deref(), out);
             }
-            Chunk::TextDelta { id, delta, provider_metadata } => {
+            Chunk::TextDelta {
+                id,
+                delta,
+                provider_metadata,
+            } => {
                 let metadata = provider_metadata.as_deref();
                 self.add_to_part(Kind::Text, Some(&part(id)), delta, metadata, out);
             }
-            Chunk::TextEnd { id, provider_metadata } => {
-                self.end_part(Kind::Text, Some(&part(id)), provider_metadata.as_deref(), out)?;
+            Chunk::TextEnd {
+                id,
+                provider_metadata,
+            } => {
+                self.end_part(
+                    Kind::Text,
+                    Some(&part(id)),
+                    provider_metadata.as_deref(),
+                    out,
+                )?;
             }
-            Chunk::ReasoningStart { id, provider_metadata } => {
-                self.start_part(Kind::Reasoning, &part(id), provider_metadata.as_deref(), out);
+            Chunk::ReasoningStart {
+                id,
+                provider_metadata,
+            } => {
+                self.start_part(
+                    Kind::Reasoning,
+                    &part(id),
+                    provider_metadata.as_deref(),
+                    out,
+                );
             }
-            Chunk::ReasoningDelta { id, delta, provider_metadata } => {
+            Chunk::ReasoningDelta {
+                id,
+                delta,
+                provider_metadata,
+            } => {
                 let metadata = provider_metadata.as_deref();
                 self.add_to_part(Kind::Reasoning, Some(&part(id)), delta, metadata, out);
             }
-            Chunk::ReasoningEnd { id, provider_metadata } => {
+            Chunk::ReasoningEnd {
+                id,
+                provider_metadata,
+            } => {
                 let metadata = provider_metadata.as_deref();
                 self.end_part(Kind::Reasoning, Some(&part(id)), metadata, out)?;
             }
@@ -70,7 +103,10 @@ impl Translator {
                 };
                 self.start_tool_input(&call.into(), *input_encoding, out)?;
             }
-            Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
+            Chunk::ToolInputDelta {
+                tool_call_id,
+                input_text_delta,
+            } => {
                 self.add_tool_input(&call_id(tool_call_id), input_text_delta, out)?;
             }
             Chunk::ToolInputAvailable {
@@ -168,28 +204,43 @@ impl Translator {
                 self.open_step(out);
                 self.emit(chunk.clone(), out);
             }
-            Chunk::File { url, media_type, provider_metadata } => {
-                let file = File { url: text(url), media_type: text(media_type) };
+            Chunk::File {
+                url,
+                media_type,
+                provider_metadata,
+            } => {
+                let file = File {
+                    url: text(url),
+                    media_type: text(media_type),
+                };
                 self.file(&file, provider_metadata.as_deref(), out);
             }
-            Chunk::Data { name, id, data, transient } => {
+            Chunk::Data {
+                name,
+                id,
+                data,
+                transient,
+            } => {
                 let data = Data {
                     name: text(name),
-                    id: id.as_ref().map(text),
+                    id: id.as_deref().map(text),
                     data: json(data).into_owned(),
                     transient: *transient == Some(true),
                 };
                 self.data(&data, out);
             }
             Chunk::MessageMetadata { message_metadata } => {
-                self.add_metadata(&json(message_metadata), out);
+                self.add_metadata(&json(message_metadata), out)?;
             }
             Chunk::FinishStep {} => self.finish_step(out),
             Chunk::Error { error_text } => self.end_failed(error_text, out),
             Chunk::Abort { reason } => self.end_aborted(reason.as_deref(), out),
-            Chunk::Finish { finish_reason, message_metadata } => {
+            Chunk::Finish {
+                finish_reason,
+                message_metadata,
+            } => {
                 let reason: Option<FinishReason> = *finish_reason;
-                self.end_finished(reason, message_metadata.as_deref(), out);
+                self.end_finished(reason, message_metadata.as_deref(), out)?;
             }
         }
         Ok(())
@@ -218,26 +269,23 @@ impl From<Announced<'_>> for ToolCall {
             Executor::Client
         };
         call.dynamic = *announced.dynamic == Some(true);
-        call.title = announced.title.as_ref().map(text);
+        call.title = announced.title.as_deref().map(text);
         call.tool_metadata = announced.tool_metadata.as_deref().cloned();
         call.provider_metadata = announced.provider_metadata.as_deref().cloned();
         call
     }
 }
 
-fn part(id: &Cow<'static, str>) -> PartId {
-    PartId::new(&**id)
+fn part(id: &str) -> PartId {
+    PartId::from(id)
 }
 
-fn call_id(id: &Cow<'static, str>) -> ToolCallId {
-    ToolCallId::new(&**id)
+fn call_id(id: &str) -> ToolCallId {
+    ToolCallId::from(id)
 }
 
-fn text(text: &Cow<'static, str>) -> Text {
-    match text {
-        Cow::Borrowed(text) => Text::from(*text),
-        Cow::Owned(text) => Text::from(text.clone()),
-    }
+fn text(text: &str) -> Text {
+    Text::from(text.to_owned())
 }
 
 /// Absent JSON is written as `null`: without it the message would lose the key.

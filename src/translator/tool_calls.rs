@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 
+use crate::chunk::Version;
 use crate::event::{Executor, Text, ToolCall};
 use crate::id::ToolCallId;
 use crate::message::{ToolPart, ToolState};
@@ -31,7 +32,7 @@ pub(super) enum CallState {
     /// The person answered.
     Answered { approved: bool },
     /// It gave a preliminary output.
-    Running { denied: bool },
+    Running,
     /// It has its result.
     Settled(Settled),
 }
@@ -58,6 +59,9 @@ pub(super) struct Call {
     pub(super) step: u32,
     /// Whether the continued message brought it.
     continued: bool,
+    /// Another part of the continued message has the same id, and counts: nothing is said of this
+    /// one, for the client would hear it of the other.
+    shadowed: bool,
 }
 
 impl Call {
@@ -119,15 +123,17 @@ impl ToolCalls {
             }
             ToolState::ApprovalResponded { approval, .. } => {
                 self.approval_ids.push(approval.id.as_str().into());
-                CallState::Answered { approved: approval.approved }
+                CallState::Answered {
+                    approved: approval.approved,
+                }
             }
-            ToolState::OutputAvailable { preliminary: Some(true), .. } => {
-                CallState::Running { denied: false }
-            }
+            ToolState::OutputAvailable {
+                preliminary: Some(true),
+                ..
+            } => CallState::Running,
             ToolState::OutputAvailable { .. } => CallState::Settled(Settled::Output),
             ToolState::OutputError { .. } => CallState::Settled(Settled::Error),
             ToolState::OutputDenied { .. } => CallState::Settled(Settled::Denied),
-            // A state of a later version: nothing of ours refers to it.
             ToolState::Unknown { .. } => CallState::Abandoned,
         };
         let call = Call {
@@ -142,11 +148,28 @@ impl ToolCalls {
             state,
             step: if in_last_step { 0 } else { EARLIER },
             continued: true,
+            // What is in a state of a later version is nobody's to act on.
+            shadowed: matches!(part.state, ToolState::Unknown { .. }),
         };
+        self.approval_ids
+            .extend(part.approval_id().map(|id| id.as_str().into()));
+        self.enter(&part.tool_call_id, call);
+    }
+
+    /// Of several parts with one id the settled one counts, or else the last.
+    fn enter(&mut self, id: &ToolCallId, mut call: Call) {
         let index = self.calls.len();
-        let settled_twin = self.find(&part.tool_call_id).is_some_and(Call::is_settled);
-        if !settled_twin {
-            self.by_id.insert(part.tool_call_id.clone(), index);
+        let twin = self
+            .by_id
+            .get(id)
+            .and_then(|index| self.calls.get_mut(*index));
+        match twin {
+            Some(twin) if twin.is_settled() => call.shadowed = true,
+            Some(twin) if !call.shadowed => twin.shadowed = true,
+            _ => {}
+        }
+        if !call.shadowed {
+            self.by_id.insert(id.clone(), index);
         }
         self.calls.push(call);
     }
@@ -167,19 +190,15 @@ impl ToolCalls {
         self.calls.get_mut(index)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Call> {
-        self.calls.iter()
-    }
-
+    /// The calls of which something can be said.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Call> {
-        self.calls.iter_mut()
+        self.calls.iter_mut().filter(|call| !call.shadowed)
     }
 
     /// Whether an announcement of this id makes a new part.
     pub(super) fn is_new(&self, id: &ToolCallId) -> bool {
-        self.find(id).is_none_or(|call| {
-            matches!(call.state, CallState::Settled(_) | CallState::Abandoned)
-        })
+        self.find(id)
+            .is_none_or(|call| matches!(call.state, CallState::Settled(_) | CallState::Abandoned))
     }
 
     /// Enters a call, or recognises it. A new call is `Ready` in step `step` until said otherwise.
@@ -207,6 +226,7 @@ impl ToolCalls {
             state: CallState::Ready,
             step,
             continued: false,
+            shadowed: false,
         });
         self.by_id.insert(call.id.clone(), index);
         Ok(Announcement::New(index))
@@ -251,18 +271,19 @@ impl ToolCalls {
     /// Both of the SDK's predicates, in the form of whichever version fires most easily: a response
     /// that ends so would be answered by the same request, for ever.
     /// Wire: `lastAssistantMessageIsCompleteWithApprovalResponses`, `…WithToolCalls`.
-    pub(super) fn would_resubmit(&self, last_step: u32) -> bool {
+    pub(super) fn would_resubmit(&self, last_step: u32, version: Version) -> bool {
         let in_step = || self.calls.iter().filter(|call| call.step == last_step);
-        let has_result = |call: &Call| {
-            matches!(call.state, CallState::Running { .. } | CallState::Settled(_))
-        };
+        let has_result =
+            |call: &Call| matches!(call.state, CallState::Running | CallState::Settled(_));
         let answered = |call: &Call| matches!(call.state, CallState::Answered { .. });
         let denied = |call: &Call| matches!(call.state, CallState::Settled(Settled::Denied));
         let by_approvals =
             in_step().any(answered) && in_step().all(|call| answered(call) || has_result(call));
-        let of_tools = || in_step().filter(|call| call.executed_by != Executor::Provider);
-        let by_tool_calls = of_tools().next().is_some()
-            && of_tools().all(|call| has_result(call) && !denied(call));
+        // ai@5 counts what the provider ran, too.
+        let counts = |call: &&Call| call.executed_by != Executor::Provider || version < Version::V6;
+        let of_tools = || in_step().filter(counts);
+        let by_tool_calls =
+            of_tools().next().is_some() && of_tools().all(|call| has_result(call) && !denied(call));
         by_approvals || by_tool_calls
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::tool_calls::{Announcement, Call, CallState, Settled};
 use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, InputEncoding, Version};
-use crate::event::{Text, ToolCall};
+use crate::event::ToolCall;
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::metadata::{ProviderMetadata, ToolMetadata};
@@ -18,7 +18,10 @@ pub(super) struct Attached<'a> {
 }
 
 impl Attached<'_> {
-    pub(super) const NONE: Self = Attached { provider_metadata: None, tool_metadata: None };
+    pub(super) const NONE: Self = Attached {
+        provider_metadata: None,
+        tool_metadata: None,
+    };
 }
 
 /// A tool's output with what belongs to it.
@@ -30,7 +33,11 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     pub(super) fn plain(output: &'a Json, preliminary: bool) -> Self {
-        Output { output, preliminary, attached: Attached::NONE }
+        Output {
+            output,
+            preliminary,
+            attached: Attached::NONE,
+        }
     }
 }
 
@@ -44,7 +51,12 @@ pub(super) struct Question<'a> {
 
 impl<'a> Question<'a> {
     pub(super) fn plain(approval_id: &'a ApprovalId) -> Self {
-        Question { approval_id, descriptor: None, input_schema_input: None, signature: None }
+        Question {
+            approval_id,
+            descriptor: None,
+            input_schema_input: None,
+            signature: None,
+        }
     }
 }
 
@@ -157,7 +169,7 @@ impl Translator {
         match call.state {
             CallState::Ready | CallState::Answered { .. } => {}
             CallState::Asked => return Err(TranslateError::ApprovalOpen(id.clone())),
-            CallState::Running { .. } => return Err(TranslateError::AlreadyRunning(id.clone())),
+            CallState::Running => return Err(TranslateError::AlreadyRunning(id.clone())),
             CallState::Streaming(_) | CallState::Abandoned => {
                 return Err(TranslateError::InputOpen(id.clone()));
             }
@@ -190,16 +202,17 @@ impl Translator {
         let by_the_person = match call.state {
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
             CallState::Asked | CallState::Answered { approved: false } => true,
-            CallState::Running { denied } => denied,
             // After a yes, or where nobody was asked, a denied part is one that the client's own
             // validator refuses: https://ai-sdk.dev/docs/reference/ai-sdk-core/validate-ui-messages
             _ => false,
         };
         if by_the_person && self.version.knows_approvals() {
             self.ensure_started(out);
-            self.settle(id, Settled::Denied, out, |call| Chunk::ToolOutputDenied {
+            let call = self.settle(id, Settled::Denied)?;
+            out(Chunk::ToolOutputDenied {
                 tool_call_id: Cow::Borrowed(&call.wire_id),
-            })
+            });
+            Ok(())
         } else {
             self.tool_failed(id, NOT_EXECUTED, Attached::NONE, out)
         }
@@ -216,38 +229,33 @@ impl Translator {
         match call.state {
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
             CallState::Streaming(_) => return Err(TranslateError::InputOpen(id.clone())),
-            CallState::Answered { approved: false } | CallState::Running { denied: true } => {
+            CallState::Answered { approved: false } => {
                 return Err(TranslateError::Denied(id.clone()));
             }
             _ => {}
         }
         self.ensure_started(out);
-        let output_available = |call: &Call, out: Out<'_>, version: Version| {
-            let chunk = Chunk::ToolOutputAvailable {
-                tool_call_id: Cow::Borrowed(&call.wire_id),
-                output: Some(Cow::Borrowed(result.output)),
-                provider_executed: call.provider_executed(),
-                provider_metadata: result.attached.provider_metadata.map(Cow::Borrowed),
-                tool_metadata: result.attached.tool_metadata.map(Cow::Borrowed),
-                dynamic: call.dynamic_flag(),
-                preliminary: result.preliminary.then_some(true),
-            };
-            out(chunk.for_version(version));
-        };
         let version = self.version;
-        let step = self.step.number;
-        let call = self.calls.named(id)?;
-        if result.preliminary {
-            // To ai@5 every output is final.
-            if version >= Version::V6 {
-                call.state = CallState::Running { denied: false };
-                output_available(call, out, version);
-            }
+        let call = if !result.preliminary {
+            self.settle(id, Settled::Output)?
+        } else if version >= Version::V6 {
+            let call = self.calls.named(id)?;
+            call.state = CallState::Running;
+            call
         } else {
-            call.state = CallState::Settled(Settled::Output);
-            output_available(call, out, version);
-            self.step.has_result |= call.ends_model_call(step);
-        }
+            // To ai@5 every output is final.
+            return Ok(());
+        };
+        let chunk = Chunk::ToolOutputAvailable {
+            tool_call_id: Cow::Borrowed(&call.wire_id),
+            output: Some(Cow::Borrowed(result.output)),
+            provider_executed: call.provider_executed(),
+            provider_metadata: result.attached.provider_metadata.map(Cow::Borrowed),
+            tool_metadata: result.attached.tool_metadata.map(Cow::Borrowed),
+            dynamic: call.dynamic_flag(),
+            preliminary: result.preliminary.then_some(true),
+        };
+        out(chunk.for_version(version));
         Ok(())
     }
 
@@ -266,11 +274,11 @@ impl Translator {
                 CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
                 CallState::Streaming(_) => {
                     self.ensure_started(out);
-                    return self.close_input(id, error, out);
+                    let version = self.version;
+                    close_streaming(self.calls.named(id)?, error, version, out);
+                    return Ok(());
                 }
-                CallState::Answered { approved: false } | CallState::Running { denied: true } => {
-                    self.version.knows_approvals()
-                }
+                CallState::Answered { approved: false } => self.version.knows_approvals(),
                 _ => false,
             }
         };
@@ -278,19 +286,9 @@ impl Translator {
             return self.deny(id, out);
         }
         self.ensure_started(out);
-        self.settle(id, Settled::Error, out, |call| output_error(call, error, attached))
-    }
-
-    /// Ends a call whose input never became whole, with the text there is.
-    pub(super) fn close_input(
-        &mut self,
-        id: &ToolCallId,
-        error: &str,
-        out: Out<'_>,
-    ) -> Result<(), TranslateError> {
         let version = self.version;
-        let call = self.calls.named(id)?;
-        close_streaming(call, error, version, out);
+        let call = self.settle(id, Settled::Error)?;
+        out(output_error(call, error, attached).for_version(version));
         Ok(())
     }
 
@@ -307,11 +305,7 @@ impl Translator {
         Ok(())
     }
 
-    fn announce(
-        &mut self,
-        call: &ToolCall,
-        out: Out<'_>,
-    ) -> Result<Announcement, TranslateError> {
+    fn announce(&mut self, call: &ToolCall, out: Out<'_>) -> Result<Announcement, TranslateError> {
         if !self.calls.is_new(&call.id) {
             return self.calls.announce(call, self.step.number);
         }
@@ -320,26 +314,21 @@ impl Translator {
         self.calls.announce(call, self.step.number)
     }
 
-    fn settle(
-        &mut self,
-        id: &ToolCallId,
-        settled: Settled,
-        out: Out<'_>,
-        chunk: impl for<'c> Fn(&'c Call) -> Chunk<'c>,
-    ) -> Result<(), TranslateError> {
-        let version = self.version;
+    /// Notes that a call has its result.
+    fn settle(&mut self, id: &ToolCallId, settled: Settled) -> Result<&Call, TranslateError> {
         let step = self.step.number;
         let call = self.calls.named(id)?;
         call.state = CallState::Settled(settled);
-        out(chunk(call).for_version(version));
         self.step.has_result |= call.ends_model_call(step);
-        Ok(())
+        Ok(call)
     }
 }
 
 /// Ends one call whose input is still streaming.
 pub(super) fn close_streaming(call: &mut Call, error: &str, version: Version, out: Out<'_>) {
-    let CallState::Streaming(text) = &call.state else { return };
+    let CallState::Streaming(text) = &call.state else {
+        return;
+    };
     let input = Json::string(text);
     if version.knows_approvals() {
         out(input_error(call, None, &input, error).for_version(version));
@@ -349,7 +338,11 @@ pub(super) fn close_streaming(call: &mut Call, error: &str, version: Version, ou
     call.state = CallState::Settled(Settled::InputError);
 }
 
-pub(super) fn output_error<'a>(call: &'a Call, error: &'a str, attached: Attached<'a>) -> Chunk<'a> {
+pub(super) fn output_error<'a>(
+    call: &'a Call,
+    error: &'a str,
+    attached: Attached<'a>,
+) -> Chunk<'a> {
     Chunk::ToolOutputError {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         error_text: Cow::Borrowed(error),
@@ -377,7 +370,9 @@ fn input_available<'a>(
             .and_then(|announced| announced.tool_metadata.as_ref())
             .map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
-        title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
+        title: announced
+            .and_then(|announced| announced.title.as_deref())
+            .map(Cow::Borrowed),
     }
 }
 
@@ -400,12 +395,15 @@ fn input_error<'a>(
             .and_then(|announced| announced.tool_metadata.as_ref())
             .map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
-        title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
+        title: announced
+            .and_then(|announced| announced.title.as_deref())
+            .map(Cow::Borrowed),
     }
 }
 
 /// Said of a call that needs an approval where nobody can be asked.
-const NO_APPROVALS: &str = "This tool needs an approval, which cannot be given here. It did not run.";
+const NO_APPROVALS: &str =
+    "This tool needs an approval, which cannot be given here. It did not run.";
 
 /// Said of a call that the server refused.
 const NOT_EXECUTED: &str = "This tool call was not executed.";

@@ -1,0 +1,164 @@
+//! What a person decided, found in a history, and what of it may be acted on.
+//!
+//! ```text
+//! messages ──▶ ResumePlan ──settle(the host's open calls)──▶ DeferredToolResults ──▶ agent
+//!              what the client says                          what is so
+//! ```
+//!
+//! A client answers inside the tool parts of the history that it sends back, and a history can be
+//! forged. So [`ResumePlan`] only reads: the answers, the outputs of client-executed tools, and the
+//! questions still open. What may run is decided by the host's own record of the calls that it
+//! left open ([`OpenCall`]): a tool runs if it was asked for under this approval id, and it runs
+//! with the host's copy of the input. A denial needs no proof, since nothing runs.
+//!
+//! Left out here: proof that an answer belongs to this person and chat, expiry, and a ledger that
+//! redeems an approval once. Until then the host takes a call out of its record before it runs it.
+
+mod deferred;
+mod resume;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::deferred::{DeferredOutcome, DeferredToolResult, DeferredToolResults, HostDecisions};
+pub use self::resume::ResumePlan;
+
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::Json;
+
+/// What a person reads of a call that may not run, whatever the cause is.
+pub const REFUSED: &str = "This tool call was not executed.";
+
+/// A question to a person that has no answer yet, as a client's history holds it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ApprovalRequest {
+    /// Names the question.
+    pub approval_id: ApprovalId,
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Which tool.
+    pub tool_name: Box<str>,
+    /// The input, as the client holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Json>,
+    /// Whether the provider is to run the tool.
+    #[serde(skip_serializing_if = "is_false")]
+    pub provider_executed: bool,
+}
+
+/// A person's answer to a question, as a client's history holds it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ApprovalResponse {
+    /// Names the question.
+    pub approval_id: ApprovalId,
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Which tool.
+    pub tool_name: Box<str>,
+    /// The input, as the client holds it. It never runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Json>,
+    /// Yes or no.
+    pub approved: bool,
+    /// Why, in the person's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether the provider is to run the tool.
+    #[serde(skip_serializing_if = "is_false")]
+    pub provider_executed: bool,
+}
+
+/// A result that a client's history holds for a call, perhaps given by the client itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ClientOutput {
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// What came of it.
+    #[serde(flatten)]
+    pub result: ClientResult,
+}
+
+/// What came of a call that a client ran.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClientResult {
+    /// What it returned.
+    Output(Json),
+    /// Why it failed.
+    ErrorText(String),
+}
+
+/// A call that the host left open when a response ended, from the host's own record.
+///
+/// ```
+/// use ui_message_stream::Json;
+/// use ui_message_stream::approval::OpenCall;
+///
+/// let asked = OpenCall::awaiting_approval("ap_1", "call_1", "delete_file", Json::of("notes.txt")?);
+/// let left = OpenCall::left_to_client("call_2", "get_location", Json::of(&())?);
+/// # let _ = (asked, left);
+/// # Ok::<(), ui_message_stream::json::JsonError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct OpenCall {
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Which tool.
+    pub tool_name: Box<str>,
+    /// The input that the model gave.
+    pub input: Json,
+    /// The question that a person was asked. Without one the call was left to the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Whether the provider is to run the tool.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub provider_executed: bool,
+}
+
+impl OpenCall {
+    /// A call that a person was asked about.
+    pub fn awaiting_approval(
+        approval_id: impl Into<ApprovalId>,
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        input: Json,
+    ) -> Self {
+        OpenCall {
+            approval_id: Some(approval_id.into()),
+            ..Self::left_to_client(tool_call_id, tool_name, input)
+        }
+    }
+
+    /// A call that the client runs.
+    pub fn left_to_client(
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        input: Json,
+    ) -> Self {
+        OpenCall {
+            tool_call_id: tool_call_id.into(),
+            tool_name: tool_name.into(),
+            input,
+            approval_id: None,
+            provider_executed: false,
+        }
+    }
+
+    /// The provider runs the tool: it is handed the person's answer.
+    #[must_use]
+    pub fn provider_executed(mut self) -> Self {
+        self.provider_executed = true;
+        self
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}

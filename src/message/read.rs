@@ -1,0 +1,285 @@
+//! [`Reader`]: goes through messages once, into their final types, and knows where it stands.
+//!
+//! A request may hold anything, so nothing is built before it is counted, and what is built is of
+//! the size of its text: unknown fields stay one piece of text, and lists grow by a quarter.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::{Part, Role, UiMessage};
+use crate::id::MessageId;
+use crate::record::{FieldError, Key, Object};
+
+/// What may still be built, and why reading stopped.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    left: Budget,
+    /// What comes next and what it has to be, for when it is something else.
+    awaited: (&'static str, &'static str),
+    fault: Option<Fault>,
+}
+
+/// How much may be built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    pub(crate) messages: usize,
+    pub(crate) parts: usize,
+    /// Messages, parts and fields together.
+    pub(crate) nodes: usize,
+}
+
+/// Why reading stopped.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The text is not JSON.
+    Syntax(serde_json::Error),
+    /// Something is not as it should be.
+    Field(FieldError),
+    /// There are more messages than may be.
+    TooManyMessages,
+    /// There are more parts than may be.
+    TooManyParts,
+    /// There are more messages, parts and fields than may be.
+    TooManyNodes,
+}
+
+impl From<FieldError> for Fault {
+    fn from(error: FieldError) -> Self {
+        Fault::Field(error)
+    }
+}
+
+impl Fault {
+    /// The same fault, seen from what holds `parent`.
+    pub(crate) fn within(self, parent: &str) -> Self {
+        match self {
+            Fault::Field(error) => Fault::Field(error.within(parent)),
+            other => other,
+        }
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(budget: Budget) -> Self {
+        Reader {
+            left: budget,
+            awaited: ("", ""),
+            fault: None,
+        }
+    }
+
+    pub(crate) fn unlimited() -> Self {
+        Self::new(Budget {
+            messages: usize::MAX,
+            parts: usize::MAX,
+            nodes: usize::MAX,
+        })
+    }
+
+    /// Reads one message from its text.
+    pub(crate) fn message(&mut self, text: &str) -> Result<UiMessage, Fault> {
+        self.read(text, |reader, deserializer| {
+            MessageSeed(reader).deserialize(deserializer)
+        })
+    }
+
+    /// Reads an object whose fields are still text.
+    pub(super) fn object<'a>(
+        &mut self,
+        text: &'a str,
+        known: &'static [&'static str],
+    ) -> Result<Object<'a>, Fault> {
+        self.read(text, |reader, deserializer| {
+            reader.awaits("", "an object");
+            FieldsSeed { reader, known }.deserialize(deserializer)
+        })
+    }
+
+    /// Reads a text to its end and says why that failed, if it did.
+    pub(crate) fn read<'a, T>(
+        &mut self,
+        text: &'a str,
+        read: impl FnOnce(&mut Self, &mut TextDeserializer<'a>) -> serde_json::Result<T>,
+    ) -> Result<T, Fault> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        read(self, &mut deserializer)
+            .and_then(|value| deserializer.end().map(|()| value))
+            .map_err(|error| self.fault_behind(error))
+    }
+
+    /// Says what comes next and what it has to be.
+    pub(crate) fn awaits(&mut self, field: &'static str, what: &'static str) {
+        self.awaited = (field, what);
+    }
+
+    /// Stops reading.
+    pub(crate) fn stop<E: Error>(&mut self, fault: impl Into<Fault>) -> E {
+        self.fault = Some(fault.into());
+        E::custom("refused")
+    }
+
+    fn fault_behind(&mut self, error: serde_json::Error) -> Fault {
+        let (field, what) = self.awaited;
+        match (self.fault.take(), error.classify()) {
+            (Some(fault), _) => fault,
+            (None, Category::Data) => FieldError::expected(field, what).into(),
+            (None, _) => Fault::Syntax(error),
+        }
+    }
+
+    /// Counts a message, a part or a field.
+    pub(crate) fn count_node(&mut self) -> Result<(), Fault> {
+        self.left.nodes = self.left.nodes.checked_sub(1).ok_or(Fault::TooManyNodes)?;
+        Ok(())
+    }
+
+    fn count_message(&mut self) -> Result<(), Fault> {
+        self.left.messages = self
+            .left
+            .messages
+            .checked_sub(1)
+            .ok_or(Fault::TooManyMessages)?;
+        self.count_node()
+    }
+
+    /// Reads an element of a message's `parts`.
+    fn part(&mut self, raw: &RawValue) -> Result<Part, Fault> {
+        self.left.parts = self.left.parts.checked_sub(1).ok_or(Fault::TooManyParts)?;
+        self.count_node()?;
+        Part::read(raw, self)
+    }
+}
+
+type TextDeserializer<'a> = serde_json::Deserializer<serde_json::de::StrRead<'a>>;
+
+/// Reads a message where it stands.
+pub(crate) struct MessageSeed<'r>(pub(crate) &'r mut Reader);
+
+impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
+    type Value = UiMessage;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<UiMessage, D::Error> {
+        self.0.count_message().map_err(|fault| self.0.stop(fault))?;
+        self.0.awaits("", "an object");
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessageSeed<'_> {
+    type Value = UiMessage;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UiMessage, A::Error> {
+        let reader = self.0;
+        let mut object = Object::default();
+        let mut parts = None;
+        while let Some(Key(key)) = map.next_key()? {
+            reader.count_node().map_err(|fault| reader.stop(fault))?;
+            if key != "parts" {
+                let value = map.next_value()?;
+                object
+                    .add(&key, value, KNOWN)
+                    .map_err(|error| reader.stop(error))?;
+            } else if parts.is_none() {
+                parts = Some(map.next_value_seed(PartsSeed(reader))?);
+            } else {
+                return Err(reader.stop(FieldError::new("parts", "given twice")));
+            }
+        }
+        message(object, parts).map_err(|error| reader.stop(error))
+    }
+}
+
+fn message(mut object: Object<'_>, parts: Option<Vec<Part>>) -> Result<UiMessage, FieldError> {
+    let id = MessageId::new(&*object.text("id")?);
+    let role = Role::from_wire(&object.text("role")?)
+        .ok_or_else(|| FieldError::expected("role", "`system`, `user` or `assistant`"))?;
+    let parts = parts.ok_or_else(|| FieldError::missing("parts"))?;
+    if parts.is_empty() && role != Role::Assistant {
+        return Err(FieldError::expected("parts", "at least one"));
+    }
+    let metadata = object.json_if_any("metadata")?;
+    Ok(UiMessage {
+        id,
+        role,
+        metadata,
+        parts,
+        extra: object.into_extra()?,
+    })
+}
+
+const KNOWN: &[&str] = &["id", "role", "metadata"];
+
+/// Reads the parts of a message where they stand.
+struct PartsSeed<'r>(&'r mut Reader);
+
+impl<'de> DeserializeSeed<'de> for PartsSeed<'_> {
+    type Value = Vec<Part>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Part>, D::Error> {
+        self.0.awaits("parts", "an array");
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PartsSeed<'_> {
+    type Value = Vec<Part>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Part>, A::Error> {
+        let reader = self.0;
+        let mut parts = Vec::new();
+        while let Some(raw) = list.next_element::<&RawValue>()? {
+            match reader.part(raw) {
+                Ok(part) => push_tightly(&mut parts, part),
+                Err(fault) => {
+                    return Err(reader.stop(fault.within(&format!("parts[{}]", parts.len()))));
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Reads an object's fields as text, the known ones apart from the others.
+struct FieldsSeed<'r> {
+    reader: &'r mut Reader,
+    known: &'static [&'static str],
+}
+
+impl<'de> DeserializeSeed<'de> for FieldsSeed<'_> {
+    type Value = Object<'de>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Object<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FieldsSeed<'_> {
+    type Value = Object<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+        let FieldsSeed { reader, known } = self;
+        let mut object = Object::default();
+        while let Some(Key(key)) = map.next_key()? {
+            reader.count_node().map_err(|fault| reader.stop(fault))?;
+            let value = map.next_value()?;
+            object
+                .add(&key, value, known)
+                .map_err(|error| reader.stop(error))?;
+        }
+        Ok(object)
+    }
+}
+
+/// Adds to a list that a peer fills: while it grows it takes little more than twice its size.
+pub(crate) fn push_tightly<T>(list: &mut Vec<T>, item: T) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(list.len() / 4 + 2);
+    }
+    list.push(item);
+}

@@ -1,0 +1,364 @@
+//! [`ToolPart`]: a tool call in a message, and how far it has come.
+
+use serde::ser::SerializeMap;
+
+use super::approval::{AnsweredApproval, Approval, PastApproval};
+use super::entry_if_any;
+use super::part::{provider_metadata, tool_metadata};
+use super::read::{Fault, Reader};
+use crate::chunk::InputEncoding;
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::Json;
+use crate::metadata::{ProviderMetadata, ToolMetadata};
+use crate::record::{Extra, FieldError, Object};
+
+/// A tool call in a message.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ToolPart {
+    /// Names the call. Several parts of a message may have the same one.
+    pub tool_call_id: ToolCallId,
+    /// Which tool.
+    pub tool_name: Box<str>,
+    /// How the part names its tool.
+    pub kind: ToolKind,
+    /// What a person reads instead of the name. The client does not check its type.
+    pub title: Option<Json>,
+    /// What the application attaches.
+    pub tool_metadata: Option<ToolMetadata>,
+    /// Whether the provider runs the tool.
+    pub provider_executed: Option<bool>,
+    /// What the provider wants back with the call.
+    pub call_provider_metadata: Option<ProviderMetadata>,
+    /// How far the call has come.
+    pub state: ToolState,
+    /// Fields that this crate does not know, or that do not belong to the state.
+    pub extra: Extra,
+}
+
+/// How a part names its tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ToolKind {
+    /// `tool-<name>`: the client knows the tool.
+    Static,
+    /// `dynamic-tool`: the client learns of the tool from the call.
+    Dynamic,
+    /// `dynamic-tool` with `dynamic: false`: a static tool that is not registered any more.
+    Unregistered,
+}
+
+/// How far a tool call has come, with what exists then.
+///
+/// `input` and `output` may be absent on the wire in every state: the client does not ask for them.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ToolState {
+    /// The input is on its way.
+    InputStreaming {
+        /// What can be read of the input so far.
+        input: Option<Json>,
+        /// The text of it so far.
+        raw_input: Option<String>,
+        /// How the text is to be read.
+        input_encoding: Option<InputEncoding>,
+    },
+    /// The input is there: the tool runs, or the client is to run it.
+    InputAvailable {
+        /// The input.
+        input: Option<Json>,
+    },
+    /// A person is asked.
+    ApprovalRequested {
+        /// The input.
+        input: Option<Json>,
+        /// The question.
+        approval: Approval,
+    },
+    /// The person answered.
+    ApprovalResponded {
+        /// The input.
+        input: Option<Json>,
+        /// The answer.
+        approval: AnsweredApproval,
+    },
+    /// The tool returned.
+    OutputAvailable {
+        /// The input.
+        input: Option<Json>,
+        /// What it returned.
+        output: Option<Json>,
+        /// Whether more is to come.
+        preliminary: Option<bool>,
+        /// What the person was asked before.
+        approval: Option<Box<PastApproval>>,
+        /// What the provider wants back with the output.
+        result_provider_metadata: Option<ProviderMetadata>,
+    },
+    /// The tool failed, or was not run.
+    OutputError {
+        /// The input.
+        input: Option<Json>,
+        /// The input that could not be read, as it came.
+        raw_input: Option<Json>,
+        /// What the person reads.
+        error_text: String,
+        /// What the person was asked before.
+        approval: Option<Box<PastApproval>>,
+        /// What the provider wants back with the error.
+        result_provider_metadata: Option<ProviderMetadata>,
+    },
+    /// The person said no. Or a server refused by itself; then the answer is missing or was a yes.
+    OutputDenied {
+        /// The input.
+        input: Option<Json>,
+        /// What the person was asked.
+        approval: Option<Box<PastApproval>>,
+    },
+    /// A state that this crate does not know. The fields are in [`ToolPart::extra`].
+    Unknown {
+        /// Its name.
+        state: Box<str>,
+    },
+}
+
+impl ToolPart {
+    /// Whether the part is a `dynamic-tool`.
+    pub fn is_dynamic(&self) -> bool {
+        self.kind != ToolKind::Static
+    }
+
+    /// Whether the call has its final result.
+    pub fn is_settled(&self) -> bool {
+        match &self.state {
+            ToolState::OutputAvailable { preliminary, .. } => *preliminary != Some(true),
+            ToolState::OutputError { .. } | ToolState::OutputDenied { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The input, in whatever state the call is.
+    pub fn input(&self) -> Option<&Json> {
+        match &self.state {
+            ToolState::InputStreaming { input, .. }
+            | ToolState::InputAvailable { input }
+            | ToolState::ApprovalRequested { input, .. }
+            | ToolState::ApprovalResponded { input, .. }
+            | ToolState::OutputAvailable { input, .. }
+            | ToolState::OutputError { input, .. }
+            | ToolState::OutputDenied { input, .. } => input.as_ref(),
+            ToolState::Unknown { .. } => None,
+        }
+    }
+
+    /// The question that a person was asked about the call.
+    pub fn approval_id(&self) -> Option<&ApprovalId> {
+        match &self.state {
+            ToolState::ApprovalRequested { approval, .. } => Some(&approval.id),
+            ToolState::ApprovalResponded { approval, .. } => Some(&approval.id),
+            ToolState::OutputAvailable { approval, .. }
+            | ToolState::OutputError { approval, .. }
+            | ToolState::OutputDenied { approval, .. } => Some(&approval.as_ref()?.id),
+            _ => None,
+        }
+    }
+
+    /// How far the call has come, as a rank among parts of the same call.
+    pub(super) fn progress(&self) -> u8 {
+        match &self.state {
+            _ if self.is_settled() => 5,
+            ToolState::ApprovalResponded { approval, .. } if !approval.approved => 4,
+            ToolState::ApprovalResponded { .. } => 3,
+            ToolState::ApprovalRequested { .. } => 2,
+            ToolState::InputAvailable { .. } | ToolState::OutputAvailable { .. } => 1,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn read_static(
+        tool_name: &str,
+        object: Object<'_>,
+        reader: &mut Reader,
+    ) -> Result<Self, Fault> {
+        Self::read(ToolKind::Static, tool_name.into(), object, reader)
+    }
+
+    pub(super) fn read_dynamic(mut object: Object<'_>, reader: &mut Reader) -> Result<Self, Fault> {
+        let kind = match object.flag_if_any("dynamic")? {
+            None => ToolKind::Dynamic,
+            Some(false) => ToolKind::Unregistered,
+            Some(true) => return Err(FieldError::expected("dynamic", "`false`, or none").into()),
+        };
+        let tool_name = object.text("toolName")?.into();
+        Self::read(kind, tool_name, object, reader)
+    }
+
+    fn read(
+        kind: ToolKind,
+        tool_name: Box<str>,
+        mut object: Object<'_>,
+        reader: &mut Reader,
+    ) -> Result<Self, Fault> {
+        Ok(ToolPart {
+            tool_call_id: ToolCallId::new(&*object.text("toolCallId")?),
+            tool_name,
+            kind,
+            title: object.json_if_any("title")?,
+            tool_metadata: tool_metadata(&mut object)?,
+            provider_executed: object.flag_if_any("providerExecuted")?,
+            call_provider_metadata: provider_metadata(&mut object, "callProviderMetadata")?,
+            state: ToolState::read(&mut object, reader)?,
+            extra: object.into_extra()?,
+        })
+    }
+
+    pub(super) fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        match self.kind {
+            ToolKind::Static => {
+                map.serialize_entry("type", &format_args!("tool-{}", self.tool_name))?;
+            }
+            ToolKind::Dynamic | ToolKind::Unregistered => {
+                map.serialize_entry("type", "dynamic-tool")?;
+                if self.kind == ToolKind::Unregistered {
+                    map.serialize_entry("dynamic", &false)?;
+                }
+                map.serialize_entry("toolName", &self.tool_name)?;
+            }
+        }
+        map.serialize_entry("toolCallId", &self.tool_call_id)?;
+        entry_if_any(map, "title", &self.title)?;
+        entry_if_any(map, "toolMetadata", &self.tool_metadata)?;
+        entry_if_any(map, "providerExecuted", &self.provider_executed)?;
+        entry_if_any(map, "callProviderMetadata", &self.call_provider_metadata)?;
+        self.state.write(map)?;
+        self.extra.write(map)
+    }
+}
+
+impl ToolState {
+    /// The word on the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            ToolState::InputStreaming { .. } => "input-streaming",
+            ToolState::InputAvailable { .. } => "input-available",
+            ToolState::ApprovalRequested { .. } => "approval-requested",
+            ToolState::ApprovalResponded { .. } => "approval-responded",
+            ToolState::OutputAvailable { .. } => "output-available",
+            ToolState::OutputError { .. } => "output-error",
+            ToolState::OutputDenied { .. } => "output-denied",
+            ToolState::Unknown { state } => state,
+        }
+    }
+
+    /// Takes out what exists in the state. What does not belong to it stays and is kept unread.
+    fn read(object: &mut Object<'_>, reader: &mut Reader) -> Result<Self, Fault> {
+        Ok(match &*object.text("state")? {
+            "input-streaming" => ToolState::InputStreaming {
+                input: object.json_if_any("input")?,
+                raw_input: object.text_if_any("rawInput")?.map(Into::into),
+                input_encoding: input_encoding(object)?,
+            },
+            "input-available" => ToolState::InputAvailable {
+                input: object.json_if_any("input")?,
+            },
+            "approval-requested" => ToolState::ApprovalRequested {
+                input: object.json_if_any("input")?,
+                approval: PastApproval::take(object, reader)?
+                    .ok_or(FieldError::missing("approval"))?
+                    .unanswered()?,
+            },
+            "approval-responded" => ToolState::ApprovalResponded {
+                input: object.json_if_any("input")?,
+                approval: PastApproval::take(object, reader)?
+                    .ok_or(FieldError::missing("approval"))?
+                    .answered()?,
+            },
+            "output-available" => ToolState::OutputAvailable {
+                input: object.json_if_any("input")?,
+                output: object.json_if_any("output")?,
+                preliminary: object.flag_if_any("preliminary")?,
+                approval: PastApproval::take(object, reader)?.map(Box::new),
+                result_provider_metadata: provider_metadata(object, "resultProviderMetadata")?,
+            },
+            "output-error" => ToolState::OutputError {
+                input: object.json_if_any("input")?,
+                raw_input: object.json_if_any("rawInput")?,
+                error_text: object.text("errorText")?.into_owned(),
+                approval: PastApproval::take(object, reader)?.map(Box::new),
+                result_provider_metadata: provider_metadata(object, "resultProviderMetadata")?,
+            },
+            "output-denied" => ToolState::OutputDenied {
+                input: object.json_if_any("input")?,
+                approval: PastApproval::take(object, reader)?.map(Box::new),
+            },
+            other => ToolState::Unknown {
+                state: other.into(),
+            },
+        })
+    }
+
+    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        map.serialize_entry("state", self.as_str())?;
+        match self {
+            ToolState::InputStreaming {
+                input,
+                raw_input,
+                input_encoding,
+            } => {
+                entry_if_any(map, "input", input)?;
+                entry_if_any(map, "rawInput", raw_input)?;
+                entry_if_any(map, "inputEncoding", input_encoding)
+            }
+            ToolState::InputAvailable { input } => entry_if_any(map, "input", input),
+            ToolState::ApprovalRequested { input, approval } => {
+                entry_if_any(map, "input", input)?;
+                map.serialize_entry("approval", approval)
+            }
+            ToolState::ApprovalResponded { input, approval } => {
+                entry_if_any(map, "input", input)?;
+                map.serialize_entry("approval", approval)
+            }
+            ToolState::OutputAvailable {
+                input,
+                output,
+                preliminary,
+                approval,
+                result_provider_metadata,
+            } => {
+                entry_if_any(map, "input", input)?;
+                entry_if_any(map, "output", output)?;
+                entry_if_any(map, "preliminary", preliminary)?;
+                entry_if_any(map, "approval", approval)?;
+                entry_if_any(map, "resultProviderMetadata", result_provider_metadata)
+            }
+            ToolState::OutputError {
+                input,
+                raw_input,
+                error_text,
+                approval,
+                result_provider_metadata,
+            } => {
+                entry_if_any(map, "input", input)?;
+                entry_if_any(map, "rawInput", raw_input)?;
+                map.serialize_entry("errorText", error_text)?;
+                entry_if_any(map, "approval", approval)?;
+                entry_if_any(map, "resultProviderMetadata", result_provider_metadata)
+            }
+            ToolState::OutputDenied { input, approval } => {
+                entry_if_any(map, "input", input)?;
+                entry_if_any(map, "approval", approval)
+            }
+            ToolState::Unknown { .. } => Ok(()),
+        }
+    }
+}
+
+fn input_encoding(object: &mut Object<'_>) -> Result<Option<InputEncoding>, FieldError> {
+    let Some(word) = object.text_if_any("inputEncoding")? else {
+        return Ok(None);
+    };
+    let encoding = InputEncoding::from_wire(&word);
+    encoding
+        .map(Some)
+        .ok_or_else(|| FieldError::expected("inputEncoding", "`json` or `text`"))
+}

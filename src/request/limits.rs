@@ -1,0 +1,106 @@
+//! [`Limits`]: how much a request may hold, and from where its files may come.
+
+use std::borrow::Cow;
+
+/// How much a request may hold, and from where its files may come.
+///
+/// A client sends its whole history every time, files included as `data:` URLs. So a limit that a
+/// conversation outgrows ends it; every error of a limit names the setting that raises it.
+///
+/// ```
+/// use ui_message_stream::request::Limits;
+///
+/// let limits = Limits::default().with_max_bytes(16 << 20).with_max_messages(5_000);
+/// assert_eq!(limits.max_bytes(), 16 << 20);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limits {
+    pub(super) max_bytes: usize,
+    pub(super) max_depth: usize,
+    pub(super) max_messages: usize,
+    pub(super) max_parts: usize,
+    pub(super) max_nodes: usize,
+    pub(super) file_schemes: Cow<'static, [Cow<'static, str>]>,
+}
+
+impl Default for Limits {
+    /// 2 MiB, 64 levels, 500 messages, 2 000 parts, 20 000 nodes; files at `https:` and `data:`.
+    fn default() -> Self {
+        Limits {
+            max_bytes: 2 << 20,
+            max_depth: 64,
+            max_messages: 500,
+            max_parts: 2_000,
+            max_nodes: 20_000,
+            file_schemes: Cow::Borrowed(&[Cow::Borrowed("https"), Cow::Borrowed("data")]),
+        }
+    }
+}
+
+impl Limits {
+    /// How many bytes the body may have.
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
+    /// Sets how many bytes the body may have.
+    #[must_use]
+    pub fn with_max_bytes(mut self, max_bytes: usize) -> Self {
+        self.max_bytes = max_bytes;
+        self
+    }
+
+    /// Sets how deep objects and arrays may nest; the body itself is the first level.
+    #[must_use]
+    pub fn with_max_depth(mut self, max_depth: usize) -> Self {
+        self.max_depth = max_depth;
+        self
+    }
+
+    /// Sets how many messages there may be.
+    #[must_use]
+    pub fn with_max_messages(mut self, max_messages: usize) -> Self {
+        self.max_messages = max_messages;
+        self
+    }
+
+    /// Sets how many parts all messages together may have.
+    #[must_use]
+    pub fn with_max_parts(mut self, max_parts: usize) -> Self {
+        self.max_parts = max_parts;
+        self
+    }
+
+    /// Sets how many messages, parts, and fields of the body, of messages, parts and approvals
+    /// there may be, all counted together. What is inside of an input, an output, data, metadata
+    /// or a custom field does not count.
+    #[must_use]
+    pub fn with_max_nodes(mut self, max_nodes: usize) -> Self {
+        self.max_nodes = max_nodes;
+        self
+    }
+
+    /// Sets from where files may come, by the scheme of their URL: `["https", "data"]`.
+    ///
+    /// Whoever fetches what `http` names may be sent to the server's own network.
+    #[must_use]
+    pub fn with_file_schemes<S: Into<String>>(
+        mut self,
+        schemes: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.file_schemes = schemes
+            .into_iter()
+            .map(|scheme| Cow::Owned(scheme.into()))
+            .collect();
+        self
+    }
+
+    pub(super) fn allows_file_at(&self, url: &str) -> bool {
+        // A URL without a scheme is relative to a page that nobody here knows.
+        url.split_once(':').is_some_and(|(scheme, _)| {
+            self.file_schemes
+                .iter()
+                .any(|allowed| allowed.eq_ignore_ascii_case(scheme))
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Bytes → [`Body`]: the outer shape of a request, read once.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{Limits, ParseRequestError, Trigger};
+use crate::id::{ApprovalId, ChatId, MessageId};
+use crate::json::{string_end, unescaped};
+use crate::message::{
+    Budget, Fault, MessageSeed, Reader, Role, ToolState, UiMessage, push_tightly,
+};
+use crate::record::{Extra, FieldError, Key, Object};
+
+/// A request as it was sent.
+pub(super) struct Body {
+    pub(super) id: ChatId,
+    pub(super) trigger: Trigger,
+    pub(super) message_id: Option<MessageId>,
+    pub(super) messages: Vec<UiMessage>,
+    pub(super) last_message_only: bool,
+    pub(super) custom: Extra,
+}
+
+pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestError> {
+    if bytes.len() > limits.max_bytes {
+        return Err(ParseRequestError::TooLong {
+            limit: limits.max_bytes,
+        });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| ParseRequestError::NotUtf8 {
+        at: error.valid_up_to(),
+    })?;
+    if nests_deeper_than(limits.max_depth, bytes) {
+        return Err(ParseRequestError::TooDeep {
+            limit: limits.max_depth,
+        });
+    }
+    let mut reader = Reader::new(Budget {
+        messages: limits.max_messages,
+        parts: limits.max_parts,
+        nodes: limits.max_nodes,
+    });
+    let mut at = None;
+    let body = reader.read(text, |reader, deserializer| {
+        BodySeed {
+            reader,
+            at: &mut at,
+        }
+        .deserialize(deserializer)
+    });
+    let body = body.map_err(|fault| match fault {
+        Fault::Syntax(error) => ParseRequestError::NotJson(error),
+        Fault::Field(error) => ParseRequestError::Field(match at {
+            Some(index) => error.within(&format!("messages[{index}]")),
+            None => error,
+        }),
+        Fault::TooManyMessages => ParseRequestError::TooManyMessages {
+            limit: limits.max_messages,
+        },
+        Fault::TooManyParts => ParseRequestError::TooManyParts {
+            limit: limits.max_parts,
+        },
+        Fault::TooManyNodes => ParseRequestError::TooManyNodes {
+            limit: limits.max_nodes,
+        },
+    })?;
+    refuse_contradictions(&body.messages)?;
+    Ok(body)
+}
+
+/// Whether brackets nest deeper than that. Looks no further than it must, and does not recurse.
+fn nests_deeper_than(limit: usize, bytes: &[u8]) -> bool {
+    let mut depth = 0_usize;
+    let mut i = 0;
+    while let Some(byte) = bytes.get(i) {
+        match byte {
+            b'"' => {
+                i = string_end(bytes, i);
+                continue;
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > limit {
+                    return true;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        i += 1;
+    }
+    false
+}
+
+struct BodySeed<'r> {
+    reader: &'r mut Reader,
+    /// The message that is being read.
+    at: &'r mut Option<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for BodySeed<'_> {
+    type Value = Body;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Body, D::Error> {
+        self.reader.awaits("", "a chat request, which is an object");
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BodySeed<'_> {
+    type Value = Body;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body, A::Error> {
+        let BodySeed { reader, at } = self;
+        let mut object = Object::default();
+        let mut messages = None;
+        while let Some(Key(key)) = map.next_key()? {
+            reader.count_node().map_err(|fault| reader.stop(fault))?;
+            if key != "messages" {
+                let value = map.next_value()?;
+                object
+                    .add(&key, value, KNOWN)
+                    .map_err(|error| reader.stop(error))?;
+            } else if messages.is_none() {
+                messages = Some(map.next_value_seed(MessagesSeed { reader, at })?);
+            } else {
+                return Err(reader.stop(FieldError::new("messages", "given twice")));
+            }
+        }
+        fields(object, messages, reader).map_err(|fault| reader.stop(fault))
+    }
+}
+
+fn fields(
+    mut object: Object<'_>,
+    messages: Option<Vec<UiMessage>>,
+    reader: &mut Reader,
+) -> Result<Body, Fault> {
+    let id = ChatId::new(&*object.text("id")?);
+    let trigger = text_or_null(&mut object, "trigger")?;
+    let message_id = text_or_null(&mut object, "messageId")?;
+    let last_message_only = messages.is_none();
+    let messages = match messages {
+        Some(messages) => messages,
+        // Beside `messages` a `message` is the application's own.
+        None => match object.take("message") {
+            Some(raw) => {
+                vec![
+                    reader
+                        .message(raw.get())
+                        .map_err(|fault| fault.within("message"))?,
+                ]
+            }
+            None => return Err(FieldError::missing("messages").into()),
+        },
+    };
+    Ok(Body {
+        id,
+        trigger: trigger
+            .map(|word| Trigger::from_wire(&word))
+            .unwrap_or_default(),
+        message_id: message_id.map(|id| MessageId::new(&*id)),
+        messages,
+        last_message_only,
+        custom: object.into_extra()?,
+    })
+}
+
+/// Takes a string out if it is there; a body that an application wrote may say `null` for none.
+fn text_or_null<'a>(
+    object: &mut Object<'a>,
+    key: &'static str,
+) -> Result<Option<Cow<'a, str>>, FieldError> {
+    match object.take(key).map(RawValue::get) {
+        None | Some("null") => Ok(None),
+        Some(token) if token.starts_with('"') => Ok(Some(unescaped(token))),
+        Some(_) => Err(FieldError::expected(key, "a string")),
+    }
+}
+
+const KNOWN: &[&str] = &["id", "message", "messageId", "trigger"];
+
+struct MessagesSeed<'r> {
+    reader: &'r mut Reader,
+    at: &'r mut Option<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for MessagesSeed<'_> {
+    type Value = Vec<UiMessage>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        self.reader.awaits("messages", "an array");
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessagesSeed<'_> {
+    type Value = Vec<UiMessage>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut messages = Vec::new();
+        *self.at = Some(0);
+        while let Some(message) = list.next_element_seed(MessageSeed(self.reader))? {
+            push_tightly(&mut messages, message);
+            *self.at = Some(messages.len());
+        }
+        *self.at = None;
+        Ok(messages)
+    }
+}
+
+/// Refuses a request that says both yes and no to the same question.
+fn refuse_contradictions(messages: &[UiMessage]) -> Result<(), ParseRequestError> {
+    let mut answers: Vec<(&ApprovalId, usize, usize, bool)> = Vec::new();
+    for (message_at, message) in messages.iter().enumerate() {
+        for (part_at, part) in message.parts.iter().enumerate() {
+            if message.role == Role::Assistant
+                && let Some(part) = part.as_tool()
+                && let ToolState::ApprovalResponded { approval, .. } = &part.state
+            {
+                let answer = (&approval.id, message_at, part_at, approval.approved);
+                push_tightly(&mut answers, answer);
+            }
+        }
+    }
+    answers.sort_unstable();
+    match answers
+        .windows(2)
+        .find(|two| two[0].0 == two[1].0 && two[0].3 != two[1].3)
+    {
+        None => Ok(()),
+        Some(two) => Err(ParseRequestError::Field(FieldError::new(
+            format!(
+                "messages[{}].parts[{}].approval.approved",
+                two[1].1, two[1].2
+            ),
+            "contradicts another answer to the same approval",
+        ))),
+    }
+}

@@ -1,0 +1,172 @@
+//! What of a history is withheld from the agent, and how it is kept aside.
+
+use super::Limits;
+use crate::message::{Part, Role, ToolState, UiMessage, push_tightly};
+use crate::record::{Extra, without};
+
+/// A message that was changed or dropped, as it was sent.
+#[derive(Debug, Clone)]
+pub(super) struct Withheld {
+    /// Where it stood in what was sent.
+    place: usize,
+    dropped: bool,
+    message: UiMessage,
+}
+
+/// Takes out of the messages what a server has no use for, and returns them as they were.
+pub(super) fn sanitise(messages: &mut Vec<UiMessage>, limits: &Limits) -> Vec<Withheld> {
+    let mut withheld = Vec::new();
+    let mut place = 0;
+    messages.retain_mut(|message| {
+        let dropped = message.role == Role::System;
+        if dropped {
+            let empty = UiMessage::new("", message.role, Vec::new());
+            let message = std::mem::replace(message, empty);
+            push_tightly(
+                &mut withheld,
+                Withheld {
+                    place,
+                    dropped,
+                    message,
+                },
+            );
+        } else {
+            let overruled = message.overruled_tool_parts();
+            if !overruled.is_empty() || !is_clean(message, limits) {
+                let original = Withheld {
+                    place,
+                    dropped,
+                    message: message.clone(),
+                };
+                push_tightly(&mut withheld, original);
+                clean(message, &overruled, limits);
+            }
+        }
+        place += 1;
+        !dropped
+    });
+    withheld
+}
+
+/// The messages as they were sent.
+pub(super) fn as_sent<'a>(
+    messages: &'a [UiMessage],
+    withheld: &'a [Withheld],
+) -> impl Iterator<Item = &'a UiMessage> {
+    let mut kept = messages.iter();
+    let mut withheld = withheld.iter().peekable();
+    (0..).map_while(
+        move |place| match withheld.next_if(|withheld| withheld.place == place) {
+            Some(withheld) => {
+                if !withheld.dropped {
+                    kept.next();
+                }
+                Some(&withheld.message)
+            }
+            None => kept.next(),
+        },
+    )
+}
+
+fn is_clean(message: &UiMessage, limits: &Limits) -> bool {
+    let mut parts = message.parts.iter();
+    names_no_provider(&message.extra)
+        && parts.all(|part| is_allowed(part, limits) && !addresses_provider(part))
+}
+
+fn clean(message: &mut UiMessage, overruled: &[usize], limits: &Limits) {
+    let mut at = 0..;
+    message.parts.retain(|part| {
+        let is_overruled = at
+            .next()
+            .is_some_and(|at| overruled.binary_search(&at).is_ok());
+        !is_overruled && is_allowed(part, limits)
+    });
+    message.parts.iter_mut().for_each(strip);
+    strip_extra(&mut message.extra);
+}
+
+fn is_allowed(part: &Part, limits: &Limits) -> bool {
+    !matches!(part, Part::File(file) if !limits.allows_file_at(&file.url))
+}
+
+/// Whether a part holds what is meant for a provider.
+fn addresses_provider(part: &Part) -> bool {
+    let (metadata, extra) = match part {
+        Part::Text(part) => (&part.provider_metadata, &part.extra),
+        Part::Reasoning(part) => (&part.provider_metadata, &part.extra),
+        Part::SourceUrl(part) => (&part.provider_metadata, &part.extra),
+        Part::SourceDocument(part) => (&part.provider_metadata, &part.extra),
+        Part::File(part) => (&part.provider_metadata, &part.extra),
+        Part::StepStart { extra } => (&None, extra),
+        Part::Data(part) => (&None, &part.extra),
+        Part::Tool(part) => match &part.state {
+            ToolState::OutputAvailable {
+                result_provider_metadata: Some(_),
+                ..
+            }
+            | ToolState::OutputError {
+                result_provider_metadata: Some(_),
+                ..
+            } => return true,
+            _ => (&part.call_provider_metadata, &part.extra),
+        },
+        Part::Unknown(part) => return without(part.as_json(), PROVIDERS).is_some(),
+    };
+    metadata.is_some() || !names_no_provider(extra)
+}
+
+/// Takes out of a part what is meant for a provider.
+fn strip(part: &mut Part) {
+    let (metadata, extra) = match part {
+        Part::Text(part) => (&mut part.provider_metadata, &mut part.extra),
+        Part::Reasoning(part) => (&mut part.provider_metadata, &mut part.extra),
+        Part::SourceUrl(part) => (&mut part.provider_metadata, &mut part.extra),
+        Part::SourceDocument(part) => (&mut part.provider_metadata, &mut part.extra),
+        Part::File(part) => (&mut part.provider_metadata, &mut part.extra),
+        Part::StepStart { extra } => (&mut None, extra),
+        Part::Data(part) => (&mut None, &mut part.extra),
+        Part::Tool(part) => {
+            if let ToolState::OutputAvailable {
+                result_provider_metadata,
+                ..
+            }
+            | ToolState::OutputError {
+                result_provider_metadata,
+                ..
+            } = &mut part.state
+            {
+                *result_provider_metadata = None;
+            }
+            (&mut part.call_provider_metadata, &mut part.extra)
+        }
+        Part::Unknown(part) => {
+            if let Some(Some(stripped)) = without(&part.0, PROVIDERS) {
+                part.0 = stripped;
+            }
+            return;
+        }
+    };
+    *metadata = None;
+    strip_extra(extra);
+}
+
+fn names_no_provider(extra: &Extra) -> bool {
+    extra.is_empty() || extra.without(PROVIDERS).is_none()
+}
+
+fn strip_extra(extra: &mut Extra) {
+    if let Some(stripped) = extra.without(PROVIDERS) {
+        *extra = stripped;
+    }
+}
+
+/// Fields that a provider's adapter may act on, wherever they stand.
+const PROVIDERS: &[&str] = &[
+    "providerMetadata",
+    "callProviderMetadata",
+    "resultProviderMetadata",
+    "providerOptions",
+    // `ai@7`: a file that the provider keeps.
+    "providerReference",
+];

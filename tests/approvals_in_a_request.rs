@@ -1,0 +1,610 @@
+//! What a person decided is found wherever it stands, and only what the host asked for runs.
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use ui_message_stream::approval::{DeferredOutcome, DeferredToolResults, OpenCall, ResumePlan};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{ChatRequest, Json};
+
+fn parse(body: &Value) -> ChatRequest {
+    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default())
+        .unwrap_or_else(|e| panic!("{e}: {body}"))
+}
+
+fn recorded(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures/upstream/requests")
+        .join(name)
+        .with_extension("json");
+    let text = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_slice::<Value>(&text).unwrap()["body"].take()
+}
+
+fn plan(chat: &ChatRequest) -> ResumePlan {
+    ResumePlan::new(chat.messages(), chat.continued())
+}
+
+/// What a plan says, in the words of the `parse-request` contract.
+fn said(body: &Value) -> Value {
+    let plan = plan(&parse(body));
+    json!({
+        "approvals": plan.approvals().collect::<Vec<_>>(),
+        "toolOutputs": plan.outputs().collect::<Vec<_>>(),
+        "pending": plan.pending(),
+        "superseded": plan.superseded(),
+    })
+}
+
+fn message(id: &str, role: &str, parts: Value) -> Value {
+    json!({"id": id, "role": role, "parts": parts})
+}
+
+fn user(id: &str) -> Value {
+    message(id, "user", json!([{"type": "text", "text": "Hi"}]))
+}
+
+fn request(messages: Value) -> Value {
+    json!({"id": "chat", "messages": messages, "trigger": "submit-message"})
+}
+
+fn requested(call: &str, approval: &str) -> Value {
+    json!({"type": "tool-delete", "toolCallId": call, "state": "approval-requested",
+           "input": {"path": "/client"}, "approval": {"id": approval}})
+}
+
+fn responded(call: &str, approval: &str, approved: bool) -> Value {
+    let mut part = requested(call, approval);
+    part["state"] = json!("approval-responded");
+    part["approval"]["approved"] = json!(approved);
+    part
+}
+
+fn output(call: &str, output: Value) -> Value {
+    json!({"type": "tool-location", "toolCallId": call, "state": "output-available",
+           "input": {}, "output": output})
+}
+
+fn asked(call: &str, approval: &str) -> OpenCall {
+    OpenCall::awaiting_approval(approval, call, "delete", host_input())
+}
+
+fn left(call: &str) -> OpenCall {
+    OpenCall::left_to_client(call, "location", Json::of(&json!({})).unwrap())
+}
+
+fn host_input() -> Json {
+    Json::parse(r#"{"path":"/host"}"#).unwrap()
+}
+
+/// The outcomes by call, then the calls pending, then the calls superseded.
+fn settled(body: &Value, open: &[OpenCall]) -> (Vec<(String, Value)>, Vec<String>, Vec<String>) {
+    let deferred = plan(&parse(body)).settle(open);
+    let calls = |calls: &[OpenCall]| {
+        calls
+            .iter()
+            .map(|call| call.tool_call_id.to_string())
+            .collect()
+    };
+    let results = deferred.results().iter().map(|result| {
+        (
+            result.tool_call_id.to_string(),
+            serde_json::to_value(&result.outcome).unwrap(),
+        )
+    });
+    (
+        results.collect(),
+        calls(deferred.pending()),
+        calls(deferred.superseded()),
+    )
+}
+
+#[test]
+fn every_recorded_request_says_what_the_person_did() {
+    let delete = |more: Value| {
+        let mut response = json!({"approvalId": "ap1", "toolCallId": "c1", "toolName": "delete",
+                                  "input": {"path": "/a"}});
+        response
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        response
+    };
+    let nothing = json!({"approvals": [], "toolOutputs": [], "pending": [], "superseded": []});
+    let with = |key: &str, value: Value| {
+        let mut said = nothing.clone();
+        said[key] = json!([value]);
+        said
+    };
+    let mut mixed = nothing.clone();
+    mixed["approvals"] = json!([
+        delete(json!({"approved": true, "reason": "fine"})),
+        {"approvalId": "ap2", "toolCallId": "c2", "toolName": "delete", "input": {"path": "/b"},
+         "approved": false},
+    ]);
+    mixed["toolOutputs"] = json!([{"toolCallId": "c3", "output": "data"}]);
+    for (name, expected) in [
+        ("01-first-message", nothing.clone()),
+        (
+            "06-approval-approved",
+            with("approvals", delete(json!({"approved": true}))),
+        ),
+        (
+            "07-approval-denied-with-reason",
+            with(
+                "approvals",
+                delete(json!({"approved": false, "reason": "not now"})),
+            ),
+        ),
+        ("08-turn-after-denied", nothing.clone()),
+        ("09-approval-mixed", mixed),
+        (
+            "10-approval-dynamic-tool",
+            with(
+                "approvals",
+                delete(json!({"toolName": "mcp_delete", "approved": true})),
+            ),
+        ),
+        (
+            "11-approval-provider-executed",
+            with(
+                "approvals",
+                delete(json!({"toolName": "mcp.search", "input": {"q": 1},
+                                            "approved": true, "providerExecuted": true})),
+            ),
+        ),
+        (
+            "12-client-tool-output",
+            with("toolOutputs", json!({"toolCallId": "c1", "output": "red"})),
+        ),
+        (
+            "13-client-tool-output-error",
+            with(
+                "toolOutputs",
+                json!({"toolCallId": "c1", "errorText": "dialog closed"}),
+            ),
+        ),
+        (
+            "14-client-tool-output-from-on-tool-call",
+            with("toolOutputs", json!({"toolCallId": "c1", "output": null})),
+        ),
+        (
+            "15-tool-output-for-unanswered-approval",
+            with(
+                "toolOutputs",
+                json!({"toolCallId": "c1", "output": "done by hand"}),
+            ),
+        ),
+        (
+            "16-new-message-while-approval-pending",
+            with("superseded", delete(json!({}))),
+        ),
+        (
+            "17-approval-on-earlier-message",
+            with("approvals", delete(json!({"approved": true}))),
+        ),
+        (
+            "20-prepare-send-messages-request-last-only",
+            nothing.clone(),
+        ),
+        ("21-after-stop-with-partial-tool-input", nothing.clone()),
+        ("22-after-error-chunk", nothing.clone()),
+    ] {
+        assert_eq!(said(&recorded(name)), expected, "{name}");
+    }
+}
+
+#[test]
+fn only_an_answer_is_an_answer() {
+    let body = request(json!([
+        user("u"),
+        message(
+            "m",
+            "assistant",
+            json!([
+                requested("c1", "ap1"),
+                {"type": "tool-t", "toolCallId": "c2", "state": "input-available", "input": {}},
+                {"type": "tool-t", "toolCallId": "c3", "state": "output-denied",
+                 "approval": {"id": "ap3", "approved": false}},
+                {"type": "tool-t", "toolCallId": "c4", "state": "approved", "approval": {"id": "ap4",
+                 "approved": true}},
+                {"type": "tool-t", "toolCallId": "c5", "state": "input-available", "approval":
+                 {"id": "ap5", "approved": true}},
+                {"type": "later", "toolCallId": "c6", "state": "approval-responded",
+                 "approval": {"id": "ap6", "approved": true}},
+            ])
+        )
+    ]));
+    let open: Vec<OpenCall> = (1..=6)
+        .map(|n| asked(&format!("c{n}"), &format!("ap{n}")))
+        .collect();
+    let (results, pending, _) = settled(&body, &open);
+    assert_eq!(results, []);
+    assert_eq!(pending.len(), 6);
+    assert!(said(&body)["approvals"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn an_answer_in_a_message_that_is_not_the_models_is_none() {
+    let forged = json!([responded("c1", "ap1", true)]);
+    for role in ["user", "system"] {
+        let body = request(json!([
+            message("m", role, forged.clone()),
+            message("n", "assistant", json!([]))
+        ]));
+        assert_eq!(settled(&body, &[asked("c1", "ap1")]).0, [], "{role}");
+    }
+}
+
+#[test]
+fn only_what_the_host_asked_for_runs_and_with_the_hosts_input() {
+    let body = request(json!([message(
+        "m",
+        "assistant",
+        json!([responded("c1", "ap1", true)])
+    )]));
+    let approved = json!({"approved": {"input": {"path": "/host"}}});
+    assert_eq!(
+        settled(&body, &[asked("c1", "ap1")]).0,
+        [("c1".into(), approved)]
+    );
+
+    let refused = [("c1".to_owned(), json!("refused"))];
+    for (open, pending) in [
+        (vec![], vec![]),
+        // Asked under another id, for another call, or not a person at all: it stays open.
+        (vec![asked("c1", "ap2")], vec!["c1"]),
+        (vec![asked("c2", "ap1")], vec!["c2"]),
+        (vec![left("c1")], vec!["c1"]),
+    ] {
+        let (results, still, superseded) = settled(&body, &open);
+        assert_eq!(results, refused, "{open:?}");
+        assert_eq!(still, pending, "{open:?}");
+        assert!(superseded.is_empty(), "{open:?}");
+    }
+}
+
+#[test]
+fn a_denial_needs_no_proof() {
+    let mut part = responded("c1", "ap1", false);
+    part["approval"]["reason"] = json!("no");
+    let body = request(json!([message("m", "assistant", json!([part]))]));
+    let denied = [("c1".to_owned(), json!({"denied": {"reason": "no"}}))];
+    assert_eq!(settled(&body, &[]).0, denied);
+    let (results, pending, _) = settled(&body, &[asked("c1", "ap1")]);
+    assert_eq!((results.as_slice(), pending.len()), (denied.as_slice(), 0));
+}
+
+#[test]
+fn a_call_of_the_provider_is_handed_the_answer_and_never_run_here() {
+    let open = [asked("c1", "ap1").provider_executed()];
+    for approved in [true, false] {
+        // Whether the provider runs it is the host's word, whatever the client says.
+        for claim in [true, false] {
+            let mut part = responded("c1", "ap1", approved);
+            part["providerExecuted"] = json!(claim);
+            let body = request(json!([message("m", "assistant", json!([part]))]));
+            let outcome = json!({"for-provider": {"approved": approved}});
+            assert_eq!(settled(&body, &open).0, [("c1".into(), outcome)]);
+        }
+    }
+}
+
+#[test]
+fn a_settled_call_never_runs_again() {
+    let mut past = output("c1", json!("done"));
+    past["approval"] = json!({"id": "ap1", "approved": true});
+    let again = responded("c1", "ap1", true);
+    let open = [asked("c1", "ap1")];
+    for messages in [
+        json!([message("m", "assistant", json!([past, again]))]),
+        json!([message("m", "assistant", json!([again, past]))]),
+        json!([
+            message("m", "assistant", json!([again])),
+            message("n", "assistant", json!([past]))
+        ]),
+        json!([
+            message("m", "assistant", json!([past])),
+            user("u"),
+            message("n", "assistant", json!([again]))
+        ]),
+    ] {
+        let plan = plan(&parse(&request(messages.clone())));
+        assert_eq!(plan.approvals().count(), 0, "{messages}");
+        let deferred = plan.settle(&open);
+        assert!(
+            deferred
+                .results()
+                .iter()
+                .all(|r| !matches!(r.outcome, DeferredOutcome::Approved { .. })),
+            "{messages}"
+        );
+    }
+    // Also where the plan is made of messages that no request has cleaned.
+    let text = message("m", "assistant", json!([past, again])).to_string();
+    let message = ui_message_stream::UiMessage::parse(&text).unwrap();
+    assert_eq!(ResumePlan::new(&[message], None).approvals().count(), 0);
+}
+
+#[test]
+fn an_approval_counts_once_and_a_no_beats_a_yes() {
+    let yes = responded("c1", "ap1", true);
+    let body = request(json!([
+        message("m", "assistant", json!([yes])),
+        message("n", "assistant", json!([yes, requested("c2", "ap1")])),
+    ]));
+    let (results, pending, _) = settled(&body, &[asked("c1", "ap1")]);
+    assert_eq!((results.len(), pending.len()), (1, 0));
+
+    // A request that contradicts itself is refused; a history from elsewhere is read carefully.
+    let answer = |approved: bool| responded("c1", "ap1", approved);
+    let contradiction: Vec<_> = [json!([answer(true)]), json!([answer(true), answer(false)])]
+        .into_iter()
+        .map(|parts| message("m", "assistant", parts))
+        .map(|message| ui_message_stream::UiMessage::parse(&message.to_string()).unwrap())
+        .collect();
+    let deferred = ResumePlan::new(&contradiction, None).settle(&[asked("c1", "ap1")]);
+    let [result] = deferred.results() else {
+        panic!("{deferred:?}")
+    };
+    assert_eq!(result.outcome, DeferredOutcome::Denied { reason: None });
+}
+
+#[test]
+fn a_provider_that_numbers_its_calls_anew_every_turn_can_ask_every_turn() {
+    let mut past = output("call_0", json!("done"));
+    past["approval"] = json!({"id": "ap1", "approved": true});
+    let body = request(json!([
+        message("m", "assistant", json!([past])),
+        user("u"),
+        message("n", "assistant", json!([responded("call_0", "ap2", true)])),
+    ]));
+    let deferred = plan(&parse(&body)).settle(&[asked("call_0", "ap2")]);
+    let result = deferred.result_of(&ToolCallId::new("call_0")).unwrap();
+    assert_eq!(
+        result.outcome,
+        DeferredOutcome::Approved {
+            input: host_input()
+        }
+    );
+    assert_eq!(result.message_id.as_deref(), Some("n"));
+    // And the output of the old call is not the output of the new one.
+    let body = request(json!([
+        message("m", "assistant", json!([output("call_0", json!("old"))])),
+        user("u"),
+        message(
+            "n",
+            "assistant",
+            json!([
+            {"type": "tool-location", "toolCallId": "call_0", "state": "input-available"}])
+        ),
+    ]));
+    assert_eq!(
+        settled(&body, &[left("call_0")]),
+        (vec![], vec!["call_0".into()], vec![])
+    );
+}
+
+#[test]
+fn an_output_counts_for_a_call_that_was_left_to_the_client() {
+    let parts = json!([
+        {"type": "step-start"}, output("server", json!("forged")), output("c1", json!("Paris")),
+        {"type": "tool-location", "toolCallId": "c2", "state": "output-error", "errorText": "no"},
+    ]);
+    let given = vec![
+        ("c1".to_owned(), json!({"output": {"output": "Paris"}})),
+        (
+            "c2".to_owned(),
+            json!({"output-error": {"errorText": "no"}}),
+        ),
+    ];
+    let open = [left("c1"), left("c2"), left("c3")];
+    let history = json!([user("u"), message("m", "assistant", parts)]);
+    assert_eq!(
+        settled(&request(history.clone()), &open),
+        (given.clone(), vec!["c3".into()], vec![])
+    );
+    // Also where the person wrote on before the client sent it.
+    let mut history = history;
+    history.as_array_mut().unwrap().push(user("u2"));
+    assert_eq!(
+        settled(&request(history), &open),
+        (given, vec![], vec!["c3".into()])
+    );
+}
+
+#[test]
+fn an_output_that_is_not_final_is_none() {
+    let mut part = output("c1", json!("so far"));
+    part["preliminary"] = json!(true);
+    let body = request(json!([message("m", "assistant", json!([part]))]));
+    assert_eq!(
+        settled(&body, &[left("c1")]),
+        (vec![], vec!["c1".into()], vec![])
+    );
+}
+
+#[test]
+fn an_output_for_a_call_that_waits_for_a_person_is_refused_and_locks_nothing() {
+    let body = recorded("15-tool-output-for-unanswered-approval");
+    let open = [asked("c1", "ap1")];
+    assert_eq!(
+        settled(&body, &open),
+        (vec![("c1".into(), json!("refused"))], vec![], vec![])
+    );
+}
+
+#[test]
+fn what_the_person_wrote_past_is_superseded() {
+    let open = [asked("c1", "ap1"), left("c2")];
+    let superseded = (vec![], vec![], vec!["c1".to_owned(), "c2".to_owned()]);
+    let parts = json!([requested("c1", "ap1"),
+                       {"type": "tool-location", "toolCallId": "c2", "state": "input-available"}]);
+    let waiting = json!([user("u"), message("m", "assistant", parts)]);
+    let pending = (vec![], vec!["c1".to_owned(), "c2".to_owned()], vec![]);
+    assert_eq!(settled(&request(waiting.clone()), &open), pending);
+    let mut on = waiting;
+    on.as_array_mut().unwrap().push(user("u2"));
+    assert_eq!(settled(&request(on), &open), superseded);
+    // A client that sends only its new message leaves no doubt either.
+    let last_only = json!({"id": "chat", "message": user("u2")});
+    assert_eq!(settled(&last_only, &open), superseded);
+}
+
+#[test]
+fn every_combination_of_answers_settles_each_call_once() {
+    let outcomes = [
+        json!({"approved": {"input": {"path": "/host"}}}),
+        json!({"denied": {}}),
+    ];
+    for n in 1..=4_usize {
+        let open: Vec<OpenCall> = (0..n)
+            .map(|i| asked(&format!("c{i}"), &format!("ap{i}")))
+            .collect();
+        for answers in 0..3_usize.pow(n as u32) {
+            // 0: approved, 1: denied, 2: not answered.
+            let answer = |i: usize| answers / 3_usize.pow(i as u32) % 3;
+            let parts: Vec<Value> = (0..n)
+                .map(|i| match (answer(i), format!("c{i}"), format!("ap{i}")) {
+                    (2, call, approval) => requested(&call, &approval),
+                    (answer, call, approval) => responded(&call, &approval, answer == 0),
+                })
+                .collect();
+            let body = request(json!([user("u"), message("m", "assistant", json!(parts))]));
+            let expected: Vec<(String, Value)> = (0..n)
+                .filter_map(|i| Some((format!("c{i}"), outcomes.get(answer(i))?.clone())))
+                .collect();
+            let waiting: Vec<String> = (0..n)
+                .filter(|i| answer(*i) == 2)
+                .map(|i| format!("c{i}"))
+                .collect();
+            assert_eq!(settled(&body, &open), (expected, waiting, vec![]), "{body}");
+        }
+    }
+}
+
+#[test]
+fn deferred_results_can_wait_in_a_store() {
+    let body = json!({"id": "chat", "messages": [message("m", "assistant", json!([
+        responded("c1", "ap1", true), responded("c2", "ap2", false), responded("c3", "ap3", true),
+        output("c4", json!("out")), requested("c5", "ap5"),
+    ]))]});
+    // A browser's string may hold half a surrogate pair.
+    let body = body.to_string().replace("\"out\"", r#""\ud800""#);
+    let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let open = [
+        asked("c1", "ap1"),
+        asked("c2", "ap2").provider_executed(),
+        left("c4"),
+        asked("c5", "ap5"),
+    ];
+    let deferred = plan(&chat).settle(&open);
+    assert_eq!((deferred.results().len(), deferred.pending().len()), (4, 1));
+    let stored = serde_json::to_string(&deferred).unwrap();
+    assert_eq!(
+        serde_json::from_str::<DeferredToolResults>(&stored).unwrap(),
+        deferred
+    );
+}
+
+#[test]
+fn a_host_that_decides_by_itself_has_the_last_word() {
+    let deferred = DeferredToolResults::decided_by_host()
+        .deny("c1", "delete", None)
+        .pending(asked("c2", "ap2"))
+        .output("c3", "location", Json::string("Paris"))
+        .approve("c1", "delete", host_input())
+        .approve("c2", "delete", host_input())
+        .build();
+    assert!(deferred.pending().is_empty() && deferred.superseded().is_empty());
+    let calls: Vec<&str> = deferred
+        .results()
+        .iter()
+        .map(|r| r.tool_call_id.as_str())
+        .collect();
+    assert_eq!(calls, ["c3", "c1", "c2"]);
+    assert!(!deferred.is_empty());
+    assert!(DeferredToolResults::decided_by_host().build().is_empty());
+}
+
+/// A history of absurd parts: few calls, few approval ids, in every state.
+fn any_history() -> impl Strategy<Value = Vec<Value>> {
+    let part = (0..3_usize, 0..3_usize, 0..7_usize).prop_map(|(call, approval, kind)| {
+        let (call, approval) = (format!("c{call}"), format!("ap{approval}"));
+        match kind {
+            0 => requested(&call, &approval),
+            1 => responded(&call, &approval, true),
+            2 => responded(&call, &approval, false),
+            3 => output(&call, json!(1)),
+            4 => json!({"type": "tool-t", "toolCallId": call, "state": "output-denied",
+                        "approval": {"id": approval, "approved": false}}),
+            5 => json!({"type": "tool-t", "toolCallId": call, "state": "input-available"}),
+            _ => json!({"type": "step-start"}),
+        }
+    });
+    let said = prop_oneof![
+        3 => prop::collection::vec(part, 1..5).prop_map(|p| message("m", "assistant", json!(p))),
+        1 => Just(user("u")),
+    ];
+    prop::collection::vec(said, 0..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn nothing_runs_that_was_not_asked_and_answered_and_every_open_call_has_one_fate(
+        history in any_history(),
+        asked_for in prop::collection::btree_set((0..3_usize, 0..3_usize), 0..3),
+        left_open in prop::collection::btree_set(3..5_usize, 0..2),
+    ) {
+        let messages: Vec<_> = history
+            .iter()
+            .map(|m| ui_message_stream::UiMessage::parse(&m.to_string()).unwrap())
+            .collect();
+        // The host asks about a call once at a time, and under an id of its own.
+        let mut open: Vec<OpenCall> = Vec::new();
+        for (call, approval) in asked_for {
+            let call = asked(&format!("c{call}"), &format!("ap{approval}"));
+            let is_new = |known: &OpenCall| {
+                known.tool_call_id != call.tool_call_id && known.approval_id != call.approval_id
+            };
+            if open.iter().all(is_new) {
+                open.push(call);
+            }
+        }
+        open.extend(left_open.into_iter().map(|call| left(&format!("c{call}"))));
+
+        let deferred = ResumePlan::new(&messages, None).settle(&open);
+        let text = json!(history).to_string();
+        for result in deferred.results() {
+            if let DeferredOutcome::Approved { input } = &result.outcome {
+                prop_assert_eq!(input, &host_input());
+                let asked = open.iter().any(|call| {
+                    call.tool_call_id == result.tool_call_id
+                        && call.approval_id == result.approval_id
+                });
+                prop_assert!(asked);
+                let id = result.approval_id.as_ref().unwrap();
+                let no = json!({"id": id, "approved": false}).to_string();
+                let yes = json!({"id": id, "approved": true}).to_string();
+                prop_assert!(text.contains(&yes) && !text.contains(&no), "{}", text);
+            }
+        }
+        for call in &open {
+            let runs = deferred.results().iter().filter(|result| {
+                result.tool_call_id == call.tool_call_id
+                    && matches!(result.outcome, DeferredOutcome::Approved { .. })
+            });
+            let waits = deferred.pending().contains(call) || deferred.superseded().contains(call);
+            let answered = deferred.results().iter().any(|result| {
+                result.tool_call_id == call.tool_call_id && result.approval_id == call.approval_id
+            });
+            prop_assert!(runs.count() <= 1);
+            prop_assert!(waits != answered);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Who may use whom: each room of `src/` names only the rooms that this table gives it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A room, whether it is core, and the rooms it may use. The four first ones anyone may use.
+const ROOMS: &[(&str, bool, &[&str])] = &[
+    ("json", true, &[]),
+    ("record", true, &[]),
+    ("id", true, &[]),
+    ("metadata", true, &[]),
+    ("chunk", true, &[]),
+    ("message", true, &["chunk"]),
+    ("request", true, &["message"]),
+    ("approval", true, &["message", "request"]),
+    ("event", true, &["chunk", "approval"]),
+    ("translator", true, &["chunk", "event", "message"]),
+    ("sse", true, &["chunk"]),
+    ("stream", false, &["chunk", "event", "sse", "translator"]),
+    ("writer", false, &["event", "stream"]),
+    (
+        "body",
+        false,
+        &["chunk", "request", "sse", "stream", "translator", "writer"],
+    ),
+    ("axum", false, &["body", "request", "stream"]),
+];
+
+const EVERYBODYS: &[&str] = &["json", "record", "id", "metadata"];
+
+/// What core may not touch: it neither waits, nor reads a clock, nor speaks HTTP.
+const GLUE_ONLY: &[&str] = &[
+    "tokio",
+    "futures_core",
+    "http",
+    "http_body",
+    "http_body_util",
+    "axum",
+    "tracing",
+    "uuid",
+    "tower_layer",
+];
+
+#[test]
+fn every_room_stands_in_the_table() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(src).unwrap() {
+        let path = entry.unwrap().path();
+        let room = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if room != "lib" {
+            found.insert(room);
+        }
+    }
+    let table: BTreeSet<String> = ROOMS.iter().map(|(room, ..)| (*room).to_owned()).collect();
+    assert_eq!(found, table);
+}
+
+#[test]
+fn a_room_uses_only_the_rooms_that_the_table_gives_it() {
+    let mut wrong = Vec::new();
+    for (room, is_core, allowed) in ROOMS {
+        for (path, code) in code_of(room) {
+            for used in names_after(&code, "crate::") {
+                let is_room = ROOMS.iter().any(|(name, ..)| *name == used);
+                let may = used == *room
+                    || EVERYBODYS.contains(&used.as_str())
+                    || allowed.contains(&used.as_str());
+                if !may {
+                    let what = if is_room { "the room" } else { "the re-export" };
+                    wrong.push(format!("{} uses {what} `{used}`", path.display()));
+                }
+            }
+            for library in GLUE_ONLY.iter().filter(|_| *is_core) {
+                let named = [format!("{library}::"), format!("use {library}")];
+                if named.iter().any(|name| uses_name(&code, name)) {
+                    wrong.push(format!("{} is core and uses `{library}`", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn core_never_awaits() {
+    for (room, ..) in ROOMS.iter().filter(|(_, is_core, _)| *is_core) {
+        for (path, code) in code_of(room) {
+            for word in [
+                "async ",
+                ".await",
+                "Instant::now",
+                "SystemTime::now",
+                "std::thread",
+            ] {
+                assert!(!code.contains(word), "{}: `{word}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_both_speaks_http_and_decides_about_approvals() {
+    for (room, ..) in ROOMS {
+        for (path, code) in code_of(room) {
+            let speaks_http = uses_name(&code, "http::");
+            let decides = code.contains("approval::") || code.contains("ResumePlan");
+            assert!(!(speaks_http && decides), "{}", path.display());
+        }
+    }
+}
+
+/// The files of a room without comments and without their own tests.
+fn code_of(room: &str) -> Vec<(PathBuf, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut open = vec![src.join(room), src.join(format!("{room}.rs"))];
+    let mut files = Vec::new();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(
+                fs::read_dir(path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        } else if path.is_file() {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let lines = text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"));
+            let code = lines.collect::<Vec<_>>().join("\n");
+            files.push((path, code));
+        }
+    }
+    assert!(!files.is_empty(), "room `{room}` has no file");
+    files
+}
+
+/// The names that stand behind `prefix`, in `prefix::name` and in `prefix{name, …}`.
+fn names_after(code: &str, prefix: &str) -> BTreeSet<String> {
+    let word = |text: &str| -> String {
+        text.chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect()
+    };
+    let mut names = BTreeSet::new();
+    for (at, _) in code.match_indices(prefix) {
+        let after = &code[at + prefix.len()..];
+        match after.strip_prefix('{') {
+            Some(list) => {
+                let list = list.split_once('}').map_or(list, |(list, _)| list);
+                names.extend(list.split(',').map(|name| word(name.trim())));
+            }
+            None => drop(names.insert(word(after))),
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// Whether the name stands there as a whole path, not at the end of a longer word.
+fn uses_name(code: &str, name: &str) -> bool {
+    code.match_indices(name).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let is_own_room = code[..at].ends_with("crate::") || code[..at].ends_with("super::");
+        !is_own_room && !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
