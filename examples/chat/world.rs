@@ -1,0 +1,80 @@
+//! The world that the demo's tools act on, in memory, so that one can see what happened and what
+//! did not.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Files that can be deleted, and money that can be sent.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct World {
+    pub(crate) files: Vec<String>,
+    pub(crate) transfers: Vec<Transfer>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Transfer {
+    pub(crate) to: String,
+    pub(crate) amount: u64,
+}
+
+/// The world, shared by all chats.
+#[derive(Debug)]
+pub(crate) struct SharedWorld(Mutex<World>);
+
+impl Default for SharedWorld {
+    fn default() -> Self {
+        let files = [
+            "notes.txt",
+            "budget.xlsx",
+            "holiday.jpg",
+            "draft.md",
+            "report.pdf",
+            "old.log",
+        ];
+        SharedWorld(Mutex::new(World {
+            files: files.map(str::to_owned).to_vec(),
+            transfers: Vec::new(),
+        }))
+    }
+}
+
+impl SharedWorld {
+    pub(crate) fn now(&self) -> World {
+        self.lock().clone()
+    }
+
+    /// The file that a text names, else the first one left, else one that is not there.
+    pub(crate) fn file_named_in(&self, text: &str) -> String {
+        let world = self.lock();
+        let named = world.files.iter().find(|file| text.contains(file.as_str()));
+        let chosen = named.or(world.files.first());
+        chosen.cloned().unwrap_or_else(|| "notes.txt".to_owned())
+    }
+
+    /// Runs a tool that the server runs.
+    pub(crate) fn run_tool(&self, tool: &str, input: &Value) -> Result<Value, String> {
+        match tool {
+            "get_weather" => Ok(json!({ "city": input["city"], "celsius": 21, "sky": "clear" })),
+            "delete_file" => {
+                let path = input["path"].as_str().ok_or("delete_file takes a path")?;
+                let mut world = self.lock();
+                let before = world.files.len();
+                world.files.retain(|file| file != path);
+                Ok(json!({ "path": path, "deleted": world.files.len() < before }))
+            }
+            "transfer" => {
+                let transfer = Transfer::deserialize(input).map_err(|error| error.to_string())?;
+                let output = json!({ "to": transfer.to, "amount": transfer.amount, "sent": true });
+                self.lock().transfers.push(transfer);
+                Ok(output)
+            }
+            other => Err(format!("there is no tool {other:?}")),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
