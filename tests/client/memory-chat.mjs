@@ -1,0 +1,32 @@
+// The real `AbstractChat` of a version, without a framework around it.
+
+/**
+ * Keeps a chat's state as React's hook does: a message that is replaced is copied, one that is
+ * added is not.
+ */
+class MemoryState {
+  status = 'ready';
+  error = undefined;
+
+  constructor(messages) {
+    this.messages = messages;
+  }
+  pushMessage = message => {
+    this.messages = [...this.messages, message];
+  };
+  popMessage = () => {
+    this.messages = this.messages.slice(0, -1);
+  };
+  replaceMessage = (index, message) => {
+    this.messages = this.messages.with(index, this.snapshot(message));
+  };
+  snapshot = value => structuredClone(value);
+}
+
+/** The `Chat` class of `client`; takes what `useChat` takes. */
+export const memoryChat = client =>
+  class MemoryChat extends client.AbstractChat {
+    constructor({ messages = [], ...options }) {
+      super({ ...options, state: new MemoryState(messages) });
+    }
+  };

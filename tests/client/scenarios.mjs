@@ -1,0 +1,71 @@
+// Leads a running demo through conversations with the real client.
+//   node scenarios.mjs BASE_URL [--versions 6.0.0,6.0.326] [--only TEXT] [--concurrency N]
+// Prints a line per failure, then "client scenarios: N ran, M failed". Nothing else may use the
+// demo meanwhile.
+import { parseArgs } from 'node:util';
+import { loadClient, V6 } from './clients.mjs';
+import { scenarios } from './scenarios/all.mjs';
+import { Conversation } from './scenarios/conversation.mjs';
+import { World } from './scenarios/world.mjs';
+
+const {
+  values: options,
+  positionals: [baseUrl],
+} = parseArgs({
+  allowPositionals: true,
+  options: {
+    versions: { type: 'string', default: V6.join() },
+    only: { type: 'string', default: '' },
+    concurrency: { type: 'string', default: '3' },
+  },
+});
+if (!baseUrl) throw new Error('which server? node scenarios.mjs BASE_URL');
+
+const world = await World.open(baseUrl);
+const cases = [];
+for (const version of options.versions.split(',')) {
+  const client = await loadClient(version);
+  for (const scenario of scenarios) {
+    if (scenario.name.includes(options.only)) cases.push({ version, client, scenario });
+  }
+}
+
+let failed = 0;
+const sentByHand = {};
+
+await runAll(cases.filter(({ scenario }) => !scenario.deletes));
+await runAll(cases.filter(({ scenario }) => scenario.deletes));
+await attempt('all versions: the world adds up', () => world.mustAddUp());
+
+for (const [reason, versions] of Object.entries(sentByHand)) {
+  const counts = Object.entries(versions).map(([version, times]) => `${times} × ${version}`);
+  console.log(`note: sent by the application, since ${reason}: ${counts.join(', ')}`);
+}
+console.log(`client scenarios: ${cases.length} ran, ${failed} failed`);
+process.exitCode = failed ? 1 : 0;
+
+async function runAll(queue) {
+  const waiting = queue.values();
+  const lane = async () => {
+    for (const one of waiting) await run(one);
+  };
+  await Promise.all(Array.from({ length: Number(options.concurrency) }, lane));
+}
+
+async function run({ version, client, scenario: { name, helper = 'either', lead } }) {
+  const talk = new Conversation(client, baseUrl, helper);
+  await attempt(`${version} ${name}`, () => lead(talk, { world, version }));
+  for (const reason of talk.sentByHand) {
+    sentByHand[reason] ??= {};
+    sentByHand[reason][version] = (sentByHand[reason][version] ?? 0) + 1;
+  }
+}
+
+async function attempt(name, act) {
+  try {
+    await act();
+  } catch (error) {
+    failed++;
+    console.log(`FAIL ${name}: ${error.message.replace(/\s+/g, ' ')}`);
+  }
+}

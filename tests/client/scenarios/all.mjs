@@ -1,0 +1,274 @@
+// What people do with the demo. Each scenario is led through with every version of the client; one
+// that deletes a file runs after all that do not.
+import assert from 'node:assert/strict';
+import { isSince } from '../clients.mjs';
+
+const DENIED = { approved: false, reason: 'I still need that' };
+const APPROVED = { approved: true };
+
+/** Since this release the helper takes a denied call for settled. */
+const COUNTS_DENIED_CALLS = '6.0.270';
+/** Since this release the client finds an approval on a message that is not the last one. */
+const FINDS_EARLIER_APPROVALS = '6.0.290';
+
+// Why the helper leaves sending to the application.
+const OTHER_ANSWER_MISSING = 'another approval is still to be answered';
+const NOT_THE_LAST_MESSAGE = 'the answered approval is not on the last message';
+const DENIED_CALL_NOT_COUNTED = `before ${COUNTS_DENIED_CALLS} a denied call counts as open`;
+
+export const scenarios = [
+  {
+    name: 'text',
+    async lead(talk) {
+      await talk.say('hello');
+      talk.replyOf();
+      await talk.end();
+    },
+  },
+  {
+    name: 'text, then regenerated',
+    async lead(talk) {
+      await talk.say('hello');
+      await talk.regenerate();
+      talk.replyOf();
+      await talk.end();
+    },
+  },
+  {
+    name: 'weather',
+    async lead(talk) {
+      await talk.say('weather');
+      talk.toolPart('get_weather', 'output-available');
+      talk.replyOf();
+      await talk.end();
+    },
+  },
+  {
+    name: 'fail',
+    async lead(talk) {
+      await talk.sayInVain('fail');
+      await talk.end();
+    },
+  },
+  {
+    name: 'fail, then writing on',
+    async lead(talk) {
+      await talk.sayInVain('fail');
+      await talk.say('hello');
+      talk.replyOf();
+      await talk.end({ turns: 2 });
+    },
+  },
+  {
+    name: 'slow, stopped in the browser and on the server, then writing on',
+    async lead(talk) {
+      await talk.sayAndInterrupt('slow', async () => {
+        await talk.stop();
+        await talk.stopOnServer();
+      });
+      await talk.say('hello');
+      talk.replyOf();
+      // the client stopped reading before the end of the text came
+      await talk.end({ turns: 2, open: ['streaming'] });
+    },
+  },
+  {
+    name: 'slow, stopped on the server while the browser reads',
+    async lead(talk) {
+      await talk.sayAndInterrupt('slow', talk.stopOnServer);
+      await talk.end();
+    },
+  },
+  ...[
+    {
+      how: 'output',
+      result: { output: { latitude: 52.5, longitude: 13.4 } },
+      state: 'output-available',
+    },
+    {
+      how: 'error',
+      result: { state: 'output-error', errorText: 'the person said no' },
+      state: 'output-error',
+    },
+  ].map(({ how, result, state }) => ({
+    name: `location, answered with an ${how}`,
+    helper: 'toolCalls',
+    async lead(talk) {
+      await talk.say('location');
+      await talk.giveOutput(talk.toolPart('get_location', 'input-available'), result);
+      talk.toolPart('get_location', state);
+      talk.replyOf();
+      await talk.end();
+    },
+  })),
+  {
+    name: 'delete, denied with a reason',
+    helper: 'approvals',
+    async lead(talk, { world }) {
+      await denyDeletion(talk, world, DENIED);
+      await talk.end();
+    },
+  },
+  {
+    name: 'delete, denied without a reason',
+    helper: 'approvals',
+    async lead(talk, { world }) {
+      await denyDeletion(talk, world, { approved: false });
+      await talk.end();
+    },
+  },
+  {
+    name: 'delete, denied, then writing on',
+    helper: 'approvals',
+    async lead(talk, { world }) {
+      await denyDeletion(talk, world, DENIED);
+      await talk.say('hello');
+      talk.replyOf();
+      await world.mustHold(world.keptFile);
+      await talk.end({ turns: 2 });
+    },
+  },
+  {
+    name: 'delete, writing on instead of answering',
+    helper: 'approvals',
+    async lead(talk, { world }) {
+      await writeOnInsteadOfAnswering(talk, world);
+      await talk.end({ turns: 2, open: ['approval-requested'] });
+    },
+  },
+  ...[
+    { answer: APPROVED, settledAs: 'output-error' },
+    { answer: DENIED, settledAs: 'output-denied' },
+  ].map(({ answer, settledAs }) => ({
+    name: `delete, writing on, then ${said(answer)} after all`,
+    helper: 'approvals',
+    async lead(talk, { world, version }) {
+      const part = await writeOnInsteadOfAnswering(talk, world);
+      if (isSince(version, FINDS_EARLIER_APPROVALS)) {
+        await talk.answerAndSend(part, answer, NOT_THE_LAST_MESSAGE);
+        // writing on was a denial: an approval comes too late, and is refused by an error
+        talk.toolPart('delete_file', settledAs, talk.message(1));
+        talk.replyOf(talk.message(1));
+        await world.mustHold(part.input.path);
+        await talk.end({ turns: 2 });
+      } else {
+        await talk.answer(part, answer);
+        await talk.end({ turns: 2, open: ['approval-requested'] });
+      }
+    },
+  })),
+  {
+    name: 'delete, approved',
+    helper: 'approvals',
+    deletes: true,
+    async lead(talk, { world }) {
+      const part = await askForDeletion(talk, 'delete', world.claimFile());
+      await talk.answerAndSend(part, APPROVED);
+      const { output } = talk.toolPart('delete_file', 'output-available');
+      await world.mustHaveDeleted(part.input, output);
+      talk.replyOf();
+      await talk.end();
+    },
+  },
+  ...[APPROVED, DENIED].flatMap(deletion =>
+    [APPROVED, DENIED].flatMap(transfer =>
+      [
+        ['delete_file', 'transfer'],
+        ['transfer', 'delete_file'],
+      ].flatMap(order => [
+        mixed({ delete_file: deletion, transfer }, order, { together: true }),
+        mixed({ delete_file: deletion, transfer }, order, { together: false }),
+      ]),
+    ),
+  ),
+];
+
+async function denyDeletion(talk, world, answer) {
+  const part = await askForDeletion(talk, 'delete', world.keptFile);
+  await talk.answerAndSend(part, answer);
+  const { approval } = talk.toolPart('delete_file', 'output-denied');
+  assert.equal(approval.approved, false);
+  assert.equal(approval.reason, answer.reason);
+  mustMention(talk.replyOf(), answer);
+  await world.mustHold(part.input.path);
+}
+
+async function writeOnInsteadOfAnswering(talk, world) {
+  const part = await askForDeletion(talk, 'delete', world.keptFile);
+  await talk.say('hello');
+  talk.replyOf();
+  await world.mustHold(part.input.path);
+  return part;
+}
+
+/** Says a word that asks for a deletion: of `file`, or of whatever the demo takes. */
+async function askForDeletion(talk, word, file) {
+  await talk.say(file ? `${word} ${file}` : word);
+  const part = talk.toolPart('delete_file', 'approval-requested');
+  if (file) assert.equal(part.input.path, file, 'the file to be deleted');
+  return part;
+}
+
+/** Two approvals in one step, answered in `order` and sent together, or one at a time. */
+function mixed(answers, order, { together }) {
+  const [first, second] = order;
+  const story = order
+    .map(tool => `${tool} ${said(answers[tool])}`)
+    .join(together ? ', ' : ', sent, then ');
+  return {
+    name: `mixed: ${story}`,
+    helper: 'approvals',
+    deletes: answers.delete_file.approved,
+    async lead(talk, { world, version }) {
+      const file = answers.delete_file.approved ? world.claimFile() : world.keptFile;
+      const asked = {
+        delete_file: await askForDeletion(talk, 'mixed', file),
+        transfer: talk.toolPart('transfer', 'approval-requested'),
+      };
+      talk.toolPart('get_weather', 'output-available');
+      const { id } = talk.lastMessage;
+      if (answers.transfer.approved) world.approveTransfer(asked.transfer.input);
+
+      if (together) {
+        await talk.answer(asked[first], answers[first]);
+        await talk.answerAndSend(asked[second], answers[second]);
+      } else {
+        await talk.answerAndSend(asked[first], answers[first], OTHER_ANSWER_MISSING);
+        settled(talk, first);
+        talk.toolPart(second, 'approval-requested');
+        const helped = answers[first].approved || isSince(version, COUNTS_DENIED_CALLS);
+        await talk.answerAndSend(
+          asked[second],
+          answers[second],
+          helped ? undefined : DENIED_CALL_NOT_COUNTED,
+        );
+      }
+
+      assert.equal(talk.lastMessage.id, id, 'id of the continued message');
+      talk.toolPart('get_weather', 'output-available');
+      const deletion = settled(talk, 'delete_file');
+      if (answers.delete_file.approved)
+        await world.mustHaveDeleted(asked.delete_file.input, deletion.output);
+      else await world.mustHold(asked.delete_file.input.path);
+      settled(talk, 'transfer');
+      if (answers.transfer.approved) world.transferDone(asked.transfer.input);
+      await world.transfersMustBePlausible();
+      // an answer sent alone is settled without the model, which hears of both with the second
+      for (const tool of order) mustMention(talk.replyOf(), answers[tool]);
+      await talk.end();
+    },
+  };
+
+  function settled(talk, tool) {
+    return talk.toolPart(tool, answers[tool].approved ? 'output-available' : 'output-denied');
+  }
+}
+
+function mustMention(reply, { approved, reason }) {
+  if (!approved && reason)
+    assert(reply.includes(reason), `the reply does not mention the reason: ${reply}`);
+}
+
+function said({ approved }) {
+  return approved ? 'approved' : 'denied';
+}

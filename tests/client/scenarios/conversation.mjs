@@ -1,0 +1,246 @@
+// One chat with the demo, led through the real `AbstractChat` and `DefaultChatTransport` of a
+// version. Every POST has to be announced: the client has no loop guard of its own, so one too many
+// is a failure, at once.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { memoryChat } from '../memory-chat.mjs';
+import { json } from '../wire.mjs';
+
+const TIMEOUT_MS = 10_000;
+/** Within this time the client sends by itself, if it does. */
+const REACTION_MS = 20;
+/**
+ * A resubmission that comes late comes within this time; nor do people write on sooner after a
+ * failure.
+ */
+const AFTERMATH_MS = 300;
+
+/** When the client sends by itself: what an application passes as `sendAutomaticallyWhen`. */
+const HELPERS = {
+  approvals: client => client.lastAssistantMessageIsCompleteWithApprovalResponses,
+  toolCalls: client => client.lastAssistantMessageIsCompleteWithToolCalls,
+  either: client => state => HELPERS.approvals(client)(state) || HELPERS.toolCalls(client)(state),
+};
+
+export class Conversation {
+  /** Why the application had to send, each time it had to. */
+  sentByHand = [];
+  #client;
+  #chat;
+  #streamUrl;
+  #announced = 0;
+  #posted = 0;
+  #finished = 0;
+  #errors = [];
+  #expectedErrors = 0;
+  #expectedStatus = 'ready';
+
+  constructor(client, baseUrl, helper) {
+    const id = randomUUID();
+    const Chat = memoryChat(client);
+    this.#client = client;
+    this.#streamUrl = `${baseUrl}/api/chat/${id}/stream`;
+    this.#chat = new Chat({
+      id,
+      sendAutomaticallyWhen: HELPERS[helper](client),
+      transport: new client.DefaultChatTransport({
+        api: `${baseUrl}/api/chat`,
+        fetch: this.#fetch,
+      }),
+      onError: error => this.#errors.push(error),
+      onFinish: () => this.#finished++,
+    });
+  }
+
+  /** Says something, and waits for the whole answer. */
+  async say(text) {
+    await this.#posting(() => this.#chat.sendMessage({ text }));
+  }
+
+  /** Says something that the server answers with an error. */
+  async sayInVain(text) {
+    this.#expectedErrors++;
+    await this.#posting(() => this.#chat.sendMessage({ text }), 'error');
+    assert(this.#chat.error.message, 'the error has no text');
+    await pause(AFTERMATH_MS);
+  }
+
+  /** Says something, and once its answer has begun to show, has `interrupt` end it. */
+  async sayAndInterrupt(text, interrupt) {
+    const before = this.#chat.messages.length;
+    await this.#posting(async () => {
+      const sending = this.#chat.sendMessage({ text });
+      await until(
+        () => this.#chat.messages.length > before + 1 && replyOf(this.lastMessage),
+        () => `the answer begins to show: ${this.#state()}`,
+      );
+      await interrupt();
+      await sending;
+    });
+    await pause(AFTERMATH_MS);
+  }
+
+  stop = () => this.#chat.stop();
+
+  /** Stops the run itself, as an application's stop button does: `stop` only hangs up. */
+  stopOnServer = async () => {
+    const response = await fetch(this.#streamUrl, { method: 'DELETE' });
+    assert(response.ok, `DELETE stream: ${response.status}`);
+  };
+
+  async regenerate() {
+    await this.#posting(() => this.#chat.regenerate());
+  }
+
+  /** Answers an approval; the client must keep it to itself. */
+  async answer(part, { approved, reason }) {
+    await this.#chat.addToolApprovalResponse({ id: part.approval.id, approved, reason });
+    await pause(REACTION_MS);
+    this.#checkPosts();
+  }
+
+  /**
+   * Answers an approval and sees it sent: by the client itself or, where it has a reason (`byHand`)
+   * not to send, by a call of the application.
+   */
+  async answerAndSend(part, { approved, reason }, byHand) {
+    await this.#posting(async () => {
+      await this.#chat.addToolApprovalResponse({ id: part.approval.id, approved, reason });
+      await pause(REACTION_MS);
+      if (byHand) {
+        this.#checkPosts(this.#announced - 1);
+        this.sentByHand.push(byHand);
+        await this.#chat.sendMessage();
+      }
+    });
+  }
+
+  /** Gives the result of a client-executed tool. */
+  async giveOutput(part, result) {
+    await this.#posting(() => this.#chat.addToolOutput({ toolCallId: part.toolCallId, ...result }));
+  }
+
+  message(index) {
+    const message = this.#chat.messages.at(index);
+    assert(message, `there is no message ${index}`);
+    return message;
+  }
+
+  get lastMessage() {
+    return this.message(-1);
+  }
+
+  /** The one part of a tool in a message, which must be in `state`. */
+  toolPart(name, state, message = this.lastMessage) {
+    const parts = message.parts.filter(part => part.type === `tool-${name}`);
+    assert.equal(parts.length, 1, `parts of ${name} in ${shapeOf(message)}`);
+    assert.equal(parts[0].state, state, `state of ${name}`);
+    return parts[0];
+  }
+
+  /** What the last step of a message says; it must say something. */
+  replyOf(message = this.lastMessage) {
+    const reply = replyOf(message);
+    assert(reply, `no reply after the last step: ${shapeOf(message)}`);
+    return reply;
+  }
+
+  /**
+   * The conversation is over, and stays so: each turn one user and one assistant message, nothing
+   * left open but parts in one of the states of `open`, all of it valid to the version's own
+   * server.
+   */
+  async end({ turns = 1, open = [] } = {}) {
+    await pause(AFTERMATH_MS);
+    this.#checkPosts();
+    this.#checkOutcome();
+    const messages = json(this.#chat.messages);
+    const roles = messages.map(message => message.role);
+    const expectedRoles = Array.from({ length: turns }, () => ['user', 'assistant']).flat();
+    assert.deepEqual(roles, expectedRoles, 'roles of the messages');
+    const ids = new Set(messages.map(message => message.id));
+    assert.equal(ids.size, messages.length, 'distinct message ids');
+    const unsettled = UNSETTLED.filter(state => !open.includes(state));
+    for (const message of messages) {
+      const isOpen = message.parts.some(part => unsettled.includes(part.state));
+      assert(!isOpen, `left open: ${shapeOf(message)}`);
+    }
+    const { success, error } = await this.#client.safeValidateUIMessages({ messages });
+    assert(success, error?.message);
+  }
+
+  #fetch = (url, init) => {
+    if (++this.#posted > this.#announced) throw new Error(this.#unexpectedPost());
+    return fetch(url, init);
+  };
+
+  async #posting(act, status = 'ready') {
+    this.#announced++;
+    this.#expectedStatus = status;
+    await act();
+    await until(
+      () => this.#isOver(),
+      () => `POST ${this.#announced} is answered: ${this.#posted} sent, ${this.#state()}`,
+    );
+    this.#checkPosts();
+    this.#checkOutcome();
+  }
+
+  #isOver() {
+    const answered = this.#posted >= this.#announced && this.#finished >= this.#posted;
+    return answered && ['ready', 'error'].includes(this.#chat.status);
+  }
+
+  #checkPosts(most = this.#announced) {
+    assert(this.#posted <= most, this.#unexpectedPost());
+  }
+
+  #checkOutcome() {
+    const told = this.#errors.map(error => `${error.name}: ${error.message.slice(0, 300)}`);
+    assert.equal(
+      this.#errors.length,
+      this.#expectedErrors,
+      `errors told to the application: ${told.join(' | ')}`,
+    );
+    assert.equal(this.#chat.status, this.#expectedStatus, 'status of the chat');
+  }
+
+  #unexpectedPost() {
+    return `POST ${this.#posted} was not expected: ${this.#state()}`;
+  }
+
+  #state() {
+    return `status ${this.#chat.status}, last ${shapeOf(this.#chat.messages.at(-1))}`;
+  }
+}
+
+const UNSETTLED = [
+  'streaming',
+  'input-streaming',
+  'input-available',
+  'approval-requested',
+  'approval-responded',
+];
+
+function replyOf({ parts }) {
+  const lastStep = parts.slice(parts.findLastIndex(part => part.type === 'step-start') + 1);
+  return lastStep
+    .map(part => (part.type === 'text' ? part.text : ''))
+    .join('')
+    .trim();
+}
+
+function shapeOf({ role, parts }) {
+  const shapes = parts.map(({ type, state }) => (state ? `${type} ${state}` : type));
+  return `${role} [${shapes.join(', ')}]`;
+}
+
+const pause = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
+
+async function until(holds, what) {
+  const deadline = Date.now() + TIMEOUT_MS;
+  while (!holds()) {
+    if (Date.now() > deadline) assert.fail(`not within ${TIMEOUT_MS} ms: ${what()}`);
+    await pause(2);
+  }
+}

@@ -1,0 +1,15 @@
+// messages.*.jsonl: one message each, judged by the real validator, which is given no schemas of
+// its own.
+import { readLines } from './fixtures.mjs';
+
+export default async function messages(client, check) {
+  for (const [file, valid] of [
+    ['messages.valid.jsonl', true],
+    ['messages.invalid.jsonl', false],
+  ]) {
+    for (const { note, message } of readLines(file)) {
+      const result = await client.safeValidateUIMessages({ messages: [message] });
+      check(`${file}: ${note}`, result.success === valid, result.error?.message);
+    }
+  }
+}
