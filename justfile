@@ -1,0 +1,41 @@
+# One recipe per job of `.ci/run`, each a plain cargo line.
+
+default: fmt lint test docs features
+
+fmt:
+    cargo fmt --check
+
+lint:
+    cargo clippy --all-targets --all-features -- -D warnings
+
+test:
+    cargo test --all-features
+
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+
+# Core alone, and each feature alone.
+features:
+    cargo check --no-default-features
+    cargo check --no-default-features --features body
+    cargo check --no-default-features --features axum
+
+# What all features build on; needs that toolchain.
+msrv:
+    cargo +1.88 check --all-features
+
+# Needs `cargo install cargo-deny`, and the advisory database from the network.
+deny:
+    cargo deny check
+
+# A minute of each fuzz target; needs `cargo install cargo-fuzz`.
+fuzz-smoke:
+    for target in request sse_decode translator; do cargo fuzz run -s none $target -- -max_total_time=60; done
+
+# The real client in all its pinned versions, 20 000 random event sequences.
+meaning:
+    MEANING_CASES=20000 cargo test --test meaning -- --nocapture
+
+# Re-records the fixtures from the pinned packages.
+fixtures:
+    cd tests/client && npm ci && node verify.mjs --update
