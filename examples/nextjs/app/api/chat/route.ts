@@ -1,0 +1,6 @@
+import { pipe } from './pipe';
+
+/** What useChat posts: a new message, an answered approval, the output of a browser's tool. */
+export function POST(request: Request) {
+  return pipe(request, '/api/chat');
+}

@@ -1,0 +1,382 @@
+// Walks a person's path through both pages, the demo's own and the Next.js one, in a real browser:
+//
+//   npm ci
+//   node paths.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
+//
+// The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
+// Each of the four walks is one conversation and deletes one file of the demo's world, and the last
+// still needs one to keep: start the demo afresh for every run, with five files or more.
+
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { chromium } from 'playwright-core';
+
+const PATIENCE = 15_000;
+const REASON = 'I still need it';
+
+const { values: args } = parseArgs({
+  options: { demo: { type: 'string' }, next: { type: 'string' }, screenshots: { type: 'string' } },
+});
+if (!args.demo || !args.next) {
+  console.error('usage: node paths.mjs --demo URL --next URL [--screenshots DIR]');
+  process.exit(2);
+}
+
+const SITES = { demo: args.demo, next: args.next };
+const SCREENS = {
+  desktop: { viewport: { width: 1280, height: 800 }, colorScheme: 'light' },
+  phone: {
+    viewport: { width: 390, height: 844 },
+    colorScheme: 'dark',
+    isMobile: true,
+    hasTouch: true,
+  },
+};
+
+// How often a path may post is part of it: `sendAutomaticallyWhen` has no guard against a loop.
+const PATHS = [
+  {
+    name: 'text',
+    mostPosts: 1,
+    async walk(person) {
+      await person.say('Hello there');
+      await person.reads('an answer');
+    },
+  },
+  {
+    name: 'weather',
+    mostPosts: 1,
+    async walk(person) {
+      await person.say('weather');
+      await person.sees('get_weather', 'output-available');
+      await person.reads('an answer', /weather|°|degrees/i);
+    },
+  },
+  {
+    name: 'delete approved',
+    mostPosts: 2,
+    async walk(person) {
+      const file = await someFile();
+      await person.say(`delete ${file}`);
+      const card = await person.sees('delete_file', 'approval-requested');
+      person.check((await card.innerText()).includes(file), `the card names ${file}`);
+      person.check((await world()).files.includes(file), `${file} is there until approved`);
+      await person.shoot('waiting');
+      await card.getByTestId('approve').click();
+      await person.sees('delete_file', 'output-available');
+      await person.reads('what happened');
+      person.check(!(await world()).files.includes(file), `${file} is gone`);
+    },
+  },
+  {
+    name: 'delete denied',
+    mostPosts: 2,
+    async walk(person) {
+      const file = await someFile();
+      await person.say(`delete ${file}`);
+      await person.deny(await person.sees('delete_file', 'approval-requested'));
+      await person.sees('delete_file', 'output-denied');
+      await person.reads('that it was denied', DENIED);
+      person.check((await world()).files.includes(file), `${file} is still there`);
+    },
+  },
+  {
+    name: 'mixed',
+    mostPosts: 3,
+    async walk(person) {
+      const file = await someFile();
+      const before = (await world()).transfers.length;
+      await person.say(`mixed ${file}`);
+      await person.sees('get_weather', 'output-available');
+      const deletion = await person.sees('delete_file', 'approval-requested');
+      const transfer = await person.sees('transfer', 'approval-requested');
+      await person.shoot('waiting');
+      await transfer.getByTestId('approve').click();
+      await sleep(500);
+      await person.sees('delete_file', 'approval-requested');
+      await person.deny(deletion);
+      await person.sees('transfer', 'output-available');
+      await person.sees('delete_file', 'output-denied');
+      await person.reads('what happened', DENIED);
+      const { files, transfers } = await world();
+      person.check(files.includes(file), `${file} is still there`);
+      person.check(transfers.length === before + 1, 'one transfer was made');
+      person.check(transfers.at(-1)?.amount === 5000, 'the transfer is of 5000');
+    },
+  },
+  {
+    name: 'location shared',
+    mostPosts: 2,
+    async walk(person) {
+      await person.say('location');
+      const card = await person.sees('get_location', 'input-available');
+      await person.shoot('waiting');
+      await card.getByTestId('share').click();
+      await person.sees('get_location', 'output-available');
+      await person.reads('what happened');
+    },
+  },
+  {
+    name: 'location refused',
+    mostPosts: 2,
+    async walk(person) {
+      await person.say('location');
+      await (await person.sees('get_location', 'input-available')).getByTestId('refuse').click();
+      await person.sees('get_location', 'output-error');
+      await person.reads('what happened');
+    },
+  },
+  {
+    name: 'fail',
+    mostPosts: 2,
+    async walk(person) {
+      person.mayAbort = true; // useChat reads no further than an error
+      await person.say('fail');
+      await until('an error is shown', () => person.isShown('error'));
+      person.check(
+        (await person.page.getByTestId('error').innerText()).trim(),
+        'the error says something',
+      );
+      await person.shoot('error');
+      await person.say('Hello again');
+      await person.reads('an answer');
+      person.check(!(await person.isShown('error')), 'the error goes away with the next answer');
+    },
+  },
+  {
+    name: 'stop',
+    mostPosts: 1,
+    async walk(person) {
+      await person.say('slow');
+      await until('text streams in', async () => (await person.prose()).length > 20);
+      await person.shoot('streaming');
+      person.mayAbort = true;
+      await person.page.getByTestId('stop').click();
+      await until('the page is idle', () => person.isIdle());
+      const kept = await person.prose();
+      person.check(kept, 'what was written stays');
+      await sleep(1000);
+      person.check((await person.prose()) === kept, 'nothing is written after the stop');
+      await until('the server has stopped too', async () => {
+        const { status } = await fetch(new URL(`/api/chat/${person.chatId}/stream`, args.demo));
+        return status === 204;
+      });
+    },
+  },
+  {
+    name: 'text after a stop',
+    mostPosts: 1,
+    async walk(person) {
+      await person.say('Are you still there?');
+      await person.reads('an answer');
+    },
+  },
+];
+
+const DENIED = new RegExp(`${REASON}|den(y|ied)|declin|refus|not delet`, 'i');
+
+/** Somebody in front of one page, noting all that should not be. */
+class Person {
+  found = [];
+  posts = 0;
+  mayAbort = false;
+  #assistantMessages = 0;
+  #proseBefore = '';
+
+  constructor(page, shoot) {
+    this.page = page;
+    this.shoot = shoot;
+    page.on('console', message => {
+      if (['error', 'warning'].includes(message.type()))
+        this.found.push(`console: ${message.text()}`);
+    });
+    page.on('pageerror', error => this.found.push(`uncaught: ${error.message}`));
+    page.on('request', request => {
+      if (request.method() !== 'POST') return;
+      this.posts += 1;
+      this.chatId = request.postDataJSON().id;
+    });
+    page.on('requestfailed', request => {
+      const why = request.failure().errorText;
+      const stopped = this.mayAbort && request.method() === 'POST' && why === 'net::ERR_ABORTED';
+      if (!stopped) this.found.push(`request failed: ${request.method()} ${request.url()}: ${why}`);
+    });
+    page.on('response', response => {
+      if (response.status() >= 400)
+        this.found.push(`status ${response.status()}: ${response.url()}`);
+    });
+  }
+
+  check(holds, what) {
+    if (!holds) this.found.push(`expected: ${what}`);
+  }
+
+  async say(text) {
+    const assistant = this.page.getByTestId('message-assistant');
+    const user = this.page.getByTestId('message-user');
+    this.#assistantMessages = await assistant.count();
+    this.#proseBefore = '';
+    const said = await user.count();
+    await this.page.getByTestId('input').fill(text);
+    await this.page.getByTestId('send').click();
+    await until('the message is shown', async () => (await user.count()) === said + 1);
+  }
+
+  /** Waits for text that was not there when the person last acted, in this turn's one message. */
+  async reads(what, pattern = /\S/) {
+    await until(`the page is idle and tells ${what}`, async () => {
+      const prose = await this.prose();
+      return (await this.isIdle()) && prose !== this.#proseBefore && pattern.test(prose);
+    });
+    const answers =
+      (await this.page.getByTestId('message-assistant').count()) - this.#assistantMessages;
+    this.check(answers === 1, `one assistant message, not ${answers}`);
+  }
+
+  /** Waits for a tool card of this turn to reach a state, and for the page's rest if it asks. */
+  async sees(tool, state) {
+    const card = this.#answer().getByTestId(`tool-${tool}`);
+    await until(`${tool} is ${state}`, async () => {
+      return (await card.count()) === 1 && (await card.getAttribute('data-state')) === state;
+    });
+    if (!state.startsWith('output-')) {
+      await until('the page is idle', () => this.isIdle());
+      this.#proseBefore = await this.prose();
+    }
+    return card;
+  }
+
+  /** A page asks for the reason beside the Deny button, or after it, with a button to confirm. */
+  async deny(card) {
+    const reason = card.getByTestId('deny-reason');
+    const confirm = card.getByTestId('deny-confirm');
+    if (await reason.isVisible()) await reason.fill(REASON);
+    await card.getByTestId('deny').click();
+    await until('the denial is taken', async () => {
+      return (
+        (await confirm.isVisible()) ||
+        (await card.getAttribute('data-state')) !== 'approval-requested'
+      );
+    });
+    if (await confirm.isVisible()) {
+      await reason.fill(REASON);
+      await confirm.click();
+    }
+  }
+
+  isShown(testId) {
+    return this.page.getByTestId(testId).isVisible();
+  }
+
+  isIdle() {
+    return this.page
+      .getByTestId('stop')
+      .evaluateAll(buttons =>
+        buttons.every(button => button.disabled || !button.checkVisibility()),
+      );
+  }
+
+  /** What the assistant wrote in this turn, without what its tool cards say. */
+  async prose() {
+    if ((await this.page.getByTestId('message-assistant').count()) <= this.#assistantMessages)
+      return '';
+    return this.#answer().evaluate(message => {
+      const copy = message.cloneNode(true);
+      for (const card of copy.querySelectorAll('[data-testid^="tool-"]')) card.remove();
+      return copy.textContent.trim();
+    });
+  }
+
+  #answer() {
+    return this.page.getByTestId('message-assistant').nth(this.#assistantMessages);
+  }
+}
+
+async function until(what, holds) {
+  const deadline = Date.now() + PATIENCE;
+  while (!(await holds())) {
+    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
+    await sleep(50);
+  }
+}
+
+async function world() {
+  return (await fetch(new URL('/api/world', args.demo))).json();
+}
+
+async function someFile() {
+  const [file] = (await world()).files;
+  if (!file) throw new Error('the world has no file left: start the demo afresh');
+  return file;
+}
+
+/** Walks one path; whatever is wrong on it comes back as text. */
+async function walk(person, path) {
+  person.found = [];
+  person.posts = 0;
+  person.mayAbort = false;
+  try {
+    await path.walk(person);
+    await sleep(300); // long enough for a request that should not be
+    const tooWide = () =>
+      document.documentElement.scrollWidth > document.documentElement.clientWidth;
+    person.check(!(await person.page.evaluate(tooWide)), 'nothing is wider than the screen');
+  } catch (error) {
+    // The first line says what went wrong, the others what was tried.
+    person.found.push(error.message.split('\n', 1)[0]);
+  }
+  person.check(
+    person.posts <= path.mostPosts,
+    `at most ${path.mostPosts} posts, not ${person.posts}`,
+  );
+  return person.found;
+}
+
+const browser = await chromium.launch({
+  executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync),
+  args: [
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-quic',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+  ],
+});
+let ran = 0;
+let failed = 0;
+for (const [site, url] of Object.entries(SITES)) {
+  for (const [screen, options] of Object.entries(SCREENS)) {
+    const context = await browser.newContext({
+      ...options,
+      permissions: ['geolocation'],
+      geolocation: { latitude: 48.8566, longitude: 2.3522 },
+    });
+    const page = await context.newPage();
+    page.setDefaultTimeout(PATIENCE);
+    let name;
+    const person = new Person(page, async moment => {
+      if (!args.screenshots) return;
+      const file = `${site} ${screen} ${name} ${moment}.png`.replaceAll(' ', '-');
+      await page.screenshot({ path: join(args.screenshots, file) });
+    });
+    await page.goto(url);
+    for (const path of PATHS) {
+      name = path.name;
+      const found = await walk(person, path);
+      await person.shoot('end');
+      ran += 1;
+      if (found.length === 0) continue;
+      failed += 1;
+      for (const line of found) console.log(`FAILED ${site} ${screen} ${name}: ${line}`);
+      await page.goto(url); // a new chat, lest one failure make the next
+    }
+    await context.close();
+  }
+}
+await browser.close();
+console.log(`browser paths: ${ran} ran, ${failed} failed`);
+process.exitCode = failed ? 1 : 0;
