@@ -43,6 +43,8 @@
 //! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used))]
+
 pub mod json;
 pub mod record;
 pub mod id;

@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example chat`, then open the page and ask it to delete a file.
 
+mod model;
 mod open_calls;
 mod script;
 mod world;

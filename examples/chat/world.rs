@@ -78,3 +78,36 @@ impl SharedWorld {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// What came of a tool, in the words of a model that read its output.
+pub(crate) fn in_words(tool: &str, output: &Value) -> String {
+    let text = |key: &str| output[key].as_str().unwrap_or("it").to_owned();
+    match tool {
+        "get_weather" => {
+            format!(
+                "It is {} °C in {} and the sky is {}.",
+                output["celsius"],
+                text("city"),
+                text("sky")
+            )
+        }
+        "delete_file" if output["deleted"] == true => format!("{} is deleted.", text("path")),
+        "delete_file" => format!("{} was not there any more.", text("path")),
+        "transfer" => format!("{} went to {}.", output["amount"], text("to")),
+        "get_location" => format!("You are in {}.", text("city")),
+        other => format!("{other} said {output}."),
+    }
+}
+
+/// What a denial meant, in the words of a model that read the reason.
+pub(crate) fn denied_in_words(tool: &str, reason: Option<&str>) -> String {
+    let outcome = match tool {
+        "delete_file" => "The file stays where it is",
+        "transfer" => "No money was sent",
+        other => return format!("{other} did not run, as you wished."),
+    };
+    match reason {
+        Some(reason) => format!("{outcome}, you denied it: {reason}."),
+        None => format!("{outcome}, you denied it."),
+    }
+}

@@ -1,0 +1,99 @@
+//! The real client: what was recorded from it still holds, it accepts what is translated, and it
+//! gets through every scenario against the demo.
+
+mod real;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+#[test]
+fn what_was_recorded_from_the_client_still_holds() {
+    let Some(client) = real::node_project("tests/client") else {
+        return;
+    };
+    let printed = real::run_node(&client, &["verify.mjs"]);
+    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+}
+
+#[test]
+fn every_client_gets_through_every_scenario_against_the_demo() {
+    let Some(client) = real::node_project("tests/client") else {
+        return;
+    };
+    let demo = real::Demo::start();
+    let printed = real::run_node(&client, &["scenarios.mjs", &demo.url]);
+    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+}
+
+#[test]
+fn every_client_accepts_what_the_translator_fixtures_say() {
+    let Some(client) = real::node_project("tests/client") else {
+        return;
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/chunks");
+    let mut questions = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        questions.push(question(&path));
+    }
+    let answers = ask_judge(&client, &questions);
+    assert_eq!(answers.len(), questions.len());
+    for answer in answers {
+        for (version, result) in answer["results"].as_object().unwrap() {
+            let case = format!("{} in {version}", answer["case"]);
+            assert_eq!(result["rejected"], Value::Null, "{case}");
+            assert_eq!(result["resubmits"]["approvals"], false, "{case}");
+            assert_eq!(result["resubmits"]["toolCalls"], false, "{case}");
+        }
+    }
+    real::say(&format!(
+        "translator fixtures: {} accepted by every client",
+        questions.len()
+    ));
+}
+
+/// A fixture's chunks as the body of a response.
+fn question(path: &Path) -> Value {
+    let mut question = json!({ "case": path.file_stem().unwrap().to_str() });
+    let mut sse = String::new();
+    for line in fs::read_to_string(path).unwrap().lines() {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        if let Some(chunk) = line.get("chunk") {
+            sse.push_str(&format!("data: {chunk}\n\n"));
+        } else if line.get("continues").is_some() {
+            question["message"] = line["continues"].take();
+        } else if let Some(version) = line["options"]["version"].as_str() {
+            let client = if version == "v5" { "5.0.0" } else { "6.0.326" };
+            question["versions"] = json!([client]);
+        }
+    }
+    question["sse"] = sse.into();
+    question
+}
+
+fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
+    let mut judge = Command::new("node")
+        .arg("judge.mjs")
+        .current_dir(client)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = judge.stdin.take().unwrap();
+    let lines: String = questions
+        .iter()
+        .map(|question| format!("{question}\n"))
+        .collect();
+    let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
+    let output = judge.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    answers
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}

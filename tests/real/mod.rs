@@ -1,0 +1,123 @@
+//! The real things that tests talk to: Node with the pinned packages, and the demo as a process.
+//!
+//! Where Node is missing a test says so, past the test harness, and passes; with `CI=true` it fails.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// The folder of a Node project in this repository, with its packages installed.
+pub(crate) fn node_project(folder: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    match install(&folder) {
+        Ok(()) => Some(folder),
+        Err(why) => {
+            missing(&why);
+            None
+        }
+    }
+}
+
+/// Says that a test cannot run, which is a failure where `CI=true`.
+pub(crate) fn missing(why: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+    say(&format!("SKIPPED, the real thing is not here: {why}"));
+}
+
+/// Writes a line that the harness does not hold back.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn install(folder: &Path) -> Result<(), String> {
+    let version = Command::new("node").arg("--version").output();
+    let version = version.map_err(|_| "Node is not installed".to_owned())?;
+    let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
+    let major = version
+        .trim_start_matches('v')
+        .split('.')
+        .next()
+        .and_then(|n| n.parse().ok());
+    if major < Some(20) {
+        return Err(format!("Node {version} is too old, 20 is needed"));
+    }
+    // npm writes this file when an installation is complete.
+    let installed = folder.join("node_modules/.package-lock.json");
+    let is_newer = |file: &Path| file.metadata().and_then(|data| data.modified()).ok();
+    if is_newer(&installed) >= is_newer(&folder.join("package-lock.json")) {
+        return Ok(());
+    }
+    let npm = Command::new("npm")
+        .args(["ci", "--no-audit", "--no-fund"])
+        .current_dir(folder)
+        .output();
+    match npm {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!(
+            "npm ci: {}",
+            String::from_utf8_lossy(&output.stderr)
+        )),
+        Err(error) => Err(format!("npm: {error}")),
+    }
+}
+
+/// Runs a program of a Node project and returns what it printed, failing with it.
+pub(crate) fn run_node(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("node")
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {printed}\n{errors}"
+    );
+    let last = printed.lines().last().unwrap_or_default();
+    say(&format!("{}: {last}", arguments.first().unwrap_or(&"node")));
+    printed
+}
+
+/// The demo, running on a port of its own.
+pub(crate) struct Demo {
+    process: Child,
+    /// Kept open for what the demo goes on to print.
+    _printed: BufReader<ChildStdout>,
+    pub(crate) url: String,
+}
+
+impl Demo {
+    pub(crate) fn start() -> Self {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--example", "chat"])
+            .status();
+        assert!(built.unwrap().success());
+        let test = std::env::current_exe().unwrap();
+        let target = test.parent().and_then(Path::parent).unwrap();
+        let mut process = Command::new(target.join("examples/chat"))
+            .env("PORT", "0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut printed = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        printed.read_line(&mut line).unwrap();
+        let url = line
+            .split_whitespace()
+            .find(|word| word.starts_with("http://"))
+            .unwrap();
+        Demo {
+            url: url.to_owned(),
+            process,
+            _printed: printed,
+        }
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
