@@ -1,4 +1,4 @@
-//! [`Object`]: one JSON object read in one pass, its fields still text, in their order.
+//! JSON objects read in one pass, their fields still text, in their order.
 //!
 //! Chunks and message parts name their kind in a `type` that may stand anywhere, carry JSON that
 //! nobody here opens, and may hold fields of a later version. serde's own tagged enums would

@@ -9,6 +9,7 @@ use axum::routing::post;
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
@@ -199,8 +200,8 @@ async fn the_first_chunk_passes_compression_before_the_second_is_produced() {
         let app = Router::new().route(
             "/api/chat",
             post(async move |chat: ChatRequest| {
-                let mut receiver = receiver.lock().unwrap().take().unwrap();
-                UiMessageStream::reply(&chat, stream::poll_fn(move |cx| receiver.poll_recv(cx)))
+                let receiver = receiver.lock().unwrap().take().unwrap();
+                UiMessageStream::reply(&chat, UnboundedReceiverStream::new(receiver))
             }),
         );
         let always = |_: StatusCode,

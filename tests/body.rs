@@ -11,6 +11,7 @@ use futures::{Stream, StreamExt, stream};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::stream::{EventItem, Outcome, StreamError};
 use ui_message_stream::{Json, Translator, UiMessageStream};
@@ -41,8 +42,8 @@ fn channel() -> (
     mpsc::UnboundedSender<AgentEvent>,
     impl Stream<Item = AgentEvent> + Send,
 ) {
-    let (sender, mut receiver) = mpsc::unbounded_channel();
-    (sender, stream::poll_fn(move |cx| receiver.poll_recv(cx)))
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (sender, UnboundedReceiverStream::new(receiver))
 }
 
 #[tokio::test]
