@@ -56,6 +56,7 @@ pub mod approval;
 pub mod event;
 pub mod translator;
 pub mod sse;
+pub mod checker;
 
 #[cfg(feature = "body")]
 pub mod stream;

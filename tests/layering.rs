@@ -17,6 +17,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("event", true, &["chunk", "approval"]),
     ("translator", true, &["chunk", "event", "message"]),
     ("sse", true, &["chunk"]),
+    ("checker", true, &["chunk", "message"]),
     ("stream", false, &["chunk", "event", "sse", "translator"]),
     ("writer", false, &["event", "stream"]),
     (

@@ -1,0 +1,151 @@
+//! [`Rule`]: each thing that can be wrong with a stream, with what the client does about it and
+//! what its author should do.
+
+/// How bad it is when a rule is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Severity {
+    /// The client throws: the stream is dead from here on.
+    Error,
+    /// The client accepts it, and surely it was not meant.
+    Warning,
+}
+
+/// Makes the enum and its tables from one list.
+macro_rules! rules {
+    ($(
+        $(#[$doc:meta])*
+        $rule:ident $severity:ident $code:literal
+            why $why:literal
+            remedy $remedy:literal
+    )*) => {
+        /// A rule of the stream. The errors are what `ai@6.0.326` throws at; a key that only an
+        /// older client throws at is an error where the checker is told of that client.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Rule {
+            $( $(#[$doc])* $rule, )*
+        }
+
+        impl Rule {
+            /// Every rule, errors first.
+            pub const ALL: &'static [Rule] = &[$(Rule::$rule),*];
+
+            /// The rule's name in findings.
+            pub fn code(self) -> &'static str {
+                match self { $(Rule::$rule => $code),* }
+            }
+
+            /// How bad it is when it is broken.
+            pub fn severity(self) -> Severity {
+                match self { $(Rule::$rule => Severity::$severity),* }
+            }
+
+            /// What the client does, or what comes of it.
+            pub fn why(self) -> &'static str {
+                match self { $(Rule::$rule => $why),* }
+            }
+
+            /// What a backend author should do.
+            pub fn remedy(self) -> &'static str {
+                match self { $(Rule::$rule => $remedy),* }
+            }
+        }
+    };
+}
+
+rules! {
+    /// The data of an event is not a JSON object.
+    NotJson Error "not-json"
+        why "the client cannot parse it and drops everything after it"
+        remedy "write each chunk as one line of JSON after `data: `"
+    /// A key that the client's JSON reader refuses.
+    PrototypeKey Error "prototype-key"
+        why "the client's JSON reader refuses `__proto__` and `constructor.prototype` anywhere"
+        remedy "strip or rename such keys in tool inputs, outputs and data"
+    /// A kind of chunk that `ai@6` does not have.
+    UnknownKind Error "unknown-kind"
+        why "the client's schema has no such chunk"
+        remedy "send application data as `data-<name>`, and nothing of ai@7 to an ai@6 client"
+    /// A field is missing, or of a wrong type.
+    InvalidField Error "invalid-field"
+        why "the client's schema refuses it"
+        remedy "send the field as the protocol has it; leave an absent one out, never send `null` for it"
+    /// A key that an older client does not know.
+    UnknownKey Error "unknown-key"
+        why "clients before 6.0.231 refuse the whole stream over a key that they do not know"
+        remedy "leave it out, or send it as a `data-<name>` part"
+    /// A text or reasoning delta or end for a part that is not open.
+    PartNotOpen Error "part-not-open"
+        why "the client has no such part open in this step and throws"
+        remedy "send `text-start` or `reasoning-start` with this id first, in the same step"
+    /// A piece of tool input before the call's start.
+    InputNotStarted Error "input-not-started"
+        why "the client has no such call streaming and throws"
+        remedy "send `tool-input-start` first"
+    /// A result of, or question about, a call that the message does not hold.
+    UnknownToolCall Error "unknown-tool-call"
+        why "the client finds no part with this tool call id in the message and throws"
+        remedy "announce the call with `tool-input-available`, or continue the message that holds it"
+    /// Metadata that cannot be merged.
+    UnmergeableMetadata Error "unmergeable-metadata"
+        why "the client throws while it merges an object into metadata that is none"
+        remedy "send message metadata as objects only"
+
+    /// Something follows the end.
+    AfterFinish Warning "after-finish"
+        why "the client goes on reading, and shows what comes after the end"
+        remedy "send `finish` last, once"
+    /// Something follows an error.
+    AfterError Warning "after-error"
+        why "`useChat` stops reading at `error`"
+        remedy "close what is open before `error`"
+    /// The message is started twice.
+    SecondStart Warning "second-start"
+        why "the client renames or empties the message"
+        remedy "send `start` once, first"
+    /// The continued message gets another id.
+    OtherMessageId Warning "other-message-id"
+        why "the client shows a second message and leaves the first as it was"
+        remedy "send the id of the continued message, or none"
+    /// A part is left open when its step or the stream ends.
+    PartLeftOpen Warning "part-left-open"
+        why "the part stays `streaming` in the history"
+        remedy "send its end before `finish-step`"
+    /// A tool's input is left unfinished.
+    InputLeftOpen Warning "input-left-open"
+        why "the call stays `input-streaming` for ever"
+        remedy "send `tool-input-available` or `tool-input-error` in the same step"
+    /// Preliminary output without a final one.
+    OutputLeftPreliminary Warning "output-left-preliminary"
+        why "the call never counts as done"
+        remedy "send the output once more without `preliminary`"
+    /// A call has its result already.
+    AlreadySettled Warning "already-settled"
+        why "the client replaces the result that it shows"
+        remedy "send one final result a call"
+    /// A question about a call that already has its result, or under an id that another question has.
+    UnanswerableApproval Warning "unanswerable-approval"
+        why "nobody can answer it, or one answer is taken for both"
+        remedy "ask once a call, under an id of its own, while the call has no result"
+    /// A denial that the person did not give.
+    DenialWithoutQuestion Warning "denial-without-question"
+        why "`validateUIMessages` refuses a denied part whose approval is not a no"
+        remedy "send `tool-output-error` where the server refuses"
+    /// One call is said to be both static and dynamic.
+    DynamicMismatch Warning "dynamic-mismatch"
+        why "the client makes a second part of it"
+        remedy "send the same `dynamic` on every chunk of a call"
+    /// A call id is used for a second call.
+    RepeatedToolCall Warning "repeated-tool-call"
+        why "clients before 6.0.235 write the second call over the first"
+        remedy "make tool call ids unique within a message"
+    /// The stream ends in a state from which the client resubmits for ever.
+    EndlessResubmission Warning "endless-resubmission"
+        why "`sendAutomaticallyWhen` fires at once, and again after the same answer"
+        remedy "follow tool results with a step that has content, or with `error`"
+    /// The stream ends without its end.
+    NoFinish Warning "no-finish"
+        why "the message has no finish reason"
+        remedy "end with `finish`, `error` or `abort`"
+}
