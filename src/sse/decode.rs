@@ -15,21 +15,34 @@ use std::collections::VecDeque;
 /// decoder.push(b"data: {\"type\":\"fin");
 /// assert_eq!(decoder.poll(), None);
 /// decoder.push(b"ish\"}\n\ndata: [DONE]\n\n");
-/// assert_eq!(decoder.poll().as_deref(), Some(r#"{"type":"finish"}"#));
-/// assert_eq!(decoder.poll().as_deref(), Some("[DONE]"));
+/// let event = decoder.poll().unwrap();
+/// assert_eq!((event.line, &*event.data), (1, r#"{"type":"finish"}"#));
+/// assert_eq!(decoder.poll().unwrap().data, "[DONE]");
 /// assert_eq!(decoder.poll(), None);
 /// ```
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// The line that has no end yet.
     line: Vec<u8>,
-    /// The data of the event that has no end yet.
-    data: Option<String>,
-    ready: VecDeque<String>,
+    /// The event that has no end yet, if it has data.
+    event: Option<Event>,
+    ready: VecDeque<Event>,
+    /// How many lines have ended.
+    lines: usize,
     /// The last byte was a `\r`: a `\n` right after it belongs to it.
     after_return: bool,
     /// A first line has been read: a byte order mark may stand before it only.
     begun: bool,
+}
+
+/// One event of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// The line that its data begins on, counted from 1.
+    pub line: usize,
+    /// Its data.
+    pub data: String,
 }
 
 impl Decoder {
@@ -69,24 +82,25 @@ impl Decoder {
         self.line.extend_from_slice(rest);
     }
 
-    /// The data of the next event that is whole.
-    pub fn poll(&mut self) -> Option<String> {
+    /// The next event that is whole.
+    pub fn poll(&mut self) -> Option<Event> {
         self.ready.pop_front()
     }
 
     /// Bytes held for events that are not whole.
     pub fn pending_bytes(&self) -> usize {
-        self.line.len() + self.data.as_ref().map_or(0, String::len)
+        self.line.len() + self.event.as_ref().map_or(0, |event| event.data.len())
     }
 
     fn end_line(&mut self, line: &[u8]) {
+        self.lines += 1;
         let line = if std::mem::replace(&mut self.begun, true) {
             line
         } else {
             line.strip_prefix("\u{FEFF}".as_bytes()).unwrap_or(line)
         };
         if line.is_empty() {
-            self.ready.extend(self.data.take());
+            self.ready.extend(self.event.take());
             return;
         }
         let colon = line
@@ -97,12 +111,17 @@ impl Decoder {
         if field == b"data" {
             let value = value.strip_prefix(b":").unwrap_or(value);
             let value = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value));
-            match &mut self.data {
-                Some(data) => {
-                    data.push('\n');
-                    data.push_str(&value);
+            match &mut self.event {
+                Some(event) => {
+                    event.data.push('\n');
+                    event.data.push_str(&value);
                 }
-                None => self.data = Some(value.into_owned()),
+                None => {
+                    self.event = Some(Event {
+                        line: self.lines,
+                        data: value.into_owned(),
+                    });
+                }
             }
         }
     }
@@ -112,12 +131,14 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    fn decode(pieces: &[&[u8]]) -> Vec<String> {
+    fn decode(pieces: &[&[u8]]) -> Vec<(usize, String)> {
         let mut decoder = Decoder::default();
         for piece in pieces {
             decoder.push(piece);
         }
-        std::iter::from_fn(|| decoder.poll()).collect()
+        std::iter::from_fn(|| decoder.poll())
+            .map(|event| (event.line, event.data))
+            .collect()
     }
 
     #[test]
@@ -126,7 +147,8 @@ mod tests {
                     data: lost\n"
             .as_bytes();
         let whole = decode(&[text]);
-        assert_eq!(whole, ["a\nb", "", " é"]);
+        let expected = [(2, "a\nb"), (7, ""), (9, " é")];
+        assert_eq!(whole, expected.map(|(line, data)| (line, data.to_owned())));
         for first in 0..text.len() {
             let (a, b) = text.split_at(first);
             assert_eq!(decode(&[a, b]), whole, "cut at {first}");

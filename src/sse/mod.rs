@@ -11,5 +11,5 @@ mod encode;
 mod escape;
 
 pub use self::buffer::Buffer;
-pub use self::decode::Decoder;
+pub use self::decode::{Decoder, Event};
 pub use self::encode::{DONE, Encoder, KEEP_ALIVE};

@@ -27,5 +27,7 @@ fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     for piece in pieces {
         decoder.push(piece);
     }
-    std::iter::from_fn(|| decoder.poll()).collect()
+    std::iter::from_fn(|| decoder.poll())
+        .map(|event| event.data)
+        .collect()
 }
