@@ -125,13 +125,12 @@ impl Json {
 
     /// Whether the client's schema takes this for metadata, whose every object and number it sees.
     pub(crate) fn check_as_metadata(&self) -> Result<(), JsonError> {
-        check(self.as_str(), Strictness::Metadata)
+        check(self.as_str(), Strictness::Metadata).map(|_| ())
     }
 
     fn checked(raw: &RawValue, strictness: Strictness) -> Result<Self, JsonError> {
         let text = raw.get();
-        check(text, strictness)?;
-        if !text.contains(['\n', '\r']) {
+        if check(text, strictness)? == Lines::One {
             return Ok(Json(Arc::from(raw.to_owned())));
         }
         // In valid JSON a raw newline stands between tokens only.
@@ -213,19 +212,27 @@ enum Strictness {
     Written,
 }
 
+/// Whether a newline stands between the tokens of a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    One,
+    Several,
+}
+
 /// One open `{` or `[`.
 struct Container {
     is_object: bool,
     /// It is the value of a key `constructor`.
     of_constructor: bool,
-    /// Where its keys begin among all collected ones.
-    keys_from: usize,
+    /// Where its keys begin among all collected ones. Four bytes do: a key takes some, too.
+    keys_from: u32,
 }
 
 /// Walks a text that is known to be valid JSON, once, without recursion.
 ///
 /// Keys are kept as offsets, eight bytes each, so that a hostile value costs less than itself.
-fn check(text: &str, strictness: Strictness) -> Result<(), JsonError> {
+fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonError> {
+    let mut lines = Lines::One;
     let bytes = text.as_bytes();
     let mut open: Vec<Container> = Vec::new();
     let mut keys: Vec<(u32, u32)> = Vec::new();
@@ -242,16 +249,17 @@ fn check(text: &str, strictness: Strictness) -> Result<(), JsonError> {
                 open.push(Container {
                     is_object: at_key,
                     of_constructor: std::mem::take(&mut after_constructor),
-                    keys_from: keys.len(),
+                    keys_from: u32::try_from(keys.len()).unwrap_or(u32::MAX),
                 });
             }
             b'}' | b']' => {
                 if let Some(closed) = open.pop() {
-                    let own = keys.get_mut(closed.keys_from..).unwrap_or_default();
+                    let keys_from = closed.keys_from as usize;
+                    let own = keys.get_mut(keys_from..).unwrap_or_default();
                     if strictness >= Strictness::Unambiguous && repeats(text, own) {
                         return Err(JsonError::DuplicateKey);
                     }
-                    keys.truncate(closed.keys_from);
+                    keys.truncate(keys_from);
                 }
             }
             b',' => {
@@ -300,22 +308,31 @@ fn check(text: &str, strictness: Strictness) -> Result<(), JsonError> {
                 i = end;
                 continue;
             }
+            b'\n' | b'\r' => lines = Lines::Several,
             _ => {}
         }
         i += 1;
     }
-    Ok(())
+    Ok(lines)
 }
 
 /// The offset behind the closing quote of the string that opens at `from`.
 pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
+    let ends = |byte: &u8| (*byte == b'"') | (*byte == b'\\');
     let mut i = from + 1;
-    while let Some(&byte) = bytes.get(i) {
-        match byte {
-            b'"' => return i + 1,
-            b'\\' => i += 2,
-            _ => i += 1,
+    while let Some(rest) = bytes.get(i..) {
+        // The loop over a block has no branch inside: the compiler makes it one comparison.
+        let (blocks, _) = rest.as_chunks::<16>();
+        let is_plain = |block: &&[u8; 16]| !block.iter().fold(false, |any, b| any | ends(b));
+        let plain = 16 * blocks.iter().take_while(is_plain).count();
+        let Some(end) = rest[plain..].iter().position(ends) else {
+            break;
+        };
+        i += plain + end;
+        if bytes[i] == b'"' {
+            return i + 1;
         }
+        i += 2;
     }
     bytes.len()
 }
@@ -332,15 +349,33 @@ fn overflows(number: &str) -> bool {
 
 /// Whether one of these keys stands there twice, written the same or not.
 fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
-    let key = |&(from, to): &(u32, u32)| unescaped(&text[from as usize..to as usize]);
+    let token = |&(from, to): &(u32, u32)| &text[from as usize..to as usize];
     if keys.len() <= 8 {
+        let key = |at| unescaped(token(at));
         return keys
             .iter()
             .enumerate()
             .any(|(n, a)| keys[..n].iter().any(|b| key(a) == key(b)));
     }
-    keys.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
-    keys.windows(2).any(|pair| key(&pair[0]) == key(&pair[1]))
+    if !keys.iter().any(|key| token(key).contains('\\')) {
+        return repeats_exactly(text, keys);
+    }
+    // Read once, not at every comparison. What was shorter than 4 GiB is so still.
+    let mut read = String::with_capacity(keys.iter().map(|key| token(key).len()).sum());
+    for key in keys.iter_mut() {
+        let from = read.len();
+        read.push_str(&unescaped(token(key)));
+        *key = (from as u32, read.len() as u32);
+    }
+    repeats_exactly(&read, keys)
+}
+
+fn repeats_exactly(text: &str, spans: &mut [(u32, u32)]) -> bool {
+    let bytes = |&(from, to): &(u32, u32)| &text.as_bytes()[from as usize..to as usize];
+    spans.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
+    spans
+        .windows(2)
+        .any(|pair| bytes(&pair[0]) == bytes(&pair[1]))
 }
 
 /// The text of a string token, quotes included in `token`; half surrogates become U+FFFD.
@@ -366,11 +401,25 @@ fn lossy(token: &str) -> String {
             f.write_str("a string")
         }
         fn visit_bytes<E>(self, bytes: &[u8]) -> Result<String, E> {
-            Ok(String::from_utf8_lossy(bytes).into_owned())
+            Ok(with_replacements(bytes))
         }
     }
     let mut deserializer = serde_json::Deserializer::from_str(token);
     deserializer.deserialize_bytes(Bytes).unwrap_or_default()
+}
+
+/// The text of a JSON string as `serde_json` hands it out in bytes: UTF-8, but for half surrogate
+/// pairs. Each of them becomes one U+FFFD, as where a browser shows it.
+pub(crate) fn with_replacements(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        // Half a pair is encoded as ED and two bytes that are not UTF-8 without it.
+        if chunk.invalid() == [0xED] {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+    text
 }
 
 /// Whether a string token holds a `\ud800` … `\udfff` without its other half.
@@ -496,8 +545,8 @@ mod tests {
 
     #[test]
     fn half_a_surrogate_pair_reads_as_a_replacement_character() {
-        assert!(unescaped(r#""a\ud800b""#).starts_with("a\u{FFFD}"));
-        assert!(unescaped(r#""a\ud800b""#).ends_with('b'));
+        assert_eq!(unescaped(r#""a\ud800b""#), "a\u{FFFD}b");
+        assert_eq!(unescaped(r#""\udc00\ud800é""#), "\u{FFFD}\u{FFFD}é");
         assert_eq!(unescaped(r#""\ud83d\ude00\n""#), "😀\n");
     }
 }

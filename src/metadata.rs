@@ -5,13 +5,10 @@
 
 use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use serde_json::value::RawValue;
-
 use crate::json::{Json, JsonError};
-use crate::record::Key;
+use crate::record::each_field;
 
 /// What a provider wants back with the next request: an object of objects, one per provider.
 ///
@@ -41,38 +38,21 @@ impl ProviderMetadata {
     /// it has a key `constructor`, which the client's schema refuses here, or an infinite number.
     pub fn new(json: Json) -> Result<Self, MetadataError> {
         json.check_as_metadata()?;
-        match serde_json::from_str(json.as_str()) {
-            Ok(ObjectOfObjects(true)) => Ok(ProviderMetadata(json)),
-            _ => Err(MetadataError::Shape),
+        let mut all_objects = true;
+        each_field(json.as_str(), |_, value| {
+            all_objects &= value.get().starts_with('{')
+        })
+        .map_err(|_| MetadataError::Shape)?;
+        if all_objects {
+            Ok(ProviderMetadata(json))
+        } else {
+            Err(MetadataError::Shape)
         }
     }
 
     /// The value.
     pub fn as_json(&self) -> &Json {
         &self.0
-    }
-}
-
-/// Whether a value is an object of objects; keeps nothing of it, however many there are.
-struct ObjectOfObjects(bool);
-
-impl<'de> Deserialize<'de> for ObjectOfObjects {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = ObjectOfObjects;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut all = true;
-                while let Some((Key(_), value)) = map.next_entry::<Key<'de>, &RawValue>()? {
-                    all &= value.get().starts_with('{');
-                }
-                Ok(ObjectOfObjects(all))
-            }
-        }
-        deserializer.deserialize_map(Fields)
     }
 }
 

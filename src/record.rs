@@ -12,7 +12,7 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor}
 use serde::ser::SerializeMap;
 use serde_json::value::RawValue;
 
-use crate::json::{Json, JsonError, unescaped};
+use crate::json::{Json, JsonError, unescaped, with_replacements};
 use crate::metadata::MetadataError;
 
 /// An object's fields as text. Of two equal keys the last one counts, as in a browser.
@@ -116,7 +116,8 @@ fn push_field(fields: &mut String, key: &str, value: &RawValue) {
     if !fields.is_empty() {
         fields.push(',');
     }
-    fields.push_str(Json::string(key).as_str());
+    // A `str` always serializes.
+    fields.push_str(&serde_json::to_string(key).unwrap_or_default());
     fields.push(':');
     fields.push_str(value.get());
 }
@@ -144,6 +145,27 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     }
 }
 
+/// Goes through an object's fields in their order and keeps none, however many there are.
+pub(crate) fn each_field<'a>(
+    object: &'a str,
+    mut each: impl FnMut(&str, &'a RawValue),
+) -> Result<(), serde_json::Error> {
+    struct Fields<F>(F);
+    impl<'de, F: FnMut(&str, &'de RawValue)> Visitor<'de> for Fields<F> {
+        type Value = ();
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+            while let Some(Key(key)) = map.next_key()? {
+                (self.0)(&key, map.next_value()?);
+            }
+            Ok(())
+        }
+    }
+    serde_json::Deserializer::from_str(object).deserialize_map(Fields(&mut each))
+}
+
 /// A key that borrows when it holds no escape, which serde's own `Cow` never does.
 pub(crate) struct Key<'a>(pub(crate) Cow<'a, str>);
 
@@ -162,10 +184,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
                 Ok(Key(Cow::Owned(text.to_owned())))
             }
             fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
-                Ok(Key(String::from_utf8_lossy(bytes)))
+                Ok(Key(match std::str::from_utf8(bytes) {
+                    Ok(text) => Cow::Borrowed(text),
+                    Err(_) => Cow::Owned(with_replacements(bytes)),
+                }))
             }
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(String::from_utf8_lossy(bytes).into_owned())))
+                Ok(Key(Cow::Owned(with_replacements(bytes))))
             }
         }
         // As bytes, half a surrogate pair is not an error.
@@ -198,9 +223,13 @@ impl Extra {
 
     /// The value of one field.
     pub fn get(&self, name: &str) -> Option<Json> {
-        self.object()
-            .take(name)
-            .and_then(|raw| Json::received_unambiguous(raw).ok())
+        let mut found = None;
+        self.each(|key, value| {
+            if key == name {
+                found = Json::received_unambiguous(value).ok();
+            }
+        });
+        found
     }
 
     /// All of them as one object, if there are any.
@@ -218,9 +247,13 @@ impl Extra {
 
     /// Writes the fields behind the known ones of their object.
     pub(crate) fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        self.object()
-            .rest()
-            .try_for_each(|(key, value)| map.serialize_entry(key, value))
+        let mut written = Ok(());
+        self.each(|key, value| {
+            if written.is_ok() {
+                written = map.serialize_entry(key, value);
+            }
+        });
+        written
     }
 
     /// The fields but for some, or nothing if there are none of those.
@@ -228,11 +261,11 @@ impl Extra {
         Some(Extra(without(self.0.as_ref()?, names)?))
     }
 
-    fn object(&self) -> Object<'_> {
-        self.0
-            .as_ref()
-            .and_then(|json| Object::parse(json.as_str()).ok())
-            .unwrap_or_default()
+    fn each(&self, each: impl FnMut(&str, &RawValue)) {
+        if let Some(object) = &self.0 {
+            // It was an object when it was made.
+            let _ = each_field(object.as_str(), each);
+        }
     }
 }
 
@@ -244,12 +277,18 @@ impl fmt::Debug for Extra {
 
 /// An object but for some fields, or nothing if it has none of those.
 pub(crate) fn without(object: &Json, names: &[&str]) -> Option<Option<Json>> {
-    let fields = Object::parse(object.as_str()).ok()?;
-    fields.rest().find(|(key, _)| names.contains(key))?;
-    let mut text = String::new();
-    for (key, value) in fields.rest().filter(|(key, _)| !names.contains(key)) {
-        push_field(&mut text, key, value);
+    let mut has_any = false;
+    each_field(object.as_str(), |key, _| has_any |= names.contains(&key)).ok()?;
+    if !has_any {
+        return None;
     }
+    let mut text = String::new();
+    let keep = |key: &str, value: &RawValue| {
+        if !names.contains(&key) {
+            push_field(&mut text, key, value);
+        }
+    };
+    each_field(object.as_str(), keep).ok()?;
     Extra::of_fields(text).ok().map(|extra| extra.0)
 }
 

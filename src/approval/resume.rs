@@ -8,7 +8,7 @@ use super::{
 };
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
-use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
+use crate::message::{AnsweredApproval, Approval, Part, Role, ToolPart, ToolState, UiMessage};
 
 /// What a client's history says of the calls that were left open. Nothing of it is believed yet.
 ///
@@ -72,100 +72,47 @@ impl ResumePlan {
     /// state `approval-responded` is an answer. An approval id counts once: a call that has its
     /// result needs no answer any more, and where a history says both yes and no, it is no.
     pub fn new(messages: &[UiMessage], continued: Option<&UiMessage>) -> Self {
-        let history = History::of(messages);
-        let new_from = new_results_from(messages, continued);
-        let mut approvals: HashMap<&ApprovalId, (Standing, usize, usize)> = HashMap::new();
-        let mut denied: HashSet<&ApprovalId> = HashSet::new();
-        let mut outputs = Vec::new();
-        for (message_at, message) in assistants(messages) {
-            let overruled = message.overruled_tool_parts();
-            for (part_at, part) in message.parts.iter().enumerate() {
-                let Part::Tool(part) = part else { continue };
-                let is_overruled = overruled.binary_search(&part_at).is_ok();
-                if let Some((id, standing)) = standing(part) {
-                    if standing == Standing::Denied {
-                        denied.insert(id);
-                    }
-                    if !is_overruled || standing == Standing::Settled {
-                        let here = (standing, message_at, part_at);
-                        let furthest = approvals.entry(id).or_insert(here);
-                        if furthest.0 < standing {
-                            *furthest = here;
-                        }
-                    }
-                }
-                if !is_overruled && let Some(output) = client_output(part) {
-                    let is_new = new_from
-                        .is_some_and(|(message, from)| message == message_at && from <= part_at);
-                    outputs.push(Output {
-                        message: message_at,
-                        is_new,
-                        output,
-                    });
-                }
-            }
-        }
-        let mut open: Vec<(usize, usize)> = approvals
-            .into_iter()
-            .filter(|(id, (standing, ..))| match standing {
-                Standing::Requested | Standing::Denied => true,
-                Standing::Approved => !denied.contains(id),
-                Standing::Settled => false,
-            })
-            .map(|(_, (_, message_at, part_at))| (message_at, part_at))
-            .collect();
-        open.sort_unstable();
         let mut plan = ResumePlan {
             approvals: Vec::new(),
             pending: Vec::new(),
             superseded: Vec::new(),
-            outputs,
-            history,
+            outputs: Vec::new(),
+            history: History::of(messages),
         };
-        for (message_at, part_at) in open {
-            if let Some(part) = messages[message_at].parts[part_at].as_tool() {
-                plan.add(message_at, part);
+        let new_from = new_results_from(messages, continued);
+        let (settled, denied) = settled_and_denied(messages);
+        let mut seen: HashSet<&ApprovalId> = HashSet::new();
+        for (place, part) in tool_parts(messages) {
+            match &part.state {
+                ToolState::ApprovalResponded { approval, .. }
+                    if !settled.contains(&approval.id)
+                        && (!approval.approved || !denied.contains(&approval.id))
+                        && seen.insert(&approval.id) =>
+                {
+                    plan.approvals.push((place.0, response(part, approval)));
+                }
+                _ => plan
+                    .outputs
+                    .extend(client_output(part).map(|output| Output {
+                        message: place.0,
+                        is_new: new_from.is_some_and(|from| from.0 == place.0 && from.1 <= place.1),
+                        output,
+                    })),
+            }
+        }
+        for (place, part) in tool_parts(messages) {
+            if let ToolState::ApprovalRequested { approval, .. } = &part.state
+                && !settled.contains(&approval.id)
+                && seen.insert(&approval.id)
+            {
+                if plan.history.went_on_after(place.0) {
+                    plan.superseded.push(request(part, approval));
+                } else {
+                    plan.pending.push(request(part, approval));
+                }
             }
         }
         plan
-    }
-
-    /// Adds an approval that has no result.
-    fn add(&mut self, message_at: usize, part: &ToolPart) {
-        let tool_call_id = part.tool_call_id.clone();
-        let tool_name = part.tool_name.clone();
-        let input = part.input().cloned();
-        let provider_executed = part.provider_executed == Some(true);
-        match &part.state {
-            ToolState::ApprovalResponded { approval, .. } => {
-                let response = ApprovalResponse {
-                    approval_id: approval.id.clone(),
-                    tool_call_id,
-                    tool_name,
-                    input,
-                    approved: approval.approved,
-                    reason: approval.reason.clone(),
-                    provider_executed,
-                };
-                self.approvals.push((message_at, response));
-            }
-            ToolState::ApprovalRequested { approval, .. } => {
-                let approval_id = approval.id.clone();
-                let request = ApprovalRequest {
-                    approval_id,
-                    tool_call_id,
-                    tool_name,
-                    input,
-                    provider_executed,
-                };
-                if self.history.went_on_after(message_at) {
-                    self.superseded.push(request);
-                } else {
-                    self.pending.push(request);
-                }
-            }
-            _ => {}
-        }
     }
 
     /// The answers to calls without a result, in the order of the history.
@@ -310,36 +257,71 @@ impl History {
     }
 }
 
-/// How far an approval has come; a later one overrules an earlier one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Requested,
-    Approved,
-    Denied,
-    Settled,
+fn response(part: &ToolPart, approval: &AnsweredApproval) -> ApprovalResponse {
+    ApprovalResponse {
+        approval_id: approval.id.clone(),
+        tool_call_id: part.tool_call_id.clone(),
+        tool_name: part.tool_name.clone(),
+        input: part.input().cloned(),
+        approved: approval.approved,
+        reason: approval.reason.clone(),
+        provider_executed: part.provider_executed == Some(true),
+    }
 }
 
-fn standing(part: &ToolPart) -> Option<(&ApprovalId, Standing)> {
-    match &part.state {
-        ToolState::ApprovalRequested { approval, .. } => Some((&approval.id, Standing::Requested)),
-        ToolState::ApprovalResponded { approval, .. } if approval.approved => {
-            Some((&approval.id, Standing::Approved))
-        }
-        ToolState::ApprovalResponded { approval, .. } => Some((&approval.id, Standing::Denied)),
-        ToolState::OutputAvailable {
-            approval: Some(approval),
-            ..
-        }
-        | ToolState::OutputError {
-            approval: Some(approval),
-            ..
-        }
-        | ToolState::OutputDenied {
-            approval: Some(approval),
-            ..
-        } => Some((&approval.id, Standing::Settled)),
-        _ => None,
+fn request(part: &ToolPart, approval: &Approval) -> ApprovalRequest {
+    ApprovalRequest {
+        approval_id: approval.id.clone(),
+        tool_call_id: part.tool_call_id.clone(),
+        tool_name: part.tool_name.clone(),
+        input: part.input().cloned(),
+        provider_executed: part.provider_executed == Some(true),
     }
+}
+
+/// The approvals that have their result, and those that are answered with a no anywhere.
+fn settled_and_denied(messages: &[UiMessage]) -> (HashSet<&ApprovalId>, HashSet<&ApprovalId>) {
+    let (mut settled, mut denied) = (HashSet::new(), HashSet::new());
+    for part in assistants(messages).flat_map(|(_, message)| message.tool_parts()) {
+        match &part.state {
+            ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
+                denied.insert(&approval.id);
+            }
+            ToolState::OutputAvailable {
+                approval: Some(approval),
+                ..
+            }
+            | ToolState::OutputError {
+                approval: Some(approval),
+                ..
+            }
+            | ToolState::OutputDenied {
+                approval: Some(approval),
+                ..
+            } => {
+                settled.insert(&approval.id);
+            }
+            _ => {}
+        }
+    }
+    (settled, denied)
+}
+
+/// The tool parts that count, each with its message and its place there.
+fn tool_parts(messages: &[UiMessage]) -> impl Iterator<Item = ((usize, usize), &ToolPart)> {
+    assistants(messages).flat_map(|(message_at, message)| {
+        let overruled = message.overruled_tool_parts();
+        message
+            .parts
+            .iter()
+            .enumerate()
+            .filter_map(move |(part_at, part)| {
+                let part = part
+                    .as_tool()
+                    .filter(|_| overruled.binary_search(&part_at).is_err());
+                Some(((message_at, part_at), part?))
+            })
+    })
 }
 
 /// The result that a part holds, unless the provider ran the tool or more is to come.

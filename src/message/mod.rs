@@ -100,15 +100,13 @@ impl UiMessage {
     /// right: a result beats a no, that a yes, that a question, and the earlier one of two alike.
     /// Such a part is nobody's to act on.
     pub(crate) fn overruled_tool_parts(&self) -> Vec<usize> {
-        let mut calls: Vec<(usize, &ToolPart)> = self
-            .parts
-            .iter()
-            .enumerate()
-            .filter_map(|(at, p)| Some((at, p.as_tool()?)))
-            .collect();
-        if calls.len() < 2 {
+        let count = self.tool_parts().count();
+        if count < 2 {
             return Vec::new();
         }
+        let mut calls: Vec<(usize, &ToolPart)> = Vec::with_capacity(count);
+        let parts = self.parts.iter().enumerate();
+        calls.extend(parts.filter_map(|(at, part)| Some((at, part.as_tool()?))));
         calls.sort_unstable_by(|(at, part), (other_at, other)| {
             let by_id = part.tool_call_id.cmp(&other.tool_call_id);
             by_id

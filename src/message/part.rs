@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 use super::read::{Fault, Reader};
 use super::{ToolPart, entry_if_any};
-use crate::json::Json;
+use crate::json::{Json, unescaped};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-use crate::record::{Extra, FieldError, Object};
+use crate::record::{Extra, FieldError, Object, each_field};
 
 /// A piece of a message.
 ///
@@ -235,10 +235,14 @@ impl Part {
 impl UnknownPart {
     /// Its `type`.
     pub fn kind(&self) -> Cow<'_, str> {
-        let kind = Object::parse(self.0.as_str())
-            .ok()
-            .and_then(|mut o| o.text("type").ok());
-        kind.unwrap_or_default()
+        let mut kind = Cow::default();
+        // It was an object with a `type` when it was read.
+        let _ = each_field(self.0.as_str(), |key, value| {
+            if key == "type" {
+                kind = unescaped(value.get());
+            }
+        });
+        kind
     }
 
     /// The whole part.

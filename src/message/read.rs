@@ -1,7 +1,7 @@
 //! [`Reader`]: goes through messages once, into their final types, and knows where it stands.
 //!
 //! A request may hold anything, so nothing is built before it is counted, and what is built is of
-//! the size of its text: unknown fields stay one piece of text, and lists grow by a quarter.
+//! the size of its text: unknown fields stay one piece of text, and lists grow by an eighth.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::record::{FieldError, Key, Object};
 pub(crate) struct Reader {
     left: Budget,
     /// What comes next and what it has to be, for when it is something else.
-    awaited: (&'static str, &'static str),
+    expected: (&'static str, &'static str),
     fault: Option<Fault>,
 }
 
@@ -66,7 +66,7 @@ impl Reader {
     pub(crate) fn new(budget: Budget) -> Self {
         Reader {
             left: budget,
-            awaited: ("", ""),
+            expected: ("", ""),
             fault: None,
         }
     }
@@ -93,7 +93,7 @@ impl Reader {
         known: &'static [&'static str],
     ) -> Result<Object<'a>, Fault> {
         self.read(text, |reader, deserializer| {
-            reader.awaits("", "an object");
+            reader.expects("", "an object");
             FieldsSeed { reader, known }.deserialize(deserializer)
         })
     }
@@ -111,8 +111,8 @@ impl Reader {
     }
 
     /// Says what comes next and what it has to be.
-    pub(crate) fn awaits(&mut self, field: &'static str, what: &'static str) {
-        self.awaited = (field, what);
+    pub(crate) fn expects(&mut self, field: &'static str, what: &'static str) {
+        self.expected = (field, what);
     }
 
     /// Stops reading.
@@ -122,7 +122,7 @@ impl Reader {
     }
 
     fn fault_behind(&mut self, error: serde_json::Error) -> Fault {
-        let (field, what) = self.awaited;
+        let (field, what) = self.expected;
         match (self.fault.take(), error.classify()) {
             (Some(fault), _) => fault,
             (None, Category::Data) => FieldError::expected(field, what).into(),
@@ -162,7 +162,7 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     type Value = UiMessage;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<UiMessage, D::Error> {
         self.0.count_message().map_err(|fault| self.0.stop(fault))?;
-        self.0.awaits("", "an object");
+        self.0.expects("", "an object");
         deserializer.deserialize_map(self)
     }
 }
@@ -219,7 +219,7 @@ struct PartsSeed<'r>(&'r mut Reader);
 impl<'de> DeserializeSeed<'de> for PartsSeed<'_> {
     type Value = Vec<Part>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Part>, D::Error> {
-        self.0.awaits("parts", "an array");
+        self.0.expects("parts", "an array");
         deserializer.deserialize_seq(self)
     }
 }
@@ -279,7 +279,7 @@ impl<'de> Visitor<'de> for FieldsSeed<'_> {
 /// Adds to a list that a peer fills: while it grows it takes little more than twice its size.
 pub(crate) fn push_tightly<T>(list: &mut Vec<T>, item: T) {
     if list.len() == list.capacity() {
-        list.reserve_exact(list.len() / 4 + 2);
+        list.reserve_exact(list.len() / 8 + 1);
     }
     list.push(item);
 }

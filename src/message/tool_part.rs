@@ -73,14 +73,14 @@ pub enum ToolState {
         /// The input.
         input: Option<Json>,
         /// The question.
-        approval: Approval,
+        approval: Box<Approval>,
     },
     /// The person answered.
     ApprovalResponded {
         /// The input.
         input: Option<Json>,
         /// The answer.
-        approval: AnsweredApproval,
+        approval: Box<AnsweredApproval>,
     },
     /// The tool returned.
     OutputAvailable {
@@ -265,13 +265,15 @@ impl ToolState {
                 input: object.json_if_any("input")?,
                 approval: PastApproval::take(object, reader)?
                     .ok_or(FieldError::missing("approval"))?
-                    .unanswered()?,
+                    .unanswered()?
+                    .into(),
             },
             "approval-responded" => ToolState::ApprovalResponded {
                 input: object.json_if_any("input")?,
                 approval: PastApproval::take(object, reader)?
                     .ok_or(FieldError::missing("approval"))?
-                    .answered()?,
+                    .answered()?
+                    .into(),
             },
             "output-available" => ToolState::OutputAvailable {
                 input: object.json_if_any("input")?,

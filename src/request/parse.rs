@@ -104,7 +104,8 @@ struct BodySeed<'r> {
 impl<'de> DeserializeSeed<'de> for BodySeed<'_> {
     type Value = Body;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Body, D::Error> {
-        self.reader.awaits("", "a chat request, which is an object");
+        self.reader
+            .expects("", "a chat request, which is an object");
         deserializer.deserialize_map(self)
     }
 }
@@ -192,7 +193,7 @@ struct MessagesSeed<'r> {
 impl<'de> DeserializeSeed<'de> for MessagesSeed<'_> {
     type Value = Vec<UiMessage>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        self.reader.awaits("messages", "an array");
+        self.reader.expects("messages", "an array");
         deserializer.deserialize_seq(self)
     }
 }

@@ -4,47 +4,31 @@ use super::Limits;
 use crate::message::{Part, Role, ToolState, UiMessage, push_tightly};
 use crate::record::{Extra, without};
 
-/// A message that was changed or dropped, as it was sent.
+/// A message that was changed or, being a system message, dropped: as it was sent.
 #[derive(Debug, Clone)]
 pub(super) struct Withheld {
     /// Where it stood in what was sent.
     place: usize,
-    dropped: bool,
     message: UiMessage,
 }
 
 /// Takes out of the messages what a server has no use for, and returns them as they were.
 pub(super) fn sanitise(messages: &mut Vec<UiMessage>, limits: &Limits) -> Vec<Withheld> {
-    let mut withheld = Vec::new();
-    let mut place = 0;
-    messages.retain_mut(|message| {
-        let dropped = message.role == Role::System;
-        if dropped {
-            let empty = UiMessage::new("", message.role, Vec::new());
-            let message = std::mem::replace(message, empty);
-            push_tightly(
-                &mut withheld,
-                Withheld {
-                    place,
-                    dropped,
-                    message,
-                },
-            );
-        } else {
-            let overruled = message.overruled_tool_parts();
-            if !overruled.is_empty() || !is_clean(message, limits) {
-                let original = Withheld {
-                    place,
-                    dropped,
-                    message: message.clone(),
-                };
-                push_tightly(&mut withheld, original);
-                clean(message, &overruled, limits);
-            }
+    let clean: Vec<bool> = messages
+        .iter()
+        .map(|message| is_clean(message, limits))
+        .collect();
+    let mut withheld = Vec::with_capacity(clean.iter().filter(|clean| !**clean).count());
+    for (place, message) in messages.iter_mut().enumerate() {
+        if !clean[place] {
+            let cleaned = cleaned(message, limits);
+            withheld.push(Withheld {
+                place,
+                message: std::mem::replace(message, cleaned),
+            });
         }
-        place += 1;
-        !dropped
-    });
+    }
+    messages.retain(|message| message.role != Role::System);
     withheld
 }
 
@@ -55,35 +39,43 @@ pub(super) fn as_sent<'a>(
 ) -> impl Iterator<Item = &'a UiMessage> {
     let mut kept = messages.iter();
     let mut withheld = withheld.iter().peekable();
-    (0..).map_while(
-        move |place| match withheld.next_if(|withheld| withheld.place == place) {
-            Some(withheld) => {
-                if !withheld.dropped {
-                    kept.next();
-                }
-                Some(&withheld.message)
-            }
-            None => kept.next(),
-        },
-    )
+    (0..).map_while(move |place| {
+        let Some(Withheld { message, .. }) = withheld.next_if(|here| here.place == place) else {
+            return kept.next();
+        };
+        if message.role != Role::System {
+            kept.next();
+        }
+        Some(message)
+    })
 }
 
 fn is_clean(message: &UiMessage, limits: &Limits) -> bool {
     let mut parts = message.parts.iter();
-    names_no_provider(&message.extra)
+    message.role != Role::System
+        && names_no_provider(&message.extra)
         && parts.all(|part| is_allowed(part, limits) && !addresses_provider(part))
+        && message.overruled_tool_parts().is_empty()
 }
 
-fn clean(message: &mut UiMessage, overruled: &[usize], limits: &Limits) {
-    let mut at = 0..;
-    message.parts.retain(|part| {
-        let is_overruled = at
-            .next()
-            .is_some_and(|at| overruled.binary_search(&at).is_ok());
-        !is_overruled && is_allowed(part, limits)
-    });
-    message.parts.iter_mut().for_each(strip);
-    strip_extra(&mut message.extra);
+/// A copy without what is withheld; of a system message nothing is left.
+fn cleaned(message: &UiMessage, limits: &Limits) -> UiMessage {
+    let mut cleaned = UiMessage::new(message.id.clone(), message.role, Vec::new());
+    if message.role == Role::System {
+        return cleaned;
+    }
+    let overruled = message.overruled_tool_parts();
+    for (at, part) in message.parts.iter().enumerate() {
+        if overruled.binary_search(&at).is_err() && is_allowed(part, limits) {
+            let mut part = part.clone();
+            strip(&mut part);
+            push_tightly(&mut cleaned.parts, part);
+        }
+    }
+    cleaned.metadata = message.metadata.clone();
+    cleaned.extra = message.extra.clone();
+    strip_extra(&mut cleaned.extra);
+    cleaned
 }
 
 fn is_allowed(part: &Part, limits: &Limits) -> bool {

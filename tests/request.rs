@@ -1,0 +1,656 @@
+//! A request of a real client is understood, whatever else is posted is refused by name, and what
+//! a server has no use for is withheld.
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use ui_message_stream::ChatRequest;
+use ui_message_stream::message::{Part, Role, ToolState};
+use ui_message_stream::request::{Limits, ParseRequestError, Trigger};
+
+fn parse(body: &Value) -> Result<ChatRequest, ParseRequestError> {
+    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default())
+}
+
+/// The recorded POST bodies, by file name.
+fn recorded() -> Vec<(String, Value)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream/requests");
+    let mut bodies: Vec<(String, Value)> = fs::read_dir(&path)
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let mut text: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            (name, text["body"].take())
+        })
+        .filter(|(_, body)| body.is_object())
+        .collect();
+    bodies.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(bodies.len() > 20);
+    bodies
+}
+
+/// A request with this history.
+fn with_messages(messages: Value) -> Value {
+    json!({"id": "chat", "messages": messages, "trigger": "submit-message"})
+}
+
+fn assistant(parts: Value) -> Value {
+    with_messages(json!([{"id": "m", "role": "assistant", "parts": parts}]))
+}
+
+#[test]
+fn what_a_real_client_sends_is_understood() {
+    for (name, body) in recorded() {
+        let chat = parse(&body).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(chat.id().as_str(), body["id"], "{name}");
+        assert_eq!(chat.trigger().as_str(), body["trigger"], "{name}");
+        assert_eq!(
+            chat.message_id().map(|id| id.as_str()),
+            body["messageId"].as_str(),
+            "{name}"
+        );
+        assert_eq!(
+            chat.is_last_message_only(),
+            body.get("messages").is_none(),
+            "{name}"
+        );
+        let sent: Vec<_> = chat
+            .as_sent()
+            .map(|m| serde_json::to_value(m).unwrap())
+            .collect();
+        let expected = match body.get("messages") {
+            Some(messages) => messages.clone(),
+            None => json!([body["message"]]),
+        };
+        assert_eq!(json!(sent), expected, "{name}");
+        for (field, value) in body.as_object().unwrap() {
+            let own = !["id", "messages", "message", "trigger", "messageId"].contains(&&**field);
+            let custom = chat.custom(field).map(|json| json.to::<Value>().unwrap());
+            assert_eq!(custom.as_ref(), own.then_some(value), "{name}: {field}");
+        }
+    }
+}
+
+#[test]
+fn the_response_goes_on_with_the_message_that_the_request_is_about() {
+    // Name, the message that is continued, the user's message that is answered.
+    let expected = [
+        ("01-first-message", None, Some("id-1")),
+        (
+            "02-second-message-with-file-and-metadata",
+            None,
+            Some("id-3"),
+        ),
+        ("03-regenerate", None, Some("id-1")),
+        ("04-regenerate-with-message-id", None, Some("id-1")),
+        ("05-edit-user-message", None, Some("id-1")),
+        ("06-approval-approved", Some("srv-1"), None),
+        ("07-approval-denied-with-reason", Some("srv-1"), None),
+        ("08-turn-after-denied", None, Some("id-4")),
+        ("09-approval-mixed", Some("srv-1"), None),
+        ("10-approval-dynamic-tool", Some("srv-1"), None),
+        ("11-approval-provider-executed", Some("srv-1"), None),
+        ("12-client-tool-output", Some("srv-1"), None),
+        ("13-client-tool-output-error", Some("srv-1"), None),
+        (
+            "14-client-tool-output-from-on-tool-call",
+            Some("srv-1"),
+            None,
+        ),
+        (
+            "15-tool-output-for-unanswered-approval",
+            Some("srv-1"),
+            None,
+        ),
+        ("16-new-message-while-approval-pending", None, Some("id-3")),
+        ("17-approval-on-earlier-message", Some("srv-1"), None),
+        ("18-custom-body-and-headers", None, Some("id-1")),
+        (
+            "20-prepare-send-messages-request-last-only",
+            None,
+            Some("id-1"),
+        ),
+        ("21-after-stop-with-partial-tool-input", None, Some("id-3")),
+        ("22-after-error-chunk", None, Some("id-3")),
+    ];
+    let recorded = recorded();
+    assert_eq!(recorded.len(), expected.len());
+    for ((name, body), (expected_name, continued, answered)) in recorded.iter().zip(expected) {
+        assert_eq!(name, expected_name);
+        let chat = parse(body).unwrap();
+        assert_eq!(chat.continued().map(|m| m.id.as_str()), continued, "{name}");
+        assert_eq!(
+            chat.new_user_message().map(|m| m.id.as_str()),
+            answered,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_regenerated_message_is_not_continued_though_it_is_named() {
+    let mut body = with_messages(json!([
+        {"id": "a1", "role": "assistant", "parts": []},
+        {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+    ]));
+    body["messageId"] = json!("a1");
+    assert_eq!(parse(&body).unwrap().continued().unwrap().id.as_str(), "a1");
+    body["trigger"] = json!("regenerate-message");
+    let chat = parse(&body).unwrap();
+    assert!(chat.continued().is_none());
+    assert_eq!(chat.trigger(), &Trigger::RegenerateMessage);
+    body["messages"].as_array_mut().unwrap().pop();
+    assert_eq!(parse(&body).unwrap().continued().unwrap().id.as_str(), "a1");
+}
+
+#[test]
+fn a_body_that_an_application_wrote_itself_is_understood() {
+    let chat = parse(&json!({"id": "c", "messages": [], "messageId": null, "trigger": null}));
+    let chat = chat.unwrap();
+    assert_eq!(chat.trigger(), &Trigger::SubmitMessage);
+    assert_eq!((chat.message_id(), chat.messages().len()), (None, 0));
+    assert!(chat.continued().is_none() && chat.new_user_message().is_none());
+
+    let chat = parse(&json!({"id": "c", "messages": [], "trigger": "later"})).unwrap();
+    assert_eq!(chat.trigger(), &Trigger::Other("later".into()));
+
+    // Beside `messages`, a `message` is a field like any other.
+    let chat = parse(&json!({"id": "c", "messages": [], "message": 7})).unwrap();
+    assert_eq!(chat.custom("message").unwrap().as_str(), "7");
+    assert!(!chat.is_last_message_only());
+}
+
+#[test]
+fn custom_fields_are_typed_or_raw() {
+    #[derive(serde::Deserialize)]
+    struct Custom {
+        model: String,
+        #[serde(default)]
+        temperature: Option<f64>,
+    }
+    let body = r#"{"model":"a","x":{"deep":[1.0]},"id":"c","messages":[],"none":null}"#;
+    let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let custom: Custom = chat.custom_fields().unwrap();
+    assert_eq!((custom.model.as_str(), custom.temperature), ("a", None));
+    assert_eq!(chat.custom("x").unwrap().as_str(), r#"{"deep":[1.0]}"#);
+    assert!(chat.custom("none").unwrap().is_null());
+    assert!(chat.custom("absent").is_none() && chat.custom("id").is_none());
+}
+
+#[test]
+fn a_bad_body_is_refused_by_the_name_of_what_is_wrong() {
+    let bad_approval = json!([
+        {"type": "text", "text": "of course"},
+        {"type": "tool-t", "toolCallId": "c", "state": "approval-responded", "input": {},
+         "approval": {"id": "a", "approved": "s3cr3t"}},
+    ]);
+    let user = json!({"id": "u", "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
+    let late = json!([user, user, user, {"id": "m", "role": "assistant", "parts": bad_approval}]);
+    let answer = |approved: bool| {
+        json!({"type": "tool-t", "toolCallId": approved.to_string(), "state": "approval-responded",
+               "approval": {"id": "s3cr3t", "approved": approved}})
+    };
+    let message = |text: &str| {
+        format!(r#"{{"id":"s3cr3t","messages":[{{"id":"m","role":"user","parts":[{text}]}}]}}"#)
+    };
+    let proto = "a key `__proto__` or `constructor.prototype`, which the client refuses";
+    for (body, expected) in [
+        (
+            "".into(),
+            "the body is not JSON: EOF while parsing a value at line 1 column 0".into(),
+        ),
+        (
+            "s3cr3t".into(),
+            "the body is not JSON: expected value at line 1 column 1".into(),
+        ),
+        (
+            r#"{"id":"s3cr3t","messages":[]} x"#.into(),
+            "the body is not JSON: trailing characters at line 1 column 31".into(),
+        ),
+        (
+            r#""s3cr3t""#.into(),
+            "expected a chat request, which is an object".into(),
+        ),
+        ("{}".into(), "id: missing".into()),
+        (
+            r#"{"id":null,"messages":[]}"#.into(),
+            "id: expected a string".into(),
+        ),
+        (r#"{"id":"s3cr3t"}"#.into(), "messages: missing".into()),
+        (
+            r#"{"id":"c","messages":"s3cr3t"}"#.into(),
+            "messages: expected an array".into(),
+        ),
+        (
+            r#"{"id":"c","messages":["s3cr3t"]}"#.into(),
+            "messages[0]: expected an object".into(),
+        ),
+        (
+            r#"{"id":"c","message":"s3cr3t"}"#.into(),
+            "message: expected an object".into(),
+        ),
+        (
+            r#"{"id":"c","message":{"id":"m","role":"user","parts":[0]}}"#.into(),
+            "message.parts[0]: expected an object".into(),
+        ),
+        (
+            r#"{"id":"c","messages":[],"trigger":1}"#.into(),
+            "trigger: expected a string".into(),
+        ),
+        (
+            r#"{"id":"c","messages":[],"messageId":{}}"#.into(),
+            "messageId: expected a string".into(),
+        ),
+        (
+            r#"{"id":"c","id":"d","messages":[]}"#.into(),
+            "id: given twice".into(),
+        ),
+        (
+            r#"{"id":"c","messages":[],"messages":[]}"#.into(),
+            "messages: given twice".into(),
+        ),
+        (
+            r#"{"id":"c","messages":[],"s3cr3t":1,"s3cr3t":2}"#.into(),
+            "an object repeats a key".into(),
+        ),
+        (
+            r#"{"id":"c","messages":[],"x":[{"s3cr3t":1,"s3cr3t":2}]}"#.into(),
+            "an object repeats a key".into(),
+        ),
+        (
+            r#"{"id":"c","messages":[],"__proto__":{}}"#.into(),
+            proto.into(),
+        ),
+        (
+            r#"{"id":"c","messages":[],"constructor":{"prototype":1}}"#.into(),
+            proto.into(),
+        ),
+        (
+            message(""),
+            "messages[0].parts: expected at least one".into(),
+        ),
+        (
+            message(r#"{"type":"data-x","data":{"__proto__":1}}"#),
+            format!("messages[0].parts[0].data: {proto}"),
+        ),
+        (
+            message(r#"{"type":"text","text":"a"},{"type":"text","text":["s3cr3t"]}"#),
+            "messages[0].parts[1].text: expected a string".into(),
+        ),
+        (
+            with_messages(late).to_string(),
+            "messages[3].parts[1].approval.approved: expected a boolean".into(),
+        ),
+        (
+            assistant(json!([answer(true), {"type": "step-start"}, answer(false)])).to_string(),
+            "messages[0].parts[2].approval.approved: contradicts another answer to the same \
+             approval"
+                .into(),
+        ),
+    ] {
+        let body: String = body;
+        let expected: String = expected;
+        let refused = ChatRequest::parse(body.as_bytes(), &Limits::default());
+        let refused = refused.map(|_| body).unwrap_err();
+        assert_eq!(refused.to_string(), expected);
+        assert!(!refused.is_limit(), "{refused}");
+        assert!(!format!("{refused:?}").contains("s3cr3t"), "{refused:?}");
+    }
+    let refused = ChatRequest::parse(b"{\"id\":\"\xff\"}", &Limits::default()).unwrap_err();
+    assert_eq!(refused.to_string(), "the body is not UTF-8 from byte 7 on");
+}
+
+#[test]
+fn the_same_answer_twice_is_one_answer() {
+    let part = |call: &str| {
+        json!({"type": "tool-t", "toolCallId": call, "state": "approval-responded",
+               "approval": {"id": "a", "approved": true}})
+    };
+    parse(&assistant(json!([part("c"), part("c"), part("d")]))).unwrap();
+}
+
+#[test]
+fn a_limit_is_named_with_the_setting_that_raises_it() {
+    let part = json!({"type": "step-start"});
+    let message = json!({"id": "m", "role": "assistant", "parts": [part, part]});
+    let body = with_messages(json!([message, message])).to_string();
+    let parse = |limits: Limits| ChatRequest::parse(body.as_bytes(), &limits);
+
+    // Three fields, two messages of three fields, four parts of one.
+    let enough = Limits::default()
+        .with_max_bytes(body.len())
+        .with_max_depth(5)
+        .with_max_messages(2)
+        .with_max_parts(4)
+        .with_max_nodes(3 + 2 * (1 + 3) + 4 * (1 + 1));
+    parse(enough.clone()).unwrap();
+
+    for (limits, error) in [
+        (
+            enough.clone().with_max_bytes(body.len() - 1),
+            format!(
+                "the body is longer than {} bytes; `Limits::with_max_bytes` allows more",
+                body.len() - 1
+            ),
+        ),
+        (
+            enough.clone().with_max_depth(4),
+            "the body nests deeper than 4 levels; `Limits::with_max_depth` allows more".into(),
+        ),
+        (
+            enough.clone().with_max_messages(1),
+            "messages: more than 1; `Limits::with_max_messages` allows more".into(),
+        ),
+        (
+            enough.clone().with_max_parts(3),
+            "messages: more than 3 parts; `Limits::with_max_parts` allows more".into(),
+        ),
+        (
+            enough.clone().with_max_nodes(18),
+            "more than 18 messages, parts and fields together; `Limits::with_max_nodes` allows \
+             more"
+                .into(),
+        ),
+    ] {
+        let error: String = error;
+        assert_eq!(parse(limits).unwrap_err().to_string(), error);
+    }
+}
+
+#[test]
+fn depth_is_counted_outside_of_strings_and_without_recursion() {
+    let nested = |n: usize| {
+        format!(
+            r#"{{"id":"[[[","messages":[],"x":{}1{}}}"#,
+            "[".repeat(n),
+            "]".repeat(n)
+        )
+    };
+    let parse = |body: String| ChatRequest::parse(body.as_bytes(), &Limits::default());
+    parse(nested(63)).unwrap();
+    for n in [64, 65, 1_000, 1_000_000] {
+        assert!(
+            matches!(
+                parse(nested(n)),
+                Err(ParseRequestError::TooDeep { limit: 64 })
+            ),
+            "{n}"
+        );
+    }
+    assert!(matches!(
+        parse("[".repeat(65)),
+        Err(ParseRequestError::TooDeep { .. })
+    ));
+    let deep = Limits::default().with_max_depth(usize::MAX);
+    ChatRequest::parse(nested(100_000).as_bytes(), &deep).unwrap();
+}
+
+#[test]
+fn an_honest_chat_with_much_in_it_is_not_locked_out() {
+    // Inputs and outputs of any size count by their bytes, not by what is inside of them.
+    let rows: Vec<Value> = (0..1_000)
+        .map(|n| json!({"n": n, "name": "row", "ok": true}))
+        .collect();
+    let tool = |n: usize| {
+        json!({"type": "tool-query", "toolCallId": format!("call_{n}"), "state": "output-available",
+               "input": {"sql": "select"}, "output": rows, "providerExecuted": false})
+    };
+    let messages: Vec<Value> = (0..20)
+        .map(|n| json!({"id": format!("m{n}"), "role": "assistant", "parts": [{"type": "step-start"}, tool(n)]}))
+        .collect();
+    let chat = parse(&with_messages(json!(messages))).unwrap();
+    assert_eq!(chat.messages().len(), 20);
+    // 500 messages with four parts each.
+    let parts = json!([{"type": "step-start"}, {"type": "reasoning", "text": "hm", "state": "done"},
+                       {"type": "text", "text": "Hi", "state": "done"},
+                       {"type": "tool-t", "toolCallId": "c", "state": "output-available",
+                        "input": {}, "output": {}}]);
+    let message = json!({"id": "m", "role": "assistant", "parts": parts, "metadata": {}});
+    parse(&with_messages(json!(vec![message; 500]))).unwrap();
+}
+
+#[test]
+fn no_instructions_and_nothing_for_a_provider_reach_the_agent() {
+    let pm = json!({"openai": {"previousResponseId": "CANARY"}});
+    let parts = json!([
+        {"type": "text", "text": "a", "providerMetadata": pm, "callProviderMetadata": pm},
+        {"type": "reasoning", "text": "b", "providerMetadata": pm},
+        {"type": "source-url", "sourceId": "s", "url": "u", "providerMetadata": pm},
+        {"type": "source-document", "sourceId": "s", "mediaType": "m", "title": "t",
+         "providerMetadata": pm},
+        {"type": "file", "mediaType": "image/png", "url": "https://example.com/a.png",
+         "providerMetadata": pm, "providerReference": {"openai": "CANARY"}},
+        {"type": "step-start", "providerOptions": pm},
+        {"type": "data-x", "data": 1, "providerMetadata": pm},
+        {"type": "tool-t", "toolCallId": "1", "state": "output-available", "output": 1,
+         "callProviderMetadata": pm, "resultProviderMetadata": pm, "providerMetadata": pm},
+        {"type": "tool-t", "toolCallId": "2", "state": "output-error", "errorText": "e",
+         "resultProviderMetadata": pm},
+        {"type": "tool-t", "toolCallId": "3", "state": "approval-requested",
+         "approval": {"id": "a"}, "resultProviderMetadata": pm},
+        {"type": "later", "kept": 1, "providerMetadata": pm},
+        {"type": "step-start", "kept": 1},
+    ]);
+    let history = json!([
+        {"id": "s", "role": "system", "parts": [{"type": "text", "text": "CANARY"}]},
+        {"id": "u", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+        {"id": "m", "role": "assistant", "parts": parts, "providerOptions": pm, "metadata": {"a": 1}},
+        {"id": "s2", "role": "system", "parts": [{"type": "text", "text": "CANARY"}]},
+    ]);
+    let chat = parse(&with_messages(history.clone())).unwrap();
+    let seen = serde_json::to_value(chat.messages()).unwrap();
+    assert!(!seen.to_string().contains("CANARY"), "{seen}");
+    assert_eq!(seen[0], history[1]);
+    assert_eq!(seen[1]["metadata"], json!({"a": 1}));
+    assert_eq!(seen[1]["parts"].as_array().unwrap().len(), 12);
+    assert_eq!(seen[1]["parts"][10], json!({"type": "later", "kept": 1}));
+    assert!(
+        chat.messages()
+            .iter()
+            .all(|message| message.role != Role::System)
+    );
+    assert_eq!(chat.continued().unwrap(), &chat.messages()[1]);
+    // As it was sent, for whoever asks for it by name.
+    assert_eq!(
+        serde_json::to_value(chat.as_sent().collect::<Vec<_>>()).unwrap(),
+        history
+    );
+}
+
+#[test]
+fn files_come_from_allowed_places_only() {
+    let urls = [
+        "https://example.com/a.png",
+        "HTTPS://example.com/a.png",
+        "data:image/png;base64,AA==",
+        "http://169.254.169.254/latest/meta-data",
+        "file:///etc/passwd",
+        "s3://bucket/key",
+        " https://example.com",
+        "java\nscript:alert(1)",
+        "/uploads/a.png",
+        "",
+    ];
+    let parts: Vec<Value> = urls
+        .iter()
+        .map(|url| json!({"type": "file", "mediaType": "image/png", "url": url}))
+        .collect();
+    let body = with_messages(json!([{"id": "u", "role": "user", "parts": parts}])).to_string();
+    let kept = |limits: Limits| -> Vec<String> {
+        let chat = ChatRequest::parse(body.as_bytes(), &limits).unwrap();
+        let parts = chat.messages()[0].parts.iter();
+        parts
+            .map(|part| match part {
+                Part::File(file) => file.url.clone(),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    };
+    assert_eq!(kept(Limits::default()), urls[..3]);
+    assert_eq!(
+        kept(Limits::default().with_file_schemes(["http", "data"])),
+        urls[2..4]
+    );
+    assert_eq!(
+        kept(Limits::default().with_file_schemes::<&str>([])),
+        [""; 0]
+    );
+}
+
+#[test]
+fn of_parts_with_the_same_call_id_the_one_that_has_come_furthest_counts() {
+    let part = |state: &str, name: &str| {
+        let mut part = json!({"type": format!("tool-{name}"), "toolCallId": "c", "state": state});
+        match state {
+            "approval-requested" => part["approval"] = json!({"id": name}),
+            "approval-responded" => part["approval"] = json!({"id": name, "approved": true}),
+            "output-error" => part["errorText"] = json!("e"),
+            _ => {}
+        }
+        part
+    };
+    let mut no = part("approval-responded", "no");
+    no["approval"]["approved"] = json!(false);
+    let mut no = part("approval-responded", "no");
+    no["approval"]["approved"] = json!(false);
+    let mut preliminary = part("output-available", "preliminary");
+    preliminary["preliminary"] = json!(true);
+    for (parts, kept) in [
+        (
+            json!([
+                part("output-available", "a"),
+                part("approval-responded", "b")
+            ]),
+            "a",
+        ),
+        (
+            json!([
+                part("approval-responded", "a"),
+                part("output-available", "b")
+            ]),
+            "b",
+        ),
+        (
+            json!([part("input-available", "a"), {"type": "step-start"}, part("output-error", "b")]),
+            "b",
+        ),
+        (
+            json!([part("output-denied", "a"), part("output-available", "b")]),
+            "a",
+        ),
+        (
+            json!([
+                part("approval-requested", "a"),
+                part("approval-responded", "b")
+            ]),
+            "b",
+        ),
+        (
+            json!([
+                part("approval-responded", "a"),
+                part("approval-responded", "b")
+            ]),
+            "a",
+        ),
+        (
+            json!([part("input-streaming", "a"), part("input-available", "b")]),
+            "b",
+        ),
+        (
+            json!([
+                part("input-streaming", "a"),
+                part("approval-requested", "b")
+            ]),
+            "b",
+        ),
+        (json!([preliminary, part("output-available", "b")]), "b"),
+        (json!([part("approval-responded", "a"), no]), "no"),
+    ] {
+        let chat = parse(&assistant(parts.clone())).unwrap();
+        let left: Vec<&str> = chat.messages()[0]
+            .tool_parts()
+            .map(|part| &*part.tool_name)
+            .collect();
+        assert_eq!(left, [kept], "{parts}");
+        assert_eq!(chat.as_sent().next().unwrap().tool_parts().count(), 2);
+    }
+    // Providers number the calls of every turn anew: in another message it is another call.
+    let message = |part: Value| json!({"id": "m", "role": "assistant", "parts": [part]});
+    let history = json!([
+        message(part("output-available", "a")),
+        message(part("approval-responded", "b"))
+    ]);
+    let chat = parse(&with_messages(history)).unwrap();
+    assert!(matches!(
+        chat.messages()[1].tool_parts().next().unwrap().state,
+        ToolState::ApprovalResponded { .. }
+    ));
+}
+
+/// A recorded body with some of its bytes changed, doubled, cut out or put elsewhere.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let bodies: Vec<Vec<u8>> = recorded()
+        .into_iter()
+        .map(|(_, body)| body.to_string().into_bytes())
+        .collect();
+    let token = prop::sample::select(vec![
+        "null",
+        "true",
+        "0",
+        "1e999",
+        "{}",
+        "[]",
+        "\"\"",
+        "\"\\ud800\"",
+        "\"__proto__\":1,",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        "\"state\":",
+        "\"approval\":",
+        "\u{0}",
+        "é",
+    ]);
+    let edit = (any::<prop::sample::Index>(), 0_usize..20, token);
+    (
+        prop::sample::select(bodies),
+        prop::collection::vec(edit, 0..6),
+    )
+        .prop_map(|(body, edits)| {
+            edits.into_iter().fold(body, |mut body, (at, cut, token)| {
+                let from = at.index(body.len() + 1);
+                let to = (from + cut).min(body.len());
+                body.splice(from..to, token.bytes());
+                body
+            })
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn no_body_makes_the_parser_panic(body in mutated()) {
+        let limits = Limits::default().with_max_nodes(300).with_max_depth(12);
+        if let Ok(chat) = ChatRequest::parse(&body, &limits) {
+            // As text: no tree holds `1e999`.
+            let sent = serde_json::to_string(&chat.as_sent().collect::<Vec<_>>()).unwrap();
+            let again = format!(r#"{{"id":"","messages":{sent}}}"#);
+            let again = ChatRequest::parse(again.as_bytes(), &Limits::default()).unwrap();
+            prop_assert_eq!(again.messages(), chat.messages());
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_request_are_refused(body in prop::collection::vec(any::<u8>(), 0..64)) {
+        prop_assert!(ChatRequest::parse(&body, &Limits::default()).is_err());
+    }
+}

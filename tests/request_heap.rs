@@ -1,0 +1,304 @@
+//! Reading a request takes at most eight times its length in memory, the body included, whatever
+//! the body is. This binary has an allocator that counts, and so one test only.
+
+use peak_alloc::PeakAlloc;
+use ui_message_stream::ChatRequest;
+use ui_message_stream::request::Limits;
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+/// What the parser may allocate, as a multiple of the body; the body itself is the eighth.
+const MOST: f64 = 7.0;
+
+/// `head`, then `item` as often as it fits, with `#` counting up, then `tail`.
+fn repeated(size: usize, head: &str, item: &str, tail: &str) -> String {
+    let mut body = String::with_capacity(size);
+    body.push_str(head);
+    let mut n = 0_usize;
+    loop {
+        let item = item.replace('#', &base36(n));
+        if body.len() + 1 + item.len() + tail.len() > size {
+            break;
+        }
+        if n > 0 {
+            body.push(',');
+        }
+        body.push_str(&item);
+        n += 1;
+    }
+    body.push_str(tail);
+    body
+}
+
+/// A short name that no other number has.
+fn base36(mut n: usize) -> String {
+    let mut name = String::new();
+    loop {
+        name.push(char::from(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[n % 36]));
+        n /= 36;
+        if n == 0 {
+            return name;
+        }
+    }
+}
+
+fn bodies(size: usize) -> Vec<(&'static str, String)> {
+    // The values that nobody opens, with what stands before and behind them.
+    let leaf = |before: &str, behind: &str, head: &str, item: &str, tail: &str| {
+        repeated(
+            size,
+            &format!("{before}{head}"),
+            item,
+            &format!("{tail}{behind}"),
+        )
+    };
+    let custom = |head: &str, item: &str, tail: &str| {
+        leaf(r#"{"id":"c","messages":[],"x":"#, "}", head, item, tail)
+    };
+    let output = |head: &str, item: &str, tail: &str| {
+        let before = r#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"tool-t","toolCallId":"c","state":"output-available","output":"#;
+        leaf(before, "}]}]}", head, item, tail)
+    };
+    let pm = |head: &str, item: &str, tail: &str| {
+        let before = r#"{"id":"c","messages":[{"id":"m","role":"user","parts":[{"type":"text","text":"","providerMetadata":"#;
+        leaf(before, "}]}]}", head, item, tail)
+    };
+    let messages = |item: &str| repeated(size, r#"{"id":"c","messages":["#, item, "]}");
+    let parts = |item: &str| {
+        let head = r#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":["#;
+        repeated(size, head, item, "]}]}")
+    };
+    let fields = |before: &str, behind: &str| repeated(size, before, r##""#":0"##, behind);
+    let text = |before: &str, escape: &str, behind: &str| {
+        format!(
+            "{before}{}{behind}",
+            escape.repeat((size - 200) / escape.len())
+        )
+    };
+    vec![
+        ("a body of arrays", repeated(size, "[", "0", "]")),
+        ("a body of objects", repeated(size, "[", r#"{"":{}}"#, "]")),
+        ("custom zeros", custom("[", "0", "]")),
+        ("custom zeros, one a line", custom("[", "\n0", "]")),
+        ("custom objects", custom("[", r#"{"":{}}"#, "]")),
+        ("custom keys, all the same", custom("{", r#""":0"#, "}")),
+        ("custom keys, all different", custom("{", r##""#":0"##, "}")),
+        ("custom keys, escaped", custom("{", r##""\u00e9#":0"##, "}")),
+        ("output zeros", output("[", "0", "]")),
+        ("output zeros, one a line", output("[", "\n0", "]")),
+        ("output objects", output("[", r#"{"":{}}"#, "]")),
+        ("output keys, all the same", output("{", r#""":0"#, "}")),
+        ("output keys, all different", output("{", r##""#":0"##, "}")),
+        ("custom nesting", {
+            let n = (size - 200) / 2;
+            format!(
+                r#"{{"id":"c","messages":[],"x":{}{}}}"#,
+                "[".repeat(n),
+                "]".repeat(n)
+            )
+        }),
+        (
+            "provider metadata of empty objects",
+            pm("{", r##""#":{}"##, "}"),
+        ),
+        (
+            "messages without parts",
+            messages(r#"{"id":"","role":"assistant","parts":[]}"#),
+        ),
+        (
+            "system messages",
+            messages(r#"{"id":"","role":"system","parts":[{"type":""}]}"#),
+        ),
+        (
+            "user messages",
+            messages(r#"{"id":"","role":"user","parts":[{"type":""}]}"#),
+        ),
+        ("parts of an empty kind", parts(r#"{"type":""}"#)),
+        ("step-starts", parts(r#"{"type":"step-start"}"#)),
+        (
+            "step-starts with a field",
+            parts(r#"{"type":"step-start","":0}"#),
+        ),
+        ("empty texts", parts(r#"{"type":"text","text":""}"#)),
+        (
+            "texts for a provider",
+            parts(r#"{"type":"text","text":"","providerMetadata":{}}"#),
+        ),
+        ("data", parts(r#"{"type":"data-"}"#)),
+        ("files", parts(r#"{"type":"file","mediaType":"","url":""}"#)),
+        (
+            "sources",
+            parts(r#"{"type":"source-url","sourceId":"","url":""}"#),
+        ),
+        (
+            "documents",
+            parts(r#"{"type":"source-document","sourceId":"","mediaType":"","title":""}"#),
+        ),
+        (
+            "the same call again and again",
+            parts(r#"{"type":"tool-","toolCallId":"","state":"input-available"}"#),
+        ),
+        (
+            "calls",
+            parts(r##"{"type":"tool-","toolCallId":"#","state":"input-available"}"##),
+        ),
+        (
+            "calls in a state of tomorrow",
+            parts(r##"{"type":"tool-","toolCallId":"#","state":""}"##),
+        ),
+        (
+            "calls for a provider",
+            parts(r##"{"type":"tool-","toolCallId":"#","state":"","callProviderMetadata":{}}"##),
+        ),
+        (
+            "failed calls for a provider",
+            parts(
+                r##"{"type":"tool-","toolCallId":"#","state":"output-error","errorText":"","resultProviderMetadata":{}}"##,
+            ),
+        ),
+        (
+            "questions",
+            parts(
+                r##"{"type":"tool-","toolCallId":"#","state":"approval-requested","approval":{"id":""}}"##,
+            ),
+        ),
+        (
+            "answers",
+            parts(
+                r##"{"type":"tool-","toolCallId":"#","state":"approval-responded","approval":{"id":"","approved":true}}"##,
+            ),
+        ),
+        (
+            "answers of before",
+            parts(
+                r##"{"type":"tool-","toolCallId":"#","state":"output-denied","approval":{"id":""}}"##,
+            ),
+        ),
+        (
+            "fields of the body",
+            fields(r#"{"id":"c","messages":[],"#, "}"),
+        ),
+        (
+            "fields of a message",
+            fields(
+                r#"{"id":"c","messages":[{"id":"","role":"assistant","parts":[],"#,
+                "}]}",
+            ),
+        ),
+        (
+            "fields of a part",
+            fields(
+                r#"{"id":"c","messages":[{"id":"","role":"assistant","parts":[{"type":"text","text":"","#,
+                "}]}]}",
+            ),
+        ),
+        (
+            "fields for a provider among those of a part",
+            fields(
+                r#"{"id":"c","messages":[{"id":"","role":"assistant","parts":[{"type":"step-start","providerMetadata":{},"#,
+                "}]}]}",
+            ),
+        ),
+        (
+            "fields of an unknown part",
+            fields(
+                r#"{"id":"c","messages":[{"id":"","role":"assistant","parts":[{"type":"?","providerMetadata":{},"#,
+                "}]}]}",
+            ),
+        ),
+        (
+            "fields of an approval",
+            fields(
+                r#"{"id":"c","messages":[{"id":"","role":"assistant","parts":[{"type":"tool-","toolCallId":"","state":"approval-requested","approval":{"id":"","#,
+                "}}]}]}",
+            ),
+        ),
+        (
+            "a text",
+            text(
+                r#"{"id":"c","message":{"id":"","role":"user","parts":[{"type":"text","text":""#,
+                "a",
+                r#""}]}}"#,
+            ),
+        ),
+        (
+            "a text of escapes",
+            text(
+                r#"{"id":"c","message":{"id":"","role":"user","parts":[{"type":"text","text":""#,
+                r"\n",
+                r#""}]}}"#,
+            ),
+        ),
+        (
+            "a text of half surrogates",
+            text(
+                r#"{"id":"c","message":{"id":"","role":"user","parts":[{"type":"text","text":""#,
+                r"\ud800",
+                r#""}]}}"#,
+            ),
+        ),
+        (
+            "an id of half surrogates",
+            text(r#"{"messages":[],"id":""#, r"\ud800", r#""}"#),
+        ),
+        (
+            "a key of escapes",
+            text(r#"{"messages":[],"id":"",""#, r"\n", r#"":0}"#),
+        ),
+        (
+            "a key of half surrogates",
+            text(r#"{"messages":[],"id":"",""#, r"\ud800", r#"":0}"#),
+        ),
+        ("a number", text(r#"{"messages":[],"id":"","x":"#, "1", "}")),
+        (
+            "a custom text of escapes",
+            text(r#"{"messages":[],"id":"","x":""#, r"\n", r#""}"#),
+        ),
+        (
+            "spaces",
+            text(r#"{"messages":[],"id":"","x":["#, "\n", "]}"),
+        ),
+    ]
+}
+
+/// The most that was allocated at once, as a multiple of the body, and how it went.
+fn measure(body: &[u8], limits: &Limits) -> (f64, &'static str) {
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    let parsed = ChatRequest::parse(body, limits);
+    let peak = HEAP.peak_usage().saturating_sub(before);
+    let how = match parsed {
+        Ok(_) => "read",
+        Err(error) if error.is_limit() => "over a limit",
+        Err(_) => "refused",
+    };
+    (peak as f64 / body.len() as f64, how)
+}
+
+#[test]
+fn reading_a_request_takes_at_most_eight_times_its_length() {
+    let none = Limits::default()
+        .with_max_bytes(usize::MAX)
+        .with_max_messages(usize::MAX)
+        .with_max_parts(usize::MAX)
+        .with_max_nodes(usize::MAX);
+    println!("multiples of the body    2 MiB           2 MiB, no limits   64 KiB, no limits");
+    let mut worst: f64 = 0.0;
+    for ((name, large), (_, small)) in bodies(2 << 20).into_iter().zip(bodies(64 << 10)) {
+        assert!(large.len() <= 2 << 20, "{name}");
+        assert!(large.len() > 2_000_000, "{name}");
+        let limited = measure(large.as_bytes(), &Limits::default());
+        let unlimited = measure(large.as_bytes(), &none);
+        let small = measure(small.as_bytes(), &none);
+        println!(
+            "{name:45} {:5.2} {:13} {:5.2} {:8} {:5.2} {}",
+            limited.0, limited.1, unlimited.0, unlimited.1, small.0, small.1
+        );
+        worst = [worst, limited.0, unlimited.0, small.0]
+            .into_iter()
+            .fold(0.0, f64::max);
+    }
+    println!("most: {worst:.2} times the body, beyond the body itself");
+    assert!(worst <= MOST, "{worst}");
+}
