@@ -1,4 +1,4 @@
-# One recipe per job of `.ci/run`, each a plain cargo line.
+# `just` runs what `.ci/run` runs; the other recipes are for longer looks.
 
 default: fmt lint test docs features
 

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -34,6 +35,13 @@ use crate::writer::{UiWriter, WriteError, Written};
 /// together; a comment every 15 seconds keeps an idle connection open. However the agent's stream
 /// ends, panics included, the message is closed as the client expects.
 ///
+/// An event that ends the response ([`Finish`](crate::AgentEvent::Finish), `Error`, `Abort`) is the
+/// last that the agent's stream is asked for: what it would do after it, it does not get to.
+///
+/// # Panics
+/// Keep-alive comments and waiting for tool input need tokio's timer: polled outside of a tokio
+/// runtime it panics, unless [`with_keep_alive(None)`](Self::with_keep_alive).
+///
 /// # Cancel safety
 /// Dropping it drops the agent's stream and calls [`on_finish`](Self::on_finish) with
 /// [`Outcome::Disconnected`](crate::stream::Outcome).
@@ -41,13 +49,22 @@ use crate::writer::{UiWriter, WriteError, Written};
 pub struct UiMessageStream {
     pipeline: Pipeline,
     /// `None` once the response has ended.
-    source: Option<Pin<Box<dyn Source>>>,
-    started: bool,
+    source: Option<Box<dyn Source>>,
+    opening: Opening,
     keep_alive: Option<Duration>,
     idle: Option<Pin<Box<Sleep>>>,
     input_delta_wait: Option<Duration>,
-    input_delta_due: Option<Pin<Box<Sleep>>>,
+    /// When the piece of tool input with this number is to leave.
+    input_delta_due: Option<(u64, Pin<Box<Sleep>>)>,
     stop: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// How far the `start` frame is on its way.
+#[derive(Debug, Clone, Copy)]
+enum Opening {
+    Unsaid,
+    Said,
+    Flushed,
 }
 
 impl UiMessageStream {
@@ -100,8 +117,8 @@ impl UiMessageStream {
     {
         UiMessageStream {
             pipeline: Pipeline::new(translator),
-            source: Some(Box::pin(Events(Box::pin(events)))),
-            started: false,
+            source: Some(Box::new(Events(Box::pin(events)))),
+            opening: Opening::Unsaid,
             keep_alive: Some(Duration::from_secs(15)),
             idle: None,
             input_delta_wait: None,
@@ -112,8 +129,7 @@ impl UiMessageStream {
 
     /// Writes for the oldest client that will read; [`Version::V6`] unless set.
     pub fn with_version(mut self, version: Version) -> Self {
-        self.pipeline
-            .configure(|translator| translator.with_version(version));
+        self.pipeline.configure(|translator| translator.with_version(version));
         self
     }
 
@@ -125,8 +141,7 @@ impl UiMessageStream {
 
     /// Metadata that the message starts with.
     pub fn with_metadata(mut self, metadata: Json) -> Self {
-        self.pipeline
-            .configure(|translator| translator.with_metadata(metadata));
+        self.pipeline.configure(|translator| translator.with_metadata(metadata));
         self
     }
 
@@ -157,7 +172,8 @@ impl UiMessageStream {
         self
     }
 
-    /// Called exactly once, when the response has ended, however it did.
+    /// Called exactly once, when the response has ended, however it did; the agent's stream is
+    /// dropped after it.
     ///
     /// It may run while the response is dropped, so it neither waits nor needs a runtime.
     pub fn on_finish(mut self, call: impl FnOnce(ResponseEnd) + Send + 'static) -> Self {
@@ -179,13 +195,26 @@ impl UiMessageStream {
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if !std::mem::replace(&mut self.started, true) {
-            self.pipeline.start();
-            return Poll::Ready(self.pipeline.take_frames());
+        match self.opening {
+            Opening::Unsaid => {
+                self.opening = Opening::Said;
+                self.pipeline.start();
+                if let Some(frames) = self.pipeline.take_frames() {
+                    return Poll::Ready(Some(frames));
+                }
+            }
+            Opening::Said => {
+                // A server flushes when there is nothing more to read: what the agent does in its
+                // first poll may take its time.
+                self.opening = Opening::Flushed;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Opening::Flushed => {}
         }
         self.poll_stop(cx);
         let polled = match &mut self.source {
-            Some(source) => source.as_mut().poll_fill(cx, &mut self.pipeline),
+            Some(source) => source.poll_fill(cx, &mut self.pipeline),
             None => Poll::Ready(()),
         };
         if self.pipeline.is_ended() {
@@ -193,9 +222,7 @@ impl UiMessageStream {
             self.idle = None;
             return Poll::Ready(self.pipeline.take_frames());
         }
-        if !self.pipeline.has_input_delta() {
-            self.input_delta_due = None;
-        } else if polled.is_pending() {
+        if polled.is_pending() {
             self.poll_input_delta(cx);
         }
         if let Some(frames) = self.pipeline.take_frames() {
@@ -207,7 +234,8 @@ impl UiMessageStream {
 
     fn poll_stop(&mut self, cx: &mut Context<'_>) {
         if let Some(stop) = &mut self.stop
-            && stop.as_mut().poll(cx).is_ready()
+            // A signal that panics will never come.
+            && catch_unwind(AssertUnwindSafe(|| stop.as_mut().poll(cx).is_ready())).unwrap_or(true)
         {
             self.stop = None;
             self.pipeline.abort();
@@ -216,10 +244,15 @@ impl UiMessageStream {
 
     /// Releases a held piece of tool input when its time has come.
     fn poll_input_delta(&mut self, cx: &mut Context<'_>) {
+        let Some(held) = self.pipeline.held_input_delta() else {
+            self.input_delta_due = None;
+            return;
+        };
         if let Some(wait) = self.input_delta_wait {
-            let due = self
-                .input_delta_due
-                .get_or_insert_with(|| Box::pin(sleep(wait)));
+            let due = match &mut self.input_delta_due {
+                Some((of, due)) if *of == held => due,
+                other => &mut other.insert((held, Box::pin(sleep(wait)))).1,
+            };
             if due.as_mut().poll(cx).is_pending() {
                 return;
             }
@@ -247,8 +280,7 @@ impl Body for UiMessageStream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.poll_bytes(cx)
-            .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        self.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 
@@ -262,9 +294,7 @@ impl Stream for UiMessageStream {
 
 impl fmt::Debug for UiMessageStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UiMessageStream")
-            .field("pipeline", &self.pipeline)
-            .finish_non_exhaustive()
+        f.debug_struct("UiMessageStream").field("pipeline", &self.pipeline).finish_non_exhaustive()
     }
 }
 
@@ -275,18 +305,9 @@ impl fmt::Debug for UiMessageStream {
 pub fn headers() -> HeaderMap {
     HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (
-            CACHE_CONTROL,
-            HeaderValue::from_static("no-cache, no-transform"),
-        ),
-        (
-            HeaderName::from_static("x-vercel-ai-ui-message-stream"),
-            HeaderValue::from_static("v1"),
-        ),
-        (
-            HeaderName::from_static("x-accel-buffering"),
-            HeaderValue::from_static("no"),
-        ),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
+        (HeaderName::from_static("x-vercel-ai-ui-message-stream"), HeaderValue::from_static("v1")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ])
 }
 
@@ -298,10 +319,7 @@ fn translator_for(chat: &ChatRequest) -> Translator {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the glue hands the core its fresh ids"
-)]
+#[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]
 fn fresh_message_id() -> MessageId {
     format!("msg_{}", uuid::Uuid::new_v4().simple()).into()
 }

@@ -8,7 +8,8 @@
 //! - it holds no key that makes the client refuse the whole stream (`__proto__`, or `constructor`
 //!   holding `prototype` or `null`);
 //! - made by [`Json::parse`] or [`Json::of`], it is also no deeper than [`Json::MAX_DEPTH`], repeats
-//!   no key, and holds no number or string that a JavaScript reader would see differently.
+//!   no key, and holds no number beyond a double and no half of a surrogate pair. (An integer beyond
+//!   2^53 still arrives rounded: send it as a string.)
 //!
 //! Values that arrive from a peer are held to the first two rules only: what an honest client
 //! sends back must never be refused for the looks of a value that nobody here opens.
@@ -135,9 +136,7 @@ impl Json {
         }
         // In valid JSON a raw newline stands between tokens only.
         let one_line = text.replace(['\n', '\r'], " ");
-        RawValue::from_string(one_line)
-            .map(|raw| Json(Arc::from(raw)))
-            .map_err(JsonError::Syntax)
+        RawValue::from_string(one_line).map(|raw| Json(Arc::from(raw))).map_err(JsonError::Syntax)
     }
 }
 
@@ -199,7 +198,8 @@ pub enum JsonError {
     NumberTooLarge,
 }
 
-/// Whose value it is decides how much is asked of it; each level asks for what the last one does.
+/// Whose value it is decides how much is asked of it, beyond being one value that the client's JSON
+/// reader takes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Strictness {
     /// A chunk of any server: what the client accepts.
@@ -296,10 +296,7 @@ fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonError> {
             // The client asks `null` for its own properties and dies of it.
             b'n' if after_constructor => return Err(JsonError::PrototypeKey),
             b'-' | b'0'..=b'9' => {
-                let end = i + bytes[i..]
-                    .iter()
-                    .take_while(|b| is_number_byte(**b))
-                    .count();
+                let end = i + bytes[i..].iter().take_while(|b| is_number_byte(**b)).count();
                 if matches!(strictness, Strictness::Metadata | Strictness::Written)
                     && overflows(&text[i..end])
                 {
@@ -352,10 +349,7 @@ fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
     let token = |&(from, to): &(u32, u32)| &text[from as usize..to as usize];
     if keys.len() <= 8 {
         let key = |at| unescaped(token(at));
-        return keys
-            .iter()
-            .enumerate()
-            .any(|(n, a)| keys[..n].iter().any(|b| key(a) == key(b)));
+        return keys.iter().enumerate().any(|(n, a)| keys[..n].iter().any(|b| key(a) == key(b)));
     }
     if !keys.iter().any(|key| token(key).contains('\\')) {
         return repeats_exactly(text, keys);
@@ -373,16 +367,12 @@ fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
 fn repeats_exactly(text: &str, spans: &mut [(u32, u32)]) -> bool {
     let bytes = |&(from, to): &(u32, u32)| &text.as_bytes()[from as usize..to as usize];
     spans.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
-    spans
-        .windows(2)
-        .any(|pair| bytes(&pair[0]) == bytes(&pair[1]))
+    spans.windows(2).any(|pair| bytes(&pair[0]) == bytes(&pair[1]))
 }
 
 /// The text of a string token, quotes included in `token`; half surrogates become U+FFFD.
 pub(crate) fn unescaped(token: &str) -> std::borrow::Cow<'_, str> {
-    let inner = token
-        .get(1..token.len().saturating_sub(1))
-        .unwrap_or_default();
+    let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
     if !inner.contains('\\') {
         return inner.into();
     }
@@ -432,10 +422,7 @@ fn has_lone_surrogate(token: &str) -> bool {
             .flatten()
     };
     let mut i = 0;
-    while let Some(offset) = bytes
-        .get(i..)
-        .and_then(|rest| rest.iter().position(|b| *b == b'\\'))
-    {
+    while let Some(offset) = bytes.get(i..).and_then(|rest| rest.iter().position(|b| *b == b'\\')) {
         i += offset;
         match unit(i) {
             Some(0xD800..=0xDBFF) => match unit(i + 6) {
@@ -472,14 +459,8 @@ mod tests {
             r#"{"constructor" : { "a" : 1 , "prototype":1}}"#,
             r#"{"constructor":null}"#,
         ] {
-            assert!(
-                matches!(written(text), Err(JsonError::PrototypeKey)),
-                "{text}"
-            );
-            assert!(
-                matches!(received(text), Err(JsonError::PrototypeKey)),
-                "{text}"
-            );
+            assert!(matches!(written(text), Err(JsonError::PrototypeKey)), "{text}");
+            assert!(matches!(received(text), Err(JsonError::PrototypeKey)), "{text}");
         }
     }
 
@@ -500,13 +481,7 @@ mod tests {
 
     #[test]
     fn what_readers_would_see_differently_is_not_written_but_may_be_received() {
-        for text in [
-            r#""\ud800""#,
-            r#""\udc00x""#,
-            "1e400",
-            "[-1e999]",
-            r#"{"a":1,"\u0061":2}"#,
-        ] {
+        for text in [r#""\ud800""#, r#""\udc00x""#, "1e400", "[-1e999]", r#"{"a":1,"\u0061":2}"#] {
             assert!(written(text).is_err(), "{text}");
             assert!(received(text).is_ok(), "{text}");
         }
@@ -527,19 +502,13 @@ mod tests {
     fn depth_is_bounded_where_it_is_written_and_costs_no_stack_where_it_is_received() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert!(written(&nested(Json::MAX_DEPTH)).is_ok());
-        assert!(matches!(
-            written(&nested(Json::MAX_DEPTH + 1)),
-            Err(JsonError::TooDeep)
-        ));
+        assert!(matches!(written(&nested(Json::MAX_DEPTH + 1)), Err(JsonError::TooDeep)));
         assert!(received(&nested(100_000)).is_ok());
     }
 
     #[test]
     fn it_stands_on_one_line() {
-        assert_eq!(
-            written("{\n  \"a\":\r\n1}").unwrap().as_str(),
-            "{   \"a\":  1}"
-        );
+        assert_eq!(written("{\n  \"a\":\r\n1}").unwrap().as_str(), "{   \"a\":  1}");
         assert_eq!(Json::string("a\nb").as_str(), r#""a\nb""#);
     }
 

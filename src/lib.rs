@@ -76,3 +76,7 @@ pub use translator::Translator;
 
 #[cfg(feature = "body")]
 pub use body::UiMessageStream;
+
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -39,15 +39,9 @@ impl ProviderMetadata {
     pub fn new(json: Json) -> Result<Self, MetadataError> {
         json.check_as_metadata()?;
         let mut all_objects = true;
-        each_field(json.as_str(), |_, value| {
-            all_objects &= value.get().starts_with('{')
-        })
-        .map_err(|_| MetadataError::Shape)?;
-        if all_objects {
-            Ok(ProviderMetadata(json))
-        } else {
-            Err(MetadataError::Shape)
-        }
+        each_field(json.as_str(), |_, value| all_objects &= value.get().starts_with('{'))
+            .map_err(|_| MetadataError::Shape)?;
+        if all_objects { Ok(ProviderMetadata(json)) } else { Err(MetadataError::Shape) }
     }
 
     /// The value.

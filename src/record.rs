@@ -62,8 +62,7 @@ impl<'a> Object<'a> {
 
     /// Takes a string out; absent is an error.
     pub(crate) fn text(&mut self, key: &'static str) -> Result<Cow<'a, str>, FieldError> {
-        self.text_if_any(key)?
-            .ok_or_else(|| FieldError::missing(key))
+        self.text_if_any(key)?.ok_or_else(|| FieldError::missing(key))
     }
 
     /// Takes a string out if it is there.
@@ -96,9 +95,7 @@ impl<'a> Object<'a> {
 
     /// The fields that nobody took, in their order.
     pub(crate) fn rest(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.fields
-            .iter()
-            .filter_map(|(key, value)| value.map(|value| (&**key, value)))
+        self.fields.iter().filter_map(|(key, value)| value.map(|value| (&**key, value)))
     }
 
     /// The unknown fields and those that nobody took, to keep.
@@ -135,10 +132,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
                 while let Some(Key(key)) = map.next_key()? {
                     fields.push((key, Some(map.next_value()?)));
                 }
-                Ok(Object {
-                    fields,
-                    unknown: String::new(),
-                })
+                Ok(Object { fields, unknown: String::new() })
             }
         }
         deserializer.deserialize_map(Fields)
@@ -304,10 +298,7 @@ impl FieldError {
         field: impl Into<Cow<'static, str>>,
         problem: impl Into<Cow<'static, str>>,
     ) -> Self {
-        FieldError {
-            field: field.into(),
-            problem: problem.into(),
-        }
+        FieldError { field: field.into(), problem: problem.into() }
     }
 
     pub(crate) fn missing(field: &'static str) -> Self {
@@ -339,11 +330,7 @@ impl FieldError {
 
     /// The same problem, seen from what holds `parent`.
     pub(crate) fn within(self, parent: &str) -> Self {
-        let dot = if self.field.is_empty() || self.field.starts_with('[') {
-            ""
-        } else {
-            "."
-        };
+        let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
         Self::new(format!("{parent}{dot}{}", self.field), self.problem)
     }
 }

@@ -50,13 +50,13 @@ impl<E: Into<BoxError>> EventItem for Result<AgentEvent, E> {
 #[non_exhaustive]
 pub enum StreamError {
     /// The agent's stream yielded an error. The response ends with an `error` chunk.
-    #[error("the agent failed: {0}")]
+    #[error("the agent failed")]
     Agent(#[source] BoxError),
     /// The agent's stream panicked. The response ends with an `error` chunk.
     #[error("the agent panicked: {0}")]
     Panicked(String),
     /// An event could not be meant. It was dropped, and the response goes on.
-    #[error("an event was dropped: {0}")]
+    #[error("an event was dropped")]
     Dropped(#[source] TranslateError),
 }
 
@@ -98,6 +98,7 @@ pub(crate) struct Pipeline {
     encoder: Encoder,
     buffer: BytesMut,
     input_delta: Option<InputDelta>,
+    input_deltas: u64,
     on_error: Option<OnError>,
     on_finish: Option<OnFinish>,
 }
@@ -107,6 +108,8 @@ pub(crate) struct Pipeline {
 struct InputDelta {
     tool_call_id: ToolCallId,
     text: String,
+    /// Counts the pieces that were held, so that a wait is told from the next one.
+    number: u64,
 }
 
 impl Pipeline {
@@ -116,6 +119,7 @@ impl Pipeline {
             encoder: Encoder::default(),
             buffer: BytesMut::new(),
             input_delta: None,
+            input_deltas: 0,
             on_error: None,
             on_finish: None,
         }
@@ -149,8 +153,9 @@ impl Pipeline {
         (!self.buffer.is_empty()).then(|| self.buffer.split().freeze())
     }
 
-    pub(crate) fn has_input_delta(&self) -> bool {
-        self.input_delta.is_some()
+    /// Which piece of tool input is held back.
+    pub(crate) fn held_input_delta(&self) -> Option<u64> {
+        self.input_delta.as_ref().map(|held| held.number)
     }
 
     fn is_full(&self) -> bool {
@@ -160,12 +165,18 @@ impl Pipeline {
     #[inline]
     fn handle(&mut self, item: Result<AgentEvent, BoxError>) {
         match item {
-            Ok(AgentEvent::ToolInputDelta {
-                tool_call_id,
-                delta,
-            }) => {
+            Ok(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {
                 self.hold_input_delta(tool_call_id, &delta);
             }
+            Ok(AgentEvent::Chunk(chunk)) => match *chunk {
+                Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
+                    self.hold_input_delta(ToolCallId::new(tool_call_id), &input_text_delta);
+                }
+                other => {
+                    self.release_input_delta();
+                    self.translate(&AgentEvent::Chunk(Box::new(other)));
+                }
+            },
             Ok(event) => {
                 if self.input_delta.is_some() {
                     self.release_input_delta();
@@ -181,28 +192,21 @@ impl Pipeline {
             Some(held) if held.tool_call_id == tool_call_id => held.text.push_str(delta),
             _ => {
                 self.release_input_delta();
-                self.input_delta = Some(InputDelta {
-                    tool_call_id,
-                    text: delta.to_owned(),
-                });
+                self.input_deltas += 1;
+                let text = delta.to_owned();
+                let number = self.input_deltas;
+                self.input_delta = Some(InputDelta { tool_call_id, text, number });
             }
         }
-        if self
-            .input_delta
-            .as_ref()
-            .is_some_and(|held| held.text.len() >= FRAME_BYTES)
-        {
+        if self.input_delta.as_ref().is_some_and(|held| held.text.len() >= FRAME_BYTES) {
             self.release_input_delta();
         }
     }
 
     /// Writes the tool input that was held back for more to join it.
     pub(crate) fn release_input_delta(&mut self) {
-        if let Some(InputDelta { tool_call_id, text }) = self.input_delta.take() {
-            self.translate(&AgentEvent::ToolInputDelta {
-                tool_call_id,
-                delta: text.into(),
-            });
+        if let Some(InputDelta { tool_call_id, text, .. }) = self.input_delta.take() {
+            self.translate(&AgentEvent::ToolInputDelta { tool_call_id, delta: text.into() });
         }
     }
 
@@ -211,9 +215,8 @@ impl Pipeline {
         let Some(translator) = &mut self.translator else {
             return;
         };
-        let translated = translator.handle_event(event, &mut |chunk| {
-            self.encoder.encode(&chunk, &mut self.buffer)
-        });
+        let translated = translator
+            .handle_event(event, &mut |chunk| self.encoder.encode(&chunk, &mut self.buffer));
         if let Err(error) = translated {
             self.report(&StreamError::Dropped(error));
         }
@@ -230,9 +233,7 @@ impl Pipeline {
 
     fn fail(&mut self, error: StreamError) {
         self.release_input_delta();
-        let text = self
-            .report(&error)
-            .unwrap_or_else(|| MASKED_ERROR.to_owned());
+        let text = self.report(&error).unwrap_or_else(|| MASKED_ERROR.to_owned());
         self.translate(&AgentEvent::error(text));
     }
 
@@ -255,16 +256,24 @@ impl Pipeline {
 
     fn call_on_finish(&mut self, outcome: Outcome) {
         if let Some(call) = self.on_finish.take() {
-            call(ResponseEnd { outcome });
+            let called = catch_unwind(AssertUnwindSafe(|| call(ResponseEnd { outcome })));
+            if called.is_err() {
+                tracing::error!("`on_finish` panicked");
+            }
         }
     }
 
     fn report(&mut self, error: &StreamError) -> Option<String> {
         match error {
             StreamError::Dropped(cause) => tracing::warn!(%cause, "dropped an agent event"),
-            other => tracing::error!(cause = %other, "the run failed"),
+            StreamError::Agent(cause) => tracing::error!(%cause, "the agent failed"),
+            StreamError::Panicked(cause) => tracing::error!(%cause, "the agent panicked"),
         }
-        self.on_error.as_mut().and_then(|call| call(error))
+        let call = self.on_error.as_mut()?;
+        catch_unwind(AssertUnwindSafe(|| call(error))).unwrap_or_else(|_| {
+            tracing::error!("`on_error` panicked");
+            None
+        })
     }
 }
 
@@ -276,9 +285,7 @@ impl Drop for Pipeline {
 
 impl fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipeline")
-            .field("translator", &self.translator)
-            .finish_non_exhaustive()
+        f.debug_struct("Pipeline").field("translator", &self.translator).finish_non_exhaustive()
     }
 }
 
@@ -303,7 +310,7 @@ fn outcome_of(event: &AgentEvent) -> Option<Outcome> {
 pub(crate) trait Source: Send {
     /// Moves what is ready into the pipeline: until the buffer is full or the response has ended
     /// (ready), or until there is nothing ready (pending).
-    fn poll_fill(self: Pin<&mut Self>, cx: &mut Context<'_>, pipeline: &mut Pipeline) -> Poll<()>;
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipeline: &mut Pipeline) -> Poll<()>;
 }
 
 /// A stream of events as a [`Source`].
@@ -314,21 +321,22 @@ where
     S: Stream + Send,
     S::Item: EventItem,
 {
-    fn poll_fill(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pipeline: &mut Pipeline,
-    ) -> Poll<()> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipeline: &mut Pipeline) -> Poll<()> {
         // A stream that panicked is not polled again: the response has ended.
         let filled = catch_unwind(AssertUnwindSafe(|| {
-            while !pipeline.is_ended() && !pipeline.is_full() {
+            for _ in 0..EVENTS_AT_ONCE {
+                if pipeline.is_ended() || pipeline.is_full() {
+                    return Poll::Ready(());
+                }
                 match self.0.as_mut().poll_next(cx) {
                     Poll::Ready(Some(item)) => pipeline.handle(item.into_event()),
                     Poll::Ready(None) => pipeline.finish(),
                     Poll::Pending => return Poll::Pending,
                 }
             }
-            Poll::Ready(())
+            // Events that write nothing fill no buffer; others want their turn, too.
+            cx.waker().wake_by_ref();
+            Poll::Pending
         }));
         filled.unwrap_or_else(|panic| {
             pipeline.fail(StreamError::Panicked(words_of(&*panic)));
@@ -337,7 +345,10 @@ where
     }
 }
 
-fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+/// How many events are taken before the task yields: a full buffer of the shortest deltas.
+const EVENTS_AT_ONCE: usize = 256;
+
+pub(crate) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::event::{AgentEvent, Text};
 use crate::json::Json;
-use crate::stream::{BoxError, EventItem};
+use crate::stream::{BoxError, EventItem, words_of};
 
 /// How many events may wait for the reader.
 const QUEUED_EVENTS: usize = 64;
@@ -53,23 +54,27 @@ impl UiWriter {
     /// # Errors
     /// [`WriteError`] if nobody reads the response any more.
     pub async fn event(&self, event: AgentEvent) -> Result<(), WriteError> {
-        self.events
-            .send(event)
-            .await
-            .map_err(|_| NobodyReads.into())
+        self.events.send(event).await.map_err(|_| NobodyReads.into())
     }
 
-    /// Says everything that a stream of events says, until it ends.
+    /// Says everything that a stream of events says, until it ends. That it is finished, it says of
+    /// itself: a [`Finish`](AgentEvent::Finish) ends the merging and not the response.
     ///
     /// # Errors
     /// [`WriteError`] if the stream yields an error, or nobody reads the response any more.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: an event that waits for the reader is lost.
     pub async fn merge<S>(&self, events: S) -> Result<(), WriteError>
     where
         S: Stream<Item: EventItem>,
     {
         let mut events = pin!(events);
         while let Some(item) = std::future::poll_fn(|cx| events.as_mut().poll_next(cx)).await {
-            self.event(item.into_event().map_err(WriteError)?).await?;
+            match item.into_event().map_err(WriteError)? {
+                AgentEvent::Finish { .. } => break,
+                event => self.event(event).await?,
+            }
         }
         Ok(())
     }
@@ -105,6 +110,20 @@ impl<E: StdError + Send + Sync + 'static> From<E> for WriteError {
 #[error("nobody reads the response any more")]
 pub struct NobodyReads;
 
+/// What was said before a panic is still said; so it comes out as an error, behind the queue.
+fn poll_caught<Fut>(writing: Pin<&mut Fut>, cx: &mut Context<'_>) -> Poll<Result<(), WriteError>>
+where
+    Fut: Future<Output = Result<(), WriteError>>,
+{
+    catch_unwind(AssertUnwindSafe(|| writing.poll(cx)))
+        .unwrap_or_else(|panic| Poll::Ready(Err(WriteError(Box::new(Panicked(words_of(&*panic)))))))
+}
+
+/// The writing function panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("the writer panicked: {0}")]
+struct Panicked(String);
+
 /// The writing function and its queue as one stream of events: no task, the reader polls both.
 pub(crate) struct Written<Fut> {
     writing: Option<Pin<Box<Fut>>>,
@@ -116,11 +135,7 @@ pub(crate) struct Written<Fut> {
 impl<Fut> Written<Fut> {
     pub(crate) fn new<F: FnOnce(UiWriter) -> Fut>(write: F) -> Self {
         let (events, queue) = mpsc::channel(QUEUED_EVENTS);
-        Written {
-            writing: Some(Box::pin(write(UiWriter { events }))),
-            failed: None,
-            queue,
-        }
+        Written { writing: Some(Box::pin(write(UiWriter { events }))), failed: None, queue }
     }
 }
 
@@ -136,7 +151,7 @@ where
             return Poll::Ready(Some(Ok(event)));
         }
         if let Some(writing) = &mut this.writing
-            && let Poll::Ready(written) = writing.as_mut().poll(cx)
+            && let Poll::Ready(written) = poll_caught(writing.as_mut(), cx)
         {
             this.writing = None;
             this.failed = written.err().map(WriteError::into_inner);

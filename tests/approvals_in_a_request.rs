@@ -5,7 +5,9 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use ui_message_stream::approval::{DeferredOutcome, DeferredToolResults, OpenCall, ResumePlan};
+use ui_message_stream::approval::{
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, ResumePlan,
+};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
@@ -83,23 +85,12 @@ fn host_input() -> Json {
 /// The outcomes by call, then the calls pending, then the calls superseded.
 fn settled(body: &Value, open: &[OpenCall]) -> (Vec<(String, Value)>, Vec<String>, Vec<String>) {
     let deferred = plan(&parse(body)).settle(open);
-    let calls = |calls: &[OpenCall]| {
-        calls
-            .iter()
-            .map(|call| call.tool_call_id.to_string())
-            .collect()
-    };
+    let calls =
+        |calls: &[OpenCall]| calls.iter().map(|call| call.tool_call_id.to_string()).collect();
     let results = deferred.results().iter().map(|result| {
-        (
-            result.tool_call_id.to_string(),
-            serde_json::to_value(&result.outcome).unwrap(),
-        )
+        (result.tool_call_id.to_string(), serde_json::to_value(&result.outcome).unwrap())
     });
-    (
-        results.collect(),
-        calls(deferred.pending()),
-        calls(deferred.superseded()),
-    )
+    (results.collect(), calls(deferred.pending()), calls(deferred.superseded()))
 }
 
 #[test]
@@ -107,10 +98,7 @@ fn every_recorded_request_says_what_the_person_did() {
     let delete = |more: Value| {
         let mut response = json!({"approvalId": "ap1", "toolCallId": "c1", "toolName": "delete",
                                   "input": {"path": "/a"}});
-        response
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
+        response.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         response
     };
     let nothing = json!({"approvals": [], "toolOutputs": [], "pending": [], "superseded": []});
@@ -128,25 +116,16 @@ fn every_recorded_request_says_what_the_person_did() {
     mixed["toolOutputs"] = json!([{"toolCallId": "c3", "output": "data"}]);
     for (name, expected) in [
         ("01-first-message", nothing.clone()),
-        (
-            "06-approval-approved",
-            with("approvals", delete(json!({"approved": true}))),
-        ),
+        ("06-approval-approved", with("approvals", delete(json!({"approved": true})))),
         (
             "07-approval-denied-with-reason",
-            with(
-                "approvals",
-                delete(json!({"approved": false, "reason": "not now"})),
-            ),
+            with("approvals", delete(json!({"approved": false, "reason": "not now"}))),
         ),
         ("08-turn-after-denied", nothing.clone()),
         ("09-approval-mixed", mixed),
         (
             "10-approval-dynamic-tool",
-            with(
-                "approvals",
-                delete(json!({"toolName": "mcp_delete", "approved": true})),
-            ),
+            with("approvals", delete(json!({"toolName": "mcp_delete", "approved": true}))),
         ),
         (
             "11-approval-provider-executed",
@@ -162,10 +141,7 @@ fn every_recorded_request_says_what_the_person_did() {
         ),
         (
             "13-client-tool-output-error",
-            with(
-                "toolOutputs",
-                json!({"toolCallId": "c1", "errorText": "dialog closed"}),
-            ),
+            with("toolOutputs", json!({"toolCallId": "c1", "errorText": "dialog closed"})),
         ),
         (
             "14-client-tool-output-from-on-tool-call",
@@ -173,23 +149,11 @@ fn every_recorded_request_says_what_the_person_did() {
         ),
         (
             "15-tool-output-for-unanswered-approval",
-            with(
-                "toolOutputs",
-                json!({"toolCallId": "c1", "output": "done by hand"}),
-            ),
+            with("toolOutputs", json!({"toolCallId": "c1", "output": "done by hand"})),
         ),
-        (
-            "16-new-message-while-approval-pending",
-            with("superseded", delete(json!({}))),
-        ),
-        (
-            "17-approval-on-earlier-message",
-            with("approvals", delete(json!({"approved": true}))),
-        ),
-        (
-            "20-prepare-send-messages-request-last-only",
-            nothing.clone(),
-        ),
+        ("16-new-message-while-approval-pending", with("superseded", delete(json!({})))),
+        ("17-approval-on-earlier-message", with("approvals", delete(json!({"approved": true})))),
+        ("20-prepare-send-messages-request-last-only", nothing.clone()),
         ("21-after-stop-with-partial-tool-input", nothing.clone()),
         ("22-after-error-chunk", nothing.clone()),
     ] {
@@ -218,9 +182,7 @@ fn only_an_answer_is_an_answer() {
             ])
         )
     ]));
-    let open: Vec<OpenCall> = (1..=6)
-        .map(|n| asked(&format!("c{n}"), &format!("ap{n}")))
-        .collect();
+    let open: Vec<OpenCall> = (1..=6).map(|n| asked(&format!("c{n}"), &format!("ap{n}"))).collect();
     let (results, pending, _) = settled(&body, &open);
     assert_eq!(results, []);
     assert_eq!(pending.len(), 6);
@@ -241,23 +203,15 @@ fn an_answer_in_a_message_that_is_not_the_models_is_none() {
 
 #[test]
 fn only_what_the_host_asked_for_runs_and_with_the_hosts_input() {
-    let body = request(json!([message(
-        "m",
-        "assistant",
-        json!([responded("c1", "ap1", true)])
-    )]));
+    let body = request(json!([message("m", "assistant", json!([responded("c1", "ap1", true)]))]));
     let approved = json!({"approved": {"input": {"path": "/host"}}});
-    assert_eq!(
-        settled(&body, &[asked("c1", "ap1")]).0,
-        [("c1".into(), approved)]
-    );
+    assert_eq!(settled(&body, &[asked("c1", "ap1")]).0, [("c1".into(), approved)]);
 
     let refused = [("c1".to_owned(), json!("refused"))];
     for (open, pending) in [
         (vec![], vec![]),
-        // Asked under another id, for another call, or not a person at all: it stays open.
+        // Asked under another id, or not a person at all: it stays open.
         (vec![asked("c1", "ap2")], vec!["c1"]),
-        (vec![asked("c2", "ap1")], vec!["c2"]),
         (vec![left("c1")], vec!["c1"]),
     ] {
         let (results, still, superseded) = settled(&body, &open);
@@ -265,6 +219,35 @@ fn only_what_the_host_asked_for_runs_and_with_the_hosts_input() {
         assert_eq!(still, pending, "{open:?}");
         assert!(superseded.is_empty(), "{open:?}");
     }
+}
+
+/// Providers number their calls anew in every turn, and on the wire ids are unique in a message: the
+/// client answers `call_0-1` where the host asked about its second `call_0`.
+#[test]
+fn an_approval_is_found_by_its_own_id_whatever_the_call_is_called_on_the_wire() {
+    use ui_message_stream::event::{AgentEvent, ToolCall};
+    use ui_message_stream::{Chunk, Json, Translator};
+
+    let mut translator = Translator::new("m");
+    let mut wire_id = String::new();
+    for event in [
+        AgentEvent::tool_input(ToolCall::new("call_0", "list"), Json::null()),
+        AgentEvent::tool_output("call_0", Json::null()),
+        AgentEvent::tool_input(ToolCall::new("call_0", "delete"), Json::null()),
+        AgentEvent::approval_requested("call_0", "ap1"),
+    ] {
+        let asked = translator.handle_event(&event, &mut |chunk| {
+            if let Chunk::ToolApprovalRequest { tool_call_id, .. } = chunk {
+                wire_id = tool_call_id.into_owned();
+            }
+        });
+        asked.unwrap();
+    }
+    assert_ne!(wire_id, "call_0");
+    let answer = json!([responded(&wire_id, "ap1", true)]);
+    let body = request(json!([message("m", "assistant", answer)]));
+    let approved = json!({"approved": {"input": {"path": "/host"}}});
+    assert_eq!(settled(&body, &[asked("call_0", "ap1")]).0, [(wire_id, approved)]);
 }
 
 #[test]
@@ -347,9 +330,7 @@ fn an_approval_counts_once_and_a_no_beats_a_yes() {
         .map(|message| ui_message_stream::UiMessage::parse(&message.to_string()).unwrap())
         .collect();
     let deferred = ResumePlan::new(&contradiction, None).settle(&[asked("c1", "ap1")]);
-    let [result] = deferred.results() else {
-        panic!("{deferred:?}")
-    };
+    let [result] = deferred.results() else { panic!("{deferred:?}") };
     assert_eq!(result.outcome, DeferredOutcome::Denied { reason: None });
 }
 
@@ -364,12 +345,7 @@ fn a_provider_that_numbers_its_calls_anew_every_turn_can_ask_every_turn() {
     ]));
     let deferred = plan(&parse(&body)).settle(&[asked("call_0", "ap2")]);
     let result = deferred.result_of(&ToolCallId::new("call_0")).unwrap();
-    assert_eq!(
-        result.outcome,
-        DeferredOutcome::Approved {
-            input: host_input()
-        }
-    );
+    assert_eq!(result.outcome, DeferredOutcome::Approved { input: host_input() });
     assert_eq!(result.message_id.as_deref(), Some("n"));
     // And the output of the old call is not the output of the new one.
     let body = request(json!([
@@ -382,10 +358,7 @@ fn a_provider_that_numbers_its_calls_anew_every_turn_can_ask_every_turn() {
             {"type": "tool-location", "toolCallId": "call_0", "state": "input-available"}])
         ),
     ]));
-    assert_eq!(
-        settled(&body, &[left("call_0")]),
-        (vec![], vec!["call_0".into()], vec![])
-    );
+    assert_eq!(settled(&body, &[left("call_0")]), (vec![], vec!["call_0".into()], vec![]));
 }
 
 #[test]
@@ -396,10 +369,7 @@ fn an_output_counts_for_a_call_that_was_left_to_the_client() {
     ]);
     let given = vec![
         ("c1".to_owned(), json!({"output": {"output": "Paris"}})),
-        (
-            "c2".to_owned(),
-            json!({"output-error": {"errorText": "no"}}),
-        ),
+        ("c2".to_owned(), json!({"output-error": {"errorText": "no"}})),
     ];
     let open = [left("c1"), left("c2"), left("c3")];
     let history = json!([user("u"), message("m", "assistant", parts)]);
@@ -410,10 +380,7 @@ fn an_output_counts_for_a_call_that_was_left_to_the_client() {
     // Also where the person wrote on before the client sent it.
     let mut history = history;
     history.as_array_mut().unwrap().push(user("u2"));
-    assert_eq!(
-        settled(&request(history), &open),
-        (given, vec![], vec!["c3".into()])
-    );
+    assert_eq!(settled(&request(history), &open), (given, vec![], vec!["c3".into()]));
 }
 
 #[test]
@@ -421,20 +388,14 @@ fn an_output_that_is_not_final_is_none() {
     let mut part = output("c1", json!("so far"));
     part["preliminary"] = json!(true);
     let body = request(json!([message("m", "assistant", json!([part]))]));
-    assert_eq!(
-        settled(&body, &[left("c1")]),
-        (vec![], vec!["c1".into()], vec![])
-    );
+    assert_eq!(settled(&body, &[left("c1")]), (vec![], vec!["c1".into()], vec![]));
 }
 
 #[test]
 fn an_output_for_a_call_that_waits_for_a_person_is_refused_and_locks_nothing() {
     let body = recorded("15-tool-output-for-unanswered-approval");
     let open = [asked("c1", "ap1")];
-    assert_eq!(
-        settled(&body, &open),
-        (vec![("c1".into(), json!("refused"))], vec![], vec![])
-    );
+    assert_eq!(settled(&body, &open), (vec![("c1".into(), json!("refused"))], vec![], vec![]));
 }
 
 #[test]
@@ -456,14 +417,10 @@ fn what_the_person_wrote_past_is_superseded() {
 
 #[test]
 fn every_combination_of_answers_settles_each_call_once() {
-    let outcomes = [
-        json!({"approved": {"input": {"path": "/host"}}}),
-        json!({"denied": {}}),
-    ];
+    let outcomes = [json!({"approved": {"input": {"path": "/host"}}}), json!({"denied": {}})];
     for n in 1..=4_usize {
-        let open: Vec<OpenCall> = (0..n)
-            .map(|i| asked(&format!("c{i}"), &format!("ap{i}")))
-            .collect();
+        let open: Vec<OpenCall> =
+            (0..n).map(|i| asked(&format!("c{i}"), &format!("ap{i}"))).collect();
         for answers in 0..3_usize.pow(n as u32) {
             // 0: approved, 1: denied, 2: not answered.
             let answer = |i: usize| answers / 3_usize.pow(i as u32) % 3;
@@ -477,10 +434,8 @@ fn every_combination_of_answers_settles_each_call_once() {
             let expected: Vec<(String, Value)> = (0..n)
                 .filter_map(|i| Some((format!("c{i}"), outcomes.get(answer(i))?.clone())))
                 .collect();
-            let waiting: Vec<String> = (0..n)
-                .filter(|i| answer(*i) == 2)
-                .map(|i| format!("c{i}"))
-                .collect();
+            let waiting: Vec<String> =
+                (0..n).filter(|i| answer(*i) == 2).map(|i| format!("c{i}")).collect();
             assert_eq!(settled(&body, &open), (expected, waiting, vec![]), "{body}");
         }
     }
@@ -504,10 +459,7 @@ fn deferred_results_can_wait_in_a_store() {
     let deferred = plan(&chat).settle(&open);
     assert_eq!((deferred.results().len(), deferred.pending().len()), (4, 1));
     let stored = serde_json::to_string(&deferred).unwrap();
-    assert_eq!(
-        serde_json::from_str::<DeferredToolResults>(&stored).unwrap(),
-        deferred
-    );
+    assert_eq!(serde_json::from_str::<DeferredToolResults>(&stored).unwrap(), deferred);
 }
 
 #[test]
@@ -520,11 +472,7 @@ fn a_host_that_decides_by_itself_has_the_last_word() {
         .approve("c2", "delete", host_input())
         .build();
     assert!(deferred.pending().is_empty() && deferred.superseded().is_empty());
-    let calls: Vec<&str> = deferred
-        .results()
-        .iter()
-        .map(|r| r.tool_call_id.as_str())
-        .collect();
+    let calls: Vec<&str> = deferred.results().iter().map(|r| r.tool_call_id.as_str()).collect();
     assert_eq!(calls, ["c3", "c1", "c2"]);
     assert!(!deferred.is_empty());
     assert!(DeferredToolResults::decided_by_host().build().is_empty());
@@ -583,10 +531,7 @@ proptest! {
         for result in deferred.results() {
             if let DeferredOutcome::Approved { input } = &result.outcome {
                 prop_assert_eq!(input, &host_input());
-                let asked = open.iter().any(|call| {
-                    call.tool_call_id == result.tool_call_id
-                        && call.approval_id == result.approval_id
-                });
+                let asked = open.iter().any(|call| call.approval_id == result.approval_id);
                 prop_assert!(asked);
                 let id = result.approval_id.as_ref().unwrap();
                 let no = json!({"id": id, "approved": false}).to_string();
@@ -595,14 +540,16 @@ proptest! {
             }
         }
         for call in &open {
-            let runs = deferred.results().iter().filter(|result| {
-                result.tool_call_id == call.tool_call_id
-                    && matches!(result.outcome, DeferredOutcome::Approved { .. })
-            });
+            // A question is found by its own id, a call without one by the call's.
+            let is_of = |result: &&DeferredToolResult| match &call.approval_id {
+                Some(_) => result.approval_id == call.approval_id,
+                None => result.approval_id.is_none() && result.tool_call_id == call.tool_call_id,
+            };
+            let of_call = || deferred.results().iter().filter(is_of);
+            let runs =
+                of_call().filter(|result| matches!(result.outcome, DeferredOutcome::Approved { .. }));
             let waits = deferred.pending().contains(call) || deferred.superseded().contains(call);
-            let answered = deferred.results().iter().any(|result| {
-                result.tool_call_id == call.tool_call_id && result.approval_id == call.approval_id
-            });
+            let answered = of_call().next().is_some();
             prop_assert!(runs.count() <= 1);
             prop_assert!(waits != answered);
         }

@@ -1,5 +1,7 @@
 //! The route: what is taken, what is refused and how, and what leaves through other layers.
 
+#![cfg(feature = "axum")]
+
 use std::time::Duration;
 
 use axum::Router;
@@ -29,8 +31,7 @@ fn app() -> Router {
     )
 }
 
-fn request(body: impl Into<Body>) -> axum::http::request::Builder {
-    let _ = body.into();
+fn request() -> axum::http::request::Builder {
     Request::post("/api/chat")
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::HOST, "chat.example")
@@ -45,7 +46,7 @@ async fn answer(app: Router, request: Request<Body>) -> (StatusCode, Response<()
 
 #[tokio::test]
 async fn a_chat_is_answered_with_the_headers_of_the_protocol() {
-    let (status, response, text) = answer(app(), request(()).body(CHAT.into()).unwrap()).await;
+    let (status, response, text) = answer(app(), request().body(CHAT.into()).unwrap()).await;
     assert_eq!(status, StatusCode::OK);
     let headers = response.headers();
     assert_eq!(headers[header::CONTENT_TYPE], "text/event-stream");
@@ -53,38 +54,23 @@ async fn a_chat_is_answered_with_the_headers_of_the_protocol() {
     assert_eq!(headers["x-vercel-ai-ui-message-stream"], "v1");
     assert_eq!(headers["x-accel-buffering"], "no");
     assert!(!headers.contains_key(header::CONNECTION));
-    assert!(
-        text.starts_with(r#"data: {"type":"start","messageId":"msg_"#),
-        "{text}"
-    );
+    assert!(text.starts_with(r#"data: {"type":"start","messageId":"msg_"#), "{text}");
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
 }
 
 #[tokio::test]
 async fn what_is_not_json_is_refused_as_415() {
-    for content_type in [
-        None,
-        Some("text/plain"),
-        Some("application/jsonx"),
-        Some("multipart/form-data"),
-    ] {
-        let mut request = request(()).body(Body::from(CHAT)).unwrap();
+    for content_type in
+        [None, Some("text/plain"), Some("application/jsonx"), Some("multipart/form-data")]
+    {
+        let mut request = request().body(Body::from(CHAT)).unwrap();
         request.headers_mut().remove(header::CONTENT_TYPE);
         if let Some(value) = content_type {
-            request
-                .headers_mut()
-                .insert(header::CONTENT_TYPE, value.parse().unwrap());
+            request.headers_mut().insert(header::CONTENT_TYPE, value.parse().unwrap());
         }
         let (status, _, text) = answer(app(), request).await;
-        assert_eq!(
-            status,
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "{content_type:?}"
-        );
-        assert_eq!(
-            text,
-            "the request must have `content-type: application/json`"
-        );
+        assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{content_type:?}");
+        assert_eq!(text, "the request must have `content-type: application/json`");
     }
     let charset = Request::post("/api/chat")
         .header(header::CONTENT_TYPE, "Application/JSON; charset=utf-8")
@@ -95,22 +81,16 @@ async fn what_is_not_json_is_refused_as_415() {
 #[tokio::test]
 async fn what_is_no_chat_is_refused_as_400_in_words_that_say_where() {
     let body = r#"{"id":"c","trigger":"submit-message","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":7}]}]}"#;
-    let (status, response, text) = answer(app(), request(()).body(body.into()).unwrap()).await;
+    let (status, response, text) = answer(app(), request().body(body.into()).unwrap()).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(
-        response.headers()[header::CONTENT_TYPE],
-        "text/plain; charset=utf-8"
-    );
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/plain; charset=utf-8");
     assert_eq!(text, "messages[0].parts[0].text: expected a string");
 }
 
 #[tokio::test]
 async fn a_page_of_another_origin_is_refused_as_403_that_names_the_setting() {
     let foreign = || {
-        request(())
-            .header(header::ORIGIN, "https://front.example")
-            .body(Body::from(CHAT))
-            .unwrap()
+        request().header(header::ORIGIN, "https://front.example").body(Body::from(CHAT)).unwrap()
     };
     let (status, _, text) = answer(app(), foreign()).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
@@ -123,18 +103,13 @@ async fn a_page_of_another_origin_is_refused_as_403_that_names_the_setting() {
 #[tokio::test]
 async fn the_limit_on_bytes_is_ours_and_can_be_raised() {
     let long = CHAT.replace("Hi", &"x".repeat(3 << 20));
-    let (status, _, text) = answer(app(), request(()).body(long.clone().into()).unwrap()).await;
+    let (status, _, text) = answer(app(), request().body(long.clone().into()).unwrap()).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert!(text.contains("Limits::with_max_bytes"), "{text}");
 
     let limits = Limits::default().with_max_bytes(8 << 20);
     let raised = app().layer(ChatPolicy::default().with_limits(limits));
-    assert_eq!(
-        answer(raised, request(()).body(long.into()).unwrap())
-            .await
-            .0,
-        StatusCode::OK
-    );
+    assert_eq!(answer(raised, request().body(long.into()).unwrap()).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
@@ -144,19 +119,13 @@ async fn an_endless_body_is_read_no_further_than_the_limit() {
         sent.send(()).unwrap();
         Ok::<_, std::io::Error>(vec![b' '; 64 << 10])
     });
-    let request = request(()).body(Body::from_stream(endless)).unwrap();
-    assert_eq!(
-        answer(app(), request).await.0,
-        StatusCode::PAYLOAD_TOO_LARGE
-    );
+    let request = request().body(Body::from_stream(endless)).unwrap();
+    assert_eq!(answer(app(), request).await.0, StatusCode::PAYLOAD_TOO_LARGE);
     let mut pieces = 0;
     while received.recv().await.is_some() {
         pieces += 1;
     }
-    assert!(
-        pieces <= 34,
-        "{pieces} pieces of 64 KiB for a limit of 2 MiB"
-    );
+    assert!(pieces <= 34, "{pieces} pieces of 64 KiB for a limit of 2 MiB");
 }
 
 #[tokio::test]
@@ -165,9 +134,7 @@ async fn a_cors_layer_goes_around_it() {
     let cors = CorsLayer::new()
         .allow_origin([origin.parse().unwrap()])
         .allow_headers([header::CONTENT_TYPE]);
-    let app = app()
-        .layer(ChatPolicy::default().allow_origin(origin))
-        .layer(cors);
+    let app = app().layer(ChatPolicy::default().allow_origin(origin)).layer(cors);
     let preflight = Request::options("/api/chat")
         .header(header::ORIGIN, origin)
         .header(header::ACCESS_CONTROL_REQUEST_METHOD, "POST")
@@ -175,20 +142,11 @@ async fn a_cors_layer_goes_around_it() {
         .body(Body::empty());
     let (status, response, _) = answer(app.clone(), preflight.unwrap()).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(
-        response.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN],
-        origin
-    );
-    let posted = request(())
-        .header(header::ORIGIN, origin)
-        .body(Body::from(CHAT))
-        .unwrap();
+    assert_eq!(response.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN], origin);
+    let posted = request().header(header::ORIGIN, origin).body(Body::from(CHAT)).unwrap();
     let (status, response, _) = answer(app, posted).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(
-        response.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN],
-        origin
-    );
+    assert_eq!(response.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN], origin);
 }
 
 /// Whoever compresses event streams must still let each chunk through as it comes.
@@ -209,10 +167,8 @@ async fn the_first_chunk_passes_compression_before_the_second_is_produced() {
                       _: &axum::http::HeaderMap,
                       _: &axum::http::Extensions| true;
         let app = app.layer(CompressionLayer::new().compress_when(always));
-        let request = request(())
-            .header(header::ACCEPT_ENCODING, encoding)
-            .body(Body::from(CHAT))
-            .unwrap();
+        let request =
+            request().header(header::ACCEPT_ENCODING, encoding).body(Body::from(CHAT)).unwrap();
         let response = app.oneshot(request).await.unwrap();
         assert_eq!(response.headers()[header::CONTENT_ENCODING], encoding);
         let mut compressed = Vec::new();
@@ -238,4 +194,48 @@ fn decompressed(encoding: &str, compressed: &[u8]) -> String {
         _ => brotli::Decompressor::new(compressed, 4096).read_to_end(&mut text),
     };
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Over a socket: hyper flushes what it has when the body has no more for the moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_start_reaches_the_client_before_a_slow_agent_has_begun() {
+    use std::io::{Read, Write};
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let may_go_on = std::sync::Arc::new(std::sync::Mutex::new(may_go_on));
+    let app = Router::new().route(
+        "/api/chat",
+        post(async move |chat: ChatRequest| {
+            let slow = stream::once(async move {
+                // An agent that blocks its thread, as it should not.
+                may_go_on.lock().unwrap().recv().unwrap();
+                AgentEvent::text("at last")
+            });
+            UiMessageStream::reply(&chat, slow)
+        }),
+    );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let client = tokio::task::spawn_blocking(move || {
+        let mut socket = std::net::TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(
+            socket,
+            "POST /api/chat HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+             connection: close\r\ncontent-length: {}\r\n\r\n{CHAT}",
+            CHAT.len()
+        )
+        .unwrap();
+        let mut text = String::new();
+        let mut buffer = [0; 4096];
+        while !text.contains("\"type\":\"start\"") {
+            let read = socket.read(&mut buffer).expect("`start` comes before the agent goes on");
+            text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+        }
+        assert!(!text.contains("at last"));
+        go_on.send(()).unwrap();
+        socket.read_to_string(&mut text).unwrap();
+        text
+    });
+    assert!(client.await.unwrap().contains("at last"));
 }

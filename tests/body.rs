@@ -1,5 +1,7 @@
 //! The body: what leaves together, what keeps it alive, how it ends. On paused time, no socket.
 
+#![cfg(feature = "body")]
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::stream::{EventItem, Outcome, StreamError};
-use ui_message_stream::{Json, Translator, UiMessageStream};
+use ui_message_stream::{Chunk, Json, Translator, UiMessageStream};
 
 fn respond<S>(events: S) -> UiMessageStream
 where
@@ -30,18 +32,19 @@ async fn next_frame(body: &mut UiMessageStream) -> Option<String> {
 }
 
 async fn whole(mut body: UiMessageStream) -> String {
+    whole_of(&mut body).await
+}
+
+async fn whole_of(body: &mut UiMessageStream) -> String {
     let mut text = String::new();
-    while let Some(frame) = next_frame(&mut body).await {
+    while let Some(frame) = next_frame(body).await {
         text.push_str(&frame);
     }
     text
 }
 
 /// A stream fed by hand.
-fn channel() -> (
-    mpsc::UnboundedSender<AgentEvent>,
-    impl Stream<Item = AgentEvent> + Send,
-) {
+fn channel() -> (mpsc::UnboundedSender<AgentEvent>, impl Stream<Item = AgentEvent> + Send) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (sender, UnboundedReceiverStream::new(receiver))
 }
@@ -51,10 +54,7 @@ async fn start_leaves_before_the_agent_is_polled() {
     let never = stream::poll_fn(|_| -> Poll<Option<AgentEvent>> { panic!("polled too early") });
     let mut body = respond(never);
     let first = next_frame(&mut body).await.unwrap();
-    assert_eq!(
-        first,
-        "data: {\"type\":\"start\",\"messageId\":\"msg_1\"}\n\n"
-    );
+    assert_eq!(first, "data: {\"type\":\"start\",\"messageId\":\"msg_1\"}\n\n");
 }
 
 #[tokio::test]
@@ -63,10 +63,7 @@ async fn what_is_ready_together_leaves_together_and_done_with_the_finish() {
     next_frame(&mut body).await.unwrap();
     let second = next_frame(&mut body).await.unwrap();
     assert_eq!(second.matches("\"text-delta\"").count(), 3);
-    assert!(
-        second.ends_with("{\"type\":\"finish\"}\n\ndata: [DONE]\n\n"),
-        "{second}"
-    );
+    assert!(second.ends_with("{\"type\":\"finish\"}\n\ndata: [DONE]\n\n"), "{second}");
     assert_eq!(next_frame(&mut body).await, None);
     assert_eq!(next_frame(&mut body).await, None);
 }
@@ -96,13 +93,9 @@ async fn silence_is_kept_alive_every_fifteen_seconds_even_while_a_tool_runs() {
     let began = Instant::now();
     tokio::spawn(async move {
         let call = ToolCall::new("c", "slow");
-        events
-            .send(AgentEvent::tool_input(call, Json::null()))
-            .unwrap();
+        events.send(AgentEvent::tool_input(call, Json::null())).unwrap();
         sleep(Duration::from_secs(40)).await;
-        events
-            .send(AgentEvent::tool_output("c", Json::null()))
-            .unwrap();
+        events.send(AgentEvent::tool_output("c", Json::null())).unwrap();
         sleep(Duration::from_secs(14)).await;
         events.send(AgentEvent::text("done")).unwrap();
     });
@@ -121,10 +114,7 @@ async fn pieces_of_a_tool_input_that_are_ready_together_leave_as_one() {
     for piece in ["{\"a\"", ":", "1", "}"] {
         events.push(AgentEvent::tool_input_delta("c", piece));
     }
-    events.push(AgentEvent::tool_input(
-        ToolCall::new("c", "t"),
-        Json::null(),
-    ));
+    events.push(AgentEvent::tool_input(ToolCall::new("c", "t"), Json::null()));
     let text = whole(respond(stream::iter(events))).await;
     assert_eq!(text.matches("tool-input-delta").count(), 1);
     assert!(text.contains(r#""inputTextDelta":"{\"a\":1}""#), "{text}");
@@ -135,9 +125,7 @@ async fn pieces_of_a_tool_input_wait_no_longer_than_they_are_told_to() {
     let (events, stream) = channel();
     let mut body = respond(stream).with_input_delta_wait(Duration::from_millis(100));
     tokio::spawn(async move {
-        events
-            .send(AgentEvent::tool_input_start(ToolCall::new("c", "t")))
-            .unwrap();
+        events.send(AgentEvent::tool_input_start(ToolCall::new("c", "t"))).unwrap();
         for _ in 0..8 {
             events.send(AgentEvent::tool_input_delta("c", "[")).unwrap();
             sleep(Duration::from_millis(30)).await;
@@ -155,6 +143,68 @@ async fn pieces_of_a_tool_input_wait_no_longer_than_they_are_told_to() {
 }
 
 #[tokio::test]
+async fn pieces_of_a_tool_input_leave_as_one_as_chunks_too() {
+    let piece = |text: &str| {
+        AgentEvent::Chunk(Box::new(Chunk::ToolInputDelta {
+            tool_call_id: "c".into(),
+            input_text_delta: text.to_owned().into(),
+        }))
+    };
+    let start = AgentEvent::tool_input_start(ToolCall::new("c", "t"));
+    let text = whole(respond(stream::iter([start, piece("["), piece("1"), piece("]")]))).await;
+    assert_eq!(text.matches("tool-input-delta").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_piece_of_another_call_waits_its_own_time() {
+    let (events, stream) = channel();
+    let mut body = respond(stream).with_input_delta_wait(Duration::from_millis(100));
+    tokio::spawn(async move {
+        for call in ["a", "b"] {
+            events.send(AgentEvent::tool_input_start(ToolCall::new(call, "t"))).unwrap();
+        }
+        events.send(AgentEvent::tool_input_delta("a", "1")).unwrap();
+        sleep(Duration::from_millis(90)).await;
+        events.send(AgentEvent::tool_input_delta("b", "2")).unwrap();
+        sleep(Duration::from_millis(50)).await;
+        events.send(AgentEvent::tool_input_delta("b", "3")).unwrap();
+        sleep(Duration::from_secs(1)).await;
+    });
+    let text = whole_of(&mut body).await;
+    assert!(text.contains(r#""inputTextDelta":"23""#), "{text}");
+}
+
+#[tokio::test]
+async fn a_translator_that_has_started_goes_on() {
+    let mut translator = Translator::new("msg_1");
+    translator.start(&mut |_| {});
+    let events = stream::iter([AgentEvent::text("Hi")]);
+    let text = whole(UiMessageStream::with_translator(translator, events)).await;
+    assert!(text.contains("Hi") && text.ends_with("data: [DONE]\n\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_write_nothing_do_not_keep_the_task_to_themselves() {
+    let empty = stream::repeat_with(|| AgentEvent::text(""));
+    let body = respond(empty).stop_when(sleep(Duration::from_secs(1)));
+    let stopped = tokio::select! {
+        text = whole(body) => text,
+        // Paused time stands still while a task is busy: it moves only if others get their turn.
+        () = async { for _ in 0..3 { tokio::time::advance(Duration::from_secs(1)).await; } std::future::pending().await } => unreachable!(),
+    };
+    assert!(stopped.contains("abort"), "{stopped}");
+}
+
+#[tokio::test]
+async fn callbacks_that_panic_take_nothing_with_them() {
+    let events = stream::iter([Ok(AgentEvent::text("Hi")), Err("oh")]);
+    let body =
+        respond(events).on_error(|_| panic!("in on_error")).on_finish(|_| panic!("in on_finish"));
+    let text = whole(body).await;
+    assert!(text.contains("An error occurred.") && text.ends_with("data: [DONE]\n\n"), "{text}");
+}
+
+#[tokio::test]
 async fn an_error_of_the_agent_is_masked_and_its_cause_is_seen_by_on_error() {
     let causes = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&causes);
@@ -164,33 +214,22 @@ async fn an_error_of_the_agent_is_masked_and_its_cause_is_seen_by_on_error() {
         Ok(AgentEvent::text("never")),
     ]);
     let body = respond(events).on_error(move |error: &StreamError| {
-        seen.lock().unwrap().push(error.to_string());
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        seen.lock().unwrap().push(format!("{error}: {}", cause.unwrap_or_default()));
         None
     });
     let text = whole(body).await;
-    assert!(
-        text.contains(r#"{"type":"error","errorText":"An error occurred."}"#),
-        "{text}"
-    );
-    assert!(
-        !text.contains("secret") && !text.contains("never"),
-        "{text}"
-    );
+    assert!(text.contains(r#"{"type":"error","errorText":"An error occurred."}"#), "{text}");
+    assert!(!text.contains("secret") && !text.contains("never"), "{text}");
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
-    assert_eq!(
-        *causes.lock().unwrap(),
-        ["the agent failed: postgres://user:secret@db"]
-    );
+    assert_eq!(*causes.lock().unwrap(), ["the agent failed: postgres://user:secret@db"]);
 }
 
 #[tokio::test]
 async fn on_error_may_say_what_the_person_reads() {
     let events = stream::iter([Err::<AgentEvent, _>("rate limit")]);
     let text = whole(respond(events).on_error(|_| Some("Try later.".to_owned()))).await;
-    assert!(
-        text.contains(r#"{"type":"error","errorText":"Try later."}"#),
-        "{text}"
-    );
+    assert!(text.contains(r#"{"type":"error","errorText":"Try later."}"#), "{text}");
 }
 
 #[tokio::test]
@@ -205,10 +244,7 @@ async fn a_panic_in_the_agent_ends_the_message_like_an_error() {
         *ended.lock().unwrap() = Some(end.outcome);
     }))
     .await;
-    assert!(
-        text.contains("\"text-end\"") && text.contains("An error occurred."),
-        "{text}"
-    );
+    assert!(text.contains("\"text-end\"") && text.contains("An error occurred."), "{text}");
     assert!(!text.contains("bounds"), "{text}");
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     assert_eq!(*outcome.lock().unwrap(), Some(Outcome::Failed));
@@ -232,15 +268,9 @@ async fn on_finish_is_called_once_with_how_it_ended() {
     let abort = AgentEvent::Abort { reason: None };
     assert_eq!(outcomes(9, vec![finish]).await, [Outcome::Finished]);
     assert_eq!(outcomes(9, vec![abort]).await, [Outcome::Aborted]);
-    assert_eq!(
-        outcomes(9, vec![AgentEvent::error("no")]).await,
-        [Outcome::Failed]
-    );
+    assert_eq!(outcomes(9, vec![AgentEvent::error("no")]).await, [Outcome::Failed]);
     assert_eq!(outcomes(0, vec![]).await, [Outcome::Disconnected]);
-    assert_eq!(
-        outcomes(2, vec![AgentEvent::text("a")]).await,
-        [Outcome::Disconnected]
-    );
+    assert_eq!(outcomes(2, vec![AgentEvent::text("a")]).await, [Outcome::Disconnected]);
 }
 
 #[test]
@@ -300,15 +330,11 @@ async fn a_writer_writes_text_data_and_other_streams() {
     let text = written(async |ui| {
         ui.text("Hello").await?;
         ui.data("status", &["done"]).await?;
-        ui.merge(stream::iter(0..200).map(|n| AgentEvent::text(n.to_string())))
-            .await
+        ui.merge(stream::iter(0..200).map(|n| AgentEvent::text(n.to_string()))).await
     })
     .await;
     assert_eq!(text.matches("\"text-delta\"").count(), 201);
-    assert!(
-        text.contains(r#"{"type":"data-status","data":["done"]}"#),
-        "{text}"
-    );
+    assert!(text.contains(r#"{"type":"data-status","data":["done"]}"#), "{text}");
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
 }
 
@@ -322,4 +348,26 @@ async fn what_a_writer_said_before_its_error_is_said_before_it() {
     .await;
     let said = text.find("Hello").unwrap();
     assert!(said < text.find("An error occurred.").unwrap(), "{text}");
+}
+
+#[tokio::test]
+async fn what_a_writer_said_before_its_panic_is_said_before_the_error() {
+    let text = written(async |ui| {
+        ui.text("Hello").await?;
+        panic!("index out of bounds")
+    })
+    .await;
+    let said = text.find("Hello").unwrap();
+    assert!(said < text.find("An error occurred.").unwrap(), "{text}");
+}
+
+#[tokio::test]
+async fn a_merged_stream_that_finishes_does_not_finish_the_response() {
+    let text = written(async |ui| {
+        let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
+        ui.merge(stream::iter([AgentEvent::text("one"), finish])).await?;
+        ui.text(" two").await
+    })
+    .await;
+    assert!(text.contains(" two"), "{text}");
 }

@@ -27,17 +27,10 @@ fn a_person_gets_through_both_pages() {
         return;
     };
     for script in ["typecheck", "build"] {
-        let output = Command::new("npm")
-            .args(["run", script])
-            .current_dir(&next)
-            .output()
-            .unwrap();
+        let output = Command::new("npm").args(["run", script]).current_dir(&next).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "npm run {script}: {printed}\n{errors}"
-        );
+        assert!(output.status.success(), "npm run {script}: {printed}\n{errors}");
     }
     let demo = real::Demo::start();
     let app = NextApp::start(&next, &demo.url);
@@ -58,29 +51,16 @@ struct NextApp {
 
 impl NextApp {
     fn start(folder: &Path, chat_server: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let process = Command::new("node")
-            .args([
-                "node_modules/next/dist/bin/next",
-                "start",
-                "-H",
-                "127.0.0.1",
-                "-p",
-            ])
+            .args(["node_modules/next/dist/bin/next", "start", "-H", "127.0.0.1", "-p"])
             .arg(port.to_string())
             .env("CHAT_SERVER", chat_server)
             .current_dir(folder)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let app = NextApp {
-            process,
-            url: format!("http://127.0.0.1:{port}"),
-        };
+        let app = NextApp { process, url: format!("http://127.0.0.1:{port}") };
         for _ in 0..300 {
             if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
                 return app;

@@ -34,10 +34,7 @@ fn every_violation_is_found_where_it_is_and_named_with_its_remedy() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let unseen: Vec<_> = Rule::ALL
-        .iter()
-        .filter(|rule| !seen.contains(rule))
-        .collect();
+    let unseen: Vec<_> = Rule::ALL.iter().filter(|rule| !seen.contains(rule)).collect();
     // A continued message is needed for this one.
     assert_eq!(unseen, [&Rule::OtherMessageId]);
 }
@@ -52,9 +49,7 @@ fn an_error_is_found_on_the_very_chunk_that_the_client_throws_at() {
             .into_iter()
             .filter(|(_, violation)| violation.rule.severity() == Severity::Error)
             .collect();
-        let expected = path
-            .with_file_name("../expected")
-            .join(format!("{name}.json"));
+        let expected = path.with_file_name("../expected").join(format!("{name}.json"));
         let expected: Value = serde_json::from_str(&fs::read_to_string(expected).unwrap()).unwrap();
         let thrown = expected["errors"].as_array().unwrap();
         // An `error` chunk is no fault of the stream.
@@ -70,15 +65,8 @@ fn what_the_translator_sends_is_without_a_finding() {
         let text = fs::read_to_string(&path).unwrap();
         let (checker, chunks) = stream(&text);
         let newer = text.contains(r#""version":"v6.0.326""#);
-        let oldest = if newer {
-            Version::V6At(326)
-        } else {
-            Version::V6
-        };
-        let found = findings(
-            checker.with_oldest_client(oldest),
-            chunks.iter().map(String::as_str),
-        );
+        let oldest = if newer { Version::V6At(326) } else { Version::V6 };
+        let found = findings(checker.with_oldest_client(oldest), chunks.iter().map(String::as_str));
         // `error` is followed by the end that readers of the whole stream wait for, and a yes that
         // the server refuses leaves nothing to warn of.
         assert!(found.is_empty(), "{name}: {found:?}");
@@ -109,19 +97,9 @@ fn findings<'a>(
     let mut last = 0;
     for (index, line) in lines.enumerate() {
         last = index + 1;
-        found.extend(
-            checker
-                .handle_data(line)
-                .into_iter()
-                .map(|violation| (last, violation)),
-        );
+        found.extend(checker.handle_data(line).into_iter().map(|violation| (last, violation)));
     }
-    found.extend(
-        checker
-            .finish()
-            .into_iter()
-            .map(|violation| (last, violation)),
-    );
+    found.extend(checker.finish().into_iter().map(|violation| (last, violation)));
     found
 }
 

@@ -50,10 +50,7 @@ fn every_client_accepts_what_the_translator_fixtures_say() {
             assert_eq!(result["resubmits"]["toolCalls"], false, "{case}");
         }
     }
-    real::say(&format!(
-        "translator fixtures: {} accepted by every client",
-        questions.len()
-    ));
+    real::say(&format!("translator fixtures: {} accepted by every client", questions.len()));
 }
 
 /// A fixture's chunks as the body of a response.
@@ -84,16 +81,10 @@ fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
         .spawn()
         .unwrap();
     let mut stdin = judge.stdin.take().unwrap();
-    let lines: String = questions
-        .iter()
-        .map(|question| format!("{question}\n"))
-        .collect();
+    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
     let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
     let output = judge.wait_with_output().unwrap();
     writer.join().unwrap();
     let answers = String::from_utf8(output.stdout).unwrap();
-    answers
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

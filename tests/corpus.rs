@@ -7,9 +7,7 @@ use std::fs;
 use std::path::Path;
 
 fn run_corpus(target: &str, run: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fuzz/corpus")
-        .join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut inputs = 0;
     for entry in fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();

@@ -10,17 +10,12 @@ use ui_message_stream::message::{Part, ToolKind, ToolState};
 
 /// The lines of a fixture as `(note, message)`.
 fn messages(name: &str) -> Vec<(String, Value)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fixtures/upstream")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.lines()
         .map(|line| {
             let mut line: Value = serde_json::from_str(line).unwrap();
-            (
-                line["note"].as_str().unwrap_or_default().to_owned(),
-                line["message"].take(),
-            )
+            (line["note"].as_str().unwrap_or_default().to_owned(), line["message"].take())
         })
         .collect()
 }
@@ -97,18 +92,12 @@ const TOLERATED: &[(&str, &[&str])] = &[
 
 #[test]
 fn a_message_that_the_client_refuses_is_refused_but_for_what_real_clients_hold() {
-    let tolerated: Vec<&str> = TOLERATED
-        .iter()
-        .flat_map(|(_, notes)| *notes)
-        .copied()
-        .collect();
+    let tolerated: Vec<&str> = TOLERATED.iter().flat_map(|(_, notes)| *notes).copied().collect();
     let cases = messages("messages.invalid.jsonl");
     assert!(cases.len() > 100);
     let mut met = Vec::new();
     for (note, message) in &cases {
-        let case = note
-            .trim_start_matches("static ")
-            .trim_start_matches("dynamic ");
+        let case = note.trim_start_matches("static ").trim_start_matches("dynamic ");
         if tolerated.contains(&case) {
             assert_round_trip(note, message);
             met.push(case);
@@ -126,70 +115,38 @@ fn a_message_that_the_client_refuses_is_refused_but_for_what_real_clients_hold()
 fn a_wrong_field_is_named_by_its_path() {
     let tool = |state: &str, more: Value| {
         let mut part = json!({"type": "tool-t", "toolCallId": "c", "state": state, "input": {}});
-        part.as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
+        part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         with_part(&part).to_string()
     };
     let responded = |approved: Value| {
-        tool(
-            "approval-responded",
-            json!({"approval": {"id": "a", "approved": approved}}),
-        )
+        tool("approval-responded", json!({"approval": {"id": "a", "approved": approved}}))
     };
     for (text, error) in [
         ("[]".into(), "expected an object"),
         ("{}".into(), "id: missing"),
-        (
-            json!({"id": "m", "role": "user"}).to_string(),
-            "parts: missing",
-        ),
-        (
-            json!({"id": "m", "role": "user", "parts": 1}).to_string(),
-            "parts: expected an array",
-        ),
+        (json!({"id": "m", "role": "user"}).to_string(), "parts: missing"),
+        (json!({"id": "m", "role": "user", "parts": 1}).to_string(), "parts: expected an array"),
         (
             json!({"id": "m", "role": "data", "parts": []}).to_string(),
             "role: expected `system`, `user` or `assistant`",
         ),
-        (
-            with_part(&json!(7)).to_string(),
-            "parts[0]: expected an object",
-        ),
+        (with_part(&json!(7)).to_string(), "parts[0]: expected an object"),
         (with_part(&json!({})).to_string(), "parts[0].type: missing"),
-        (
-            with_part(&json!({"type": "text"})).to_string(),
-            "parts[0].text: missing",
-        ),
-        (
-            responded(json!(1)),
-            "parts[0].approval.approved: expected a boolean",
-        ),
-        (
-            responded(json!("true")),
-            "parts[0].approval.approved: expected a boolean",
-        ),
-        (
-            responded(json!(null)),
-            "parts[0].approval.approved: expected a boolean",
-        ),
+        (with_part(&json!({"type": "text"})).to_string(), "parts[0].text: missing"),
+        (responded(json!(1)), "parts[0].approval.approved: expected a boolean"),
+        (responded(json!("true")), "parts[0].approval.approved: expected a boolean"),
+        (responded(json!(null)), "parts[0].approval.approved: expected a boolean"),
         (
             tool("approval-responded", json!({"approval": {"id": "a"}})),
             "parts[0].approval.approved: missing",
         ),
-        (
-            tool("approval-responded", json!({})),
-            "parts[0].approval: missing",
-        ),
+        (tool("approval-responded", json!({})), "parts[0].approval: missing"),
         (
             tool("approval-responded", json!({"approval": 1})),
             "parts[0].approval: expected an object",
         ),
         (
-            tool(
-                "approval-requested",
-                json!({"approval": {"id": "a", "approved": true}}),
-            ),
+            tool("approval-requested", json!({"approval": {"id": "a", "approved": true}})),
             "parts[0].approval.approved: expected only with an answer",
         ),
         (
@@ -204,14 +161,8 @@ fn a_wrong_field_is_named_by_its_path() {
             r#"{"id":"m","role":"user","parts":[{"type":"text","text":"a","text":"b"}]}"#.into(),
             "parts[0].text: given twice",
         ),
-        (
-            r#"{"id":"m","id":"n","role":"user","parts":[]}"#.into(),
-            "id: given twice",
-        ),
-        (
-            r#"{"id":"m","role":"assistant","parts":[],"parts":[]}"#.into(),
-            "parts: given twice",
-        ),
+        (r#"{"id":"m","id":"n","role":"user","parts":[]}"#.into(), "id: given twice"),
+        (r#"{"id":"m","role":"assistant","parts":[],"parts":[]}"#.into(), "parts: given twice"),
         (
             r#"{"id":"m","role":"assistant","parts":[],"x":1,"\u0078":2}"#.into(),
             "an object repeats a key",
@@ -234,13 +185,8 @@ fn a_wrong_field_is_named_by_its_path() {
         let refused = UiMessage::parse(&text).map(|_| text).unwrap_err();
         assert_eq!(refused.to_string(), error);
     }
-    let broken = UiMessage::parse(r#"{"id":"m","secret":"s3cr3t"#)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        broken.starts_with("not JSON: EOF") && !broken.contains("s3cr3t"),
-        "{broken}"
-    );
+    let broken = UiMessage::parse(r#"{"id":"m","secret":"s3cr3t"#).unwrap_err().to_string();
+    assert!(broken.starts_with("not JSON: EOF") && !broken.contains("s3cr3t"), "{broken}");
 }
 
 #[test]
@@ -251,21 +197,14 @@ fn a_state_holds_what_exists_in_it_and_the_rest_is_kept_unread() {
         "approval": {"id": "ap", "signature": "s", "isAutomatic": false}
     });
     let message = assert_round_trip("approval-requested", &with_part(&part));
-    let [Part::Tool(part)] = &message.parts[..] else {
-        panic!("{message:?}")
-    };
-    let ToolState::ApprovalRequested { approval, .. } = &part.state else {
-        panic!("{part:?}")
-    };
+    let [Part::Tool(part)] = &message.parts[..] else { panic!("{message:?}") };
+    let ToolState::ApprovalRequested { approval, .. } = &part.state else { panic!("{part:?}") };
     assert_eq!(part.kind, ToolKind::Dynamic);
     assert!(!part.is_settled());
     assert_eq!(part.input().unwrap().as_str(), r#"{"a":1}"#);
     assert_eq!(approval.id.as_str(), "ap");
     assert_eq!(approval.details.signature.as_deref(), Some("s"));
-    assert_eq!(
-        approval.details.extra.get("isAutomatic").unwrap().as_str(),
-        "false"
-    );
+    assert_eq!(approval.details.extra.get("isAutomatic").unwrap().as_str(), "false");
     assert_eq!(part.extra.get("output").unwrap().as_str(), r#""of before""#);
     assert_eq!(part.extra.get("later").unwrap().as_str(), "[1]");
     assert!(part.extra.get("title").is_none());
@@ -276,9 +215,7 @@ fn an_unknown_part_comes_back_byte_for_byte() {
     let part = r#"{"b":1.0, "type" : "later", "a":1e400,"é":"\ud800"}"#;
     let text = format!(r#"{{"id":"m","role":"user","parts":[{part}]}}"#);
     let message = UiMessage::parse(&text).unwrap();
-    let [Part::Unknown(unknown)] = &message.parts[..] else {
-        panic!("{message:?}")
-    };
+    let [Part::Unknown(unknown)] = &message.parts[..] else { panic!("{message:?}") };
     assert_eq!(unknown.kind(), "later");
     assert_eq!(unknown.as_json().as_str(), part);
     assert_eq!(serde_json::to_string(&message).unwrap(), text);
@@ -288,9 +225,7 @@ fn an_unknown_part_comes_back_byte_for_byte() {
 fn a_text_with_half_a_surrogate_pair_is_read_as_a_browser_shows_it() {
     let text = r#"{"id":"\ud800","role":"user","parts":[{"type":"text","text":"a\udc00b"}]}"#;
     let message = UiMessage::parse(text).unwrap();
-    let [Part::Text(part)] = &message.parts[..] else {
-        panic!("{message:?}")
-    };
+    let [Part::Text(part)] = &message.parts[..] else { panic!("{message:?}") };
     assert!(part.text.starts_with("a\u{FFFD}") && part.text.ends_with('b'));
 }
 

@@ -47,20 +47,9 @@ fn what_a_real_client_sends_is_understood() {
         let chat = parse(&body).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(chat.id().as_str(), body["id"], "{name}");
         assert_eq!(chat.trigger().as_str(), body["trigger"], "{name}");
-        assert_eq!(
-            chat.message_id().map(|id| id.as_str()),
-            body["messageId"].as_str(),
-            "{name}"
-        );
-        assert_eq!(
-            chat.is_last_message_only(),
-            body.get("messages").is_none(),
-            "{name}"
-        );
-        let sent: Vec<_> = chat
-            .as_sent()
-            .map(|m| serde_json::to_value(m).unwrap())
-            .collect();
+        assert_eq!(chat.message_id().map(|id| id.as_str()), body["messageId"].as_str(), "{name}");
+        assert_eq!(chat.is_last_message_only(), body.get("messages").is_none(), "{name}");
+        let sent: Vec<_> = chat.as_sent().map(|m| serde_json::to_value(m).unwrap()).collect();
         let expected = match body.get("messages") {
             Some(messages) => messages.clone(),
             None => json!([body["message"]]),
@@ -79,11 +68,7 @@ fn the_response_goes_on_with_the_message_that_the_request_is_about() {
     // Name, the message that is continued, the user's message that is answered.
     let expected = [
         ("01-first-message", None, Some("id-1")),
-        (
-            "02-second-message-with-file-and-metadata",
-            None,
-            Some("id-3"),
-        ),
+        ("02-second-message-with-file-and-metadata", None, Some("id-3")),
         ("03-regenerate", None, Some("id-1")),
         ("04-regenerate-with-message-id", None, Some("id-1")),
         ("05-edit-user-message", None, Some("id-1")),
@@ -95,24 +80,12 @@ fn the_response_goes_on_with_the_message_that_the_request_is_about() {
         ("11-approval-provider-executed", Some("srv-1"), None),
         ("12-client-tool-output", Some("srv-1"), None),
         ("13-client-tool-output-error", Some("srv-1"), None),
-        (
-            "14-client-tool-output-from-on-tool-call",
-            Some("srv-1"),
-            None,
-        ),
-        (
-            "15-tool-output-for-unanswered-approval",
-            Some("srv-1"),
-            None,
-        ),
+        ("14-client-tool-output-from-on-tool-call", Some("srv-1"), None),
+        ("15-tool-output-for-unanswered-approval", Some("srv-1"), None),
         ("16-new-message-while-approval-pending", None, Some("id-3")),
         ("17-approval-on-earlier-message", Some("srv-1"), None),
         ("18-custom-body-and-headers", None, Some("id-1")),
-        (
-            "20-prepare-send-messages-request-last-only",
-            None,
-            Some("id-1"),
-        ),
+        ("20-prepare-send-messages-request-last-only", None, Some("id-1")),
         ("21-after-stop-with-partial-tool-input", None, Some("id-3")),
         ("22-after-error-chunk", None, Some("id-3")),
     ];
@@ -122,11 +95,7 @@ fn the_response_goes_on_with_the_message_that_the_request_is_about() {
         assert_eq!(name, expected_name);
         let chat = parse(body).unwrap();
         assert_eq!(chat.continued().map(|m| m.id.as_str()), continued, "{name}");
-        assert_eq!(
-            chat.new_user_message().map(|m| m.id.as_str()),
-            answered,
-            "{name}"
-        );
+        assert_eq!(chat.new_user_message().map(|m| m.id.as_str()), answered, "{name}");
     }
 }
 
@@ -198,60 +167,30 @@ fn a_bad_body_is_refused_by_the_name_of_what_is_wrong() {
     };
     let proto = "a key `__proto__` or `constructor.prototype`, which the client refuses";
     for (body, expected) in [
-        (
-            "".into(),
-            "the body is not JSON: EOF while parsing a value at line 1 column 0".into(),
-        ),
-        (
-            "s3cr3t".into(),
-            "the body is not JSON: expected value at line 1 column 1".into(),
-        ),
+        ("".into(), "the body is not JSON: EOF while parsing a value at line 1 column 0".into()),
+        ("s3cr3t".into(), "the body is not JSON: expected value at line 1 column 1".into()),
         (
             r#"{"id":"s3cr3t","messages":[]} x"#.into(),
             "the body is not JSON: trailing characters at line 1 column 31".into(),
         ),
-        (
-            r#""s3cr3t""#.into(),
-            "expected a chat request, which is an object".into(),
-        ),
+        (r#""s3cr3t""#.into(), "expected a chat request, which is an object".into()),
         ("{}".into(), "id: missing".into()),
-        (
-            r#"{"id":null,"messages":[]}"#.into(),
-            "id: expected a string".into(),
-        ),
+        (r#"{"id":null,"messages":[]}"#.into(), "id: expected a string".into()),
         (r#"{"id":"s3cr3t"}"#.into(), "messages: missing".into()),
-        (
-            r#"{"id":"c","messages":"s3cr3t"}"#.into(),
-            "messages: expected an array".into(),
-        ),
-        (
-            r#"{"id":"c","messages":["s3cr3t"]}"#.into(),
-            "messages[0]: expected an object".into(),
-        ),
-        (
-            r#"{"id":"c","message":"s3cr3t"}"#.into(),
-            "message: expected an object".into(),
-        ),
+        (r#"{"id":"c","messages":"s3cr3t"}"#.into(), "messages: expected an array".into()),
+        (r#"{"id":"c","messages":["s3cr3t"]}"#.into(), "messages[0]: expected an object".into()),
+        (r#"{"id":"c","message":"s3cr3t"}"#.into(), "message: expected an object".into()),
         (
             r#"{"id":"c","message":{"id":"m","role":"user","parts":[0]}}"#.into(),
             "message.parts[0]: expected an object".into(),
         ),
-        (
-            r#"{"id":"c","messages":[],"trigger":1}"#.into(),
-            "trigger: expected a string".into(),
-        ),
+        (r#"{"id":"c","messages":[],"trigger":1}"#.into(), "trigger: expected a string".into()),
         (
             r#"{"id":"c","messages":[],"messageId":{}}"#.into(),
             "messageId: expected a string".into(),
         ),
-        (
-            r#"{"id":"c","id":"d","messages":[]}"#.into(),
-            "id: given twice".into(),
-        ),
-        (
-            r#"{"id":"c","messages":[],"messages":[]}"#.into(),
-            "messages: given twice".into(),
-        ),
+        (r#"{"id":"c","id":"d","messages":[]}"#.into(), "id: given twice".into()),
+        (r#"{"id":"c","messages":[],"messages":[]}"#.into(), "messages: given twice".into()),
         (
             r#"{"id":"c","messages":[],"s3cr3t":1,"s3cr3t":2}"#.into(),
             "an object repeats a key".into(),
@@ -260,18 +199,9 @@ fn a_bad_body_is_refused_by_the_name_of_what_is_wrong() {
             r#"{"id":"c","messages":[],"x":[{"s3cr3t":1,"s3cr3t":2}]}"#.into(),
             "an object repeats a key".into(),
         ),
-        (
-            r#"{"id":"c","messages":[],"__proto__":{}}"#.into(),
-            proto.into(),
-        ),
-        (
-            r#"{"id":"c","messages":[],"constructor":{"prototype":1}}"#.into(),
-            proto.into(),
-        ),
-        (
-            message(""),
-            "messages[0].parts: expected at least one".into(),
-        ),
+        (r#"{"id":"c","messages":[],"__proto__":{}}"#.into(), proto.into()),
+        (r#"{"id":"c","messages":[],"constructor":{"prototype":1}}"#.into(), proto.into()),
+        (message(""), "messages[0].parts: expected at least one".into()),
         (
             message(r#"{"type":"data-x","data":{"__proto__":1}}"#),
             format!("messages[0].parts[0].data: {proto}"),
@@ -363,27 +293,14 @@ fn a_limit_is_named_with_the_setting_that_raises_it() {
 #[test]
 fn depth_is_counted_outside_of_strings_and_without_recursion() {
     let nested = |n: usize| {
-        format!(
-            r#"{{"id":"[[[","messages":[],"x":{}1{}}}"#,
-            "[".repeat(n),
-            "]".repeat(n)
-        )
+        format!(r#"{{"id":"[[[","messages":[],"x":{}1{}}}"#, "[".repeat(n), "]".repeat(n))
     };
     let parse = |body: String| ChatRequest::parse(body.as_bytes(), &Limits::default());
     parse(nested(63)).unwrap();
     for n in [64, 65, 1_000, 1_000_000] {
-        assert!(
-            matches!(
-                parse(nested(n)),
-                Err(ParseRequestError::TooDeep { limit: 64 })
-            ),
-            "{n}"
-        );
+        assert!(matches!(parse(nested(n)), Err(ParseRequestError::TooDeep { limit: 64 })), "{n}");
     }
-    assert!(matches!(
-        parse("[".repeat(65)),
-        Err(ParseRequestError::TooDeep { .. })
-    ));
+    assert!(matches!(parse("[".repeat(65)), Err(ParseRequestError::TooDeep { .. })));
     let deep = Limits::default().with_max_depth(usize::MAX);
     ChatRequest::parse(nested(100_000).as_bytes(), &deep).unwrap();
 }
@@ -391,9 +308,7 @@ fn depth_is_counted_outside_of_strings_and_without_recursion() {
 #[test]
 fn an_honest_chat_with_much_in_it_is_not_locked_out() {
     // Inputs and outputs of any size count by their bytes, not by what is inside of them.
-    let rows: Vec<Value> = (0..1_000)
-        .map(|n| json!({"n": n, "name": "row", "ok": true}))
-        .collect();
+    let rows: Vec<Value> = (0..1_000).map(|n| json!({"n": n, "name": "row", "ok": true})).collect();
     let tool = |n: usize| {
         json!({"type": "tool-query", "toolCallId": format!("call_{n}"), "state": "output-available",
                "input": {"sql": "select"}, "output": rows, "providerExecuted": false})
@@ -447,17 +362,10 @@ fn no_instructions_and_nothing_for_a_provider_reach_the_agent() {
     assert_eq!(seen[1]["metadata"], json!({"a": 1}));
     assert_eq!(seen[1]["parts"].as_array().unwrap().len(), 12);
     assert_eq!(seen[1]["parts"][10], json!({"type": "later", "kept": 1}));
-    assert!(
-        chat.messages()
-            .iter()
-            .all(|message| message.role != Role::System)
-    );
+    assert!(chat.messages().iter().all(|message| message.role != Role::System));
     assert_eq!(chat.continued().unwrap(), &chat.messages()[1]);
     // As it was sent, for whoever asks for it by name.
-    assert_eq!(
-        serde_json::to_value(chat.as_sent().collect::<Vec<_>>()).unwrap(),
-        history
-    );
+    assert_eq!(serde_json::to_value(chat.as_sent().collect::<Vec<_>>()).unwrap(), history);
 }
 
 #[test]
@@ -490,14 +398,8 @@ fn files_come_from_allowed_places_only() {
             .collect()
     };
     assert_eq!(kept(Limits::default()), urls[..3]);
-    assert_eq!(
-        kept(Limits::default().with_file_schemes(["http", "data"])),
-        urls[2..4]
-    );
-    assert_eq!(
-        kept(Limits::default().with_file_schemes::<&str>([])),
-        [""; 0]
-    );
+    assert_eq!(kept(Limits::default().with_file_schemes(["http", "data"])), urls[2..4]);
+    assert_eq!(kept(Limits::default().with_file_schemes::<&str>([])), [""; 0]);
 }
 
 #[test]
@@ -519,70 +421,30 @@ fn of_parts_with_the_same_call_id_the_one_that_has_come_furthest_counts() {
     let mut preliminary = part("output-available", "preliminary");
     preliminary["preliminary"] = json!(true);
     for (parts, kept) in [
-        (
-            json!([
-                part("output-available", "a"),
-                part("approval-responded", "b")
-            ]),
-            "a",
-        ),
-        (
-            json!([
-                part("approval-responded", "a"),
-                part("output-available", "b")
-            ]),
-            "b",
-        ),
+        (json!([part("output-available", "a"), part("approval-responded", "b")]), "a"),
+        (json!([part("approval-responded", "a"), part("output-available", "b")]), "b"),
         (
             json!([part("input-available", "a"), {"type": "step-start"}, part("output-error", "b")]),
             "b",
         ),
-        (
-            json!([part("output-denied", "a"), part("output-available", "b")]),
-            "a",
-        ),
-        (
-            json!([
-                part("approval-requested", "a"),
-                part("approval-responded", "b")
-            ]),
-            "b",
-        ),
-        (
-            json!([
-                part("approval-responded", "a"),
-                part("approval-responded", "b")
-            ]),
-            "a",
-        ),
-        (
-            json!([part("input-streaming", "a"), part("input-available", "b")]),
-            "b",
-        ),
-        (
-            json!([
-                part("input-streaming", "a"),
-                part("approval-requested", "b")
-            ]),
-            "b",
-        ),
+        (json!([part("output-denied", "a"), part("output-available", "b")]), "a"),
+        (json!([part("approval-requested", "a"), part("approval-responded", "b")]), "b"),
+        (json!([part("approval-responded", "a"), part("approval-responded", "b")]), "a"),
+        (json!([part("input-streaming", "a"), part("input-available", "b")]), "b"),
+        (json!([part("input-streaming", "a"), part("approval-requested", "b")]), "b"),
         (json!([preliminary, part("output-available", "b")]), "b"),
         (json!([part("approval-responded", "a"), no]), "no"),
     ] {
         let chat = parse(&assistant(parts.clone())).unwrap();
-        let left: Vec<&str> = chat.messages()[0]
-            .tool_parts()
-            .map(|part| &*part.tool_name)
-            .collect();
+        let left: Vec<&str> =
+            chat.messages()[0].tool_parts().map(|part| &*part.tool_name).collect();
         assert_eq!(left, [kept], "{parts}");
         assert_eq!(chat.as_sent().next().unwrap().tool_parts().count(), 2);
     }
     // Providers number the calls of every turn anew: in another message it is another call.
     let message = |part: Value| json!({"id": "m", "role": "assistant", "parts": [part]});
-    let history = json!([
-        message(part("output-available", "a")),
-        message(part("approval-responded", "b"))
-    ]);
+    let history =
+        json!([message(part("output-available", "a")), message(part("approval-responded", "b"))]);
     let chat = parse(&with_messages(history)).unwrap();
     assert!(matches!(
         chat.messages()[1].tool_parts().next().unwrap().state,
@@ -592,10 +454,8 @@ fn of_parts_with_the_same_call_id_the_one_that_has_come_furthest_counts() {
 
 /// A recorded body with some of its bytes changed, doubled, cut out or put elsewhere.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
-    let bodies: Vec<Vec<u8>> = recorded()
-        .into_iter()
-        .map(|(_, body)| body.to_string().into_bytes())
-        .collect();
+    let bodies: Vec<Vec<u8>> =
+        recorded().into_iter().map(|(_, body)| body.to_string().into_bytes()).collect();
     let token = prop::sample::select(vec![
         "null",
         "true",
@@ -620,18 +480,14 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
         "é",
     ]);
     let edit = (any::<prop::sample::Index>(), 0_usize..20, token);
-    (
-        prop::sample::select(bodies),
-        prop::collection::vec(edit, 0..6),
-    )
-        .prop_map(|(body, edits)| {
-            edits.into_iter().fold(body, |mut body, (at, cut, token)| {
-                let from = at.index(body.len() + 1);
-                let to = (from + cut).min(body.len());
-                body.splice(from..to, token.bytes());
-                body
-            })
+    (prop::sample::select(bodies), prop::collection::vec(edit, 0..6)).prop_map(|(body, edits)| {
+        edits.into_iter().fold(body, |mut body, (at, cut, token)| {
+            let from = at.index(body.len() + 1);
+            let to = (from + cut).min(body.len());
+            body.splice(from..to, token.bytes());
+            body
         })
+    })
 }
 
 proptest! {

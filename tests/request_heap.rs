@@ -46,12 +46,7 @@ fn base36(mut n: usize) -> String {
 fn bodies(size: usize) -> Vec<(&'static str, String)> {
     // The values that nobody opens, with what stands before and behind them.
     let leaf = |before: &str, behind: &str, head: &str, item: &str, tail: &str| {
-        repeated(
-            size,
-            &format!("{before}{head}"),
-            item,
-            &format!("{tail}{behind}"),
-        )
+        repeated(size, &format!("{before}{head}"), item, &format!("{tail}{behind}"))
     };
     let custom = |head: &str, item: &str, tail: &str| {
         leaf(r#"{"id":"c","messages":[],"x":"#, "}", head, item, tail)
@@ -71,10 +66,7 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
     };
     let fields = |before: &str, behind: &str| repeated(size, before, r##""#":0"##, behind);
     let text = |before: &str, escape: &str, behind: &str| {
-        format!(
-            "{before}{}{behind}",
-            escape.repeat((size - 200) / escape.len())
-        )
+        format!("{before}{}{behind}", escape.repeat((size - 200) / escape.len()))
     };
     vec![
         ("a body of arrays", repeated(size, "[", "0", "]")),
@@ -92,45 +84,20 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
         ("output keys, all different", output("{", r##""#":0"##, "}")),
         ("custom nesting", {
             let n = (size - 200) / 2;
-            format!(
-                r#"{{"id":"c","messages":[],"x":{}{}}}"#,
-                "[".repeat(n),
-                "]".repeat(n)
-            )
+            format!(r#"{{"id":"c","messages":[],"x":{}{}}}"#, "[".repeat(n), "]".repeat(n))
         }),
-        (
-            "provider metadata of empty objects",
-            pm("{", r##""#":{}"##, "}"),
-        ),
-        (
-            "messages without parts",
-            messages(r#"{"id":"","role":"assistant","parts":[]}"#),
-        ),
-        (
-            "system messages",
-            messages(r#"{"id":"","role":"system","parts":[{"type":""}]}"#),
-        ),
-        (
-            "user messages",
-            messages(r#"{"id":"","role":"user","parts":[{"type":""}]}"#),
-        ),
+        ("provider metadata of empty objects", pm("{", r##""#":{}"##, "}")),
+        ("messages without parts", messages(r#"{"id":"","role":"assistant","parts":[]}"#)),
+        ("system messages", messages(r#"{"id":"","role":"system","parts":[{"type":""}]}"#)),
+        ("user messages", messages(r#"{"id":"","role":"user","parts":[{"type":""}]}"#)),
         ("parts of an empty kind", parts(r#"{"type":""}"#)),
         ("step-starts", parts(r#"{"type":"step-start"}"#)),
-        (
-            "step-starts with a field",
-            parts(r#"{"type":"step-start","":0}"#),
-        ),
+        ("step-starts with a field", parts(r#"{"type":"step-start","":0}"#)),
         ("empty texts", parts(r#"{"type":"text","text":""}"#)),
-        (
-            "texts for a provider",
-            parts(r#"{"type":"text","text":"","providerMetadata":{}}"#),
-        ),
+        ("texts for a provider", parts(r#"{"type":"text","text":"","providerMetadata":{}}"#)),
         ("data", parts(r#"{"type":"data-"}"#)),
         ("files", parts(r#"{"type":"file","mediaType":"","url":""}"#)),
-        (
-            "sources",
-            parts(r#"{"type":"source-url","sourceId":"","url":""}"#),
-        ),
+        ("sources", parts(r#"{"type":"source-url","sourceId":"","url":""}"#)),
         (
             "documents",
             parts(r#"{"type":"source-document","sourceId":"","mediaType":"","title":""}"#),
@@ -139,10 +106,7 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
             "the same call again and again",
             parts(r#"{"type":"tool-","toolCallId":"","state":"input-available"}"#),
         ),
-        (
-            "calls",
-            parts(r##"{"type":"tool-","toolCallId":"#","state":"input-available"}"##),
-        ),
+        ("calls", parts(r##"{"type":"tool-","toolCallId":"#","state":"input-available"}"##)),
         (
             "calls in a state of tomorrow",
             parts(r##"{"type":"tool-","toolCallId":"#","state":""}"##),
@@ -175,16 +139,10 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
                 r##"{"type":"tool-","toolCallId":"#","state":"output-denied","approval":{"id":""}}"##,
             ),
         ),
-        (
-            "fields of the body",
-            fields(r#"{"id":"c","messages":[],"#, "}"),
-        ),
+        ("fields of the body", fields(r#"{"id":"c","messages":[],"#, "}")),
         (
             "fields of a message",
-            fields(
-                r#"{"id":"c","messages":[{"id":"","role":"assistant","parts":[],"#,
-                "}]}",
-            ),
+            fields(r#"{"id":"c","messages":[{"id":"","role":"assistant","parts":[],"#, "}]}"),
         ),
         (
             "fields of a part",
@@ -238,27 +196,12 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
                 r#""}]}}"#,
             ),
         ),
-        (
-            "an id of half surrogates",
-            text(r#"{"messages":[],"id":""#, r"\ud800", r#""}"#),
-        ),
-        (
-            "a key of escapes",
-            text(r#"{"messages":[],"id":"",""#, r"\n", r#"":0}"#),
-        ),
-        (
-            "a key of half surrogates",
-            text(r#"{"messages":[],"id":"",""#, r"\ud800", r#"":0}"#),
-        ),
+        ("an id of half surrogates", text(r#"{"messages":[],"id":""#, r"\ud800", r#""}"#)),
+        ("a key of escapes", text(r#"{"messages":[],"id":"",""#, r"\n", r#"":0}"#)),
+        ("a key of half surrogates", text(r#"{"messages":[],"id":"",""#, r"\ud800", r#"":0}"#)),
         ("a number", text(r#"{"messages":[],"id":"","x":"#, "1", "}")),
-        (
-            "a custom text of escapes",
-            text(r#"{"messages":[],"id":"","x":""#, r"\n", r#""}"#),
-        ),
-        (
-            "spaces",
-            text(r#"{"messages":[],"id":"","x":["#, "\n", "]}"),
-        ),
+        ("a custom text of escapes", text(r#"{"messages":[],"id":"","x":""#, r"\n", r#""}"#)),
+        ("spaces", text(r#"{"messages":[],"id":"","x":["#, "\n", "]}")),
     ]
 }
 
@@ -295,9 +238,7 @@ fn reading_a_request_takes_at_most_eight_times_its_length() {
             "{name:45} {:5.2} {:13} {:5.2} {:8} {:5.2} {}",
             limited.0, limited.1, unlimited.0, unlimited.1, small.0, small.1
         );
-        worst = [worst, limited.0, unlimited.0, small.0]
-            .into_iter()
-            .fold(0.0, f64::max);
+        worst = [worst, limited.0, unlimited.0, small.0].into_iter().fold(0.0, f64::max);
     }
     println!("most: {worst:.2} times the body, beyond the body itself");
     assert!(worst <= MOST, "{worst}");

@@ -32,10 +32,8 @@ fn every_event_becomes_the_chunks_that_its_fixture_says() {
 
 fn fixtures() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/chunks");
-    let mut paths: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths
 }
@@ -55,7 +53,8 @@ fn translate_fixture(recorded: &str) -> String {
             version = match options["version"].as_str() {
                 Some("v5") => Version::V5,
                 Some("v6.0.326") => Version::V6At(326),
-                _ => Version::V6,
+                None => Version::V6,
+                Some(other) => panic!("no such version: {other}"),
             };
             approvals = options["approvals"].as_bool().unwrap_or(true);
         } else if let Some(message) = parsed.get("continues") {
@@ -101,10 +100,5 @@ fn translate_fixture(recorded: &str) -> String {
 }
 
 fn write_chunk(lines: &mut String, chunk: &Chunk<'_>) {
-    writeln!(
-        lines,
-        r#"{{"chunk":{}}}"#,
-        serde_json::to_string(chunk).unwrap()
-    )
-    .unwrap();
+    writeln!(lines, r#"{{"chunk":{}}}"#, serde_json::to_string(chunk).unwrap()).unwrap();
 }

@@ -8,18 +8,13 @@ use ui_message_stream::chunk::Received;
 
 /// The lines of a fixture as `(note, the value under key)`.
 fn noted(name: &str, key: &str) -> Vec<(String, Value)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fixtures/upstream")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.lines()
         .filter(|line| !line.trim().is_empty())
         .map(|line| {
             let mut line: Value = serde_json::from_str(line).unwrap();
-            (
-                line["note"].as_str().unwrap_or_default().to_owned(),
-                line[key].take(),
-            )
+            (line["note"].as_str().unwrap_or_default().to_owned(), line[key].take())
         })
         .collect()
 }
@@ -43,9 +38,6 @@ fn a_chunk_that_the_client_refuses_is_refused_or_of_an_unknown_kind() {
     for (note, chunk) in cases {
         let text = chunk.to_string();
         let received = Received::parse(&text);
-        assert!(
-            !matches!(received, Ok(Received::Known { .. })),
-            "{note}: {received:?}"
-        );
+        assert!(!matches!(received, Ok(Received::Known { .. })), "{note}: {received:?}");
     }
 }

@@ -40,14 +40,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = Router::new()
         .route("/", get(async || Html(include_str!("page.html"))))
         .route("/api/chat", post(chat))
-        .route(
-            "/api/chat/{id}/stream",
-            get(async || StatusCode::NO_CONTENT).delete(stop),
-        )
-        .route(
-            "/api/world",
-            get(async |State(demo): State<Arc<Demo>>| world_now(&demo)),
-        )
+        .route("/api/chat/{id}/stream", get(async || StatusCode::NO_CONTENT).delete(stop))
+        .route("/api/world", get(async |State(demo): State<Arc<Demo>>| world_now(&demo)))
         .with_state(Arc::new(Demo::default()));
 
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;

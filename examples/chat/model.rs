@@ -29,24 +29,14 @@ pub(crate) fn turn(
     let transfer = json!({ "to": "Harbour Bakery", "amount": 5000 });
     let weather = json!({ "city": "Lisbon" });
     let (opening, calls): (&str, Vec<(&str, Value)>) = if asks("mixed") {
-        let calls = vec![
-            ("get_weather", weather),
-            ("delete_file", file),
-            ("transfer", transfer),
-        ];
+        let calls = vec![("get_weather", weather), ("delete_file", file), ("transfer", transfer)];
         ("Three things at once.", calls)
     } else if asks("delete") {
-        (
-            "I can delete that file for you.",
-            vec![("delete_file", file)],
-        )
+        ("I can delete that file for you.", vec![("delete_file", file)])
     } else if asks("weather") {
         ("Let me look.", vec![("get_weather", weather)])
     } else if asks("location") {
-        (
-            "Your browser knows that.",
-            vec![("get_location", json!({}))],
-        )
+        ("Your browser knows that.", vec![("get_location", json!({}))])
     } else {
         ("", vec![])
     };
@@ -130,10 +120,7 @@ pub(crate) fn words(text: &str) -> impl Stream<Item = AgentEvent> + Send + use<>
 
 fn pieces(text: &str, size: usize) -> impl Iterator<Item = String> {
     let characters: Vec<char> = text.chars().collect();
-    let pieces: Vec<String> = characters
-        .chunks(size)
-        .map(|piece| piece.iter().collect())
-        .collect();
+    let pieces: Vec<String> = characters.chunks(size).map(|piece| piece.iter().collect()).collect();
     pieces.into_iter()
 }
 

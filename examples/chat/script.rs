@@ -91,27 +91,16 @@ pub(crate) fn run(
 
 /// The results that the last step had before this request, where answers came one by one.
 fn settled_before(chat: &ChatRequest, deferred: &DeferredToolResults) -> Vec<String> {
-    let parts = chat
-        .continued()
-        .map(|message| message.parts.as_slice())
-        .unwrap_or_default();
-    let last_step = parts
-        .iter()
-        .rposition(|part| matches!(part, Part::StepStart { .. }));
-    let calls = parts
-        .iter()
-        .skip(last_step.unwrap_or(0))
-        .filter_map(Part::as_tool);
+    let parts = chat.continued().map(|message| message.parts.as_slice()).unwrap_or_default();
+    let last_step = parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
+    let calls = parts.iter().skip(last_step.unwrap_or(0)).filter_map(Part::as_tool);
     let settled = calls.filter(|call| deferred.result_of(&call.tool_call_id).is_none());
     let described = settled.filter_map(|call| match &call.state {
-        ToolState::OutputAvailable {
-            output: Some(output),
-            ..
-        } => Some(in_words(&call.tool_name, &output.to().ok()?)),
+        ToolState::OutputAvailable { output: Some(output), .. } => {
+            Some(in_words(&call.tool_name, &output.to().ok()?))
+        }
         ToolState::OutputDenied { approval, .. } => {
-            let reason = approval
-                .as_ref()
-                .and_then(|approval| approval.reason.as_deref());
+            let reason = approval.as_ref().and_then(|approval| approval.reason.as_deref());
             Some(denied_in_words(&call.tool_name, reason))
         }
         _ => None,

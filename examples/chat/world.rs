@@ -25,14 +25,8 @@ pub(crate) struct SharedWorld(Mutex<World>);
 
 impl Default for SharedWorld {
     fn default() -> Self {
-        let files = [
-            "notes.txt",
-            "budget.xlsx",
-            "holiday.jpg",
-            "draft.md",
-            "report.pdf",
-            "old.log",
-        ];
+        let files =
+            ["notes.txt", "budget.xlsx", "holiday.jpg", "draft.md", "report.pdf", "old.log"];
         SharedWorld(Mutex::new(World {
             files: files.map(str::to_owned).to_vec(),
             transfers: Vec::new(),

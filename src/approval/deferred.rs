@@ -102,11 +102,7 @@ impl DeferredToolResults {
         pending: Vec<OpenCall>,
         superseded: Vec<OpenCall>,
     ) -> Self {
-        DeferredToolResults {
-            results,
-            pending,
-            superseded,
-        }
+        DeferredToolResults { results, pending, superseded }
     }
 
     /// The results: answered calls in the order of the history, then outputs of the client.
@@ -116,9 +112,7 @@ impl DeferredToolResults {
 
     /// What became of one call. Where a call id recurs in a conversation, the latest call counts.
     pub fn result_of(&self, tool_call_id: &ToolCallId) -> Option<&DeferredToolResult> {
-        self.results
-            .iter()
-            .rfind(|result| result.tool_call_id == *tool_call_id)
+        self.results.iter().rfind(|result| result.tool_call_id == *tool_call_id)
     }
 
     /// The calls that still wait for the person or the client. While there are any and the person
@@ -153,11 +147,7 @@ impl HostDecisions {
         tool_name: impl Into<Box<str>>,
         input: Json,
     ) -> Self {
-        self.decide(
-            tool_call_id.into(),
-            tool_name.into(),
-            DeferredOutcome::Approved { input },
-        )
+        self.decide(tool_call_id.into(), tool_name.into(), DeferredOutcome::Approved { input })
     }
 
     /// The tool is not run.
@@ -167,11 +157,7 @@ impl HostDecisions {
         tool_name: impl Into<Box<str>>,
         reason: Option<String>,
     ) -> Self {
-        self.decide(
-            tool_call_id.into(),
-            tool_name.into(),
-            DeferredOutcome::Denied { reason },
-        )
+        self.decide(tool_call_id.into(), tool_name.into(), DeferredOutcome::Denied { reason })
     }
 
     /// The tool has returned this.
@@ -181,11 +167,7 @@ impl HostDecisions {
         tool_name: impl Into<Box<str>>,
         output: Json,
     ) -> Self {
-        self.decide(
-            tool_call_id.into(),
-            tool_name.into(),
-            DeferredOutcome::Output { output },
-        )
+        self.decide(tool_call_id.into(), tool_name.into(), DeferredOutcome::Output { output })
     }
 
     /// The call still waits.
@@ -218,11 +200,7 @@ impl HostDecisions {
     }
 
     fn forget(&mut self, tool_call_id: &ToolCallId) {
-        self.0
-            .results
-            .retain(|result| result.tool_call_id != *tool_call_id);
-        self.0
-            .pending
-            .retain(|call| call.tool_call_id != *tool_call_id);
+        self.0.results.retain(|result| result.tool_call_id != *tool_call_id);
+        self.0.pending.retain(|call| call.tool_call_id != *tool_call_id);
     }
 }

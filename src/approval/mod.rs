@@ -136,7 +136,8 @@ impl OpenCall {
         }
     }
 
-    /// A call that the client runs.
+    /// A call that the client runs. Its id must be unique within the message, or the client answers
+    /// under another one.
     pub fn left_to_client(
         tool_call_id: impl Into<ToolCallId>,
         tool_name: impl Into<Box<str>>,

@@ -91,13 +91,11 @@ impl ResumePlan {
                 {
                     plan.approvals.push((place.0, response(part, approval)));
                 }
-                _ => plan
-                    .outputs
-                    .extend(client_output(part).map(|output| Output {
-                        message: place.0,
-                        is_new: new_from.is_some_and(|from| from.0 == place.0 && from.1 <= place.1),
-                        output,
-                    })),
+                _ => plan.outputs.extend(client_output(part).map(|output| Output {
+                    message: place.0,
+                    is_new: new_from.is_some_and(|from| from.0 == place.0 && from.1 <= place.1),
+                    output,
+                })),
             }
         }
         for (place, part) in tool_parts(messages) {
@@ -124,10 +122,7 @@ impl ResumePlan {
     /// last assistant message: no model call has seen them. Which of them the client gave, the
     /// host knows; the others are results of the server's own tools.
     pub fn outputs(&self) -> impl Iterator<Item = &ClientOutput> {
-        self.outputs
-            .iter()
-            .filter(|output| output.is_new)
-            .map(|output| &output.output)
+        self.outputs.iter().filter(|output| output.is_new).map(|output| &output.output)
     }
 
     /// The questions without an answer, in the order of the history.
@@ -154,17 +149,14 @@ impl ResumePlan {
         let mut open: Vec<&OpenCall> = open_calls.iter().collect();
         let mut results = Vec::new();
         for (message_at, response) in &self.approvals {
-            let known = open.iter().position(|call| {
-                call.approval_id.as_ref() == Some(&response.approval_id)
-                    && call.tool_call_id == response.tool_call_id
-            });
+            // By the approval alone: on the wire the call may have another id than the host gave it.
+            let asked = Some(&response.approval_id);
+            let known = open.iter().position(|call| call.approval_id.as_ref() == asked);
             let known = known.map(|at| open.remove(at));
             results.push(DeferredToolResult {
                 message_id: self.history.message_ids.get(*message_at).cloned(),
                 tool_call_id: response.tool_call_id.clone(),
-                tool_name: known
-                    .map_or(&response.tool_name, |call| &call.tool_name)
-                    .clone(),
+                tool_name: known.map_or(&response.tool_name, |call| &call.tool_name).clone(),
                 approval_id: Some(response.approval_id.clone()),
                 outcome: outcome(response, known),
             });
@@ -182,29 +174,22 @@ impl ResumePlan {
             });
             let outcome = match (given, &call.approval_id) {
                 (Some(given), None) => match &given.output.result {
-                    ClientResult::Output(output) => DeferredOutcome::Output {
-                        output: output.clone(),
-                    },
-                    ClientResult::ErrorText(error_text) => DeferredOutcome::OutputError {
-                        error_text: error_text.clone(),
-                    },
+                    ClientResult::Output(output) => {
+                        DeferredOutcome::Output { output: output.clone() }
+                    }
+                    ClientResult::ErrorText(error_text) => {
+                        DeferredOutcome::OutputError { error_text: error_text.clone() }
+                    }
                 },
                 // The client shows a result, so nobody can answer the question any more.
                 (Some(_), Some(_)) if !went_on => DeferredOutcome::Refused,
                 _ => {
-                    if went_on {
-                        &mut superseded
-                    } else {
-                        &mut pending
-                    }
-                    .push(call.clone());
+                    if went_on { &mut superseded } else { &mut pending }.push(call.clone());
                     continue;
                 }
             };
             results.push(DeferredToolResult {
-                message_id: message_at
-                    .and_then(|at| self.history.message_ids.get(at))
-                    .cloned(),
+                message_id: message_at.and_then(|at| self.history.message_ids.get(at)).cloned(),
                 tool_call_id: call.tool_call_id.clone(),
                 tool_name: call.tool_name.clone(),
                 approval_id: call.approval_id.clone(),
@@ -218,14 +203,11 @@ impl ResumePlan {
 fn outcome(response: &ApprovalResponse, known: Option<&OpenCall>) -> DeferredOutcome {
     let reason = response.reason.clone();
     match known {
-        Some(call) if call.provider_executed => DeferredOutcome::ForProvider {
-            approved: response.approved,
-            reason,
-        },
+        Some(call) if call.provider_executed => {
+            DeferredOutcome::ForProvider { approved: response.approved, reason }
+        }
         _ if !response.approved => DeferredOutcome::Denied { reason },
-        Some(call) => DeferredOutcome::Approved {
-            input: call.input.clone(),
-        },
+        Some(call) => DeferredOutcome::Approved { input: call.input.clone() },
         None => DeferredOutcome::Refused,
     }
 }
@@ -233,15 +215,11 @@ fn outcome(response: &ApprovalResponse, known: Option<&OpenCall>) -> DeferredOut
 impl History {
     fn of(messages: &[UiMessage]) -> Self {
         let calls = assistants(messages).flat_map(|(at, message)| {
-            message
-                .tool_parts()
-                .map(move |part| (part.tool_call_id.clone(), at))
+            message.tool_parts().map(move |part| (part.tool_call_id.clone(), at))
         });
         History {
             message_ids: messages.iter().map(|message| message.id.clone()).collect(),
-            last_user: messages
-                .iter()
-                .rposition(|message| message.role == Role::User),
+            last_user: messages.iter().rposition(|message| message.role == Role::User),
             message_of: calls.collect(),
         }
     }
@@ -252,8 +230,7 @@ impl History {
     }
 
     fn ends_with_user(&self) -> bool {
-        self.last_user
-            .is_some_and(|at| at + 1 == self.message_ids.len())
+        self.last_user.is_some_and(|at| at + 1 == self.message_ids.len())
     }
 }
 
@@ -287,18 +264,9 @@ fn settled_and_denied(messages: &[UiMessage]) -> (HashSet<&ApprovalId>, HashSet<
             ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
                 denied.insert(&approval.id);
             }
-            ToolState::OutputAvailable {
-                approval: Some(approval),
-                ..
-            }
-            | ToolState::OutputError {
-                approval: Some(approval),
-                ..
-            }
-            | ToolState::OutputDenied {
-                approval: Some(approval),
-                ..
-            } => {
+            ToolState::OutputAvailable { approval: Some(approval), .. }
+            | ToolState::OutputError { approval: Some(approval), .. }
+            | ToolState::OutputDenied { approval: Some(approval), .. } => {
                 settled.insert(&approval.id);
             }
             _ => {}
@@ -311,16 +279,10 @@ fn settled_and_denied(messages: &[UiMessage]) -> (HashSet<&ApprovalId>, HashSet<
 fn tool_parts(messages: &[UiMessage]) -> impl Iterator<Item = ((usize, usize), &ToolPart)> {
     assistants(messages).flat_map(|(message_at, message)| {
         let overruled = message.overruled_tool_parts();
-        message
-            .parts
-            .iter()
-            .enumerate()
-            .filter_map(move |(part_at, part)| {
-                let part = part
-                    .as_tool()
-                    .filter(|_| overruled.binary_search(&part_at).is_err());
-                Some(((message_at, part_at), part?))
-            })
+        message.parts.iter().enumerate().filter_map(move |(part_at, part)| {
+            let part = part.as_tool().filter(|_| overruled.binary_search(&part_at).is_err());
+            Some(((message_at, part_at), part?))
+        })
     })
 }
 
@@ -336,10 +298,7 @@ fn client_output(part: &ToolPart) -> Option<ClientOutput> {
         ToolState::OutputError { error_text, .. } => ClientResult::ErrorText(error_text.clone()),
         _ => return None,
     };
-    Some(ClientOutput {
-        tool_call_id: part.tool_call_id.clone(),
-        result,
-    })
+    Some(ClientOutput { tool_call_id: part.tool_call_id.clone(), result })
 }
 
 /// The message and the part from where on results are new to the model.
@@ -351,16 +310,10 @@ fn new_results_from(
         Some(continued) => assistants(messages).rfind(|(_, message)| message.id == continued.id),
         None => assistants(messages).next_back(),
     }?;
-    let last_step = message
-        .parts
-        .iter()
-        .rposition(|part| matches!(part, Part::StepStart { .. }));
+    let last_step = message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
     Some((at, last_step.unwrap_or(0)))
 }
 
 fn assistants(messages: &[UiMessage]) -> impl DoubleEndedIterator<Item = (usize, &UiMessage)> {
-    messages
-        .iter()
-        .enumerate()
-        .filter(|(_, message)| message.role == Role::Assistant)
+    messages.iter().enumerate().filter(|(_, message)| message.role == Role::Assistant)
 }

@@ -1,5 +1,7 @@
 //! [`ChatRequest`] as an extractor.
 
+use std::error::Error as StdError;
+
 use ::axum::extract::{FromRequest, Request};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, request::Parts};
@@ -15,12 +17,7 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
         let (parts, body) = request.into_parts();
-        let Parts {
-            headers,
-            uri,
-            extensions,
-            ..
-        } = &parts;
+        let Parts { headers, uri, extensions, .. } = &parts;
         let default = ChatPolicy::default();
         let policy = extensions.get::<ChatPolicy>().unwrap_or(&default);
         policy.check_origin(headers, uri.authority())?;
@@ -30,7 +27,7 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
         let limits = policy.limits();
         let body = match Limited::new(body, limits.max_bytes()).collect().await {
             Ok(collected) => collected.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => {
+            Err(error) if is_too_large(&*error) => {
                 return Err(ChatRejection::too_large(limits.max_bytes()));
             }
             Err(error) => return Err(ChatRejection::body(error)),
@@ -39,11 +36,21 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
     }
 }
 
+/// Whether this limit or one laid around it ended the body.
+fn is_too_large(error: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// A form of another site can post text, never JSON: asking for it keeps such forms out.
 fn is_json(headers: &HeaderMap) -> bool {
-    let content_type = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     content_type.is_some_and(|value| {
         let essence = value.split(';').next().unwrap_or_default();
         essence.trim().eq_ignore_ascii_case("application/json")

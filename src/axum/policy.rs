@@ -43,11 +43,15 @@ impl ChatPolicy {
     /// `https://chat.example`. Also the way to name the public host of a server behind a proxy
     /// that changes the `Host` header.
     ///
+    /// `null` is the origin of every page in a sandboxed frame, and of files: naming it lets all of
+    /// them in.
+    ///
     /// A browser asks for CORS headers as well, where the page is of another origin: that is
     /// `tower_http::cors::CorsLayer`, laid around this one.
     #[must_use]
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
-        self.origins.push(origin.into().to_ascii_lowercase());
+        let origin = origin.into().to_ascii_lowercase();
+        self.origins.push(without_default_port(origin.trim_end_matches('/')).to_owned());
         self
     }
 
@@ -72,23 +76,19 @@ impl ChatPolicy {
         if self.any_origin {
             return Ok(());
         }
+        if headers.get_all(ORIGIN).iter().count() > 1 {
+            return Err(ChatRejection::foreign_origin(None));
+        }
         let Some(origin) = headers.get(ORIGIN) else {
             // No browser, or none that says where the page is from.
-            let cross_site = headers
-                .get(&SEC_FETCH_SITE)
-                .is_some_and(|site| site.as_bytes() == b"cross-site");
-            return if cross_site {
-                Err(ChatRejection::foreign_origin(None))
-            } else {
-                Ok(())
-            };
+            let cross_site =
+                headers.get(&SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() == b"cross-site");
+            return if cross_site { Err(ChatRejection::foreign_origin(None)) } else { Ok(()) };
         };
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
-        let host = authority
-            .map(Authority::as_str)
-            .or_else(|| headers.get(HOST)?.to_str().ok());
+        let host = authority.map(Authority::as_str).or_else(|| headers.get(HOST)?.to_str().ok());
         let is_own = host.is_some_and(|host| is_of_host(&origin, &host.to_ascii_lowercase()));
-        if is_own || self.origins.contains(&origin) {
+        if is_own || self.origins.iter().any(|named| named == without_default_port(&origin)) {
             Ok(())
         } else {
             Err(ChatRejection::foreign_origin(Some(origin)))
@@ -107,16 +107,24 @@ impl<S> Layer<S> for ChatPolicy {
 /// Whether an origin names this host. Its scheme does not count: behind a proxy that ends TLS the
 /// server cannot know it.
 fn is_of_host(origin: &str, host: &str) -> bool {
-    let Some((scheme, origin_host)) = origin.split_once("://") else {
+    let Some((scheme, origin_host)) = without_default_port(origin).split_once("://") else {
         return false;
     };
-    let default_port = match scheme {
-        "http" => ":80",
-        "https" => ":443",
-        _ => return false,
+    matches!(scheme, "http" | "https")
+        && origin_host
+            == without_default_port(&format!("{scheme}://{host}")).split_at(scheme.len() + 3).1
+}
+
+/// An origin without a port that its scheme implies.
+fn without_default_port(origin: &str) -> &str {
+    let port = if origin.starts_with("https://") {
+        ":443"
+    } else if origin.starts_with("http://") {
+        ":80"
+    } else {
+        return origin;
     };
-    let without_port = |host: &str| host.strip_suffix(default_port).unwrap_or(host).to_owned();
-    without_port(origin_host) == without_port(host)
+    origin.strip_suffix(port).unwrap_or(origin)
 }
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -143,16 +151,10 @@ mod tests {
             ("http://chat.example:80", "Chat.Example"),
             ("http://[::1]:3000", "[::1]:3000"),
         ] {
-            assert!(
-                check(&policy, &[("origin", origin), ("host", host)]),
-                "{origin} {host}"
-            );
+            assert!(check(&policy, &[("origin", origin), ("host", host)]), "{origin} {host}");
         }
         assert!(check(&policy, &[("host", "localhost:3000")]));
-        assert!(check(
-            &policy,
-            &[("host", "a"), ("sec-fetch-site", "same-origin")]
-        ));
+        assert!(check(&policy, &[("host", "a"), ("sec-fetch-site", "same-origin")]));
     }
 
     #[test]
@@ -166,24 +168,12 @@ mod tests {
             ("null", "chat.example"),
             ("file://chat.example", "chat.example"),
         ] {
-            assert!(
-                !check(&policy, &[("origin", origin), ("host", host)]),
-                "{origin} {host}"
-            );
+            assert!(!check(&policy, &[("origin", origin), ("host", host)]), "{origin} {host}");
             let named = ChatPolicy::default().allow_origin(origin);
-            assert!(
-                check(&named, &[("origin", origin), ("host", host)]),
-                "{origin} {host}"
-            );
+            assert!(check(&named, &[("origin", origin), ("host", host)]), "{origin} {host}");
         }
-        assert!(!check(
-            &policy,
-            &[("host", "a"), ("sec-fetch-site", "cross-site")]
-        ));
+        assert!(!check(&policy, &[("host", "a"), ("sec-fetch-site", "cross-site")]));
         let any = ChatPolicy::default().allow_any_origin();
-        assert!(check(
-            &any,
-            &[("origin", "https://evil.example"), ("host", "a")]
-        ));
+        assert!(check(&any, &[("origin", "https://evil.example"), ("host", "a")]));
     }
 }

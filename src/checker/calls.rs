@@ -51,19 +51,15 @@ impl Calls {
             ToolState::InputStreaming { .. } => State::Streaming,
             ToolState::InputAvailable { .. } => State::Ready,
             ToolState::ApprovalRequested { .. } => State::Asked,
-            ToolState::ApprovalResponded { approval, .. } => State::Answered {
-                approved: approval.approved,
-            },
-            ToolState::OutputAvailable {
-                preliminary: Some(true),
-                ..
-            } => State::Preliminary,
+            ToolState::ApprovalResponded { approval, .. } => {
+                State::Answered { approved: approval.approved }
+            }
+            ToolState::OutputAvailable { preliminary: Some(true), .. } => State::Preliminary,
             ToolState::OutputAvailable { .. } | ToolState::OutputError { .. } => State::Done,
             ToolState::OutputDenied { .. } => State::Denied,
             ToolState::Unknown { .. } => State::Unknown,
         };
-        self.approval_ids
-            .extend(part.approval_id().map(|id| Box::from(id.as_str())));
+        self.approval_ids.extend(part.approval_id().map(|id| Box::from(id.as_str())));
         let call = Call {
             state,
             step: self.step,
@@ -85,12 +81,7 @@ impl Calls {
 
     pub(super) fn handle_chunk(&mut self, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
         match chunk {
-            Chunk::ToolInputStart {
-                tool_call_id,
-                dynamic,
-                provider_executed,
-                ..
-            } => {
+            Chunk::ToolInputStart { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::Streaming;
                 call.has_started = true;
@@ -102,29 +93,15 @@ impl Calls {
                     (!has_started).then(|| violation(Rule::InputNotStarted, chunk, tool_call_id)),
                 );
             }
-            Chunk::ToolInputAvailable {
-                tool_call_id,
-                dynamic,
-                provider_executed,
-                ..
-            } => {
+            Chunk::ToolInputAvailable { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::Ready;
             }
-            Chunk::ToolInputError {
-                tool_call_id,
-                dynamic,
-                provider_executed,
-                ..
-            } => {
+            Chunk::ToolInputError { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::Done;
             }
-            Chunk::ToolApprovalRequest {
-                approval_id,
-                tool_call_id,
-                ..
-            } => {
+            Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
                 let is_new = self.approval_ids.insert(Box::from(&**approval_id));
                 let Some(call) = self.find(tool_call_id, chunk, found) else {
                     return;
@@ -135,17 +112,9 @@ impl Calls {
                 }
                 call.state = State::Asked;
             }
-            Chunk::ToolOutputAvailable {
-                tool_call_id,
-                preliminary,
-                ..
-            } => {
+            Chunk::ToolOutputAvailable { tool_call_id, preliminary, .. } => {
                 let is_final = *preliminary != Some(true);
-                let state = if is_final {
-                    State::Done
-                } else {
-                    State::Preliminary
-                };
+                let state = if is_final { State::Done } else { State::Preliminary };
                 self.settle(tool_call_id, state, chunk, found);
             }
             Chunk::ToolOutputError { tool_call_id, .. } => {
@@ -247,11 +216,7 @@ impl Calls {
 
     /// Whether one of the SDK's `sendAutomaticallyWhen` predicates is true of the last step.
     pub(super) fn would_resubmit(&self) -> bool {
-        let in_step = || {
-            self.by_id
-                .values()
-                .filter(|call| call.step == self.shown_step)
-        };
+        let in_step = || self.by_id.values().filter(|call| call.step == self.shown_step);
         let is_answered = |call: &Call| matches!(call.state, State::Answered { .. });
         let by_approvals = in_step().any(is_answered)
             && in_step()
@@ -264,8 +229,5 @@ impl Calls {
 }
 
 fn violation(rule: Rule, chunk: &Chunk<'_>, id: &str) -> Violation {
-    Violation {
-        rule,
-        subject: format!("{} of tool call {id:?}", chunk.kind()),
-    }
+    Violation { rule, subject: format!("{} of tool call {id:?}", chunk.kind()) }
 }

@@ -33,13 +33,7 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Violation { rule, subject } = self;
-        write!(
-            f,
-            "{}: {subject}: {}; {}",
-            rule.code(),
-            rule.why(),
-            rule.remedy()
-        )
+        write!(f, "{}: {subject}: {}; {}", rule.code(), rule.why(), rule.remedy())
     }
 }
 
@@ -121,10 +115,7 @@ impl Checker {
         let mut checker = Self::new();
         checker.message_id = Some(message.id.to_string());
         checker.continues = true;
-        checker.metadata = message
-            .metadata
-            .as_ref()
-            .map_or(Metadata::None, Metadata::of);
+        checker.metadata = message.metadata.as_ref().map_or(Metadata::None, Metadata::of);
         for part in &message.parts {
             match part {
                 Part::StepStart { .. } => checker.calls.start_step(),
@@ -155,10 +146,7 @@ impl Checker {
                     ReadChunkError::Field(_) => Rule::InvalidField,
                     _ => Rule::NotJson,
                 };
-                vec![Violation {
-                    rule,
-                    subject: error.to_string(),
-                }]
+                vec![Violation { rule, subject: error.to_string() }]
             }
         }
     }
@@ -192,10 +180,7 @@ impl Checker {
             self.find(Rule::InputLeftOpen, format!("tool call {id:?} at the end"));
         }
         for id in self.calls.left_preliminary() {
-            self.find(
-                Rule::OutputLeftPreliminary,
-                format!("tool call {id:?} at the end"),
-            );
+            self.find(Rule::OutputLeftPreliminary, format!("tool call {id:?} at the end"));
         }
         if self.ended.is_none() {
             self.find(Rule::NoFinish, "the stream".to_owned());
@@ -229,10 +214,7 @@ impl Checker {
             self.calls.show();
         }
         match chunk {
-            Chunk::Start {
-                message_id,
-                message_metadata,
-            } => {
+            Chunk::Start { message_id, message_metadata } => {
                 self.start(message_id.as_deref());
                 self.merge(chunk, message_metadata.as_deref());
             }
@@ -252,18 +234,13 @@ impl Checker {
             Chunk::FinishStep {} => {
                 self.close_parts("the step");
                 for id in self.calls.left_streaming_in_step() {
-                    self.find(
-                        Rule::InputLeftOpen,
-                        format!("tool call {id:?} at finish-step"),
-                    );
+                    self.find(Rule::InputLeftOpen, format!("tool call {id:?} at finish-step"));
                 }
             }
             Chunk::MessageMetadata { message_metadata } => {
                 self.merge(chunk, message_metadata.as_deref());
             }
-            Chunk::Finish {
-                message_metadata, ..
-            } => {
+            Chunk::Finish { message_metadata, .. } => {
                 self.merge(chunk, message_metadata.as_deref());
                 self.ended.get_or_insert(Ended::Finished);
             }
@@ -301,10 +278,7 @@ impl Checker {
             return;
         };
         if self.metadata == Metadata::Scalar && has_keys(metadata) {
-            self.find(
-                Rule::UnmergeableMetadata,
-                format!("metadata of {}", chunk.kind()),
-            );
+            self.find(Rule::UnmergeableMetadata, format!("metadata of {}", chunk.kind()));
         }
         self.metadata = match self.metadata {
             Metadata::None => Metadata::of(metadata),
@@ -327,10 +301,7 @@ impl Checker {
 
     fn needs_open(&mut self, kind: PartKind, id: &str, chunk: &Chunk<'_>) {
         if !self.parts(kind).contains(id) {
-            self.find(
-                Rule::PartNotOpen,
-                format!("{} of part {id:?}", chunk.kind()),
-            );
+            self.find(Rule::PartNotOpen, format!("{} of part {id:?}", chunk.kind()));
         }
     }
 
@@ -338,10 +309,7 @@ impl Checker {
         let mut open: Vec<Box<str>> = self.texts.drain().chain(self.reasoning.drain()).collect();
         open.sort_unstable();
         for id in open {
-            self.find(
-                Rule::PartLeftOpen,
-                format!("part {id:?} at the end of {end_of}"),
-            );
+            self.find(Rule::PartLeftOpen, format!("part {id:?} at the end of {end_of}"));
         }
     }
 }
@@ -353,21 +321,12 @@ fn is_shown(chunk: &Chunk<'_>) -> bool {
         Chunk::StartStep {} | Chunk::FinishStep {} | Chunk::Error { .. } | Chunk::Abort { .. } => {
             false
         }
-        Chunk::Start {
-            message_id,
-            message_metadata,
-        } => {
-            message_id.is_some()
-                || message_metadata
-                    .as_ref()
-                    .is_some_and(|json| !json.is_null())
+        Chunk::Start { message_id, message_metadata } => {
+            message_id.is_some() || message_metadata.as_ref().is_some_and(|json| !json.is_null())
         }
-        Chunk::Finish {
-            message_metadata, ..
+        Chunk::Finish { message_metadata, .. } | Chunk::MessageMetadata { message_metadata } => {
+            message_metadata.as_ref().is_some_and(|json| !json.is_null())
         }
-        | Chunk::MessageMetadata { message_metadata } => message_metadata
-            .as_ref()
-            .is_some_and(|json| !json.is_null()),
         Chunk::Data { transient, .. } => *transient != Some(true),
         _ => true,
     }
@@ -399,16 +358,10 @@ fn has_keys(metadata: &Json) -> bool {
 fn newer_keys(chunk: &Chunk<'_>, known: &Chunk<'_>) -> String {
     let keys = |chunk: &Chunk<'_>| -> Vec<String> {
         let value = serde_json::to_value(chunk).unwrap_or_default();
-        value
-            .as_object()
-            .map(|object| object.keys().cloned().collect())
-            .unwrap_or_default()
+        value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default()
     };
     let known = keys(known);
-    let newer: Vec<String> = keys(chunk)
-        .into_iter()
-        .filter(|key| !known.contains(key))
-        .collect();
+    let newer: Vec<String> = keys(chunk).into_iter().filter(|key| !known.contains(key)).collect();
     format!("key `{}` of {}", newer.join("`, `"), chunk.kind())
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The table below is the protocol: kind, fields in the order of the wire, and for a field that
 //! `ai@6.0.0` does not know, the version that brought it (`@ 202`: `ai@6.0.202`; `@ 0`: not in
-//! `ai@5`). What may be sent to which client is read off this table and stands nowhere else.
+//! `ai@5`). Which fields may be sent to which client is read off this table and stands nowhere else;
+//! that `ai@5` lacks three kinds is the translator's business.
 //!
 //! A [`Chunk`] is what is written: it cannot be of a kind or hold a field that the client refuses.
 //! What is read is a [`Received`]: also fields and kinds that this crate does not know, kept.
@@ -19,6 +20,7 @@ use std::borrow::Cow;
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 pub use self::finish_reason::FinishReason;
 pub use self::received::{ReadChunkError, Received};
@@ -176,11 +178,7 @@ macro_rules! chunks {
 
 /// The version a number in the table stands for.
 fn since(patch: u16) -> Version {
-    if patch == 0 {
-        Version::V6
-    } else {
-        Version::V6At(patch)
-    }
+    if patch == 0 { Version::V6 } else { Version::V6At(patch) }
 }
 
 chunks! {
@@ -456,8 +454,8 @@ impl<M: SerializeMap> FieldWriter for Entries<M> {
 /// Reads a chunk of a known kind, dropping fields that this crate does not know.
 impl<'de> Deserialize<'de> for Chunk<'static> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let json = Json::deserialize(deserializer)?;
-        match Received::parse(json.as_str()).map_err(D::Error::custom)? {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        match Received::parse(raw.get()).map_err(D::Error::custom)? {
             Received::Known { chunk, .. } => Ok(chunk.into_owned()),
             Received::Unknown { kind, .. } => {
                 Err(D::Error::custom(format!("unknown kind of chunk `{kind}`")))

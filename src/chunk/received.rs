@@ -1,6 +1,8 @@
 //! [`Received`]: a chunk of anyone's stream, with what this crate does not know of it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -54,7 +56,8 @@ impl<'a> Received<'a> {
         let kind = object.text("type")?;
         let received = match Chunk::read(&kind, &mut object)? {
             Some(chunk) => {
-                let mut extra = Vec::new();
+                let mut extra: Vec<(Box<str>, Json)> = Vec::new();
+                let mut places: HashMap<String, usize> = HashMap::new();
                 for (key, value) in object.rest() {
                     if matches!(key, "__proto__" | "constructor") {
                         // The client's JSON reader sees the chunk's own keys too.
@@ -62,16 +65,21 @@ impl<'a> Received<'a> {
                             serde_json::from_str(text).map_err(ReadChunkError::Syntax)?,
                         )?;
                     }
-                    extra.push((key.into(), Json::received(value)?));
+                    let value = Json::received(value)?;
+                    // Of two equal keys the last one counts, as in a browser.
+                    match places.entry(key.to_owned()) {
+                        Entry::Occupied(place) => extra[*place.get()].1 = value,
+                        Entry::Vacant(place) => {
+                            place.insert(extra.len());
+                            extra.push((key.into(), value));
+                        }
+                    }
                 }
                 Received::Known { chunk, extra }
             }
             None => {
                 let raw: &RawValue = serde_json::from_str(text).map_err(ReadChunkError::Syntax)?;
-                Received::Unknown {
-                    kind,
-                    json: Json::received(raw)?,
-                }
+                Received::Unknown { kind, json: Json::received(raw)? }
             }
         };
         Ok(received)

@@ -179,50 +179,32 @@ pub enum AgentEvent {
 impl AgentEvent {
     /// Text to add to the part being written.
     pub fn text(delta: impl Into<Text>) -> Self {
-        AgentEvent::TextDelta {
-            id: None,
-            delta: delta.into(),
-        }
+        AgentEvent::TextDelta { id: None, delta: delta.into() }
     }
 
     /// Reasoning to add to the part being written.
     pub fn reasoning(delta: impl Into<Text>) -> Self {
-        AgentEvent::ReasoningDelta {
-            id: None,
-            delta: delta.into(),
-        }
+        AgentEvent::ReasoningDelta { id: None, delta: delta.into() }
     }
 
     /// A tool call whose input streams in from here on.
     pub fn tool_input_start(call: ToolCall) -> Self {
-        AgentEvent::ToolInputStart {
-            call: Box::new(call),
-        }
+        AgentEvent::ToolInputStart { call: Box::new(call) }
     }
 
     /// A piece of a streaming tool input.
     pub fn tool_input_delta(tool_call_id: impl Into<ToolCallId>, delta: impl Into<Text>) -> Self {
-        AgentEvent::ToolInputDelta {
-            tool_call_id: tool_call_id.into(),
-            delta: delta.into(),
-        }
+        AgentEvent::ToolInputDelta { tool_call_id: tool_call_id.into(), delta: delta.into() }
     }
 
     /// A tool call with its whole input.
     pub fn tool_input(call: ToolCall, input: Json) -> Self {
-        AgentEvent::ToolInput {
-            call: Box::new(call),
-            input,
-        }
+        AgentEvent::ToolInput { call: Box::new(call), input }
     }
 
     /// A tool call whose input is not what the tool takes.
     pub fn tool_input_invalid(call: ToolCall, input: Json, error: impl Into<Text>) -> Self {
-        AgentEvent::ToolInputInvalid {
-            call: Box::new(call),
-            input,
-            error: error.into(),
-        }
+        AgentEvent::ToolInputInvalid { call: Box::new(call), input, error: error.into() }
     }
 
     /// A question to the person.
@@ -238,60 +220,37 @@ impl AgentEvent {
 
     /// The person's no.
     pub fn tool_denied(tool_call_id: impl Into<ToolCallId>) -> Self {
-        AgentEvent::ToolDenied {
-            tool_call_id: tool_call_id.into(),
-        }
+        AgentEvent::ToolDenied { tool_call_id: tool_call_id.into() }
     }
 
     /// A tool's final output.
     pub fn tool_output(tool_call_id: impl Into<ToolCallId>, output: Json) -> Self {
-        AgentEvent::ToolOutput {
-            tool_call_id: tool_call_id.into(),
-            output,
-            preliminary: false,
-        }
+        AgentEvent::ToolOutput { tool_call_id: tool_call_id.into(), output, preliminary: false }
     }
 
     /// A tool's output that a later one replaces.
     pub fn preliminary_output(tool_call_id: impl Into<ToolCallId>, output: Json) -> Self {
-        AgentEvent::ToolOutput {
-            tool_call_id: tool_call_id.into(),
-            output,
-            preliminary: true,
-        }
+        AgentEvent::ToolOutput { tool_call_id: tool_call_id.into(), output, preliminary: true }
     }
 
     /// A tool's failure.
     pub fn tool_failed(tool_call_id: impl Into<ToolCallId>, error: impl Into<Text>) -> Self {
-        AgentEvent::ToolFailed {
-            tool_call_id: tool_call_id.into(),
-            error: error.into(),
-        }
+        AgentEvent::ToolFailed { tool_call_id: tool_call_id.into(), error: error.into() }
     }
 
     /// Data of the application, kept in the message.
     pub fn data(name: impl Into<Text>, data: Json) -> Self {
-        AgentEvent::Data(Box::new(Data {
-            name: name.into(),
-            id: None,
-            data,
-            transient: false,
-        }))
+        AgentEvent::Data(Box::new(Data { name: name.into(), id: None, data, transient: false }))
     }
 
     /// The run's failure, in words for the person.
     pub fn error(error_text: impl Into<Text>) -> Self {
-        AgentEvent::Error {
-            error_text: error_text.into(),
-        }
+        AgentEvent::Error { error_text: error_text.into() }
     }
 
     /// The run's end.
     pub fn finish(reason: FinishReason) -> Self {
-        AgentEvent::Finish {
-            reason,
-            metadata: None,
-        }
+        AgentEvent::Finish { reason, metadata: None }
     }
 }
 
@@ -307,7 +266,9 @@ impl AgentEvent {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// Names the call.
+    /// Names the call, within its message: one that was used before in it goes out under another
+    /// id, which the client then answers with. An approval is found by its own id all the same;
+    /// the output of a client-executed tool is not.
     pub id: ToolCallId,
     /// Which tool.
     pub tool_name: Text,
@@ -482,9 +443,6 @@ mod tests {
             AgentEvent::finish(FinishReason::ToolCalls),
         ];
         let stored = serde_json::to_string(&events).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Vec<AgentEvent>>(&stored).unwrap(),
-            events
-        );
+        assert_eq!(serde_json::from_str::<Vec<AgentEvent>>(&stored).unwrap(), events);
     }
 }

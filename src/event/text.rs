@@ -39,11 +39,7 @@ impl Text {
     pub fn slice(buffer: &Arc<str>, range: Range<usize>) -> Option<Self> {
         buffer.get(range.clone())?;
         let (start, end) = (range.start.try_into().ok()?, range.end.try_into().ok()?);
-        Some(Text(Repr::Slice {
-            buffer: Arc::clone(buffer),
-            start,
-            end,
-        }))
+        Some(Text(Repr::Slice { buffer: Arc::clone(buffer), start, end }))
     }
 }
 
@@ -55,9 +51,9 @@ impl Deref for Text {
         match &self.0 {
             Repr::Static(text) => text,
             Repr::Owned(text) => text,
-            Repr::Slice { buffer, start, end } => buffer
-                .get(*start as usize..*end as usize)
-                .unwrap_or_default(),
+            Repr::Slice { buffer, start, end } => {
+                buffer.get(*start as usize..*end as usize).unwrap_or_default()
+            }
         }
     }
 }

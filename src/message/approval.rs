@@ -74,9 +74,7 @@ impl PastApproval {
         let Some(raw) = object.take("approval") else {
             return Ok(None);
         };
-        Self::read(raw, reader)
-            .map(Some)
-            .map_err(|fault| fault.within("approval"))
+        Self::read(raw, reader).map(Some).map_err(|fault| fault.within("approval"))
     }
 
     fn read(raw: &RawValue, reader: &mut Reader) -> Result<Self, Fault> {
@@ -98,34 +96,18 @@ impl PastApproval {
     pub(super) fn unanswered(self) -> Result<Approval, FieldError> {
         // Never an answer taken for a question: what is in doubt is refused.
         if self.approved.is_some() {
-            return Err(FieldError::new(
-                "approval.approved",
-                "expected only with an answer",
-            ));
+            return Err(FieldError::new("approval.approved", "expected only with an answer"));
         }
         if self.reason.is_some() {
-            return Err(FieldError::new(
-                "approval.reason",
-                "expected only with an answer",
-            ));
+            return Err(FieldError::new("approval.reason", "expected only with an answer"));
         }
-        Ok(Approval {
-            id: self.id,
-            details: self.details,
-        })
+        Ok(Approval { id: self.id, details: self.details })
     }
 
     /// The answer, of a part that has it.
     pub(super) fn answered(self) -> Result<AnsweredApproval, FieldError> {
-        let approved = self
-            .approved
-            .ok_or(FieldError::missing("approval.approved"))?;
-        Ok(AnsweredApproval {
-            id: self.id,
-            approved,
-            reason: self.reason,
-            details: self.details,
-        })
+        let approved = self.approved.ok_or(FieldError::missing("approval.approved"))?;
+        Ok(AnsweredApproval { id: self.id, approved, reason: self.reason, details: self.details })
     }
 }
 
@@ -144,13 +126,7 @@ impl Serialize for AnsweredApproval {
 
 impl Serialize for PastApproval {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        write_approval(
-            serializer,
-            &self.id,
-            self.approved,
-            &self.reason,
-            &self.details,
-        )
+        write_approval(serializer, &self.id, self.approved, &self.reason, &self.details)
     }
 }
 
@@ -172,11 +148,4 @@ fn write_approval<S: Serializer>(
     map.end()
 }
 
-const KNOWN: &[&str] = &[
-    "id",
-    "approved",
-    "reason",
-    "descriptor",
-    "inputSchemaInput",
-    "signature",
-];
+const KNOWN: &[&str] = &["id", "approved", "reason", "descriptor", "inputSchemaInput", "signature"];

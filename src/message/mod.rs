@@ -65,13 +65,7 @@ pub struct UiMessage {
 impl UiMessage {
     /// A message of these parts.
     pub fn new(id: impl Into<MessageId>, role: Role, parts: Vec<Part>) -> Self {
-        UiMessage {
-            id: id.into(),
-            role,
-            metadata: None,
-            parts,
-            extra: Extra::default(),
-        }
+        UiMessage { id: id.into(), role, metadata: None, parts, extra: Extra::default() }
     }
 
     /// Reads a message from its JSON.
@@ -80,15 +74,13 @@ impl UiMessage {
     /// - [`ReadMessageError::Syntax`] if the text is not JSON.
     /// - [`ReadMessageError::Field`] names the field that is missing or of a wrong type.
     pub fn parse(text: &str) -> Result<Self, ReadMessageError> {
-        Reader::unlimited()
-            .message(text)
-            .map_err(|fault| match fault {
-                Fault::Syntax(error) => ReadMessageError::Syntax(error),
-                Fault::Field(error) => ReadMessageError::Field(error),
-                Fault::TooManyMessages | Fault::TooManyParts | Fault::TooManyNodes => {
-                    FieldError::new("", "larger than the address space").into()
-                }
-            })
+        Reader::unlimited().message(text).map_err(|fault| match fault {
+            Fault::Syntax(error) => ReadMessageError::Syntax(error),
+            Fault::Field(error) => ReadMessageError::Field(error),
+            Fault::TooManyMessages | Fault::TooManyParts | Fault::TooManyNodes => {
+                FieldError::new("", "larger than the address space").into()
+            }
+        })
     }
 
     /// The tool calls of the message, settled or not.
@@ -109,13 +101,9 @@ impl UiMessage {
         calls.extend(parts.filter_map(|(at, part)| Some((at, part.as_tool()?))));
         calls.sort_unstable_by(|(at, part), (other_at, other)| {
             let by_id = part.tool_call_id.cmp(&other.tool_call_id);
-            by_id
-                .then(other.progress().cmp(&part.progress()))
-                .then(at.cmp(other_at))
+            by_id.then(other.progress().cmp(&part.progress())).then(at.cmp(other_at))
         });
-        let repeats = calls
-            .windows(2)
-            .filter(|two| two[0].1.tool_call_id == two[1].1.tool_call_id);
+        let repeats = calls.windows(2).filter(|two| two[0].1.tool_call_id == two[1].1.tool_call_id);
         let mut overruled: Vec<usize> = repeats.map(|two| two[1].0).collect();
         overruled.sort_unstable();
         overruled
@@ -148,9 +136,7 @@ fn entry_if_any<M: SerializeMap, T: Serialize>(
     key: &'static str,
     value: &Option<T>,
 ) -> Result<(), M::Error> {
-    value
-        .as_ref()
-        .map_or(Ok(()), |value| map.serialize_entry(key, value))
+    value.as_ref().map_or(Ok(()), |value| map.serialize_entry(key, value))
 }
 
 /// Who speaks in a message.

@@ -209,9 +209,7 @@ impl Part {
                 provider_metadata: provider_metadata(&mut object, "providerMetadata")?,
                 extra: object.into_extra()?,
             })),
-            "step-start" => Part::StepStart {
-                extra: object.into_extra()?,
-            },
+            "step-start" => Part::StepStart { extra: object.into_extra()? },
             "dynamic-tool" => Part::Tool(Box::new(ToolPart::read_dynamic(object, reader)?)),
             other => {
                 if let Some(tool_name) = other.strip_prefix("tool-") {
@@ -330,19 +328,13 @@ pub(super) fn provider_metadata(
     object: &mut Object<'_>,
     key: &'static str,
 ) -> Result<Option<ProviderMetadata>, FieldError> {
-    let metadata = object
-        .json_if_any(key)?
-        .map(ProviderMetadata::new)
-        .transpose();
+    let metadata = object.json_if_any(key)?.map(ProviderMetadata::new).transpose();
     metadata.map_err(|error| FieldError::metadata(key, &error))
 }
 
 /// Takes tool metadata out if it is there.
 pub(super) fn tool_metadata(object: &mut Object<'_>) -> Result<Option<ToolMetadata>, FieldError> {
-    let metadata = object
-        .json_if_any("toolMetadata")?
-        .map(ToolMetadata::new)
-        .transpose();
+    let metadata = object.json_if_any("toolMetadata")?.map(ToolMetadata::new).transpose();
     metadata.map_err(|error| FieldError::metadata("toolMetadata", &error))
 }
 

@@ -64,26 +64,16 @@ impl Fault {
 
 impl Reader {
     pub(crate) fn new(budget: Budget) -> Self {
-        Reader {
-            left: budget,
-            expected: ("", ""),
-            fault: None,
-        }
+        Reader { left: budget, expected: ("", ""), fault: None }
     }
 
     pub(crate) fn unlimited() -> Self {
-        Self::new(Budget {
-            messages: usize::MAX,
-            parts: usize::MAX,
-            nodes: usize::MAX,
-        })
+        Self::new(Budget { messages: usize::MAX, parts: usize::MAX, nodes: usize::MAX })
     }
 
     /// Reads one message from its text.
     pub(crate) fn message(&mut self, text: &str) -> Result<UiMessage, Fault> {
-        self.read(text, |reader, deserializer| {
-            MessageSeed(reader).deserialize(deserializer)
-        })
+        self.read(text, |reader, deserializer| MessageSeed(reader).deserialize(deserializer))
     }
 
     /// Reads an object whose fields are still text.
@@ -137,11 +127,7 @@ impl Reader {
     }
 
     fn count_message(&mut self) -> Result<(), Fault> {
-        self.left.messages = self
-            .left
-            .messages
-            .checked_sub(1)
-            .ok_or(Fault::TooManyMessages)?;
+        self.left.messages = self.left.messages.checked_sub(1).ok_or(Fault::TooManyMessages)?;
         self.count_node()
     }
 
@@ -180,9 +166,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
             reader.count_node().map_err(|fault| reader.stop(fault))?;
             if key != "parts" {
                 let value = map.next_value()?;
-                object
-                    .add(&key, value, KNOWN)
-                    .map_err(|error| reader.stop(error))?;
+                object.add(&key, value, KNOWN).map_err(|error| reader.stop(error))?;
             } else if parts.is_none() {
                 parts = Some(map.next_value_seed(PartsSeed(reader))?);
             } else {
@@ -202,13 +186,7 @@ fn message(mut object: Object<'_>, parts: Option<Vec<Part>>) -> Result<UiMessage
         return Err(FieldError::expected("parts", "at least one"));
     }
     let metadata = object.json_if_any("metadata")?;
-    Ok(UiMessage {
-        id,
-        role,
-        metadata,
-        parts,
-        extra: object.into_extra()?,
-    })
+    Ok(UiMessage { id, role, metadata, parts, extra: object.into_extra()? })
 }
 
 const KNOWN: &[&str] = &["id", "role", "metadata"];
@@ -268,9 +246,7 @@ impl<'de> Visitor<'de> for FieldsSeed<'_> {
         while let Some(Key(key)) = map.next_key()? {
             reader.count_node().map_err(|fault| reader.stop(fault))?;
             let value = map.next_value()?;
-            object
-                .add(&key, value, known)
-                .map_err(|error| reader.stop(error))?;
+            object.add(&key, value, known).map_err(|error| reader.stop(error))?;
         }
         Ok(object)
     }

@@ -258,9 +258,7 @@ impl ToolState {
                 raw_input: object.text_if_any("rawInput")?.map(Into::into),
                 input_encoding: input_encoding(object)?,
             },
-            "input-available" => ToolState::InputAvailable {
-                input: object.json_if_any("input")?,
-            },
+            "input-available" => ToolState::InputAvailable { input: object.json_if_any("input")? },
             "approval-requested" => ToolState::ApprovalRequested {
                 input: object.json_if_any("input")?,
                 approval: PastApproval::take(object, reader)?
@@ -293,20 +291,14 @@ impl ToolState {
                 input: object.json_if_any("input")?,
                 approval: PastApproval::take(object, reader)?.map(Box::new),
             },
-            other => ToolState::Unknown {
-                state: other.into(),
-            },
+            other => ToolState::Unknown { state: other.into() },
         })
     }
 
     fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         map.serialize_entry("state", self.as_str())?;
         match self {
-            ToolState::InputStreaming {
-                input,
-                raw_input,
-                input_encoding,
-            } => {
+            ToolState::InputStreaming { input, raw_input, input_encoding } => {
                 entry_if_any(map, "input", input)?;
                 entry_if_any(map, "rawInput", raw_input)?;
                 entry_if_any(map, "inputEncoding", input_encoding)
@@ -360,7 +352,5 @@ fn input_encoding(object: &mut Object<'_>) -> Result<Option<InputEncoding>, Fiel
         return Ok(None);
     };
     let encoding = InputEncoding::from_wire(&word);
-    encoding
-        .map(Some)
-        .ok_or_else(|| FieldError::expected("inputEncoding", "`json` or `text`"))
+    encoding.map(Some).ok_or_else(|| FieldError::expected("inputEncoding", "`json` or `text`"))
 }

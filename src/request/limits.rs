@@ -88,19 +88,14 @@ impl Limits {
         mut self,
         schemes: impl IntoIterator<Item = S>,
     ) -> Self {
-        self.file_schemes = schemes
-            .into_iter()
-            .map(|scheme| Cow::Owned(scheme.into()))
-            .collect();
+        self.file_schemes = schemes.into_iter().map(|scheme| Cow::Owned(scheme.into())).collect();
         self
     }
 
     pub(super) fn allows_file_at(&self, url: &str) -> bool {
         // A URL without a scheme is relative to a page that nobody here knows.
         url.split_once(':').is_some_and(|(scheme, _)| {
-            self.file_schemes
-                .iter()
-                .any(|allowed| allowed.eq_ignore_ascii_case(scheme))
+            self.file_schemes.iter().any(|allowed| allowed.eq_ignore_ascii_case(scheme))
         })
     }
 }

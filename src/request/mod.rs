@@ -110,14 +110,8 @@ impl ChatRequest {
     ///   twice, or holds what no client accepts (a key `__proto__`). Also where two answers to
     ///   the same approval contradict each other.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
-        let Body {
-            id,
-            trigger,
-            message_id,
-            mut messages,
-            last_message_only,
-            custom,
-        } = parse::body(body, limits)?;
+        let Body { id, trigger, message_id, mut messages, last_message_only, custom } =
+            parse::body(body, limits)?;
         let withheld = sanitise::sanitise(&mut messages, limits);
         let continued = continued(&messages, &trigger, message_id.as_ref());
         Ok(ChatRequest {
@@ -193,10 +187,7 @@ impl ChatRequest {
     /// The user's message that the response answers: the last one, unless the response goes on
     /// with an assistant message.
     pub fn new_user_message(&self) -> Option<&UiMessage> {
-        let last = self
-            .messages
-            .last()
-            .filter(|message| message.role == Role::User);
+        let last = self.messages.last().filter(|message| message.role == Role::User);
         last.filter(|_| self.continued.is_none())
     }
 
@@ -235,17 +226,8 @@ fn continued(
     message_id: Option<&MessageId>,
 ) -> Option<usize> {
     let is_assistant = |message: &UiMessage| message.role == Role::Assistant;
-    let named = message_id
-        .filter(|_| *trigger != Trigger::RegenerateMessage)
-        .and_then(|id| {
-            messages
-                .iter()
-                .rposition(|message| is_assistant(message) && message.id == *id)
-        });
-    named.or_else(|| {
-        messages
-            .last()
-            .filter(|last| is_assistant(last))
-            .map(|_| messages.len() - 1)
-    })
+    let named = message_id.filter(|_| *trigger != Trigger::RegenerateMessage).and_then(|id| {
+        messages.iter().rposition(|message| is_assistant(message) && message.id == *id)
+    });
+    named.or_else(|| messages.last().filter(|last| is_assistant(last)).map(|_| messages.len() - 1))
 }

@@ -26,17 +26,12 @@ pub(super) struct Body {
 
 pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestError> {
     if bytes.len() > limits.max_bytes {
-        return Err(ParseRequestError::TooLong {
-            limit: limits.max_bytes,
-        });
+        return Err(ParseRequestError::TooLong { limit: limits.max_bytes });
     }
-    let text = std::str::from_utf8(bytes).map_err(|error| ParseRequestError::NotUtf8 {
-        at: error.valid_up_to(),
-    })?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| ParseRequestError::NotUtf8 { at: error.valid_up_to() })?;
     if nests_deeper_than(limits.max_depth, bytes) {
-        return Err(ParseRequestError::TooDeep {
-            limit: limits.max_depth,
-        });
+        return Err(ParseRequestError::TooDeep { limit: limits.max_depth });
     }
     let mut reader = Reader::new(Budget {
         messages: limits.max_messages,
@@ -45,11 +40,7 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
     });
     let mut at = None;
     let body = reader.read(text, |reader, deserializer| {
-        BodySeed {
-            reader,
-            at: &mut at,
-        }
-        .deserialize(deserializer)
+        BodySeed { reader, at: &mut at }.deserialize(deserializer)
     });
     let body = body.map_err(|fault| match fault {
         Fault::Syntax(error) => ParseRequestError::NotJson(error),
@@ -57,15 +48,9 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
             Some(index) => error.within(&format!("messages[{index}]")),
             None => error,
         }),
-        Fault::TooManyMessages => ParseRequestError::TooManyMessages {
-            limit: limits.max_messages,
-        },
-        Fault::TooManyParts => ParseRequestError::TooManyParts {
-            limit: limits.max_parts,
-        },
-        Fault::TooManyNodes => ParseRequestError::TooManyNodes {
-            limit: limits.max_nodes,
-        },
+        Fault::TooManyMessages => ParseRequestError::TooManyMessages { limit: limits.max_messages },
+        Fault::TooManyParts => ParseRequestError::TooManyParts { limit: limits.max_parts },
+        Fault::TooManyNodes => ParseRequestError::TooManyNodes { limit: limits.max_nodes },
     })?;
     refuse_contradictions(&body.messages)?;
     Ok(body)
@@ -104,8 +89,7 @@ struct BodySeed<'r> {
 impl<'de> DeserializeSeed<'de> for BodySeed<'_> {
     type Value = Body;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Body, D::Error> {
-        self.reader
-            .expects("", "a chat request, which is an object");
+        self.reader.expects("", "a chat request, which is an object");
         deserializer.deserialize_map(self)
     }
 }
@@ -123,9 +107,7 @@ impl<'de> Visitor<'de> for BodySeed<'_> {
             reader.count_node().map_err(|fault| reader.stop(fault))?;
             if key != "messages" {
                 let value = map.next_value()?;
-                object
-                    .add(&key, value, KNOWN)
-                    .map_err(|error| reader.stop(error))?;
+                object.add(&key, value, KNOWN).map_err(|error| reader.stop(error))?;
             } else if messages.is_none() {
                 messages = Some(map.next_value_seed(MessagesSeed { reader, at })?);
             } else {
@@ -150,20 +132,14 @@ fn fields(
         // Beside `messages` a `message` is the application's own.
         None => match object.take("message") {
             Some(raw) => {
-                vec![
-                    reader
-                        .message(raw.get())
-                        .map_err(|fault| fault.within("message"))?,
-                ]
+                vec![reader.message(raw.get()).map_err(|fault| fault.within("message"))?]
             }
             None => return Err(FieldError::missing("messages").into()),
         },
     };
     Ok(Body {
         id,
-        trigger: trigger
-            .map(|word| Trigger::from_wire(&word))
-            .unwrap_or_default(),
+        trigger: trigger.map(|word| Trigger::from_wire(&word)).unwrap_or_default(),
         message_id: message_id.map(|id| MessageId::new(&*id)),
         messages,
         last_message_only,
@@ -230,16 +206,10 @@ fn refuse_contradictions(messages: &[UiMessage]) -> Result<(), ParseRequestError
         }
     }
     answers.sort_unstable();
-    match answers
-        .windows(2)
-        .find(|two| two[0].0 == two[1].0 && two[0].3 != two[1].3)
-    {
+    match answers.windows(2).find(|two| two[0].0 == two[1].0 && two[0].3 != two[1].3) {
         None => Ok(()),
         Some(two) => Err(ParseRequestError::Field(FieldError::new(
-            format!(
-                "messages[{}].parts[{}].approval.approved",
-                two[1].1, two[1].2
-            ),
+            format!("messages[{}].parts[{}].approval.approved", two[1].1, two[1].2),
             "contradicts another answer to the same approval",
         ))),
     }

@@ -14,18 +14,12 @@ pub(super) struct Withheld {
 
 /// Takes out of the messages what a server has no use for, and returns them as they were.
 pub(super) fn sanitise(messages: &mut Vec<UiMessage>, limits: &Limits) -> Vec<Withheld> {
-    let clean: Vec<bool> = messages
-        .iter()
-        .map(|message| is_clean(message, limits))
-        .collect();
+    let clean: Vec<bool> = messages.iter().map(|message| is_clean(message, limits)).collect();
     let mut withheld = Vec::with_capacity(clean.iter().filter(|clean| !**clean).count());
     for (place, message) in messages.iter_mut().enumerate() {
         if !clean[place] {
             let cleaned = cleaned(message, limits);
-            withheld.push(Withheld {
-                place,
-                message: std::mem::replace(message, cleaned),
-            });
+            withheld.push(Withheld { place, message: std::mem::replace(message, cleaned) });
         }
     }
     messages.retain(|message| message.role != Role::System);
@@ -93,14 +87,8 @@ fn addresses_provider(part: &Part) -> bool {
         Part::StepStart { extra } => (&None, extra),
         Part::Data(part) => (&None, &part.extra),
         Part::Tool(part) => match &part.state {
-            ToolState::OutputAvailable {
-                result_provider_metadata: Some(_),
-                ..
-            }
-            | ToolState::OutputError {
-                result_provider_metadata: Some(_),
-                ..
-            } => return true,
+            ToolState::OutputAvailable { result_provider_metadata: Some(_), .. }
+            | ToolState::OutputError { result_provider_metadata: Some(_), .. } => return true,
             _ => (&part.call_provider_metadata, &part.extra),
         },
         Part::Unknown(part) => return without(part.as_json(), PROVIDERS).is_some(),
@@ -119,14 +107,8 @@ fn strip(part: &mut Part) {
         Part::StepStart { extra } => (&mut None, extra),
         Part::Data(part) => (&mut None, &mut part.extra),
         Part::Tool(part) => {
-            if let ToolState::OutputAvailable {
-                result_provider_metadata,
-                ..
-            }
-            | ToolState::OutputError {
-                result_provider_metadata,
-                ..
-            } = &mut part.state
+            if let ToolState::OutputAvailable { result_provider_metadata, .. }
+            | ToolState::OutputError { result_provider_metadata, .. } = &mut part.state
             {
                 *result_provider_metadata = None;
             }

@@ -103,10 +103,7 @@ impl Decoder {
             self.ready.extend(self.event.take());
             return;
         }
-        let colon = line
-            .iter()
-            .position(|byte| *byte == b':')
-            .unwrap_or(line.len());
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (field, value) = line.split_at(colon);
         if field == b"data" {
             let value = value.strip_prefix(b":").unwrap_or(value);
@@ -117,10 +114,7 @@ impl Decoder {
                     event.data.push_str(&value);
                 }
                 None => {
-                    self.event = Some(Event {
-                        line: self.lines,
-                        data: value.into_owned(),
-                    });
+                    self.event = Some(Event { line: self.lines, data: value.into_owned() });
                 }
             }
         }
@@ -136,9 +130,7 @@ mod tests {
         for piece in pieces {
             decoder.push(piece);
         }
-        std::iter::from_fn(|| decoder.poll())
-            .map(|event| (event.line, event.data))
-            .collect()
+        std::iter::from_fn(|| decoder.poll()).map(|event| (event.line, event.data)).collect()
     }
 
     #[test]

@@ -37,11 +37,7 @@ impl Encoder {
     #[inline]
     pub fn encode(&mut self, chunk: &Chunk<'_>, out: &mut impl Buffer) {
         match chunk {
-            Chunk::TextDelta {
-                id,
-                delta,
-                provider_metadata: None,
-            } => {
+            Chunk::TextDelta { id, delta, provider_metadata: None } => {
                 if self.part != **id || self.head.is_empty() {
                     self.begin_part(id);
                 }
@@ -117,25 +113,10 @@ mod tests {
         let long = "a \"quoted\"\nline ".repeat(20);
         let json = Json::parse(r#"{"a":[1, {"b":null}]}"#).unwrap();
         let chunks = [
-            Chunk::Start {
-                message_id: Some("m\n1".into()),
-                message_metadata: None,
-            },
-            Chunk::TextDelta {
-                id: "\"0\"".into(),
-                delta: "Hi".into(),
-                provider_metadata: None,
-            },
-            Chunk::TextDelta {
-                id: "\"0\"".into(),
-                delta: "".into(),
-                provider_metadata: None,
-            },
-            Chunk::TextDelta {
-                id: "1".into(),
-                delta: long.into(),
-                provider_metadata: None,
-            },
+            Chunk::Start { message_id: Some("m\n1".into()), message_metadata: None },
+            Chunk::TextDelta { id: "\"0\"".into(), delta: "Hi".into(), provider_metadata: None },
+            Chunk::TextDelta { id: "\"0\"".into(), delta: "".into(), provider_metadata: None },
+            Chunk::TextDelta { id: "1".into(), delta: long.into(), provider_metadata: None },
             Chunk::Data {
                 name: "a\"b".into(),
                 id: Some("1".into()),

@@ -18,20 +18,13 @@ pub(super) fn append_escaped(out: &mut impl Buffer, text: &str) {
 fn is_plain(bytes: &[u8]) -> bool {
     let (blocks, rest) = bytes.as_chunks::<16>();
     for block in blocks {
-        if block
-            .iter()
-            .fold(false, |any, &byte| any | needs_escape(byte))
-        {
+        if block.iter().fold(false, |any, &byte| any | needs_escape(byte)) {
             return false;
         }
     }
     let (words, rest) = rest.as_chunks::<8>();
-    words
-        .iter()
-        .all(|word| !word_needs_escape(u64::from_ne_bytes(*word)))
-        && !rest
-            .iter()
-            .fold(false, |any, &byte| any | needs_escape(byte))
+    words.iter().all(|word| !word_needs_escape(u64::from_ne_bytes(*word)))
+        && !rest.iter().fold(false, |any, &byte| any | needs_escape(byte))
 }
 
 #[inline]

@@ -17,17 +17,12 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         self.close_run(Executor::Server, out);
-        let reason = reason.or_else(|| {
-            self.calls
-                .wait_for_somebody()
-                .then_some(FinishReason::ToolCalls)
-        });
+        let reason =
+            reason.or_else(|| self.calls.wait_for_somebody().then_some(FinishReason::ToolCalls));
         self.end_resubmission(reason, out);
         let mergeable = metadata.filter(|metadata| self.can_merge(metadata));
-        let chunk = Chunk::Finish {
-            finish_reason: reason,
-            message_metadata: mergeable.map(Cow::Borrowed),
-        };
+        let chunk =
+            Chunk::Finish { finish_reason: reason, message_metadata: mergeable.map(Cow::Borrowed) };
         self.emit(chunk, out);
         match metadata {
             Some(metadata) if mergeable.is_none() && !metadata.is_null() => {
@@ -40,26 +35,14 @@ impl Translator {
     pub(super) fn end_aborted(&mut self, reason: Option<&str>, out: Out<'_>) {
         self.close_run(Executor::Provider, out);
         self.end_resubmission(None, out);
-        self.emit(
-            Chunk::Abort {
-                reason: reason.map(Cow::Borrowed),
-            },
-            out,
-        );
+        self.emit(Chunk::Abort { reason: reason.map(Cow::Borrowed) }, out);
     }
 
     pub(super) fn end_failed(&mut self, error_text: &str, out: Out<'_>) {
         self.close_run(Executor::Provider, out);
-        self.emit(
-            Chunk::Error {
-                error_text: Cow::Borrowed(error_text),
-            },
-            out,
-        );
-        let finish = Chunk::Finish {
-            finish_reason: Some(FinishReason::Error),
-            message_metadata: None,
-        };
+        self.emit(Chunk::Error { error_text: Cow::Borrowed(error_text) }, out);
+        let finish =
+            Chunk::Finish { finish_reason: Some(FinishReason::Error), message_metadata: None };
         self.emit(finish, out);
     }
 
@@ -79,22 +62,20 @@ impl Translator {
         self.ended = true;
         self.close_parts(out);
         self.close_streaming_inputs(out);
-        let version = self.version;
+        let (version, can_ask) = (self.version, self.can_ask());
         for call in self.calls.iter_mut() {
             match call.state {
                 // The client resubmits an answer until it is settled.
-                CallState::Answered { approved: false } if version.knows_approvals() => {
+                CallState::Answered { approved: false } if can_ask => {
                     call.state = CallState::Settled(Settled::Denied);
-                    out(Chunk::ToolOutputDenied {
-                        tool_call_id: Cow::Borrowed(&call.wire_id),
-                    });
+                    out(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
                 }
                 CallState::Answered { .. } => {
                     call.state = CallState::Settled(Settled::Error);
                     out(output_error(call, NOT_RUN, Attached::NONE).for_version(version));
                 }
                 CallState::Ready | CallState::Running
-                    if call.is_of_this_run()
+                    if call.owed
                         && (call.executed_by == Executor::Server
                             || call.executed_by == Executor::Provider
                                 && up_to == Executor::Provider) =>
@@ -124,9 +105,7 @@ impl Translator {
         let chunk = Chunk::Data {
             name: Cow::Borrowed("run-end"),
             id: None,
-            data: Some(Cow::Owned(
-                Json::parse(&data).unwrap_or_else(|_| Json::null()),
-            )),
+            data: Some(Cow::Owned(Json::parse(&data).unwrap_or_else(|_| Json::null()))),
             transient: None,
         };
         self.emit(chunk, out);

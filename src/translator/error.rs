@@ -50,8 +50,5 @@ pub enum TranslateError {
 }
 
 fn part(id: Option<&PartId>) -> String {
-    id.map_or_else(
-        || "the part being written".to_owned(),
-        |id| format!("part {id:?}"),
-    )
+    id.map_or_else(|| "the part being written".to_owned(), |id| format!("part {id:?}"))
 }

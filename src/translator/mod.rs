@@ -18,13 +18,13 @@ use std::borrow::Cow;
 
 pub use self::error::TranslateError;
 
-use self::open_parts::OpenParts;
+use self::open_parts::{Kind, OpenParts};
 use self::tool_calls::ToolCalls;
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Data, File, Source};
-use crate::id::{MessageId, PartId};
+use crate::id::MessageId;
 use crate::json::Json;
-use crate::message::{Part, UiMessage};
+use crate::message::{Part, Role, UiMessage};
 use crate::metadata::ProviderMetadata;
 
 /// Turns one response's events into its chunks.
@@ -71,8 +71,6 @@ struct Step {
     implied: bool,
     /// How many steps this response has begun; 0 is the continued message's last one.
     number: u32,
-    /// A tool call of this step has its result.
-    has_result: bool,
 }
 
 impl Translator {
@@ -88,25 +86,25 @@ impl Translator {
         Self::with_id(None)
     }
 
-    /// Translates the response that goes on with this message, as the client holds it.
+    /// Translates the response that goes on with this assistant message, as the client holds it.
     ///
     /// The message keeps its id, and its calls are known: results may come for them, before the
-    /// first step, and none is announced again.
+    /// first step, and none is announced again. A message of another role is not gone on with: the
+    /// client would take it for replaced.
     pub fn continuing(message: &UiMessage) -> Self {
+        if message.role != Role::Assistant {
+            return Self::unnamed();
+        }
         let mut translator = Self::new(message.id.clone());
         translator.metadata_is_closed = message
             .metadata
             .as_ref()
             .is_some_and(|metadata| !metadata.is_null() && !metadata.is_object());
-        let last_step = message
-            .parts
-            .iter()
-            .rposition(|part| matches!(part, Part::StepStart { .. }));
+        let last_step =
+            message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
         for (index, part) in message.parts.iter().enumerate() {
             if let Part::Tool(part) = part {
-                translator
-                    .calls
-                    .continue_call(part, last_step.is_none_or(|start| index > start));
+                translator.calls.continue_call(part, last_step.is_none_or(|start| index > start));
             }
         }
         translator
@@ -204,44 +202,28 @@ impl Translator {
             AgentEvent::ReasoningDelta { id, delta } => {
                 self.add_to_part(Kind::Reasoning, id.as_ref(), delta, None, out);
             }
-            AgentEvent::ReasoningEnd {
-                id,
-                provider_metadata,
-            } => {
+            AgentEvent::ReasoningEnd { id, provider_metadata } => {
                 let metadata = provider_metadata.as_ref();
                 self.end_part(Kind::Reasoning, id.as_ref(), metadata, out)?;
             }
             AgentEvent::ToolInputStart { call } => self.start_tool_input(call, None, out)?,
-            AgentEvent::ToolInputDelta {
-                tool_call_id,
-                delta,
-            } => {
+            AgentEvent::ToolInputDelta { tool_call_id, delta } => {
                 self.add_tool_input(tool_call_id, delta, out)?;
             }
             AgentEvent::ToolInput { call, input } => self.tool_input(call, input, out)?,
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.invalid_tool_input(call, input, error, out)?;
             }
-            AgentEvent::ApprovalRequested {
-                tool_call_id,
-                approval_id,
-            } => {
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id } => {
                 let question = tools::Question::plain(approval_id);
                 self.request_approval(tool_call_id, &question, out)?;
             }
             AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
-            AgentEvent::ToolOutput {
-                tool_call_id,
-                output,
-                preliminary,
-            } => {
+            AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
                 let result = tools::Output::plain(output, *preliminary);
                 self.tool_output(tool_call_id, &result, out)?;
             }
-            AgentEvent::ToolFailed {
-                tool_call_id,
-                error,
-            } => {
+            AgentEvent::ToolFailed { tool_call_id, error } => {
                 self.tool_failed(tool_call_id, error, tools::Attached::NONE, out)?;
             }
             AgentEvent::Source(source) => self.source(source, out),
@@ -257,6 +239,11 @@ impl Translator {
             AgentEvent::Chunk(chunk) => self.pass_through(chunk, out)?,
         }
         Ok(())
+    }
+
+    /// Whether a person can be asked, and so whether a denial can be shown.
+    fn can_ask(&self) -> bool {
+        self.approvals && self.version.knows_approvals()
     }
 
     /// The one way out: no field leaves that the client does not know.
@@ -286,11 +273,13 @@ impl Translator {
 
     /// Makes room for content: the message is open, and a step.
     ///
-    /// Content that follows a tool's result belongs to the next model call. Where the agent marks
-    /// no steps, the next one begins here.
+    /// Content that follows the results of all tool calls belongs to the next model call. Where the
+    /// agent marks no steps, the next one begins here.
     fn open_step(&mut self, out: Out<'_>) {
         self.ensure_started(out);
-        if self.step.open && self.step.implied && self.step.has_result {
+        let may_end = self.step.open && self.step.implied;
+        let has_named = self.texts.has_named() || self.reasoning.has_named();
+        if may_end && !has_named && self.calls.step_is_over(self.step.number) {
             self.finish_step(out);
         }
         if !self.step.open {
@@ -299,7 +288,6 @@ impl Translator {
                 announced: false,
                 implied: !self.step.announced,
                 number: self.step.number + 1,
-                has_result: false,
             };
             self.emit(Chunk::StartStep {}, out);
         }
@@ -323,122 +311,16 @@ impl Translator {
         }
     }
 
-    fn parts(&mut self, kind: Kind) -> &mut OpenParts {
-        match kind {
-            Kind::Text => &mut self.texts,
-            Kind::Reasoning => &mut self.reasoning,
-        }
-    }
-
-    /// Content of another kind ends the part that was being written.
-    fn close_unnamed(&mut self, out: Out<'_>) {
-        for kind in [Kind::Reasoning, Kind::Text] {
-            if let Some(id) = self.parts(kind).close_unnamed() {
-                self.emit(kind.end(&id, None), out);
-            }
-        }
-    }
-
-    fn close_parts(&mut self, out: Out<'_>) {
-        for kind in [Kind::Reasoning, Kind::Text] {
-            let open: Vec<String> = self.parts(kind).close_all().collect();
-            for id in open {
-                self.emit(kind.end(&id, None), out);
-            }
-        }
-    }
-
-    fn start_part(
-        &mut self,
-        kind: Kind,
-        id: &PartId,
-        metadata: Option<&ProviderMetadata>,
-        out: Out<'_>,
-    ) {
-        self.open_step(out);
-        self.close_unnamed(out);
-        // The client would keep the first one open for ever.
-        if self.parts(kind).close(id) {
-            self.emit(kind.end(id, None), out);
-        }
-        self.parts(kind).open(id);
-        self.emit(kind.start(id, metadata), out);
-    }
-
-    fn add_to_part(
-        &mut self,
-        kind: Kind,
-        id: Option<&PartId>,
-        delta: &str,
-        metadata: Option<&ProviderMetadata>,
-        out: Out<'_>,
-    ) {
-        if delta.is_empty() && metadata.is_none() {
-            return;
-        }
-        match id {
-            Some(id) => {
-                if !self.parts(kind).is_open(id) {
-                    self.start_part(kind, id, None, out);
-                }
-                self.emit(kind.delta(id, delta, metadata), out);
-            }
-            None => {
-                if self.parts(kind).unnamed().is_none() {
-                    self.open_step(out);
-                    self.close_unnamed(out);
-                    let id = self.parts(kind).open_unnamed().to_owned();
-                    self.emit(kind.start(&id, None), out);
-                }
-                let parts = match kind {
-                    Kind::Text => &self.texts,
-                    Kind::Reasoning => &self.reasoning,
-                };
-                if let Some(id) = parts.unnamed() {
-                    self.emit(kind.delta(id, delta, metadata), out);
-                }
-            }
-        }
-    }
-
-    fn end_part(
-        &mut self,
-        kind: Kind,
-        id: Option<&PartId>,
-        metadata: Option<&ProviderMetadata>,
-        out: Out<'_>,
-    ) -> Result<(), TranslateError> {
-        let parts = self.parts(kind);
-        let closed = match id {
-            Some(id) => parts.close(id).then(|| id.to_string()),
-            None => parts.close_unnamed(),
-        };
-        let Some(closed) = closed else {
-            return Err(TranslateError::UnknownPart(id.cloned()));
-        };
-        self.emit(kind.end(&closed, metadata), out);
-        Ok(())
-    }
-
     fn source(&mut self, source: &Source, out: Out<'_>) {
         self.open_step(out);
         let chunk = match source {
-            Source::Url {
-                source_id,
-                url,
-                title,
-            } => Chunk::SourceUrl {
+            Source::Url { source_id, url, title } => Chunk::SourceUrl {
                 source_id: Cow::Borrowed(source_id),
                 url: Cow::Borrowed(url),
                 title: title.as_deref().map(Cow::Borrowed),
                 provider_metadata: None,
             },
-            Source::Document {
-                source_id,
-                media_type,
-                title,
-                filename,
-            } => Chunk::SourceDocument {
+            Source::Document { source_id, media_type, title, filename } => Chunk::SourceDocument {
                 source_id: Cow::Borrowed(source_id),
                 media_type: Cow::Borrowed(media_type),
                 title: Cow::Borrowed(title),
@@ -488,62 +370,3 @@ impl Translator {
 
 /// Where chunks go.
 type Out<'o> = &'o mut dyn FnMut(Chunk<'_>);
-
-/// Text and reasoning differ in the name of their chunks only.
-#[derive(Clone, Copy)]
-enum Kind {
-    Text,
-    Reasoning,
-}
-
-impl Kind {
-    fn start<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
-        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
-        match self {
-            Kind::Text => Chunk::TextStart {
-                id,
-                provider_metadata,
-            },
-            Kind::Reasoning => Chunk::ReasoningStart {
-                id,
-                provider_metadata,
-            },
-        }
-    }
-
-    fn delta<'a>(
-        self,
-        id: &'a str,
-        delta: &'a str,
-        metadata: Option<&'a ProviderMetadata>,
-    ) -> Chunk<'a> {
-        let (id, delta) = (Cow::Borrowed(id), Cow::Borrowed(delta));
-        let provider_metadata = metadata.map(Cow::Borrowed);
-        match self {
-            Kind::Text => Chunk::TextDelta {
-                id,
-                delta,
-                provider_metadata,
-            },
-            Kind::Reasoning => Chunk::ReasoningDelta {
-                id,
-                delta,
-                provider_metadata,
-            },
-        }
-    }
-
-    fn end<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
-        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
-        match self {
-            Kind::Text => Chunk::TextEnd {
-                id,
-                provider_metadata,
-            },
-            Kind::Reasoning => Chunk::ReasoningEnd {
-                id,
-                provider_metadata,
-            },
-        }
-    }
-}

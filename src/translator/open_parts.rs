@@ -1,6 +1,13 @@
-//! Which text (or reasoning) parts are open, by the id that their deltas carry.
+//! Text and reasoning parts: which are open, by the id that their deltas carry, and what opens and
+//! closes them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
+
+use super::{Out, TranslateError, Translator};
+use crate::chunk::Chunk;
+use crate::id::PartId;
+use crate::metadata::ProviderMetadata;
 
 /// The open parts of one kind. There is rarely more than one.
 #[derive(Debug)]
@@ -16,12 +23,7 @@ pub(super) struct OpenParts {
 impl OpenParts {
     /// `prefix` begins the ids made for parts that the agent did not name.
     pub(super) fn new(prefix: &'static str) -> Self {
-        OpenParts {
-            unnamed: None,
-            named: Vec::new(),
-            prefix,
-            next: 0,
-        }
+        OpenParts { unnamed: None, named: Vec::new(), prefix, next: 0 }
     }
 
     /// The id of the part that deltas without an id go to.
@@ -44,8 +46,12 @@ impl OpenParts {
         }
     }
 
-    pub(super) fn close_unnamed(&mut self) -> Option<String> {
+    fn close_unnamed(&mut self) -> Option<String> {
         self.unnamed.take()
+    }
+
+    pub(super) fn has_named(&self) -> bool {
+        !self.named.is_empty()
     }
 
     pub(super) fn is_open(&self, id: &str) -> bool {
@@ -73,8 +79,144 @@ impl OpenParts {
 
     /// Closes all of them, oldest first as far as they are named.
     pub(super) fn close_all(&mut self) -> impl Iterator<Item = String> {
-        std::mem::take(&mut self.named)
-            .into_iter()
-            .chain(self.unnamed.take())
+        std::mem::take(&mut self.named).into_iter().chain(self.unnamed.take())
+    }
+}
+
+impl Translator {
+    fn parts(&mut self, kind: Kind) -> &mut OpenParts {
+        match kind {
+            Kind::Text => &mut self.texts,
+            Kind::Reasoning => &mut self.reasoning,
+        }
+    }
+
+    /// Content of another kind ends the part that was being written.
+    pub(super) fn close_unnamed(&mut self, out: Out<'_>) {
+        for kind in [Kind::Reasoning, Kind::Text] {
+            if let Some(id) = self.parts(kind).close_unnamed() {
+                self.emit(kind.end(&id, None), out);
+            }
+        }
+    }
+
+    pub(super) fn close_parts(&mut self, out: Out<'_>) {
+        for kind in [Kind::Reasoning, Kind::Text] {
+            let open: Vec<String> = self.parts(kind).close_all().collect();
+            for id in open {
+                self.emit(kind.end(&id, None), out);
+            }
+        }
+    }
+
+    pub(super) fn start_part(
+        &mut self,
+        kind: Kind,
+        id: &PartId,
+        metadata: Option<&ProviderMetadata>,
+        out: Out<'_>,
+    ) {
+        self.open_step(out);
+        self.close_unnamed(out);
+        // The client would keep the first one open for ever.
+        if self.parts(kind).close(id) {
+            self.emit(kind.end(id, None), out);
+        }
+        self.parts(kind).open(id);
+        self.emit(kind.start(id, metadata), out);
+    }
+
+    pub(super) fn add_to_part(
+        &mut self,
+        kind: Kind,
+        id: Option<&PartId>,
+        delta: &str,
+        metadata: Option<&ProviderMetadata>,
+        out: Out<'_>,
+    ) {
+        if delta.is_empty() && metadata.is_none() {
+            return;
+        }
+        match id {
+            Some(id) => {
+                if !self.parts(kind).is_open(id) {
+                    self.start_part(kind, id, None, out);
+                }
+                self.emit(kind.delta(id, delta, metadata), out);
+            }
+            None => {
+                if self.parts(kind).unnamed().is_none() {
+                    self.open_step(out);
+                    self.close_unnamed(out);
+                    let id = self.parts(kind).open_unnamed().to_owned();
+                    self.emit(kind.start(&id, None), out);
+                }
+                let parts = match kind {
+                    Kind::Text => &self.texts,
+                    Kind::Reasoning => &self.reasoning,
+                };
+                if let Some(id) = parts.unnamed() {
+                    self.emit(kind.delta(id, delta, metadata), out);
+                }
+            }
+        }
+    }
+
+    pub(super) fn end_part(
+        &mut self,
+        kind: Kind,
+        id: Option<&PartId>,
+        metadata: Option<&ProviderMetadata>,
+        out: Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let parts = self.parts(kind);
+        let closed = match id {
+            Some(id) => parts.close(id).then(|| id.to_string()),
+            None => parts.close_unnamed(),
+        };
+        let Some(closed) = closed else {
+            return Err(TranslateError::UnknownPart(id.cloned()));
+        };
+        self.emit(kind.end(&closed, metadata), out);
+        Ok(())
+    }
+}
+
+/// Text and reasoning differ in the name of their chunks only.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    Reasoning,
+}
+
+impl Kind {
+    fn start<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
+        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
+        match self {
+            Kind::Text => Chunk::TextStart { id, provider_metadata },
+            Kind::Reasoning => Chunk::ReasoningStart { id, provider_metadata },
+        }
+    }
+
+    fn delta<'a>(
+        self,
+        id: &'a str,
+        delta: &'a str,
+        metadata: Option<&'a ProviderMetadata>,
+    ) -> Chunk<'a> {
+        let (id, delta) = (Cow::Borrowed(id), Cow::Borrowed(delta));
+        let provider_metadata = metadata.map(Cow::Borrowed);
+        match self {
+            Kind::Text => Chunk::TextDelta { id, delta, provider_metadata },
+            Kind::Reasoning => Chunk::ReasoningDelta { id, delta, provider_metadata },
+        }
+    }
+
+    fn end<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
+        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
+        match self {
+            Kind::Text => Chunk::TextEnd { id, provider_metadata },
+            Kind::Reasoning => Chunk::ReasoningEnd { id, provider_metadata },
+        }
     }
 }

@@ -8,7 +8,6 @@ use crate::chunk::{Chunk, FinishReason};
 use crate::event::{Data, Executor, File, Text, ToolCall};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
-use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 impl Translator {
     pub(super) fn pass_through(
@@ -17,10 +16,7 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         match chunk {
-            Chunk::Start {
-                message_id,
-                message_metadata,
-            } => {
+            Chunk::Start { message_id, message_metadata } => {
                 // Once the message has an id, another one would make a second message.
                 if !self.started && self.message_id.is_none() {
                     self.message_id = message_id.as_deref().map(Into::into);
@@ -31,126 +27,44 @@ impl Translator {
                 }
             }
             Chunk::StartStep {} => self.start_step(out),
-            Chunk::TextStart {
-                id,
-                provider_metadata,
-            } => {
+            Chunk::TextStart { id, provider_metadata } => {
                 self.start_part(Kind::Text, &part(id), provider_metadata.as_deref(), out);
             }
-            Chunk::TextDelta {
-                id,
-                delta,
-                provider_metadata,
-            } => {
+            Chunk::TextDelta { id, delta, provider_metadata } => {
                 let metadata = provider_metadata.as_deref();
                 self.add_to_part(Kind::Text, Some(&part(id)), delta, metadata, out);
             }
-            Chunk::TextEnd {
-                id,
-                provider_metadata,
-            } => {
-                self.end_part(
-                    Kind::Text,
-                    Some(&part(id)),
-                    provider_metadata.as_deref(),
-                    out,
-                )?;
+            Chunk::TextEnd { id, provider_metadata } => {
+                self.end_part(Kind::Text, Some(&part(id)), provider_metadata.as_deref(), out)?;
             }
-            Chunk::ReasoningStart {
-                id,
-                provider_metadata,
-            } => {
-                self.start_part(
-                    Kind::Reasoning,
-                    &part(id),
-                    provider_metadata.as_deref(),
-                    out,
-                );
+            Chunk::ReasoningStart { id, provider_metadata } => {
+                self.start_part(Kind::Reasoning, &part(id), provider_metadata.as_deref(), out);
             }
-            Chunk::ReasoningDelta {
-                id,
-                delta,
-                provider_metadata,
-            } => {
+            Chunk::ReasoningDelta { id, delta, provider_metadata } => {
                 let metadata = provider_metadata.as_deref();
                 self.add_to_part(Kind::Reasoning, Some(&part(id)), delta, metadata, out);
             }
-            Chunk::ReasoningEnd {
-                id,
-                provider_metadata,
-            } => {
+            Chunk::ReasoningEnd { id, provider_metadata } => {
                 let metadata = provider_metadata.as_deref();
                 self.end_part(Kind::Reasoning, Some(&part(id)), metadata, out)?;
             }
-            Chunk::ToolInputStart {
-                tool_call_id,
-                tool_name,
-                input_encoding,
-                provider_executed,
-                provider_metadata,
-                tool_metadata,
-                dynamic,
-                title,
-            } => {
-                let call = Announced {
-                    tool_call_id,
-                    tool_name,
-                    provider_executed,
-                    provider_metadata,
-                    tool_metadata,
-                    dynamic,
-                    title,
-                };
-                self.start_tool_input(&call.into(), *input_encoding, out)?;
+            Chunk::ToolInputStart { input_encoding, .. } => {
+                if let Some(call) = announced(chunk) {
+                    self.start_tool_input(&call, *input_encoding, out)?;
+                }
             }
-            Chunk::ToolInputDelta {
-                tool_call_id,
-                input_text_delta,
-            } => {
+            Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
                 self.add_tool_input(&call_id(tool_call_id), input_text_delta, out)?;
             }
-            Chunk::ToolInputAvailable {
-                tool_call_id,
-                tool_name,
-                input,
-                provider_executed,
-                provider_metadata,
-                tool_metadata,
-                dynamic,
-                title,
-            } => {
-                let call = Announced {
-                    tool_call_id,
-                    tool_name,
-                    provider_executed,
-                    provider_metadata,
-                    tool_metadata,
-                    dynamic,
-                    title,
-                };
-                self.tool_input(&call.into(), &json(input), out)?;
+            Chunk::ToolInputAvailable { input, .. } => {
+                if let Some(call) = announced(chunk) {
+                    self.tool_input(&call, &json(input), out)?;
+                }
             }
-            Chunk::ToolInputError {
-                tool_call_id,
-                tool_name,
-                input,
-                error_text,
-                provider_executed,
-                provider_metadata,
-                tool_metadata,
-                dynamic,
-                title,
-            } => {
-                let call = Announced {
-                    tool_call_id,
-                    tool_name,
-                    provider_executed,
-                    provider_metadata,
-                    tool_metadata,
-                    dynamic,
-                    title,
-                };
-                self.invalid_tool_input(&call.into(), &json(input), error_text, out)?;
+            Chunk::ToolInputError { input, error_text, .. } => {
+                if let Some(call) = announced(chunk) {
+                    self.invalid_tool_input(&call, &json(input), error_text, out)?;
+                }
             }
             Chunk::ToolApprovalRequest {
                 approval_id,
@@ -204,23 +118,11 @@ impl Translator {
                 self.open_step(out);
                 self.emit(chunk.clone(), out);
             }
-            Chunk::File {
-                url,
-                media_type,
-                provider_metadata,
-            } => {
-                let file = File {
-                    url: text(url),
-                    media_type: text(media_type),
-                };
+            Chunk::File { url, media_type, provider_metadata } => {
+                let file = File { url: text(url), media_type: text(media_type) };
                 self.file(&file, provider_metadata.as_deref(), out);
             }
-            Chunk::Data {
-                name,
-                id,
-                data,
-                transient,
-            } => {
+            Chunk::Data { name, id, data, transient } => {
                 let data = Data {
                     name: text(name),
                     id: id.as_deref().map(text),
@@ -235,10 +137,7 @@ impl Translator {
             Chunk::FinishStep {} => self.finish_step(out),
             Chunk::Error { error_text } => self.end_failed(error_text, out),
             Chunk::Abort { reason } => self.end_aborted(reason.as_deref(), out),
-            Chunk::Finish {
-                finish_reason,
-                message_metadata,
-            } => {
+            Chunk::Finish { finish_reason, message_metadata } => {
                 let reason: Option<FinishReason> = *finish_reason;
                 self.end_finished(reason, message_metadata.as_deref(), out)?;
             }
@@ -247,33 +146,52 @@ impl Translator {
     }
 }
 
-/// The fields that the three announcing chunks share.
-struct Announced<'a> {
-    tool_call_id: &'a Cow<'static, str>,
-    tool_name: &'a Cow<'static, str>,
-    provider_executed: &'a Option<bool>,
-    provider_metadata: &'a Option<Cow<'static, ProviderMetadata>>,
-    tool_metadata: &'a Option<Cow<'static, ToolMetadata>>,
-    dynamic: &'a Option<bool>,
-    title: &'a Option<Cow<'static, str>>,
-}
-
+/// The call that a chunk announces.
+///
 /// A chunk does not say whether the server or the client runs the tool. It comes from an agent that
 /// speaks chunks, which leaves a call open on purpose: so it is the client's.
-impl From<Announced<'_>> for ToolCall {
-    fn from(announced: Announced<'_>) -> Self {
-        let mut call = ToolCall::new(call_id(announced.tool_call_id), text(announced.tool_name));
-        call.executed_by = if *announced.provider_executed == Some(true) {
-            Executor::Provider
-        } else {
-            Executor::Client
-        };
-        call.dynamic = *announced.dynamic == Some(true);
-        call.title = announced.title.as_deref().map(text);
-        call.tool_metadata = announced.tool_metadata.as_deref().cloned();
-        call.provider_metadata = announced.provider_metadata.as_deref().cloned();
-        call
+fn announced(chunk: &Chunk<'static>) -> Option<ToolCall> {
+    let (Chunk::ToolInputStart {
+        tool_call_id,
+        tool_name,
+        provider_executed,
+        provider_metadata,
+        tool_metadata,
+        dynamic,
+        title,
+        ..
     }
+    | Chunk::ToolInputAvailable {
+        tool_call_id,
+        tool_name,
+        provider_executed,
+        provider_metadata,
+        tool_metadata,
+        dynamic,
+        title,
+        ..
+    }
+    | Chunk::ToolInputError {
+        tool_call_id,
+        tool_name,
+        provider_executed,
+        provider_metadata,
+        tool_metadata,
+        dynamic,
+        title,
+        ..
+    }) = chunk
+    else {
+        return None;
+    };
+    let mut call = ToolCall::new(call_id(tool_call_id), text(tool_name));
+    call.executed_by =
+        if *provider_executed == Some(true) { Executor::Provider } else { Executor::Client };
+    call.dynamic = *dynamic == Some(true);
+    call.title = title.as_deref().map(text);
+    call.tool_metadata = tool_metadata.as_deref().cloned();
+    call.provider_metadata = provider_metadata.as_deref().cloned();
+    Some(call)
 }
 
 fn part(id: &str) -> PartId {

@@ -9,11 +9,12 @@
 //! A call keeps the id that the agent gave it; on the wire it may have another, because within a
 //! message the wire's ids are unique.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::chunk::Version;
+use crate::chunk::{InputEncoding, Version};
 use crate::event::{Executor, Text, ToolCall};
 use crate::id::ToolCallId;
+use crate::json::Json;
 use crate::message::{ToolPart, ToolState};
 
 use super::TranslateError;
@@ -21,8 +22,8 @@ use super::TranslateError;
 /// How far a call is.
 #[derive(Debug)]
 pub(super) enum CallState {
-    /// Announced; the text of its input so far.
-    Streaming(String),
+    /// Announced, and its input is on its way.
+    Streaming(StreamedInput),
     /// A stopped response left its input unfinished in the continued message.
     Abandoned,
     /// Its input is complete.
@@ -35,6 +36,35 @@ pub(super) enum CallState {
     Running,
     /// It has its result.
     Settled(Settled),
+}
+
+/// A tool's input so far.
+#[derive(Debug)]
+pub(super) struct StreamedInput {
+    pub(super) text: String,
+    /// The pieces are of JSON, not of plain text.
+    is_json: bool,
+    /// How long the text was when it was last found not to be JSON.
+    not_json_at: usize,
+}
+
+impl StreamedInput {
+    pub(super) fn new(encoding: Option<InputEncoding>) -> Self {
+        let is_json = encoding != Some(InputEncoding::Text);
+        StreamedInput { text: String::new(), is_json, not_json_at: 0 }
+    }
+
+    /// The input, if the text so far is one whole value.
+    pub(super) fn whole(&mut self) -> Option<Json> {
+        if !self.is_json || self.not_json_at == self.text.len() {
+            return None;
+        }
+        let whole = Json::parse(&self.text).ok();
+        if whole.is_none() {
+            self.not_json_at = self.text.len();
+        }
+        whole
+    }
 }
 
 /// Which kind of result a call has.
@@ -57,8 +87,13 @@ pub(super) struct Call {
     pub(super) state: CallState,
     /// The step that its part stands in, counted as the client sees them.
     pub(super) step: u32,
-    /// Whether the continued message brought it.
-    continued: bool,
+    /// The continued message brought it: the client knows it.
+    held: bool,
+    /// This response is to give it a result: it announced the call, or began to answer it.
+    pub(super) owed: bool,
+    /// Another part of the continued message has the same id. Which one a chunk reaches depends on
+    /// the client's version.
+    has_twin: bool,
     /// Another part of the continued message has the same id, and counts: nothing is said of this
     /// one, for the client would hear it of the other.
     shadowed: bool,
@@ -78,15 +113,9 @@ impl Call {
         matches!(self.state, CallState::Settled(_))
     }
 
-    /// Whether this response announced it.
-    pub(super) fn is_of_this_run(&self) -> bool {
-        !self.continued
-    }
-
-    /// Whether its result means that what the model says next, it says in another call. What a
-    /// provider runs, it runs within one.
-    pub(super) fn ends_model_call(&self, current_step: u32) -> bool {
-        self.step == current_step && self.executed_by != Executor::Provider
+    /// Whether a piece of input for it is old news: the client holds the whole.
+    pub(super) fn is_held_whole(&self) -> bool {
+        self.held && !matches!(self.state, CallState::Abandoned)
     }
 }
 
@@ -106,8 +135,9 @@ pub(super) struct ToolCalls {
     calls: Vec<Call>,
     /// The agent's id to the call that it means now.
     by_id: HashMap<ToolCallId, usize>,
+    wire_ids: HashSet<ToolCallId>,
     /// Ids of questions asked in this message.
-    approval_ids: Vec<Box<str>>,
+    approval_ids: HashSet<Box<str>>,
 }
 
 impl ToolCalls {
@@ -117,20 +147,11 @@ impl ToolCalls {
         let state = match &part.state {
             ToolState::InputStreaming { .. } => CallState::Abandoned,
             ToolState::InputAvailable { .. } => CallState::Ready,
-            ToolState::ApprovalRequested { approval, .. } => {
-                self.approval_ids.push(approval.id.as_str().into());
-                CallState::Asked
-            }
+            ToolState::ApprovalRequested { .. } => CallState::Asked,
             ToolState::ApprovalResponded { approval, .. } => {
-                self.approval_ids.push(approval.id.as_str().into());
-                CallState::Answered {
-                    approved: approval.approved,
-                }
+                CallState::Answered { approved: approval.approved }
             }
-            ToolState::OutputAvailable {
-                preliminary: Some(true),
-                ..
-            } => CallState::Running,
+            ToolState::OutputAvailable { preliminary: Some(true), .. } => CallState::Running,
             ToolState::OutputAvailable { .. } => CallState::Settled(Settled::Output),
             ToolState::OutputError { .. } => CallState::Settled(Settled::Error),
             ToolState::OutputDenied { .. } => CallState::Settled(Settled::Denied),
@@ -147,30 +168,29 @@ impl ToolCalls {
             },
             state,
             step: if in_last_step { 0 } else { EARLIER },
-            continued: true,
+            held: true,
+            owed: false,
+            has_twin: false,
             // What is in a state of a later version is nobody's to act on.
             shadowed: matches!(part.state, ToolState::Unknown { .. }),
         };
-        self.approval_ids
-            .extend(part.approval_id().map(|id| id.as_str().into()));
+        self.approval_ids.extend(part.approval_id().map(|id| id.as_str().into()));
         self.enter(&part.tool_call_id, call);
     }
 
     /// Of several parts with one id the settled one counts, or else the last.
     fn enter(&mut self, id: &ToolCallId, mut call: Call) {
         let index = self.calls.len();
-        let twin = self
-            .by_id
-            .get(id)
-            .and_then(|index| self.calls.get_mut(*index));
-        match twin {
-            Some(twin) if twin.is_settled() => call.shadowed = true,
-            Some(twin) if !call.shadowed => twin.shadowed = true,
-            _ => {}
+        let twin = self.by_id.get(id).and_then(|index| self.calls.get_mut(*index));
+        if let Some(twin) = twin {
+            (twin.has_twin, call.has_twin) = (true, true);
+            call.shadowed |= twin.is_settled();
+            twin.shadowed = !call.shadowed;
         }
         if !call.shadowed {
             self.by_id.insert(id.clone(), index);
         }
+        self.wire_ids.insert(call.wire_id.clone());
         self.calls.push(call);
     }
 
@@ -209,23 +229,43 @@ impl ToolCalls {
     ) -> Result<Announcement, TranslateError> {
         if !self.is_new(&call.id)
             && let Some(&index) = self.by_id.get(&call.id)
-            && let Some(known) = self.calls.get(index)
+            && let Some(known) = self.calls.get_mut(index)
         {
             return match known.state {
-                CallState::Streaming(_) => Ok(Announcement::Streaming(index)),
-                _ if known.continued => Ok(Announcement::Held),
+                CallState::Streaming(_) => {
+                    // The first word on a call may not say yet who runs it.
+                    if call.executed_by != Executor::Server {
+                        known.executed_by = call.executed_by;
+                    }
+                    Ok(Announcement::Streaming(index))
+                }
+                _ if known.held => {
+                    known.owed = true;
+                    // Whether the provider runs it stands in the message; which of the others
+                    // does, only the agent says.
+                    if known.executed_by != Executor::Provider
+                        && call.executed_by != Executor::Provider
+                    {
+                        known.executed_by = call.executed_by;
+                    }
+                    Ok(Announcement::Held)
+                }
                 _ => Err(TranslateError::CallOpen(call.id.clone())),
             };
         }
         let index = self.calls.len();
+        let wire_id = self.unused_wire_id(&call.id);
+        self.wire_ids.insert(wire_id.clone());
         self.calls.push(Call {
-            wire_id: self.unused_wire_id(&call.id),
+            wire_id,
             tool_name: call.tool_name.clone(),
             dynamic: call.dynamic,
             executed_by: call.executed_by,
             state: CallState::Ready,
             step,
-            continued: false,
+            held: false,
+            owed: true,
+            has_twin: false,
             shadowed: false,
         });
         self.by_id.insert(call.id.clone(), index);
@@ -234,27 +274,27 @@ impl ToolCalls {
 
     /// Providers number their calls anew in each turn; old clients write the second over the first.
     fn unused_wire_id(&self, id: &ToolCallId) -> ToolCallId {
-        let taken = |id: &str| self.calls.iter().any(|call| call.wire_id.as_str() == id);
-        if !taken(id) {
+        if !self.wire_ids.contains(id) {
             return id.clone();
         }
-        let mut n = self.calls.len();
-        loop {
-            let candidate = format!("{id}-{n}");
-            if !taken(&candidate) {
-                return candidate.into();
-            }
-            n += 1;
-        }
+        let candidates = (self.calls.len()..).map(|n| ToolCallId::from(format!("{id}-{n}")));
+        let mut unused = candidates.filter(|candidate| !self.wire_ids.contains(candidate));
+        // The numbers do not run out before the calls do.
+        unused.next().unwrap_or_else(|| id.clone())
     }
 
     /// Notes a question's id; false if it was asked under before.
     pub(super) fn use_approval_id(&mut self, id: &str) -> bool {
-        let fresh = !self.approval_ids.iter().any(|used| **used == *id);
-        if fresh {
-            self.approval_ids.push(id.into());
-        }
-        fresh
+        self.approval_ids.insert(id.into())
+    }
+
+    /// Whether what follows in this step is said by another model call: the step's tools have run.
+    /// What a provider runs, it runs within one.
+    pub(super) fn step_is_over(&self, step: u32) -> bool {
+        let in_step = || self.calls.iter().rev().take_while(|call| call.step == step);
+        let own = || in_step().filter(|call| call.executed_by != Executor::Provider);
+        let is_streaming = |call: &Call| matches!(call.state, CallState::Streaming(_));
+        own().next().is_some() && own().all(Call::is_settled) && !in_step().any(is_streaming)
     }
 
     /// Whether a call waits for the person or for the client.
@@ -273,17 +313,27 @@ impl ToolCalls {
     /// Wire: `lastAssistantMessageIsCompleteWithApprovalResponses`, `…WithToolCalls`.
     pub(super) fn would_resubmit(&self, last_step: u32, version: Version) -> bool {
         let in_step = || self.calls.iter().filter(|call| call.step == last_step);
-        let has_result =
-            |call: &Call| matches!(call.state, CallState::Running | CallState::Settled(_));
-        let answered = |call: &Call| matches!(call.state, CallState::Answered { .. });
-        let denied = |call: &Call| matches!(call.state, CallState::Settled(Settled::Denied));
+        let has_result = |call: &Call| {
+            call.has_twin || matches!(call.state, CallState::Running | CallState::Settled(_))
+        };
+        let answered =
+            |call: &Call| call.has_twin || matches!(call.state, CallState::Answered { .. });
         let by_approvals =
             in_step().any(answered) && in_step().all(|call| answered(call) || has_result(call));
-        // ai@5 counts what the provider ran, too.
-        let counts = |call: &&Call| call.executed_by != Executor::Provider || version < Version::V6;
-        let of_tools = || in_step().filter(counts);
-        let by_tool_calls =
-            of_tools().next().is_some() && of_tools().all(|call| has_result(call) && !denied(call));
+        let is_done = |call: &Call| {
+            has_result(call) && !matches!(call.state, CallState::Settled(Settled::Denied))
+        };
+        let are_done = |counts: &dyn Fn(&Call) -> bool| {
+            let mut counted = in_step().filter(|call| counts(call)).peekable();
+            counted.peek().is_some() && counted.all(is_done)
+        };
+        let is_own = |call: &Call| call.executed_by != Executor::Provider;
+        let by_tool_calls = are_done(&is_own)
+            // Some of ai@5 count what the provider ran, too, and some do not count dynamic calls.
+            || version < Version::V6
+                && (are_done(&|_| true)
+                    || are_done(&|call| !call.dynamic)
+                    || are_done(&|call| !call.dynamic && is_own(call)));
         by_approvals || by_tool_calls
     }
 }

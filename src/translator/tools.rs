@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::tool_calls::{Announcement, Call, CallState, Settled};
+use super::tool_calls::{Announcement, Call, CallState, Settled, StreamedInput};
 use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, InputEncoding, Version};
 use crate::event::ToolCall;
@@ -18,10 +18,7 @@ pub(super) struct Attached<'a> {
 }
 
 impl Attached<'_> {
-    pub(super) const NONE: Self = Attached {
-        provider_metadata: None,
-        tool_metadata: None,
-    };
+    pub(super) const NONE: Self = Attached { provider_metadata: None, tool_metadata: None };
 }
 
 /// A tool's output with what belongs to it.
@@ -33,11 +30,7 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     pub(super) fn plain(output: &'a Json, preliminary: bool) -> Self {
-        Output {
-            output,
-            preliminary,
-            attached: Attached::NONE,
-        }
+        Output { output, preliminary, attached: Attached::NONE }
     }
 }
 
@@ -51,12 +44,7 @@ pub(super) struct Question<'a> {
 
 impl<'a> Question<'a> {
     pub(super) fn plain(approval_id: &'a ApprovalId) -> Self {
-        Question {
-            approval_id,
-            descriptor: None,
-            input_schema_input: None,
-            signature: None,
-        }
+        Question { approval_id, descriptor: None, input_schema_input: None, signature: None }
     }
 }
 
@@ -73,7 +61,7 @@ impl Translator {
             Announcement::New(index) => {
                 let version = self.version;
                 if let Some(known) = self.calls.at(index) {
-                    known.state = CallState::Streaming(String::new());
+                    known.state = CallState::Streaming(StreamedInput::new(encoding));
                     let chunk = Chunk::ToolInputStart {
                         tool_call_id: Cow::Borrowed(&known.wire_id),
                         tool_name: Cow::Borrowed(&known.tool_name),
@@ -98,11 +86,17 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         let call = self.calls.named(id)?;
-        let CallState::Streaming(text) = &mut call.state else {
-            return Err(TranslateError::InputComplete(id.clone()));
+        if call.is_held_whole() {
+            return Ok(());
+        }
+        let input = match &mut call.state {
+            CallState::Streaming(input) => input,
+            // The response that could have gone on with it is over.
+            CallState::Abandoned => return Err(TranslateError::UnknownCall(id.clone())),
+            _ => return Err(TranslateError::InputComplete(id.clone())),
         };
         if !delta.is_empty() {
-            text.push_str(delta);
+            input.text.push_str(delta);
             out(Chunk::ToolInputDelta {
                 tool_call_id: Cow::Borrowed(&call.wire_id),
                 input_text_delta: Cow::Borrowed(delta),
@@ -175,7 +169,7 @@ impl Translator {
             }
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
         }
-        if !(self.approvals && self.version.knows_approvals()) {
+        if !self.can_ask() {
             return self.tool_failed(id, NO_APPROVALS, Attached::NONE, out);
         }
         if !self.calls.use_approval_id(question.approval_id) {
@@ -202,16 +196,14 @@ impl Translator {
         let by_the_person = match call.state {
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
             CallState::Asked | CallState::Answered { approved: false } => true,
-            // After a yes, or where nobody was asked, a denied part is one that the client's own
-            // validator refuses: https://ai-sdk.dev/docs/reference/ai-sdk-core/validate-ui-messages
+            // After a yes, or where nobody was asked, the client's own validator refuses a denied
+            // part: `validateUIMessages`.
             _ => false,
         };
-        if by_the_person && self.version.knows_approvals() {
+        if by_the_person && self.can_ask() {
             self.ensure_started(out);
             let call = self.settle(id, Settled::Denied)?;
-            out(Chunk::ToolOutputDenied {
-                tool_call_id: Cow::Borrowed(&call.wire_id),
-            });
+            out(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
             Ok(())
         } else {
             self.tool_failed(id, NOT_EXECUTED, Attached::NONE, out)
@@ -241,6 +233,7 @@ impl Translator {
         } else if version >= Version::V6 {
             let call = self.calls.named(id)?;
             call.state = CallState::Running;
+            call.owed = true;
             call
         } else {
             // To ai@5 every output is final.
@@ -278,7 +271,7 @@ impl Translator {
                     close_streaming(self.calls.named(id)?, error, version, out);
                     return Ok(());
                 }
-                CallState::Answered { approved: false } => self.version.knows_approvals(),
+                CallState::Answered { approved: false } => self.can_ask(),
                 _ => false,
             }
         };
@@ -296,8 +289,8 @@ impl Translator {
     fn complete_input(&mut self, id: &ToolCallId, out: Out<'_>) -> Result<(), TranslateError> {
         let version = self.version;
         let call = self.calls.named(id)?;
-        if let CallState::Streaming(text) = &call.state
-            && let Ok(input) = Json::parse(text)
+        if let CallState::Streaming(streamed) = &mut call.state
+            && let Some(input) = streamed.whole()
         {
             call.state = CallState::Ready;
             out(input_available(call, None, &input).for_version(version));
@@ -316,20 +309,18 @@ impl Translator {
 
     /// Notes that a call has its result.
     fn settle(&mut self, id: &ToolCallId, settled: Settled) -> Result<&Call, TranslateError> {
-        let step = self.step.number;
         let call = self.calls.named(id)?;
         call.state = CallState::Settled(settled);
-        self.step.has_result |= call.ends_model_call(step);
         Ok(call)
     }
 }
 
 /// Ends one call whose input is still streaming.
 pub(super) fn close_streaming(call: &mut Call, error: &str, version: Version, out: Out<'_>) {
-    let CallState::Streaming(text) = &call.state else {
+    let CallState::Streaming(input) = &call.state else {
         return;
     };
-    let input = Json::string(text);
+    let input = Json::string(&input.text);
     if version.knows_approvals() {
         out(input_error(call, None, &input, error).for_version(version));
     } else {
@@ -370,9 +361,7 @@ fn input_available<'a>(
             .and_then(|announced| announced.tool_metadata.as_ref())
             .map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
-        title: announced
-            .and_then(|announced| announced.title.as_deref())
-            .map(Cow::Borrowed),
+        title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
     }
 }
 
@@ -395,9 +384,7 @@ fn input_error<'a>(
             .and_then(|announced| announced.tool_metadata.as_ref())
             .map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
-        title: announced
-            .and_then(|announced| announced.title.as_deref())
-            .map(Cow::Borrowed),
+        title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
     }
 }
 

@@ -33,11 +33,7 @@ fn install(folder: &Path) -> Result<(), String> {
     let version = Command::new("node").arg("--version").output();
     let version = version.map_err(|_| "Node is not installed".to_owned())?;
     let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
-    let major = version
-        .trim_start_matches('v')
-        .split('.')
-        .next()
-        .and_then(|n| n.parse().ok());
+    let major = version.trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok());
     if major < Some(20) {
         return Err(format!("Node {version} is too old, 20 is needed"));
     }
@@ -47,33 +43,21 @@ fn install(folder: &Path) -> Result<(), String> {
     if is_newer(&installed) >= is_newer(&folder.join("package-lock.json")) {
         return Ok(());
     }
-    let npm = Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund"])
-        .current_dir(folder)
-        .output();
+    let npm =
+        Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder).output();
     match npm {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!(
-            "npm ci: {}",
-            String::from_utf8_lossy(&output.stderr)
-        )),
+        Ok(output) => Err(format!("npm ci: {}", String::from_utf8_lossy(&output.stderr))),
         Err(error) => Err(format!("npm: {error}")),
     }
 }
 
 /// Runs a program of a Node project and returns what it printed, failing with it.
 pub(crate) fn run_node(folder: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("node")
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .unwrap();
+    let output = Command::new("node").args(arguments).current_dir(folder).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {printed}\n{errors}"
-    );
+    assert!(output.status.success(), "{arguments:?}: {printed}\n{errors}");
     let last = printed.lines().last().unwrap_or_default();
     say(&format!("{}: {last}", arguments.first().unwrap_or(&"node")));
     printed
@@ -89,9 +73,8 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn start() -> Self {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--example", "chat"])
-            .status();
+        let built =
+            Command::new(env!("CARGO")).args(["build", "--quiet", "--example", "chat"]).status();
         assert!(built.unwrap().success());
         let test = std::env::current_exe().unwrap();
         let target = test.parent().and_then(Path::parent).unwrap();
@@ -103,15 +86,8 @@ impl Demo {
         let mut printed = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         printed.read_line(&mut line).unwrap();
-        let url = line
-            .split_whitespace()
-            .find(|word| word.starts_with("http://"))
-            .unwrap();
-        Demo {
-            url: url.to_owned(),
-            process,
-            _printed: printed,
-        }
+        let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        Demo { url: url.to_owned(), process, _printed: printed }
     }
 }
 

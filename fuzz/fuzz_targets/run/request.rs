@@ -11,10 +11,7 @@ pub(crate) fn run(data: &[u8]) {
     for message in chat.messages() {
         let written = serde_json::to_string(&message).expect("a message serializes");
         let again = UiMessage::parse(&written).expect("what is written is read");
-        assert_eq!(
-            serde_json::to_string(&again).expect("a message serializes"),
-            written
-        );
+        assert_eq!(serde_json::to_string(&again).expect("a message serializes"), written);
     }
     let _ = ResumePlan::new(chat.messages(), chat.continued()).settle(&[]);
     if let Some(message) = chat.continued() {

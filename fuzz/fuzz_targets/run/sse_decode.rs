@@ -14,10 +14,7 @@ pub(crate) fn run(data: &[u8]) {
         if let Ok(received) = Received::parse(&text) {
             let written = serde_json::to_string(&received).expect("a chunk serializes");
             let again = Received::parse(&written).expect("what is written is read");
-            assert_eq!(
-                serde_json::to_string(&again).expect("a chunk serializes"),
-                written
-            );
+            assert_eq!(serde_json::to_string(&again).expect("a chunk serializes"), written);
         }
     }
 }
@@ -27,7 +24,5 @@ fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     for piece in pieces {
         decoder.push(piece);
     }
-    std::iter::from_fn(|| decoder.poll())
-        .map(|event| event.data)
-        .collect()
+    std::iter::from_fn(|| decoder.poll()).map(|event| event.data).collect()
 }

@@ -57,17 +57,11 @@ fn event(what: u8, which: u8) -> AgentEvent {
         0 => AgentEvent::StepStart,
         1 => AgentEvent::TextStart { id: part() },
         2 => AgentEvent::text("a"),
-        3 => AgentEvent::TextDelta {
-            id: Some(part()),
-            delta: "b".into(),
-        },
+        3 => AgentEvent::TextDelta { id: Some(part()), delta: "b".into() },
         4 => AgentEvent::TextEnd { id: part() },
         5 => AgentEvent::ReasoningStart { id: part() },
         6 => AgentEvent::reasoning("c"),
-        7 => AgentEvent::ReasoningEnd {
-            id: None,
-            provider_metadata: None,
-        },
+        7 => AgentEvent::ReasoningEnd { id: None, provider_metadata: None },
         8 => AgentEvent::tool_input_start(call()),
         9 => AgentEvent::tool_input_delta(call_id(), ["{", "}", "1", ""][usize::from(which % 4)]),
         10 | 11 => AgentEvent::tool_input(call(), Json::null()),
@@ -107,18 +101,11 @@ struct Client {
 impl Client {
     fn read(&mut self, chunk: &Chunk<'_>) {
         assert!(!self.ended, "nothing follows the end");
-        assert_eq!(
-            self.started,
-            !matches!(chunk, Chunk::Start { .. }),
-            "one start, first"
-        );
+        assert_eq!(self.started, !matches!(chunk, Chunk::Start { .. }), "one start, first");
         match chunk {
             Chunk::Start { .. } => self.started = true,
             Chunk::StartStep {} => {
-                assert!(
-                    !std::mem::replace(&mut self.in_step, true),
-                    "no step in a step"
-                );
+                assert!(!std::mem::replace(&mut self.in_step, true), "no step in a step");
                 self.step += 1;
             }
             Chunk::FinishStep {} => {
@@ -135,12 +122,7 @@ impl Client {
             Chunk::ReasoningEnd { id, .. } => assert!(self.reasoning.remove(&**id)),
             Chunk::ToolInputStart { tool_call_id, .. } => {
                 let step = self.step + 1;
-                self.opens(|client| {
-                    client
-                        .calls
-                        .insert(tool_call_id.to_string(), step)
-                        .is_none()
-                });
+                self.opens(|client| client.calls.insert(tool_call_id.to_string(), step).is_none());
                 self.streaming.insert(tool_call_id.to_string());
             }
             Chunk::ToolInputDelta { tool_call_id, .. } => {
@@ -152,26 +134,16 @@ impl Client {
                 assert!(self.settled.insert(tool_call_id.to_string()));
             }
             Chunk::ToolApprovalRequest { tool_call_id, .. } => self.refers(tool_call_id),
-            Chunk::ToolOutputAvailable {
-                tool_call_id,
-                preliminary,
-                ..
-            } => {
+            Chunk::ToolOutputAvailable { tool_call_id, preliminary, .. } => {
                 self.refers(tool_call_id);
                 if *preliminary != Some(true) {
-                    assert!(
-                        self.settled.insert(tool_call_id.to_string()),
-                        "one final output"
-                    );
+                    assert!(self.settled.insert(tool_call_id.to_string()), "one final output");
                 }
             }
             Chunk::ToolOutputError { tool_call_id, .. }
             | Chunk::ToolOutputDenied { tool_call_id } => {
                 self.refers(tool_call_id);
-                assert!(
-                    self.settled.insert(tool_call_id.to_string()),
-                    "one final result"
-                );
+                assert!(self.settled.insert(tool_call_id.to_string()), "one final result");
             }
             Chunk::Error { .. } => assert!(self.nothing_is_open()),
             Chunk::Abort { .. } | Chunk::Finish { .. } => {
@@ -190,10 +162,7 @@ impl Client {
     fn completes(&mut self, id: &str) {
         if !self.streaming.remove(id) {
             assert!(self.in_step, "a call stands in a step");
-            assert!(
-                self.calls.insert(id.to_owned(), self.step).is_none(),
-                "a call is new"
-            );
+            assert!(self.calls.insert(id.to_owned(), self.step).is_none(), "a call is new");
         }
     }
 
