@@ -66,9 +66,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn chat(State(demo): State<Arc<Demo>>, chat: ChatRequest) -> UiMessageStream {
     let plan = ResumePlan::new(chat.messages(), chat.continued());
     let deferred = demo.open_calls.redeem(chat.id(), plan);
-    let stop = demo.stop_signal(chat.id());
+    let (sender, mut receiver) = watch::channel(());
+    demo.runs().insert(chat.id().clone(), sender.clone());
+    let stop = async move {
+        // Its own end of the channel lives as long as the response.
+        let _ = receiver.changed().await;
+    };
     let events = script::run(Arc::clone(&demo), &chat, deferred);
-    UiMessageStream::reply(&chat, events).stop_when(stop)
+    let id = chat.id().clone();
+    UiMessageStream::reply(&chat, events).stop_when(stop).on_finish(move |_| {
+        // Another run of the chat may have taken the place.
+        let mut runs = demo.runs();
+        if runs.get(&id).is_some_and(|run| run.same_channel(&sender)) {
+            runs.remove(&id);
+        }
+    })
 }
 
 async fn stop(State(demo): State<Arc<Demo>>, Path(id): Path<String>) -> StatusCode {
@@ -83,17 +95,6 @@ fn world_now(demo: &Demo) -> Json<World> {
 }
 
 impl Demo {
-    /// Completes when the chat's run is to be stopped; never, once another run has taken over.
-    fn stop_signal(&self, chat: &ChatId) -> impl Future<Output = ()> + Send + 'static {
-        let (sender, mut receiver) = watch::channel(());
-        self.runs().insert(chat.clone(), sender);
-        async move {
-            if receiver.changed().await.is_err() {
-                std::future::pending().await
-            }
-        }
-    }
-
     fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<ChatId, watch::Sender<()>>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }

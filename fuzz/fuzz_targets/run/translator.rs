@@ -21,14 +21,21 @@ pub(crate) fn run(data: &[u8]) {
             Translator::continuing(&message)
         }
     };
-    if options & 2 != 0 {
-        translator = translator.with_version(Version::V6At(326));
-    }
+    let version = match options >> 4 {
+        0 => Version::V5,
+        1 => Version::V6At(326),
+        _ => Version::V6,
+    };
+    translator = translator.with_version(version);
+    client.is_v5 = version == Version::V5;
     if options & 4 != 0 {
         translator = translator.without_approvals();
     }
     for pair in events.chunks_exact(2) {
-        let event = event(pair[0], pair[1]);
+        let mut event = event(pair[0], pair[1]);
+        if options & 8 != 0 {
+            event = as_chunk(event);
+        }
         let _ = translator.handle_event(&event, &mut |chunk| client.read(&chunk));
     }
     translator.finish(&mut |chunk| client.read(&chunk));
@@ -83,6 +90,50 @@ fn event(what: u8, which: u8) -> AgentEvent {
     }
 }
 
+/// The same said as a chunk, where there is one for it.
+fn as_chunk(event: AgentEvent) -> AgentEvent {
+    let chunk = match &event {
+        AgentEvent::StepStart => Chunk::StartStep {},
+        AgentEvent::TextStart { id } => {
+            Chunk::TextStart { id: id.to_string().into(), provider_metadata: None }
+        }
+        AgentEvent::TextDelta { id: Some(id), delta } => Chunk::TextDelta {
+            id: id.to_string().into(),
+            delta: delta.to_string().into(),
+            provider_metadata: None,
+        },
+        AgentEvent::TextEnd { id } => {
+            Chunk::TextEnd { id: id.to_string().into(), provider_metadata: None }
+        }
+        AgentEvent::ToolInputStart { call } => Chunk::ToolInputStart {
+            tool_call_id: call.id.to_string().into(),
+            tool_name: call.tool_name.to_string().into(),
+            input_encoding: None,
+            provider_executed: None,
+            provider_metadata: None,
+            tool_metadata: None,
+            dynamic: call.dynamic.then_some(true),
+            title: None,
+        },
+        AgentEvent::ToolOutput { tool_call_id, .. } => Chunk::ToolOutputAvailable {
+            tool_call_id: tool_call_id.to_string().into(),
+            output: None,
+            provider_executed: None,
+            provider_metadata: None,
+            tool_metadata: None,
+            dynamic: None,
+            preliminary: None,
+        },
+        AgentEvent::ToolDenied { tool_call_id } => {
+            Chunk::ToolOutputDenied { tool_call_id: tool_call_id.to_string().into() }
+        }
+        AgentEvent::StepFinish => Chunk::FinishStep {},
+        AgentEvent::Finish { .. } => Chunk::Finish { finish_reason: None, message_metadata: None },
+        _ => return event,
+    };
+    AgentEvent::Chunk(Box::new(chunk))
+}
+
 /// The client's rules about sequences, read strictly.
 #[derive(Default)]
 struct Client {
@@ -92,6 +143,7 @@ struct Client {
     step: u32,
     texts: HashSet<String>,
     reasoning: HashSet<String>,
+    is_v5: bool,
     /// The step that each call stands in.
     calls: HashMap<String, u32>,
     streaming: HashSet<String>,
@@ -130,10 +182,14 @@ impl Client {
             }
             Chunk::ToolInputAvailable { tool_call_id, .. } => self.completes(tool_call_id),
             Chunk::ToolInputError { tool_call_id, .. } => {
+                assert!(!self.is_v5, "ai@5 has no such chunk");
                 self.completes(tool_call_id);
                 assert!(self.settled.insert(tool_call_id.to_string()));
             }
-            Chunk::ToolApprovalRequest { tool_call_id, .. } => self.refers(tool_call_id),
+            Chunk::ToolApprovalRequest { tool_call_id, .. } => {
+                assert!(!self.is_v5, "ai@5 has no such chunk");
+                self.refers(tool_call_id);
+            }
             Chunk::ToolOutputAvailable { tool_call_id, preliminary, .. } => {
                 self.refers(tool_call_id);
                 if *preliminary != Some(true) {
@@ -142,6 +198,10 @@ impl Client {
             }
             Chunk::ToolOutputError { tool_call_id, .. }
             | Chunk::ToolOutputDenied { tool_call_id } => {
+                // ai@5 has no other chunk for an input that never became whole.
+                if self.is_v5 {
+                    self.streaming.remove(&**tool_call_id);
+                }
                 self.refers(tool_call_id);
                 assert!(self.settled.insert(tool_call_id.to_string()), "one final result");
             }
