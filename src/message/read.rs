@@ -182,9 +182,6 @@ fn message(mut object: Object<'_>, parts: Option<Vec<Part>>) -> Result<UiMessage
     let role = Role::from_wire(&object.text("role")?)
         .ok_or_else(|| FieldError::expected("role", "`system`, `user` or `assistant`"))?;
     let parts = parts.ok_or_else(|| FieldError::missing("parts"))?;
-    if parts.is_empty() && role != Role::Assistant {
-        return Err(FieldError::expected("parts", "at least one"));
-    }
     let metadata = object.json_if_any("metadata")?;
     Ok(UiMessage { id, role, metadata, parts, extra: object.into_extra()? })
 }

@@ -52,8 +52,19 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
         Fault::TooManyParts => ParseRequestError::TooManyParts { limit: limits.max_parts },
         Fault::TooManyNodes => ParseRequestError::TooManyNodes { limit: limits.max_nodes },
     })?;
+    refuse_empty_messages(&body)?;
     refuse_contradictions(&body.messages)?;
     Ok(body)
+}
+
+/// Only an answer may say nothing yet.
+fn refuse_empty_messages(body: &Body) -> Result<(), FieldError> {
+    let is_empty =
+        |message: &UiMessage| message.parts.is_empty() && message.role != Role::Assistant;
+    let Some(index) = body.messages.iter().position(is_empty) else { return Ok(()) };
+    let error = FieldError::expected("parts", "at least one");
+    let path = if body.last_message_only { "message".into() } else { format!("messages[{index}]") };
+    Err(error.within(&path))
 }
 
 /// Whether brackets nest deeper than that. Looks no further than it must, and does not recurse.
