@@ -40,7 +40,7 @@ impl OpenParts {
             id.clear();
             // Writing to a `String` does not fail.
             let _ = write!(id, "{}-{}", self.prefix, self.next);
-            if !self.is_open(&id) {
+            if !self.is_named(&id) {
                 return self.unnamed.insert(id);
             }
         }
@@ -54,20 +54,17 @@ impl OpenParts {
         !self.named.is_empty()
     }
 
-    pub(super) fn is_open(&self, id: &str) -> bool {
-        self.unnamed.as_deref() == Some(id) || self.named.iter().any(|open| open == id)
+    /// Whether a part that the agent named so is open.
+    fn is_named(&self, id: &str) -> bool {
+        self.named.iter().any(|open| open == id)
     }
 
     pub(super) fn open(&mut self, id: &str) {
         self.named.push(id.to_owned());
     }
 
-    /// Whether the part was open.
+    /// Closes a part that the agent named so; whether one was open.
     pub(super) fn close(&mut self, id: &str) -> bool {
-        if self.unnamed.as_deref() == Some(id) {
-            self.unnamed = None;
-            return true;
-        }
         match self.named.iter().position(|open| open == id) {
             Some(index) => {
                 self.named.remove(index);
@@ -139,7 +136,7 @@ impl Translator {
         }
         match id {
             Some(id) => {
-                if !self.parts(kind).is_open(id) {
+                if !self.parts(kind).is_named(id) {
                     self.start_part(kind, id, None, out);
                 }
                 self.emit(kind.delta(id, delta, metadata), out);

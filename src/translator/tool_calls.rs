@@ -232,13 +232,7 @@ impl ToolCalls {
             && let Some(known) = self.calls.get_mut(index)
         {
             return match known.state {
-                CallState::Streaming(_) => {
-                    // The first word on a call may not say yet who runs it.
-                    if call.executed_by != Executor::Server {
-                        known.executed_by = call.executed_by;
-                    }
-                    Ok(Announcement::Streaming(index))
-                }
+                CallState::Streaming(_) => Ok(Announcement::Streaming(index)),
                 _ if known.held => {
                     known.owed = true;
                     // Whether the provider runs it stands in the message; which of the others

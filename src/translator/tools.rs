@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::tool_calls::{Announcement, Call, CallState, Settled, StreamedInput};
 use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, InputEncoding, Version};
-use crate::event::ToolCall;
+use crate::event::{Executor, ToolCall};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::metadata::{ProviderMetadata, ToolMetadata};
@@ -117,6 +117,10 @@ impl Translator {
         };
         let version = self.version;
         if let Some(known) = self.calls.at(index) {
+            // The first word on a call may not say yet that the client runs it.
+            if (known.executed_by, call.executed_by) == (Executor::Server, Executor::Client) {
+                known.executed_by = Executor::Client;
+            }
             known.state = CallState::Ready;
             out(input_available(known, Some(call), input).for_version(version));
         }

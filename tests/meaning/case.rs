@@ -1,0 +1,81 @@
+//! One case: what is asked of the translator, as it is printed when it fails.
+
+use serde_json::{Value, json};
+use ui_message_stream::AgentEvent;
+use ui_message_stream::chunk::Version;
+
+/// How much sense a case makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    /// A run as an agent should say it.
+    WellBehaved,
+    /// Such a run, cut at a random point.
+    Cut,
+    /// Any event at any time.
+    Absurd,
+    /// Raw chunks between the events.
+    Chunks,
+}
+
+/// What the message is called before the first event.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Origin {
+    /// A new message of this id.
+    New(String),
+    /// A new message that the client names, unless a `start` chunk does.
+    Unnamed,
+    /// The message that goes on.
+    Continued(Value),
+}
+
+/// A sequence of events and the circumstances in which it is translated.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) flavour: Flavour,
+    pub(crate) origin: Origin,
+    pub(crate) version: Version,
+    /// Whether a person may be asked at all.
+    pub(crate) approvals: bool,
+    /// Whether the message is opened before the first event.
+    pub(crate) starts_early: bool,
+    /// Metadata that the translator starts with.
+    pub(crate) metadata: Option<Value>,
+    pub(crate) events: Vec<AgentEvent>,
+}
+
+impl Case {
+    pub(crate) fn continued(&self) -> Option<&Value> {
+        match &self.origin {
+            Origin::Continued(message) => Some(message),
+            Origin::New(_) | Origin::Unnamed => None,
+        }
+    }
+
+    /// The clients that must read this: what is written for the oldest is for all of them.
+    pub(crate) fn clients(&self) -> &'static [&'static str] {
+        match self.version {
+            Version::V5 => &["5.0.0"],
+            Version::V6 => &["6.0.0", "6.0.197", "6.0.230", "6.0.235", "6.0.326"],
+            Version::V6At(197) => &["6.0.197", "6.0.230", "6.0.235", "6.0.326"],
+            Version::V6At(230) => &["6.0.230", "6.0.235", "6.0.326"],
+            _ => &["6.0.326"],
+        }
+    }
+
+    /// The case as one would write it down.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "flavour": format!("{:?}", self.flavour),
+            "version": format!("{:?}", self.version),
+            "approvals": self.approvals,
+            "message": match &self.origin {
+                Origin::New(id) => json!({ "new": id }),
+                Origin::Unnamed => json!("unnamed"),
+                Origin::Continued(message) => message.clone(),
+            },
+            "starts early": self.starts_early,
+            "metadata": self.metadata,
+            "events": self.events,
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! The random source, and the small values that everything else is made of.
+
+use proptest::prelude::RngExt;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use ui_message_stream::Json;
+use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
+
+/// A random source whose whole course is one seed and the number of the case.
+pub(crate) struct Dice(TestRng);
+
+impl Dice {
+    pub(crate) fn new(seed: u64, case: u64) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        bytes[8..16].copy_from_slice(&case.to_le_bytes());
+        Dice(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+    }
+
+    /// A number from 0 to `end`, which is not among them.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0.random_range(0..end)
+    }
+
+    /// A number from `from` to `to`, both among them.
+    pub(crate) fn between(&mut self, from: usize, to: usize) -> usize {
+        self.0.random_range(from..=to)
+    }
+
+    /// True in so many of a hundred throws.
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+
+    /// One of these, by weight.
+    pub(crate) fn weighted<T: Copy>(&mut self, from: &[(usize, T)]) -> T {
+        let mut throw = self.below(from.iter().map(|(weight, _)| weight).sum());
+        for (weight, value) in from {
+            match throw.checked_sub(*weight) {
+                Some(rest) => throw = rest,
+                None => return *value,
+            }
+        }
+        from[0].1
+    }
+
+    /// A piece of text, of the kind that a model streams, and what breaks framing and escaping.
+    pub(crate) fn text(&mut self) -> String {
+        let mut text = String::new();
+        for _ in 0..self.weighted(&[(6, 1), (3, 2), (1, 5)]) {
+            text.push_str(self.pick(PIECES));
+        }
+        text
+    }
+
+    /// An error text that no generated one is mistaken for.
+    pub(crate) fn error_text(&mut self) -> String {
+        format!("the agent says: {}", self.text())
+    }
+
+    /// Any JSON, at most three levels deep.
+    pub(crate) fn json(&mut self) -> Json {
+        let text = self.json_text(3);
+        Json::parse(&text).unwrap_or_else(|_| Json::null())
+    }
+
+    /// A JSON object, as nearly all tool inputs and metadata are.
+    pub(crate) fn json_object(&mut self) -> Json {
+        let text = self.object_text(3);
+        Json::parse(&text).unwrap_or_else(|_| Json::null())
+    }
+
+    fn json_text(&mut self, depth: usize) -> String {
+        match self.below(if depth == 0 { 6 } else { 10 }) {
+            0 => "null".into(),
+            1 => self.pick(&["true", "false"]).into(),
+            2 | 3 => self.pick(NUMBERS).into(),
+            4 | 5 => Json::string(&self.text()).as_str().into(),
+            6 => {
+                let items: Vec<_> = (0..self.below(4)).map(|_| self.json_text(depth - 1)).collect();
+                format!("[{}]", items.join(","))
+            }
+            _ => self.object_text(depth),
+        }
+    }
+
+    fn object_text(&mut self, depth: usize) -> String {
+        let mut keys: Vec<&str> = (0..self.below(4)).map(|_| self.pick(KEYS)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let entries: Vec<_> = keys
+            .into_iter()
+            .map(|key| format!("{}:{}", Json::string(key), self.json_text(depth.saturating_sub(1))))
+            .collect();
+        format!("{{{}}}", entries.join(", "))
+    }
+
+    pub(crate) fn provider_metadata(&mut self) -> Option<ProviderMetadata> {
+        let text = format!(
+            r#"{{"{}":{}}}"#,
+            self.pick(&["openai", "anthropic", "google"]),
+            self.json_object()
+        );
+        ProviderMetadata::parse(&text).ok()
+    }
+
+    pub(crate) fn tool_metadata(&mut self) -> Option<ToolMetadata> {
+        ToolMetadata::new(self.json_object()).ok()
+    }
+}
+
+const PIECES: &[&str] = &[
+    "Hello",
+    " ",
+    ", world",
+    "I will look.",
+    "\n",
+    "\r\n",
+    "\n\ndata: [DONE]\n\n",
+    "\"quoted\"",
+    "back\\slash",
+    "привет",
+    "🙂",
+    "👩‍👩‍👧",
+    "\u{2028}",
+    "\u{0}",
+    "\u{1f}",
+    "</script>",
+    "e\u{301}",
+    "\u{feff}",
+    "[DONE]",
+    "{\"a\":1}",
+    "\u{10ffff}",
+    "\t",
+];
+
+const NUMBERS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "42",
+    "1.0",
+    "0.1",
+    "-0",
+    "1e21",
+    "1E-7",
+    "9007199254740993",
+    "12345678901234567890",
+    "1e308",
+    "5e-324",
+];
+
+/// Few, so that metadata has something to merge. The client's own merging skips `constructor`.
+const KEYS: &[&str] =
+    &["a", "b", "usage", "", "ключ", "constructor", "toString", "\"", "0", "length"];

@@ -1,0 +1,16 @@
+//! Names and ids to draw from: few enough to collide, odd enough to trip over.
+
+pub(crate) const TOOL_NAMES: &[&str] = &["read_file", "delete-file", "погода", "constructor"];
+
+pub(crate) const TOOL_CALL_IDS: &[&str] =
+    &["call_0", "call_1", "", "__proto__", "constructor", "ключ-🔑", "call_0-2", "held_1"];
+
+pub(crate) const APPROVAL_IDS: &[&str] = &["ap_1", "ap_2", "ap_3", "", "__proto__", "held_ap_1"];
+
+/// Among them what a translator might call a part that has no name.
+pub(crate) const PART_IDS: &[&str] =
+    &["t1", "t2", "0", "1", "2", "", "__proto__", "constructor", "text-1", "reasoning-1", "ключ"];
+
+pub(crate) const DATA_NAMES: &[&str] = &["status", "weather", "", "__proto__", "run-end"];
+
+pub(crate) const DATA_IDS: &[&str] = &["1", "2", "", "__proto__"];
