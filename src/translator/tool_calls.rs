@@ -277,9 +277,13 @@ impl ToolCalls {
         unused.next().unwrap_or_else(|| id.clone())
     }
 
-    /// Notes a question's id; false if it was asked under before.
-    pub(super) fn use_approval_id(&mut self, id: &str) -> bool {
-        self.approval_ids.insert(id.into())
+    /// Whether a question was asked under this id.
+    pub(super) fn has_approval_id(&self, id: &str) -> bool {
+        self.approval_ids.contains(id)
+    }
+
+    pub(super) fn use_approval_id(&mut self, id: &str) {
+        self.approval_ids.insert(id.into());
     }
 
     /// Whether what follows in this step is said by another model call: the step's tools have run.

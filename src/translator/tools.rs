@@ -162,6 +162,10 @@ impl Translator {
         question: &Question<'_>,
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
+        self.calls.named(id)?;
+        if self.can_ask() && self.calls.has_approval_id(question.approval_id) {
+            return Err(TranslateError::ApprovalIdUsed(question.approval_id.clone()));
+        }
         self.complete_input(id, out)?;
         let call = self.calls.named(id)?;
         match call.state {
@@ -176,9 +180,7 @@ impl Translator {
         if !self.can_ask() {
             return self.tool_failed(id, NO_APPROVALS, Attached::NONE, out);
         }
-        if !self.calls.use_approval_id(question.approval_id) {
-            return Err(TranslateError::ApprovalIdUsed(question.approval_id.clone()));
-        }
+        self.calls.use_approval_id(question.approval_id);
         self.ensure_started(out);
         let version = self.version;
         let call = self.calls.named(id)?;
