@@ -1,10 +1,11 @@
 //! The wire: chunks and messages are read, refused and written as the real schema does.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use ui_message_stream::chunk::Received;
+use ui_message_stream::sse::Decoder;
 
 /// The lines of a fixture as `(note, the value under key)`.
 fn noted(name: &str, key: &str) -> Vec<(String, Value)> {
@@ -40,4 +41,87 @@ fn a_chunk_that_the_client_refuses_is_refused_or_of_an_unknown_kind() {
         let received = Received::parse(&text);
         assert!(!matches!(received, Ok(Received::Known { .. })), "{note}: {received:?}");
     }
+}
+
+#[test]
+fn every_chunk_of_the_recorded_streams_is_read_and_written_back_whole() {
+    let mut chunks = 0;
+    for path in files("streams", "jsonl") {
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let Some(chunk) = line.get("chunk") else { continue };
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            match Received::parse(&chunk.to_string()) {
+                Ok(Received::Known { chunk: read, extra }) => {
+                    let written = Received::Known { chunk: read, extra };
+                    assert_eq!(serde_json::to_value(&written).unwrap(), *chunk, "{name}");
+                }
+                refused => {
+                    let by_the_client = ["fail-null-optional-field", "fail-unknown-chunk-type"];
+                    assert!(by_the_client.contains(&name), "{name}: {refused:?}");
+                }
+            }
+            chunks += 1;
+        }
+    }
+    assert!(chunks > 300, "{chunks}");
+}
+
+#[test]
+fn a_body_is_decoded_to_the_chunks_that_the_client_reads_from_it() {
+    for path in files("sse", "txt") {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut decoder = Decoder::default();
+        decoder.push(&fs::read(&path).unwrap());
+        let mut chunks = Vec::new();
+        let mut failed = false;
+        while let Some(event) = decoder.poll() {
+            if event.data == "[DONE]" {
+                continue;
+            }
+            match Received::parse(&event.data) {
+                Ok(received @ Received::Known { .. }) => {
+                    let written = serde_json::to_string(&received).unwrap();
+                    chunks.push(as_doubles(serde_json::from_str(&whole(&written)).unwrap()));
+                }
+                _ => {
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        let expected = fs::read_to_string(path.with_extension("expected.json")).unwrap();
+        let expected: Value = serde_json::from_str(&whole(&expected)).unwrap();
+        assert_eq!(failed, !expected["error"].is_null(), "{name}");
+        assert_eq!(Value::Array(chunks), as_doubles(expected["chunks"].clone()), "{name}");
+    }
+}
+
+/// A `Value` has no half of a surrogate pair, so for comparing it is a replacement character.
+fn whole(text: &str) -> String {
+    text.replace("\\ud800", "\u{FFFD}")
+}
+
+/// A browser reads every number as a double; here its text is kept.
+fn as_doubles(value: Value) -> Value {
+    match value {
+        Value::Number(number) => Value::from(number.as_f64().unwrap()),
+        Value::Array(values) => values.into_iter().map(as_doubles).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(key, value)| (key, as_doubles(value))).collect()
+        }
+        other => other,
+    }
+}
+
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream").join(folder);
+    let mut paths: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths
 }
