@@ -162,20 +162,19 @@ impl Translator {
         question: &Question<'_>,
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
-        self.calls.named(id)?;
+        match self.calls.named(id)?.state {
+            CallState::Asked => return Err(TranslateError::ApprovalOpen(id.clone())),
+            CallState::Running => return Err(TranslateError::AlreadyRunning(id.clone())),
+            CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
+            CallState::Abandoned => return Err(TranslateError::InputOpen(id.clone())),
+            CallState::Streaming(_) | CallState::Ready | CallState::Answered { .. } => {}
+        }
         if self.can_ask() && self.calls.has_approval_id(question.approval_id) {
             return Err(TranslateError::ApprovalIdUsed(question.approval_id.clone()));
         }
         self.complete_input(id, out)?;
-        let call = self.calls.named(id)?;
-        match call.state {
-            CallState::Ready | CallState::Answered { .. } => {}
-            CallState::Asked => return Err(TranslateError::ApprovalOpen(id.clone())),
-            CallState::Running => return Err(TranslateError::AlreadyRunning(id.clone())),
-            CallState::Streaming(_) | CallState::Abandoned => {
-                return Err(TranslateError::InputOpen(id.clone()));
-            }
-            CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
+        if matches!(self.calls.named(id)?.state, CallState::Streaming(_)) {
+            return Err(TranslateError::InputOpen(id.clone()));
         }
         if !self.can_ask() {
             return self.tool_failed(id, NO_APPROVALS, Attached::NONE, out);
