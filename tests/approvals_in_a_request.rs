@@ -184,8 +184,9 @@ fn only_an_answer_is_an_answer() {
     ]));
     let open: Vec<OpenCall> = (1..=6).map(|n| asked(&format!("c{n}"), &format!("ap{n}"))).collect();
     let (results, pending, _) = settled(&body, &open);
-    assert_eq!(results, []);
-    assert_eq!(pending.len(), 6);
+    // The client shows a result for it, so nobody can answer any more.
+    assert_eq!(results, [("c3".to_owned(), json!("refused"))]);
+    assert_eq!(pending.len(), 5);
     assert!(said(&body)["approvals"].as_array().unwrap().is_empty());
 }
 
@@ -248,6 +249,34 @@ fn an_approval_is_found_by_its_own_id_whatever_the_call_is_called_on_the_wire() 
     let body = request(json!([message("m", "assistant", answer)]));
     let approved = json!({"approved": {"input": {"path": "/host"}}});
     assert_eq!(settled(&body, &[asked("call_0", "ap1")]).0, [(wire_id, approved)]);
+}
+
+/// Review found: a provider that numbers its calls in every step, and answers that come one by one.
+#[test]
+fn a_question_on_a_renamed_call_waits_for_its_own_answer() {
+    let listed = json!({"type": "tool-list", "toolCallId": "call_0", "state": "output-available",
+        "input": {}, "output": 1});
+    let waiting = requested("call_0-1", "ap1");
+    let answered = responded("call_1", "ap2", true);
+    let open = [asked("call_0", "ap1"), asked("call_1", "ap2")];
+    let body = request(json!([message("m", "assistant", json!([listed, waiting, answered]))]));
+    let (results, pending, superseded) = settled(&body, &open);
+    let approved = json!({"approved": {"input": {"path": "/host"}}});
+    assert_eq!(results, [("call_1".into(), approved)]);
+    assert_eq!((pending, superseded.len()), (vec!["call_0".to_owned()], 0));
+}
+
+#[test]
+fn an_old_answer_is_not_decided_again_on_every_turn() {
+    for approved in [true, false] {
+        let body = request(json!([
+            message("m", "assistant", json!([responded("c1", "ap1", approved)])),
+            user("u"),
+        ]));
+        // In the turn it arrives it counts; once the record is rid of it, it is passed over.
+        assert_eq!(settled(&body, &[asked("c1", "ap1")]).0.len(), 1);
+        assert_eq!(settled(&body, &[]).0, []);
+    }
 }
 
 #[test]

@@ -54,7 +54,11 @@ pub(crate) fn run(
                     yield Ok(AgentEvent::tool_denied(id));
                 }
                 // The client shows the output that it gave.
-                DeferredOutcome::Output { output } => news.push(in_words(tool, &output.to()?)),
+                DeferredOutcome::Output { output } => {
+                    // Not every string of a browser is one here.
+                    let output = output.to().unwrap_or_else(|_| output.as_str().into());
+                    news.push(in_words(tool, &output));
+                }
                 DeferredOutcome::OutputError { error_text } => {
                     news.push(format!("{tool} failed in your browser: {error_text}."));
                 }

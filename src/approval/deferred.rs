@@ -28,7 +28,7 @@ pub struct DeferredToolResult {
     /// goes on with can be told of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    /// Names the call.
+    /// Names the call on the wire, where the host's own name for it may have been taken.
     pub tool_call_id: ToolCallId,
     /// Which tool. Of a call that the host does not know, which never runs, the client's word.
     pub tool_name: Box<str>,

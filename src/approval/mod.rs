@@ -12,7 +12,8 @@
 //! with the host's copy of the input. A denial needs no proof, since nothing runs.
 //!
 //! Left out here: proof that an answer belongs to this person and chat, expiry, and a ledger that
-//! redeems an approval once. Until then the host takes a call out of its record before it runs it.
+//! redeems an approval once. Until then the host takes the calls out of its record, but for the
+//! pending ones, before it runs any.
 
 mod deferred;
 mod resume;
@@ -136,8 +137,8 @@ impl OpenCall {
         }
     }
 
-    /// A call that the client runs. Its id must be unique within the message, or the client answers
-    /// under another one.
+    /// A call that the client runs. Its id must be unique in the chat: the client answers in the
+    /// first message that has it, and within a message a repeated one goes out under another id.
     pub fn left_to_client(
         tool_call_id: impl Into<ToolCallId>,
         tool_name: impl Into<Box<str>>,

@@ -44,6 +44,8 @@ pub struct ResumePlan {
     superseded: Vec<ApprovalRequest>,
     outputs: Vec<Output>,
     history: History,
+    /// The message that the response goes on with.
+    continued: Option<usize>,
 }
 
 /// A result that the history holds.
@@ -62,6 +64,16 @@ struct History {
     last_user: Option<usize>,
     /// The last message that holds a call.
     message_of: HashMap<ToolCallId, usize>,
+    questions: HashMap<ApprovalId, Question>,
+}
+
+/// A question as the history holds it.
+#[derive(Debug, Clone)]
+struct Question {
+    message: usize,
+    /// The id of its call on the wire; the host may know the call by another.
+    tool_call_id: ToolCallId,
+    has_result: bool,
 }
 
 impl ResumePlan {
@@ -78,6 +90,7 @@ impl ResumePlan {
             superseded: Vec::new(),
             outputs: Vec::new(),
             history: History::of(messages),
+            continued: continued.and_then(|continued| place_of(messages, continued)),
         };
         let new_from = new_results_from(messages, continued);
         let (settled, denied) = settled_and_denied(messages);
@@ -139,12 +152,15 @@ impl ResumePlan {
     /// Holds the history against the host's own record of the calls that it left open.
     ///
     /// An approved call runs if the record has it under the same approval id, with the record's
-    /// tool and input; else it is refused. A denial is honoured in any case. An output is taken
-    /// for a call that was left to the client; given for a call that waits for a person, it is
-    /// refused. What the record has beyond that is still pending, or superseded if the person
-    /// wrote on.
+    /// tool and input, whether or not the person has written on since; else it is refused. A denial
+    /// is honoured in any case. An answer that the record does not know and that stands in an older
+    /// message was settled long ago, and is passed over. An output is taken for a call that was left
+    /// to the client; given for a call that waits for a person, it is refused. What the record has
+    /// beyond that is still pending, or superseded if the person wrote on.
     ///
-    /// The host takes what has a result out of its record before it runs anything.
+    /// Before the host runs anything, it replaces its record by
+    /// [`pending`](DeferredToolResults::pending): nothing else of it is open any more. It does not
+    /// look for the results' tool call ids in its record, for these are the wire's.
     pub fn settle(self, open_calls: &[OpenCall]) -> DeferredToolResults {
         let mut open: Vec<&OpenCall> = open_calls.iter().collect();
         let mut results = Vec::new();
@@ -153,6 +169,9 @@ impl ResumePlan {
             let asked = Some(&response.approval_id);
             let known = open.iter().position(|call| call.approval_id.as_ref() == asked);
             let known = known.map(|at| open.remove(at));
+            if known.is_none() && self.continued != Some(*message_at) {
+                continue;
+            }
             results.push(DeferredToolResult {
                 message_id: self.history.message_ids.get(*message_at).cloned(),
                 tool_call_id: response.tool_call_id.clone(),
@@ -164,40 +183,69 @@ impl ResumePlan {
         let mut pending = Vec::new();
         let mut superseded = Vec::new();
         for call in open {
-            let message_at = self.history.message_of.get(&call.tool_call_id).copied();
-            let went_on = match message_at {
-                Some(message_at) => self.history.went_on_after(message_at),
-                None => self.history.ends_with_user(),
+            let fate = match &call.approval_id {
+                Some(id) => self.fate_of_question(call, id),
+                None => self.fate_of_client_call(call),
             };
-            let given = self.outputs.iter().find(|given| {
-                Some(given.message) == message_at && given.output.tool_call_id == call.tool_call_id
-            });
-            let outcome = match (given, &call.approval_id) {
-                (Some(given), None) => match &given.output.result {
-                    ClientResult::Output(output) => {
-                        DeferredOutcome::Output { output: output.clone() }
-                    }
-                    ClientResult::ErrorText(error_text) => {
-                        DeferredOutcome::OutputError { error_text: error_text.clone() }
-                    }
-                },
-                // The client shows a result, so nobody can answer the question any more.
-                (Some(_), Some(_)) if !went_on => DeferredOutcome::Refused,
-                _ => {
-                    if went_on { &mut superseded } else { &mut pending }.push(call.clone());
-                    continue;
-                }
-            };
-            results.push(DeferredToolResult {
-                message_id: message_at.and_then(|at| self.history.message_ids.get(at)).cloned(),
-                tool_call_id: call.tool_call_id.clone(),
-                tool_name: call.tool_name.clone(),
-                approval_id: call.approval_id.clone(),
-                outcome,
-            });
+            match fate {
+                Fate::Settled(result) => results.push(result),
+                Fate::Pending => pending.push(call.clone()),
+                Fate::Superseded => superseded.push(call.clone()),
+            }
         }
         DeferredToolResults::new(results, pending, superseded)
     }
+
+    /// What becomes of a question that has no answer.
+    fn fate_of_question(&self, call: &OpenCall, approval_id: &ApprovalId) -> Fate {
+        let question = self.history.questions.get(approval_id);
+        if self.history.went_on_since(question.map(|question| question.message)) {
+            return Fate::Superseded;
+        }
+        match question {
+            // The client shows a result, so nobody can answer any more.
+            Some(question) if question.has_result => Fate::Settled(DeferredToolResult {
+                message_id: self.history.message_ids.get(question.message).cloned(),
+                tool_call_id: question.tool_call_id.clone(),
+                tool_name: call.tool_name.clone(),
+                approval_id: Some(approval_id.clone()),
+                outcome: DeferredOutcome::Refused,
+            }),
+            _ => Fate::Pending,
+        }
+    }
+
+    /// What becomes of a call that was left to the client.
+    fn fate_of_client_call(&self, call: &OpenCall) -> Fate {
+        let message_at = self.history.message_of.get(&call.tool_call_id).copied();
+        let given = self.outputs.iter().find(|given| {
+            Some(given.message) == message_at && given.output.tool_call_id == call.tool_call_id
+        });
+        let outcome = match given.map(|given| &given.output.result) {
+            Some(ClientResult::Output(output)) => {
+                DeferredOutcome::Output { output: output.clone() }
+            }
+            Some(ClientResult::ErrorText(error_text)) => {
+                DeferredOutcome::OutputError { error_text: error_text.clone() }
+            }
+            None if self.history.went_on_since(message_at) => return Fate::Superseded,
+            None => return Fate::Pending,
+        };
+        Fate::Settled(DeferredToolResult {
+            message_id: message_at.and_then(|at| self.history.message_ids.get(at)).cloned(),
+            tool_call_id: call.tool_call_id.clone(),
+            tool_name: call.tool_name.clone(),
+            approval_id: None,
+            outcome,
+        })
+    }
+}
+
+/// What becomes of a call that nobody answered.
+enum Fate {
+    Settled(DeferredToolResult),
+    Pending,
+    Superseded,
 }
 
 fn outcome(response: &ApprovalResponse, known: Option<&OpenCall>) -> DeferredOutcome {
@@ -214,19 +262,44 @@ fn outcome(response: &ApprovalResponse, known: Option<&OpenCall>) -> DeferredOut
 
 impl History {
     fn of(messages: &[UiMessage]) -> Self {
-        let calls = assistants(messages).flat_map(|(at, message)| {
-            message.tool_parts().map(move |part| (part.tool_call_id.clone(), at))
-        });
-        History {
+        let mut history = History {
             message_ids: messages.iter().map(|message| message.id.clone()).collect(),
             last_user: messages.iter().rposition(|message| message.role == Role::User),
-            message_of: calls.collect(),
+            message_of: HashMap::new(),
+            questions: HashMap::new(),
+        };
+        for (message, part) in assistants(messages)
+            .flat_map(|(at, message)| message.tool_parts().map(move |part| (at, part)))
+        {
+            history.message_of.insert(part.tool_call_id.clone(), message);
+            let Some(id) = part.approval_id() else { continue };
+            let has_result = matches!(
+                part.state,
+                ToolState::OutputAvailable { .. }
+                    | ToolState::OutputError { .. }
+                    | ToolState::OutputDenied { .. }
+            );
+            if has_result || !history.questions.get(id).is_some_and(|known| known.has_result) {
+                let tool_call_id = part.tool_call_id.clone();
+                let question = Question { message, tool_call_id, has_result };
+                history.questions.insert(id.clone(), question);
+            }
         }
+        history
     }
 
     /// Whether the person wrote a message after this one.
     fn went_on_after(&self, message_at: usize) -> bool {
         self.last_user > Some(message_at)
+    }
+
+    /// Whether the person wrote on after a call; after one that the history lacks, if theirs is the
+    /// last word.
+    fn went_on_since(&self, message_at: Option<usize>) -> bool {
+        match message_at {
+            Some(message_at) => self.went_on_after(message_at),
+            None => self.ends_with_user(),
+        }
     }
 
     fn ends_with_user(&self) -> bool {
@@ -307,11 +380,16 @@ fn new_results_from(
     continued: Option<&UiMessage>,
 ) -> Option<(usize, usize)> {
     let (at, message) = match continued {
-        Some(continued) => assistants(messages).rfind(|(_, message)| message.id == continued.id),
+        Some(continued) => place_of(messages, continued).map(|at| (at, &messages[at])),
         None => assistants(messages).next_back(),
     }?;
     let last_step = message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
     Some((at, last_step.unwrap_or(0)))
+}
+
+/// Where an assistant message stands.
+fn place_of(messages: &[UiMessage], message: &UiMessage) -> Option<usize> {
+    assistants(messages).rfind(|(_, other)| other.id == message.id).map(|(at, _)| at)
 }
 
 fn assistants(messages: &[UiMessage]) -> impl DoubleEndedIterator<Item = (usize, &UiMessage)> {

@@ -147,6 +147,7 @@ impl Calls {
     ) -> &mut Call {
         let is_dynamic = dynamic == Some(true);
         let step = self.step;
+        let is_known = self.by_id.contains_key(id);
         let call = self.by_id.entry(id.into()).or_insert(Call {
             state: State::Ready,
             step,
@@ -161,7 +162,14 @@ impl Calls {
         {
             found.push(violation(Rule::DynamicMismatch, chunk, id));
         }
-        if call.step != step || matches!(call.state, State::Done | State::Denied) {
+        let is_its_end = match chunk {
+            Chunk::ToolInputStart { .. } => false,
+            Chunk::ToolInputError { .. } => {
+                matches!(call.state, State::Streaming | State::Ready)
+            }
+            _ => call.state == State::Streaming,
+        };
+        if is_known && (call.step != step || !is_its_end) {
             found.push(violation(Rule::RepeatedToolCall, chunk, id));
         }
         call.step = step;

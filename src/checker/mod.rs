@@ -8,11 +8,12 @@
 mod calls;
 mod rule;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 pub use self::rule::{Rule, Severity};
 
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use self::calls::Calls;
@@ -123,6 +124,7 @@ impl Checker {
                 _ => {}
             }
         }
+        checker.calls.show();
         checker
     }
 
@@ -170,6 +172,12 @@ impl Checker {
                 self.find(Rule::UnknownKind, format!("a chunk of type {kind:?}"));
             }
         }
+        std::mem::take(&mut self.found)
+    }
+
+    /// The stream ended within an event, which the client never sees.
+    pub fn handle_unfinished(&mut self) -> Vec<Violation> {
+        self.find(Rule::UnfinishedEvent, "the last event".to_owned());
         std::mem::take(&mut self.found)
     }
 
@@ -245,7 +253,9 @@ impl Checker {
                 self.ended.get_or_insert(Ended::Finished);
             }
             Chunk::Error { .. } => self.ended = Some(Ended::Failed),
-            Chunk::Abort { .. } => self.ended = Some(Ended::Aborted),
+            Chunk::Abort { .. } => {
+                self.ended.get_or_insert(Ended::Aborted);
+            }
             Chunk::SourceUrl { .. }
             | Chunk::SourceDocument { .. }
             | Chunk::File { .. }
@@ -346,6 +356,10 @@ fn has_prototype_key(data: &str) -> bool {
 
 /// Whether a merge of this value would ask for a key.
 fn has_keys(metadata: &Json) -> bool {
+    if let Ok(object) = metadata.to::<BTreeMap<String, IgnoredAny>>() {
+        // The client passes these over.
+        return object.keys().any(|key| !matches!(&**key, "constructor" | "prototype"));
+    }
     let text = metadata.as_str().trim();
     match text.as_bytes().first() {
         Some(b'{' | b'[') => text[1..text.len() - 1].trim() != "",

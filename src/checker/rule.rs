@@ -92,6 +92,10 @@ rules! {
         why "the client throws while it merges an object into metadata that is none"
         remedy "send message metadata as objects only"
 
+    /// The stream ends within an event.
+    UnfinishedEvent Warning "unfinished-event"
+        why "the client drops an event that no blank line ends"
+        remedy "write a blank line after every event, the last one too"
     /// Something follows the end.
     AfterFinish Warning "after-finish"
         why "the client goes on reading, and shows what comes after the end"
@@ -138,7 +142,7 @@ rules! {
         remedy "send the same `dynamic` on every chunk of a call"
     /// A call id is used for a second call.
     RepeatedToolCall Warning "repeated-tool-call"
-        why "clients before 6.0.235 write the second call over the first"
+        why "the client writes the second call over the first, in any step before 6.0.235"
         remedy "make tool call ids unique within a message"
     /// The stream ends in a state from which the client resubmits for ever.
     EndlessResubmission Warning "endless-resubmission"

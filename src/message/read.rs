@@ -120,7 +120,7 @@ impl Reader {
         }
     }
 
-    /// Counts a message, a part or a field.
+    /// Counts a message, a part or an unknown field.
     pub(crate) fn count_node(&mut self) -> Result<(), Fault> {
         self.left.nodes = self.left.nodes.checked_sub(1).ok_or(Fault::TooManyNodes)?;
         Ok(())
@@ -163,7 +163,9 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
         let mut object = Object::default();
         let mut parts = None;
         while let Some(Key(key)) = map.next_key()? {
-            reader.count_node().map_err(|fault| reader.stop(fault))?;
+            if key != "parts" && !KNOWN.contains(&&*key) {
+                reader.count_node().map_err(|fault| reader.stop(fault))?;
+            }
             if key != "parts" {
                 let value = map.next_value()?;
                 object.add(&key, value, KNOWN).map_err(|error| reader.stop(error))?;
@@ -241,7 +243,10 @@ impl<'de> Visitor<'de> for FieldsSeed<'_> {
         let FieldsSeed { reader, known } = self;
         let mut object = Object::default();
         while let Some(Key(key)) = map.next_key()? {
-            reader.count_node().map_err(|fault| reader.stop(fault))?;
+            // Known ones are few, and bound by the number of parts.
+            if !known.contains(&&*key) {
+                reader.count_node().map_err(|fault| reader.stop(fault))?;
+            }
             let value = map.next_value()?;
             object.add(&key, value, known).map_err(|error| reader.stop(error))?;
         }

@@ -2,7 +2,7 @@
 
 use serde::ser::SerializeMap;
 
-use super::approval::{AnsweredApproval, Approval, PastApproval};
+use super::approval::{AnsweredApproval, Approval, ApprovalDetails, PastApproval};
 use super::entry_if_any;
 use super::part::{provider_metadata, tool_metadata};
 use super::read::{Fault, Reader};
@@ -236,6 +236,29 @@ impl ToolPart {
 }
 
 impl ToolState {
+    /// What came with the question that a person was asked.
+    pub(crate) fn approval_details(&self) -> Option<&ApprovalDetails> {
+        match self {
+            ToolState::ApprovalRequested { approval, .. } => Some(&approval.details),
+            ToolState::ApprovalResponded { approval, .. } => Some(&approval.details),
+            ToolState::OutputAvailable { approval, .. }
+            | ToolState::OutputError { approval, .. }
+            | ToolState::OutputDenied { approval, .. } => Some(&approval.as_ref()?.details),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn approval_details_mut(&mut self) -> Option<&mut ApprovalDetails> {
+        match self {
+            ToolState::ApprovalRequested { approval, .. } => Some(&mut approval.details),
+            ToolState::ApprovalResponded { approval, .. } => Some(&mut approval.details),
+            ToolState::OutputAvailable { approval, .. }
+            | ToolState::OutputError { approval, .. }
+            | ToolState::OutputDenied { approval, .. } => Some(&mut approval.as_mut()?.details),
+            _ => None,
+        }
+    }
+
     /// The word on the wire.
     pub fn as_str(&self) -> &str {
         match self {

@@ -40,10 +40,10 @@ pub enum ParseRequestError {
         /// The limit.
         limit: usize,
     },
-    /// There are more messages, parts and fields than
+    /// There are more messages, parts and unknown fields than
     /// [`Limits::with_max_nodes`](super::Limits::with_max_nodes) allows.
     #[error(
-        "more than {limit} messages, parts and fields together; `Limits::with_max_nodes` allows \
+        "more than {limit} messages, parts and unknown fields together; `Limits::with_max_nodes` allows \
          more"
     )]
     TooManyNodes {

@@ -71,9 +71,9 @@ impl Limits {
         self
     }
 
-    /// Sets how many messages, parts, and fields of the body, of messages, parts and approvals
-    /// there may be, all counted together. What is inside of an input, an output, data, metadata
-    /// or a custom field does not count.
+    /// Sets how many messages, parts, and fields that this crate does not know there may be, all
+    /// counted together. What is inside of an input, an output, data, metadata or an unknown field
+    /// does not count.
     #[must_use]
     pub fn with_max_nodes(mut self, max_nodes: usize) -> Self {
         self.max_nodes = max_nodes;

@@ -1,6 +1,7 @@
 //! Bytes → [`Body`]: the outer shape of a request, read once.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -52,19 +53,8 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
         Fault::TooManyParts => ParseRequestError::TooManyParts { limit: limits.max_parts },
         Fault::TooManyNodes => ParseRequestError::TooManyNodes { limit: limits.max_nodes },
     })?;
-    refuse_empty_messages(&body)?;
-    refuse_contradictions(&body.messages)?;
+    refuse_contradictions(&body)?;
     Ok(body)
-}
-
-/// Only an answer may say nothing yet.
-fn refuse_empty_messages(body: &Body) -> Result<(), FieldError> {
-    let is_empty =
-        |message: &UiMessage| message.parts.is_empty() && message.role != Role::Assistant;
-    let Some(index) = body.messages.iter().position(is_empty) else { return Ok(()) };
-    let error = FieldError::expected("parts", "at least one");
-    let path = if body.last_message_only { "message".into() } else { format!("messages[{index}]") };
-    Err(error.within(&path))
 }
 
 /// Whether brackets nest deeper than that. Looks no further than it must, and does not recurse.
@@ -115,7 +105,9 @@ impl<'de> Visitor<'de> for BodySeed<'_> {
         let mut object = Object::default();
         let mut messages = None;
         while let Some(Key(key)) = map.next_key()? {
-            reader.count_node().map_err(|fault| reader.stop(fault))?;
+            if key != "messages" && !KNOWN.contains(&&*key) {
+                reader.count_node().map_err(|fault| reader.stop(fault))?;
+            }
             if key != "messages" {
                 let value = map.next_value()?;
                 object.add(&key, value, KNOWN).map_err(|error| reader.stop(error))?;
@@ -202,26 +194,35 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
     }
 }
 
-/// Refuses a request that says both yes and no to the same question.
-fn refuse_contradictions(messages: &[UiMessage]) -> Result<(), ParseRequestError> {
+/// Refuses a request that says both yes and no to the same question. What has its result is not in
+/// question any more.
+fn refuse_contradictions(body: &Body) -> Result<(), ParseRequestError> {
     let mut answers: Vec<(&ApprovalId, usize, usize, bool)> = Vec::new();
-    for (message_at, message) in messages.iter().enumerate() {
+    let mut settled = HashSet::new();
+    for (message_at, message) in body.messages.iter().enumerate() {
         for (part_at, part) in message.parts.iter().enumerate() {
-            if message.role == Role::Assistant
-                && let Some(part) = part.as_tool()
-                && let ToolState::ApprovalResponded { approval, .. } = &part.state
-            {
+            let Some(part) = part.as_tool().filter(|_| message.role == Role::Assistant) else {
+                continue;
+            };
+            if let ToolState::ApprovalResponded { approval, .. } = &part.state {
                 let answer = (&approval.id, message_at, part_at, approval.approved);
                 push_tightly(&mut answers, answer);
+            } else if part.is_settled() {
+                settled.extend(part.approval_id());
             }
         }
     }
     answers.sort_unstable();
-    match answers.windows(2).find(|two| two[0].0 == two[1].0 && two[0].3 != two[1].3) {
-        None => Ok(()),
-        Some(two) => Err(ParseRequestError::Field(FieldError::new(
-            format!("messages[{}].parts[{}].approval.approved", two[1].1, two[1].2),
-            "contradicts another answer to the same approval",
-        ))),
-    }
+    let contradicts = |two: &&[(&ApprovalId, usize, usize, bool)]| {
+        two[0].0 == two[1].0 && two[0].3 != two[1].3 && !settled.contains(two[0].0)
+    };
+    let Some(two) = answers.windows(2).find(contradicts) else { return Ok(()) };
+    let message = match body.last_message_only {
+        true => "message".to_owned(),
+        false => format!("messages[{}]", two[1].1),
+    };
+    Err(ParseRequestError::Field(FieldError::new(
+        format!("{message}.parts[{}].approval.approved", two[1].2),
+        "contradicts another answer to the same approval",
+    )))
 }

@@ -89,6 +89,13 @@ fn addresses_provider(part: &Part) -> bool {
         Part::Tool(part) => match &part.state {
             ToolState::OutputAvailable { result_provider_metadata: Some(_), .. }
             | ToolState::OutputError { result_provider_metadata: Some(_), .. } => return true,
+            state
+                if !state
+                    .approval_details()
+                    .is_none_or(|details| names_no_provider(&details.extra)) =>
+            {
+                return true;
+            }
             _ => (&part.call_provider_metadata, &part.extra),
         },
         Part::Unknown(part) => return without(part.as_json(), PROVIDERS).is_some(),
@@ -111,6 +118,9 @@ fn strip(part: &mut Part) {
             | ToolState::OutputError { result_provider_metadata, .. } = &mut part.state
             {
                 *result_provider_metadata = None;
+            }
+            if let Some(details) = part.state.approval_details_mut() {
+                strip_extra(&mut details.extra);
             }
             (&mut part.call_provider_metadata, &mut part.extra)
         }

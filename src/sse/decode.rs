@@ -87,6 +87,13 @@ impl Decoder {
         self.ready.pop_front()
     }
 
+    /// The line on which an event begins that no blank line has ended yet. At the end of the stream
+    /// a browser drops it.
+    pub fn unfinished(&self) -> Option<usize> {
+        let begins_here = self.line.starts_with(b"data").then_some(self.lines + 1);
+        self.event.as_ref().map(|event| event.line).or(begins_here)
+    }
+
     /// Bytes held for events that are not whole.
     pub fn pending_bytes(&self) -> usize {
         self.line.len() + self.event.as_ref().map_or(0, |event| event.data.len())

@@ -2,7 +2,7 @@
 
 use crate::id::{ApprovalId, PartId, ToolCallId};
 
-/// Why an event became no chunk.
+/// Why an event became no chunk, or not all that it asked for.
 ///
 /// The stream is as good as before: the event is dropped, and what follows is translated as if it
 /// had not come. Each of these is a fault of the agent or its adapter, worth a log line.
@@ -41,7 +41,7 @@ pub enum TranslateError {
     #[error("{} is not open and cannot end", part(.0.as_ref()))]
     UnknownPart(Option<PartId>),
     /// Metadata that is not an object, or that meets some in the continued message that is not. The
-    /// client would throw while it merges them.
+    /// client would throw while it merges them. A `Finish` that carries it ends the run without it.
     #[error("message metadata is not an object")]
     Metadata,
     /// An event after the end.

@@ -183,12 +183,16 @@ impl ToolCalls {
         let index = self.calls.len();
         let twin = self.by_id.get(id).and_then(|index| self.calls.get_mut(*index));
         if let Some(twin) = twin {
-            (twin.has_twin, call.has_twin) = (true, true);
             call.shadowed |= twin.is_settled();
             twin.shadowed = !call.shadowed;
         }
         if !call.shadowed {
             self.by_id.insert(id.clone(), index);
+        }
+        if self.wire_ids.contains(&call.wire_id) {
+            let twins = self.calls.iter_mut().filter(|twin| twin.wire_id == call.wire_id);
+            twins.for_each(|twin| twin.has_twin = true);
+            call.has_twin = true;
         }
         self.wire_ids.insert(call.wire_id.clone());
         self.calls.push(call);

@@ -62,8 +62,12 @@ impl Cast {
         one_of(dice, &self.calls)
     }
 
-    fn approval(&self, dice: &mut Dice) -> &str {
-        one_of(dice, &self.approvals)
+    fn approval(&self, dice: &mut Dice) -> String {
+        match dice.chance(50) {
+            true => one_of(dice, &self.approvals).to_owned(),
+            // Most questions are new ones, or no rule but that they must be ever applied.
+            false => format!("ap_new_{}", dice.below(1_000_000)),
+        }
     }
 
     pub(crate) fn part(&self, dice: &mut Dice) -> &str {
@@ -99,12 +103,24 @@ pub(crate) fn mangle(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEv
             _ => events.insert(one, any(dice, &cast)),
         }
     }
+    defy_a_refusal(dice, held, events);
 }
 
 /// Any events in any order, about few things.
 pub(crate) fn noise(dice: &mut Dice, held: &HeldCalls) -> Vec<AgentEvent> {
     let cast = Cast::of(dice, held, &[]);
-    (0..dice.between(1, 40)).map(|_| any(dice, &cast)).collect()
+    let mut events: Vec<_> = (0..dice.between(1, 40)).map(|_| any(dice, &cast)).collect();
+    defy_a_refusal(dice, held, &mut events);
+    events
+}
+
+/// Gives a call that the person refused an output, if there is one: chance alone rarely does.
+fn defy_a_refusal(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent>) {
+    let refused = held.answered.iter().find(|(_, approved)| !approved);
+    if let Some((id, _)) = refused.filter(|_| dice.chance(50)) {
+        let at = dice.below(events.len() + 1);
+        events.insert(at, AgentEvent::tool_output(id.as_str(), dice.json()));
+    }
 }
 
 /// Any event, about a call or a part that may or may not be.

@@ -32,6 +32,8 @@ pub(crate) struct Meant {
     pub(crate) metadata: Value,
     /// For each event the answers that are right: `Ok`, or the name of an error.
     pub(crate) answers: Vec<Answers>,
+    /// Whether the continued message has an id twice: what one client needs, another may not.
+    pub(crate) has_twins: bool,
     /// The error that ended the run, if one did: the client then sends nothing by itself.
     pub(crate) error: Option<String>,
 }
@@ -51,6 +53,7 @@ pub(crate) fn meant(case: &Case) -> Meant {
         parts: reading.parts.iter().map(|part| part.rendered(&reading.calls)).collect(),
         metadata: reading.metadata,
         answers,
+        has_twins: reading.has_twins,
         error: reading.error,
     }
 }
@@ -75,6 +78,7 @@ pub(crate) struct Reading {
     named: HashMap<(&'static str, String), usize>,
     approvals: bool,
     approval_ids: HashSet<String>,
+    has_twins: bool,
     calls: Vec<Call>,
     /// Which call an id names now.
     by_id: HashMap<String, usize>,
@@ -144,11 +148,12 @@ impl Reading {
     /// Of several calls of one id the settled one counts, else the last. A call in a state that
     /// nobody here knows is nobody's to act on.
     fn name_held(&mut self, id: String, number: usize) {
+        let is_first = self.calls[..number].iter().all(|call| call.id != id);
+        self.has_twins |= !is_first;
         let settled = |call: &Call| call.id == id && call.has_result();
         if self.calls[..number].iter().any(settled) {
             return;
         }
-        let is_first = self.calls[..number].iter().all(|call| call.id != id);
         if !self.calls[number].has_result() && !is_first {
             // Which of them a result reaches depends on the client's age.
             for call in self.calls.iter_mut().filter(|call| call.id == id) {
