@@ -42,8 +42,10 @@
 //! | (none) | the core: synchronous, without a runtime | always |
 //! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
+//! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
+#![deny(clippy::disallowed_methods)]
 
 pub mod json;
 pub mod record;
@@ -56,6 +58,7 @@ pub mod approval;
 pub mod event;
 pub mod translator;
 pub mod sse;
+pub mod reducer;
 pub mod checker;
 
 #[cfg(feature = "body")]
@@ -66,6 +69,8 @@ pub mod writer;
 pub mod body;
 #[cfg(feature = "axum")]
 pub mod axum;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use chunk::Chunk;
 pub use event::AgentEvent;
@@ -80,3 +85,7 @@ pub use body::UiMessageStream;
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;
+
+#[cfg(all(doctest, feature = "axum", feature = "testing"))]
+#[doc = include_str!("../docs/testing-your-route.md")]
+struct TestingYourRouteExamples;

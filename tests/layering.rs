@@ -17,11 +17,17 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("event", true, &["chunk"]),
     ("translator", true, &["chunk", "event", "message"]),
     ("sse", true, &["chunk"]),
+    ("reducer", true, &["chunk", "message"]),
     ("checker", true, &["chunk", "message"]),
     ("stream", false, &["chunk", "event", "sse", "translator"]),
     ("writer", false, &["event", "stream"]),
     ("body", false, &["chunk", "request", "sse", "stream", "translator", "writer"]),
     ("axum", false, &["body", "request", "stream"]),
+    (
+        "testing",
+        false,
+        &["checker", "chunk", "event", "message", "reducer", "request", "sse", "stream"],
+    ),
 ];
 
 const EVERYBODYS: &[&str] = &["json", "record", "id", "metadata"];

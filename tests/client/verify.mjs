@@ -7,6 +7,7 @@ import chunks from './verify/chunks.mjs';
 import judge from './verify/judge.mjs';
 import messages from './verify/messages.mjs';
 import modelMessages from './verify/model-messages.mjs';
+import olderClients from './verify/older-clients.mjs';
 import partialJson from './verify/partial-json.mjs';
 import predicates from './verify/predicates.mjs';
 import requests from './verify/requests.mjs';
@@ -20,6 +21,7 @@ const subjects = [
   messages,
   streams,
   judge,
+  olderClients,
   sse,
   requests,
   signature,

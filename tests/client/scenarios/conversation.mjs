@@ -35,13 +35,15 @@ export class Conversation {
   #expectedErrors = 0;
   #expectedStatus = 'ready';
 
-  constructor(client, baseUrl, helper) {
+  /** The ids that the client makes up are random, unless they come from `generateId`. */
+  constructor(client, baseUrl, helper, generateId) {
     const id = randomUUID();
     const Chat = memoryChat(client);
     this.#client = client;
     this.#streamUrl = `${baseUrl}/api/chat/${id}/stream`;
     this.#chat = new Chat({
       id,
+      generateId,
       sendAutomaticallyWhen: HELPERS[helper](client),
       transport: new client.DefaultChatTransport({
         api: `${baseUrl}/api/chat`,
@@ -118,6 +120,10 @@ export class Conversation {
   /** Gives the result of a client-executed tool. */
   async giveOutput(part, result) {
     await this.#posting(() => this.#chat.addToolOutput({ toolCallId: part.toolCallId, ...result }));
+  }
+
+  get messages() {
+    return this.#chat.messages;
   }
 
   message(index) {

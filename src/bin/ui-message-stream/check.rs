@@ -1,0 +1,112 @@
+//! `check`: what is wrong with a stream.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use serde_json::json;
+use ui_message_stream::UiMessage;
+use ui_message_stream::checker::{Checker, Severity, Violation};
+use ui_message_stream::chunk::Version;
+
+use crate::input::{Input, Item};
+use crate::{StreamArguments, Trouble};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    stream: StreamArguments,
+    /// The oldest client that must read it, `6.0.0` for instance: keys that it does not know count.
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    client: Option<Version>,
+    /// Also says what the client accepts though it was surely not meant.
+    #[arg(long)]
+    warnings: bool,
+    /// Prints each finding as an object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+    let mut input = Input::open(&arguments.stream)?;
+    let start = |message: Option<UiMessage>| {
+        let checker = match message {
+            Some(message) => Checker::continuing(&message),
+            None => Checker::new(),
+        };
+        match arguments.client {
+            Some(version) => checker.with_oldest_client(version),
+            None => checker,
+        }
+    };
+    let mut checker = start(input.message.take());
+    let mut findings = Findings { arguments, out: io::stdout().lock(), any: false };
+    let mut last = 0;
+    input.for_each(|item| {
+        match item {
+            Item::Message(message) => checker = start(Some(message)),
+            Item::Data { line, data } => {
+                last = line;
+                for violation in checker.handle_data(data) {
+                    findings.print(line, &violation)?;
+                }
+            }
+            Item::Unfinished { line } => {
+                last = line;
+                for violation in checker.handle_unfinished() {
+                    findings.print(line, &violation)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    for violation in checker.finish() {
+        findings.print(last, &violation)?;
+    }
+    Ok(ExitCode::from(u8::from(findings.any)))
+}
+
+struct Findings<'a, W> {
+    arguments: &'a Arguments,
+    out: W,
+    any: bool,
+}
+
+impl<W: Write> Findings<'_, W> {
+    fn print(&mut self, line: usize, violation: &Violation) -> io::Result<()> {
+        let is_error = violation.rule.severity() == Severity::Error;
+        if !is_error && !self.arguments.warnings {
+            return Ok(());
+        }
+        self.any = true;
+        if self.arguments.json {
+            let finding = json!({
+                "line": line,
+                "code": violation.rule.code(),
+                "severity": if is_error { "error" } else { "warning" },
+                "subject": violation.subject,
+                "why": violation.rule.why(),
+                "remedy": violation.rule.remedy(),
+            });
+            return writeln!(self.out, "{finding}");
+        }
+        if io::stdout().is_terminal() {
+            let colour = if is_error { 31 } else { 33 };
+            write!(self.out, "\x1b[1mline {line}:\x1b[0m \x1b[{colour}m")?;
+            let text = violation.to_string();
+            let (code, rest) = text.split_once(':').unwrap_or((&text, ""));
+            return writeln!(self.out, "{code}:\x1b[0m{rest}");
+        }
+        writeln!(self.out, "line {line}: {violation}")
+    }
+}
+
+/// `5`, `6` or `6.0.197`.
+fn version(text: &str) -> Result<Version, String> {
+    let numbers: Result<Vec<u16>, _> = text.split('.').map(str::parse).collect();
+    match numbers.as_deref() {
+        Ok([5, ..]) => Ok(Version::V5),
+        Ok([6] | [6, 0] | [6, 0, 0]) => Ok(Version::V6),
+        Ok([6, 0, patch]) => Ok(Version::V6At(*patch)),
+        _ => Err("a version of ai@5 or ai@6, such as 6.0.197".to_owned()),
+    }
+}

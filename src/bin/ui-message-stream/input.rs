@@ -1,0 +1,180 @@
+//! Streams from files: server-sent events or JSON lines, told apart by their first character.
+//!
+//! A line of JSON is a chunk, or an object around one as fixtures and recordings have it:
+//! `{"chunk":…}`, `{"message":…}` for the message that the stream goes on with, and `{"request":…}`
+//! for a POST that may name one. Other lines of such files (events) are passed over.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use ui_message_stream::request::Limits;
+use ui_message_stream::sse::Decoder;
+use ui_message_stream::{ChatRequest, UiMessage};
+
+use crate::{StreamArguments, Trouble};
+
+/// A stream that is open for reading.
+pub(crate) struct Input {
+    reader: Box<dyn BufRead>,
+    /// The message that the stream goes on with, by `--message`.
+    pub(crate) message: Option<UiMessage>,
+}
+
+/// What a file says next.
+pub(crate) enum Item<'a> {
+    /// The data of an event, on this line.
+    Data { line: usize, data: &'a str },
+    /// The message that the stream goes on with.
+    Message(UiMessage),
+    /// The file ends within an event: a browser drops it.
+    Unfinished { line: usize },
+}
+
+impl Input {
+    pub(crate) fn open(arguments: &StreamArguments) -> Result<Self, Trouble> {
+        let message = match &arguments.message {
+            Some(path) => Some(read_message(path)?),
+            None => None,
+        };
+        Ok(Input { reader: open(arguments.file.as_deref())?, message })
+    }
+
+    /// Reads to the end, in memory of the order of one event.
+    pub(crate) fn for_each(
+        mut self,
+        mut handle: impl FnMut(Item<'_>) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        let blank = read_blank(&mut self.reader)?;
+        let is_json = matches!(self.reader.fill_buf()?.first(), Some(b'{' | b'[' | b'"'));
+        let reader = Cursor::new(blank).chain(self.reader);
+        if is_json { json_lines(reader, &mut handle) } else { events(reader, &mut handle) }
+    }
+}
+
+/// Reads the white space and the byte order mark at the start.
+fn read_blank(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    loop {
+        let bytes = reader.fill_buf()?;
+        let blank = |byte: &&u8| byte.is_ascii_whitespace() || "\u{FEFF}".as_bytes().contains(byte);
+        let length = bytes.iter().take_while(blank).count();
+        if length == 0 {
+            return Ok(read);
+        }
+        read.extend_from_slice(&bytes[..length]);
+        reader.consume(length);
+    }
+}
+
+/// Opens a file, or standard input.
+pub(crate) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, Trouble> {
+    match path {
+        Some(path) if path != Path::new("-") => {
+            let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
+        }
+        _ => Ok(Box::new(BufReader::with_capacity(BUFFER, io::stdin()))),
+    }
+}
+
+/// Reads a whole file, or standard input.
+pub(crate) fn read_all(path: Option<&Path>) -> Result<Vec<u8>, Trouble> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_message(path: &Path) -> Result<UiMessage, Trouble> {
+    let text = String::from_utf8(read_all(Some(path))?)?;
+    UiMessage::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+fn events(
+    mut reader: impl BufRead,
+    handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let mut decoder = Decoder::default();
+    loop {
+        let bytes = reader.fill_buf()?;
+        let length = bytes.len();
+        if length == 0 {
+            break;
+        }
+        decoder.push(bytes);
+        reader.consume(length);
+        while let Some(event) = decoder.poll() {
+            handle(Item::Data { line: event.line, data: &event.data })?;
+        }
+    }
+    match decoder.unfinished() {
+        Some(line) => handle(Item::Unfinished { line }),
+        None => Ok(()),
+    }
+}
+
+fn json_lines(
+    mut reader: impl BufRead,
+    handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let mut buffer = Vec::new();
+    let mut line = 0;
+    while reader.read_until(b'\n', &mut buffer)? > 0 {
+        line += 1;
+        // Three times as fast as the lossy reading where nothing is lost.
+        let text = str::from_utf8(&buffer)
+            .map_or_else(|_| String::from_utf8_lossy(&buffer), Cow::Borrowed);
+        let text = text.trim_start_matches('\u{FEFF}').trim();
+        if !text.is_empty() {
+            handle_line(line, text, handle)?;
+        }
+        buffer.clear();
+    }
+    Ok(())
+}
+
+fn handle_line(
+    line: usize,
+    text: &str,
+    handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    if text.starts_with(r#"{"type""#) {
+        return handle(Item::Data { line, data: text });
+    }
+    match serde_json::from_str::<Around<'_>>(text) {
+        Ok(Around { kind: None, chunk: Some(chunk), .. }) => {
+            handle(Item::Data { line, data: chunk.get() })
+        }
+        Ok(Around { kind: None, message: Some(message), .. }) => {
+            let message = UiMessage::parse(message.get());
+            handle(Item::Message(message.map_err(|error| format!("line {line}: {error}"))?))
+        }
+        Ok(Around { kind: None, request: Some(request), .. }) => {
+            let chat = ChatRequest::parse(request.get().as_bytes(), &Limits::default());
+            let continued = chat.ok().and_then(|chat| chat.continued_as_sent().cloned());
+            continued.map_or(Ok(()), |message| handle(Item::Message(message)))
+        }
+        Ok(Around { kind: None, event: Some(_), .. }) => Ok(()),
+        _ => handle(Item::Data { line, data: text }),
+    }
+}
+
+/// What may stand around a chunk in fixtures and recordings.
+#[derive(Deserialize)]
+struct Around<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    chunk: Option<&'a RawValue>,
+    #[serde(borrow, alias = "continues")]
+    message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    request: Option<&'a RawValue>,
+    #[serde(borrow, alias = "options", alias = "error", alias = "end")]
+    event: Option<&'a RawValue>,
+}
+
+const BUFFER: usize = 64 << 10;

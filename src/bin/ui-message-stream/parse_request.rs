@@ -1,0 +1,55 @@
+//! `parse-request`: what a chat request asks for, and what was decided in it.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::{ApprovalRequest, ApprovalResponse, ClientOutput, ResumePlan};
+use ui_message_stream::id::{ChatId, MessageId};
+use ui_message_stream::request::Limits;
+
+use crate::Trouble;
+use crate::input::read_all;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A file with the body of a POST; standard input if there is none, or `-`.
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+    let body = read_all(arguments.file.as_deref())?;
+    let chat = match ChatRequest::parse(&body, &Limits::default()) {
+        Ok(chat) => chat,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(1));
+        }
+    };
+    let plan = ResumePlan::new(chat.messages(), chat.continued());
+    let pending = plan.superseded().iter().chain(plan.pending());
+    let parsed = Parsed {
+        chat_id: chat.id(),
+        trigger: chat.trigger().as_str(),
+        message_id: chat.message_id(),
+        approvals: plan.approvals().collect(),
+        tool_outputs: plan.outputs().collect(),
+        pending: pending.collect(),
+    };
+    writeln!(io::stdout(), "{}", serde_json::to_string(&parsed)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Parsed<'a> {
+    chat_id: &'a ChatId,
+    trigger: &'a str,
+    message_id: Option<&'a MessageId>,
+    approvals: Vec<&'a ApprovalResponse>,
+    tool_outputs: Vec<&'a ClientOutput>,
+    /// Those that the person wrote past have no answer either.
+    pending: Vec<&'a ApprovalRequest>,
+}

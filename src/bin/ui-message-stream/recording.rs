@@ -1,0 +1,67 @@
+//! Recordings: one exchange a file, as `record` writes it and `replay` serves it.
+//!
+//! A line `{"request":…}` holds the body of the POST; each line `{"at":…,"chunk":…}` a chunk and
+//! how many milliseconds after the request it came. A body of server-sent events is a recording
+//! too, without times.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use ui_message_stream::sse::Decoder;
+
+use crate::Trouble;
+use crate::input::read_all;
+
+/// One chunk of a recorded response.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded {
+    /// When it came, after the request.
+    pub(crate) at: Duration,
+    /// Its JSON, as it came.
+    pub(crate) data: String,
+}
+
+/// A line of a recording.
+#[derive(Debug, Deserialize)]
+struct Line<'a> {
+    #[serde(default)]
+    at: Option<u64>,
+    #[serde(borrow)]
+    chunk: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+}
+
+/// Reads the chunks of a recording.
+pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Trouble> {
+    let text = String::from_utf8(read_all(Some(path))?)?;
+    let mut chunks: Vec<Recorded> = Vec::new();
+    if !text.trim_start().starts_with('{') {
+        let mut decoder = Decoder::default();
+        decoder.push(text.as_bytes());
+        let events = std::iter::from_fn(|| decoder.poll()).filter(|event| event.data != "[DONE]");
+        return Ok(paced(events.map(|event| event.data)));
+    }
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let parsed: Line<'_> = serde_json::from_str(line)
+            .map_err(|error| format!("{}: line {}: {error}", path.display(), index + 1))?;
+        let data = match (parsed.chunk, parsed.kind) {
+            (Some(chunk), _) => chunk.get(),
+            (None, Some(_)) => line,
+            (None, None) => continue,
+        };
+        let before = chunks.last().map_or(Duration::ZERO, |chunk| chunk.at);
+        let at = parsed.at.map_or(before + PACE, Duration::from_millis);
+        chunks.push(Recorded { at, data: data.to_owned() });
+    }
+    Ok(chunks)
+}
+
+fn paced(data: impl Iterator<Item = String>) -> Vec<Recorded> {
+    data.zip(1..).map(|(data, n)| Recorded { at: PACE * n, data }).collect()
+}
+
+/// Between two chunks of a recording without times.
+const PACE: Duration = Duration::from_millis(20);

@@ -1,0 +1,85 @@
+//! `reduce`: the message that a stream comes to.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use ui_message_stream::chunk::Received;
+use ui_message_stream::reducer::{AfterError, Reducer, ResetOn};
+
+use crate::input::{Input, Item};
+use crate::{StreamArguments, Trouble};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    stream: StreamArguments,
+    /// Whose reading it is: they differ in what a second `start` and an `error` do.
+    #[arg(long, value_enum, default_value_t = Reader::ReadUiMessageStream)]
+    reader: Reader,
+}
+
+/// A reader of the real client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Reader {
+    /// `readUIMessageStream`: another id empties the message, an error is passed over.
+    ReadUiMessageStream,
+    /// `useChat`, the response to a POST: another id renames, an error is the end.
+    Chat,
+    /// `useChat`, a resumed stream: the first start empties the message.
+    ChatResume,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+    let mut input = Input::open(&arguments.stream)?;
+    let start = |message| {
+        let reducer = match message {
+            Some(message) => Reducer::continuing(message),
+            None => Reducer::new(),
+        };
+        match arguments.reader {
+            Reader::ReadUiMessageStream => {
+                reducer.with_reset_on(ResetOn::OtherId).with_after_error(AfterError::ReadOn)
+            }
+            Reader::Chat => reducer,
+            Reader::ChatResume => reducer.with_reset_on(ResetOn::FirstStart),
+        }
+    };
+    let mut reducer = start(input.message.take());
+    let mut thrown = None;
+    input.for_each(|item| {
+        match item {
+            Item::Message(message) => reducer = start(Some(message)),
+            Item::Data { line, data } if thrown.is_none() && data != "[DONE]" => {
+                let taken = match Received::parse(data) {
+                    Ok(received) => reducer.push(&received).map_err(|error| error.to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                if let Err(error) = taken {
+                    thrown = Some(format!("line {line}: {error}: {}", beginning(data)));
+                }
+            }
+            Item::Data { .. } | Item::Unfinished { .. } => {}
+        }
+        Ok(())
+    })?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    serde_json::to_writer(&mut out, &reducer.shown()).map_err(io::Error::from)?;
+    writeln!(out)?;
+    out.flush()?;
+    match thrown {
+        Some(error) => {
+            eprintln!("{error}");
+            Ok(ExitCode::from(1))
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Enough of a chunk to know it by.
+fn beginning(data: &str) -> String {
+    match data.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", &data[..end]),
+        None => data.to_owned(),
+    }
+}

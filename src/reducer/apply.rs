@@ -1,0 +1,248 @@
+//! What each chunk does to the message: the client's rules, one arm a kind.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use super::merge::{MergeError, MergedMetadata};
+use super::{ReduceError, Reducer, ResetOn, held};
+use crate::chunk::Chunk;
+use crate::id::MessageId;
+use crate::json::Json;
+use crate::message::{
+    DataPart, FilePart, Part, ReasoningPart, Role, SourceDocumentPart, SourceUrlPart, TextPart,
+    TextState, UiMessage,
+};
+use crate::metadata::ProviderMetadata;
+use crate::record::Extra;
+
+type GivenMetadata<'a> = Option<Cow<'a, ProviderMetadata>>;
+
+/// A text or reasoning part, whichever it is.
+struct Writing<'a> {
+    text: &'a mut String,
+    state: &'a mut Option<TextState>,
+    provider_metadata: &'a mut Option<ProviderMetadata>,
+}
+
+impl Reducer {
+    /// Takes a chunk and says whether the client shows the message anew.
+    pub(super) fn apply(
+        &mut self,
+        chunk: &Chunk<'_>,
+        extra: &[(Box<str>, Json)],
+    ) -> Result<bool, ReduceError> {
+        let kind = chunk.kind_pieces().0;
+        match chunk {
+            Chunk::Start { message_id, message_metadata } => {
+                return self.start(message_id.as_deref(), message_metadata.as_deref());
+            }
+            Chunk::StartStep {} => {
+                self.message.parts.push(Part::StepStart { extra: Extra::default() });
+                self.calls.start_step();
+                return Ok(false);
+            }
+            Chunk::TextStart { id, provider_metadata } => {
+                self.texts.insert(id.as_ref().into(), self.message.parts.len());
+                self.message.parts.push(Part::Text(Box::new(TextPart {
+                    text: String::new(),
+                    state: Some(TextState::Streaming),
+                    provider_metadata: held::provider_metadata(provider_metadata),
+                    extra: Extra::default(),
+                })));
+            }
+            Chunk::TextDelta { id, delta, provider_metadata } => {
+                let at = self.texts.get(id.as_ref()).copied();
+                self.write(kind, id, at, delta, provider_metadata)?;
+            }
+            Chunk::TextEnd { id, provider_metadata } => {
+                let at = self.texts.remove(id.as_ref());
+                *self.write(kind, id, at, "", provider_metadata)?.state = Some(TextState::Done);
+            }
+            Chunk::ReasoningStart { id, provider_metadata } => {
+                self.reasonings.insert(id.as_ref().into(), self.message.parts.len());
+                self.message.parts.push(Part::Reasoning(Box::new(ReasoningPart {
+                    text: String::new(),
+                    id: Some(id.as_ref().into()),
+                    state: Some(TextState::Streaming),
+                    provider_metadata: held::provider_metadata(provider_metadata),
+                    extra: Extra::default(),
+                })));
+            }
+            Chunk::ReasoningDelta { id, delta, provider_metadata } => {
+                let at = self.reasonings.get(id.as_ref()).copied();
+                self.write(kind, id, at, delta, provider_metadata)?;
+            }
+            Chunk::ReasoningEnd { id, provider_metadata } => {
+                let at = self.reasonings.remove(id.as_ref());
+                *self.write(kind, id, at, "", provider_metadata)?.state = Some(TextState::Done);
+            }
+            Chunk::SourceUrl { source_id, url, title, provider_metadata } => {
+                self.message.parts.push(Part::SourceUrl(Box::new(SourceUrlPart {
+                    source_id: source_id.as_ref().into(),
+                    url: url.as_ref().to_owned(),
+                    title: title.as_deref().map(Into::into),
+                    provider_metadata: held::provider_metadata(provider_metadata),
+                    extra: Extra::default(),
+                })));
+            }
+            Chunk::SourceDocument { source_id, media_type, title, filename, provider_metadata } => {
+                self.message.parts.push(Part::SourceDocument(Box::new(SourceDocumentPart {
+                    source_id: source_id.as_ref().into(),
+                    media_type: media_type.as_ref().into(),
+                    title: title.as_ref().into(),
+                    filename: filename.as_deref().map(Into::into),
+                    provider_metadata: held::provider_metadata(provider_metadata),
+                    extra: Extra::default(),
+                })));
+            }
+            Chunk::File { url, media_type, provider_metadata } => {
+                self.message.parts.push(Part::File(Box::new(FilePart {
+                    media_type: media_type.as_ref().into(),
+                    url: url.as_ref().to_owned(),
+                    filename: None,
+                    provider_metadata: held::provider_metadata(provider_metadata),
+                    extra: Extra::default(),
+                })));
+            }
+            Chunk::Data { transient: Some(true), .. } => return Ok(false),
+            Chunk::Data { name, id, data, transient } => {
+                let data = held::json_if_any(data);
+                self.put_data(name, id.as_deref(), data, *transient, extra);
+            }
+            Chunk::MessageMetadata { message_metadata } => {
+                return self.merge(kind, message_metadata.as_deref());
+            }
+            Chunk::Finish { finish_reason, message_metadata } => {
+                let written = self.merge(kind, message_metadata.as_deref())?;
+                self.finish_reason = finish_reason.or(self.finish_reason);
+                return Ok(written);
+            }
+            Chunk::FinishStep {} => {
+                self.texts.clear();
+                self.reasonings.clear();
+                return Ok(false);
+            }
+            Chunk::Error { error_text } => {
+                self.note_error(error_text);
+                return Ok(false);
+            }
+            Chunk::Abort { .. } => return Ok(false),
+            Chunk::ToolInputStart { .. }
+            | Chunk::ToolInputDelta { .. }
+            | Chunk::ToolInputAvailable { .. }
+            | Chunk::ToolInputError { .. }
+            | Chunk::ToolApprovalRequest { .. }
+            | Chunk::ToolOutputAvailable { .. }
+            | Chunk::ToolOutputError { .. }
+            | Chunk::ToolOutputDenied { .. } => {
+                self.calls.handle(chunk, &mut self.message.parts)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn start(&mut self, id: Option<&str>, metadata: Option<&Json>) -> Result<bool, ReduceError> {
+        let has_other_id = id.is_some_and(|id| id != self.message.id.as_str());
+        let resets = match self.reset_on {
+            ResetOn::Never => false,
+            ResetOn::OtherId => has_other_id,
+            ResetOn::FirstStart => has_other_id || !self.has_started,
+        };
+        if resets {
+            self.reset();
+        }
+        let has_metadata = self.merge("start", metadata)?;
+        self.has_started = true;
+        if let Some(id) = id {
+            self.message.id = MessageId::from(id);
+        }
+        Ok(resets || id.is_some() || has_metadata)
+    }
+
+    /// Empties the message, but for its id.
+    fn reset(&mut self) {
+        let id = self.message.id.clone();
+        self.message = UiMessage::new(id, Role::Assistant, Vec::new());
+        self.metadata = MergedMetadata::default();
+        self.texts = HashMap::new();
+        self.reasonings = HashMap::new();
+        self.calls = Default::default();
+        self.data = HashMap::new();
+        self.finish_reason = None;
+    }
+
+    fn merge(&mut self, kind: &'static str, metadata: Option<&Json>) -> Result<bool, ReduceError> {
+        self.metadata.merge(metadata).map_err(|error| match error {
+            MergeError::NotMergeable => ReduceError::MetadataNotMergeable { kind },
+            MergeError::TooDeep => ReduceError::MetadataTooDeep { kind },
+        })
+    }
+
+    /// Adds to the text or reasoning part that stands there.
+    fn write(
+        &mut self,
+        kind: &'static str,
+        id: &str,
+        at: Option<usize>,
+        delta: &str,
+        metadata: &GivenMetadata<'_>,
+    ) -> Result<Writing<'_>, ReduceError> {
+        let part = at.and_then(|at| self.message.parts.get_mut(at));
+        let part = match part {
+            Some(Part::Text(part)) => Writing {
+                text: &mut part.text,
+                state: &mut part.state,
+                provider_metadata: &mut part.provider_metadata,
+            },
+            Some(Part::Reasoning(part)) => Writing {
+                text: &mut part.text,
+                state: &mut part.state,
+                provider_metadata: &mut part.provider_metadata,
+            },
+            _ => return Err(ReduceError::PartNotOpen { kind, id: id.into() }),
+        };
+        part.text.push_str(delta);
+        if metadata.is_some() {
+            *part.provider_metadata = held::provider_metadata(metadata);
+        }
+        Ok(part)
+    }
+
+    /// Replaces the data that has this name and id, else adds a part.
+    fn put_data(
+        &mut self,
+        name: &str,
+        id: Option<&str>,
+        data: Option<Json>,
+        transient: Option<bool>,
+        extra: &[(Box<str>, Json)],
+    ) {
+        let place = id.and_then(|id| self.data.get(name)?.get(id).copied());
+        if let Some(Part::Data(part)) = place.and_then(|at| self.message.parts.get_mut(at)) {
+            part.data = data;
+            return;
+        }
+        if let Some(id) = id {
+            let at = self.message.parts.len();
+            self.data.entry(name.into()).or_default().insert(id.into(), at);
+        }
+        // The client keeps the chunk itself, with everything that it holds.
+        let transient = transient.and_then(|flag| held::parse(&flag.to_string()));
+        let mut kept: Vec<(&str, Json)> = Vec::new();
+        let mut seen = HashSet::new();
+        for (key, value) in extra.iter().rev() {
+            if seen.insert(&**key) {
+                kept.push((key, held::json(value)));
+            }
+        }
+        kept.extend(transient.map(|flag| ("transient", flag)));
+        kept.reverse();
+        let kept = kept.iter().map(|(key, value)| (*key, value));
+        self.message.parts.push(Part::Data(Box::new(DataPart {
+            name: name.into(),
+            id: id.map(Into::into),
+            data,
+            extra: held::extra_with(Extra::default(), kept),
+        })));
+    }
+}

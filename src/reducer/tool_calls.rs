@@ -1,0 +1,375 @@
+//! [`ToolCalls`]: the tool parts of the message, found by id and changed by chunks.
+//!
+//! Chunks that create or update look for a part in the current step and of their own kind, static
+//! or dynamic. Chunks that refer to a call take the first part of the current step that has its id,
+//! else the last one of the whole message. Parts that change are taken apart until somebody looks.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::ReduceError;
+use super::call::{Call, Content, Said, State};
+use super::held;
+use super::tool_input::StreamedInput;
+use crate::chunk::{Chunk, InputEncoding};
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::Json;
+use crate::message::{Approval, ApprovalDetails, Part, ToolKind, ToolState};
+use crate::metadata::{ProviderMetadata, ToolMetadata};
+use crate::record::Extra;
+
+/// Where the tool parts are, and those that are taken apart.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ToolCalls {
+    /// The number of the current step.
+    step: usize,
+    places: HashMap<ToolCallId, Places>,
+    inputs: HashMap<ToolCallId, StreamedInput>,
+    /// Parts that changed since somebody looked. Another part holds their place meanwhile.
+    apart: HashMap<usize, Call>,
+}
+
+/// Where the parts of one call are.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    /// The last step that has one, and the first ones of that step by kind.
+    step: usize,
+    fixed: Option<usize>,
+    dynamic: Option<usize>,
+    last: usize,
+}
+
+impl ToolCalls {
+    /// Finds the parts of a message that is continued.
+    pub(super) fn of(parts: &[Part]) -> Self {
+        let mut calls = ToolCalls::default();
+        for (at, part) in parts.iter().enumerate() {
+            match part {
+                Part::StepStart { .. } => {
+                    calls.start_step();
+                    // Only what the last step left open goes on.
+                    calls.inputs.clear();
+                }
+                Part::Tool(part) => {
+                    let is_dynamic = part.kind != ToolKind::Static;
+                    calls.note(&part.tool_call_id, is_dynamic, at);
+                    if let ToolState::InputStreaming { raw_input, input_encoding, .. } = &part.state
+                    {
+                        let said = Said {
+                            title: part.title.clone(),
+                            tool_metadata: part.tool_metadata.clone(),
+                            ..Said::default()
+                        };
+                        let input = StreamedInput::new(
+                            raw_input.as_deref().unwrap_or_default(),
+                            *input_encoding,
+                            &part.tool_name,
+                            is_dynamic,
+                            &said,
+                        );
+                        calls.inputs.insert(part.tool_call_id.clone(), input);
+                    }
+                }
+                _ => {}
+            }
+        }
+        calls
+    }
+
+    pub(super) fn start_step(&mut self) {
+        self.step += 1;
+    }
+
+    /// Takes a chunk of a tool call; any other does nothing.
+    pub(super) fn handle(
+        &mut self,
+        chunk: &Chunk<'_>,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), ReduceError> {
+        match chunk {
+            Chunk::ToolInputStart {
+                tool_call_id,
+                tool_name,
+                input_encoding,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic,
+                title,
+            } => {
+                let title = title.as_deref();
+                let said = said(title, tool_metadata, *provider_executed, provider_metadata);
+                let is_dynamic = *dynamic == Some(true);
+                self.begin_input(tool_call_id, tool_name, is_dynamic, *input_encoding, &said);
+                let call = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
+                call.write(State::InputStreaming { encoding: *input_encoding }, None, None, said);
+            }
+            Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
+                self.push_input(tool_call_id, input_text_delta, parts)?;
+            }
+            Chunk::ToolInputAvailable {
+                tool_call_id,
+                tool_name,
+                input,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic,
+                title,
+            } => {
+                let title = title.as_deref();
+                let said = said(title, tool_metadata, *provider_executed, provider_metadata);
+                let is_dynamic = *dynamic == Some(true);
+                let input = held::json_if_any(input).map(Content::Value);
+                let call = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
+                call.write(State::InputAvailable, input, None, said);
+            }
+            Chunk::ToolInputError {
+                tool_call_id,
+                tool_name,
+                input,
+                error_text,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic,
+                // The client passes over it.
+                title: _,
+            } => {
+                let said = said(None, tool_metadata, *provider_executed, provider_metadata);
+                let is_dynamic = match self.first_of_step(tool_call_id) {
+                    Some((_, is_dynamic)) => is_dynamic,
+                    None => *dynamic == Some(true),
+                };
+                let input = held::json_if_any(input).map(Content::Value);
+                let (input, raw_input) = if is_dynamic { (input, None) } else { (None, input) };
+                let call = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
+                let state = State::OutputError { text: error_text.as_ref().to_owned() };
+                call.write(state, input, raw_input, said);
+            }
+            Chunk::ToolApprovalRequest {
+                approval_id,
+                tool_call_id,
+                approval_descriptor,
+                input_schema_input,
+                signature,
+            } => {
+                let call = self.find(chunk, tool_call_id, parts)?;
+                call.ask(Approval {
+                    id: ApprovalId::from(approval_id.as_ref()),
+                    details: ApprovalDetails {
+                        descriptor: held::json_if_any(approval_descriptor)
+                            .filter(|descriptor| !descriptor.is_null()),
+                        input_schema_input: held::json_if_any(input_schema_input),
+                        signature: signature.as_deref().map(str::to_owned),
+                        extra: Extra::default(),
+                    },
+                });
+            }
+            Chunk::ToolOutputAvailable {
+                tool_call_id,
+                output,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic: _,
+                preliminary,
+            } => {
+                let call = self.find(chunk, tool_call_id, parts)?;
+                let output = held::json_if_any(output);
+                let said = said(None, tool_metadata, *provider_executed, provider_metadata);
+                call.settle(State::OutputAvailable { output, preliminary: *preliminary }, said);
+            }
+            Chunk::ToolOutputError {
+                tool_call_id,
+                error_text,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic: _,
+            } => {
+                let call = self.find(chunk, tool_call_id, parts)?;
+                let said = said(None, tool_metadata, *provider_executed, provider_metadata);
+                call.settle(State::OutputError { text: error_text.as_ref().to_owned() }, said);
+            }
+            Chunk::ToolOutputDenied { tool_call_id } => {
+                self.find(chunk, tool_call_id, parts)?.deny();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Puts together again what was taken apart.
+    pub(super) fn put_together(&mut self, parts: &mut [Part]) {
+        for (at, mut call) in self.apart.drain() {
+            if let Some(input) = self.inputs.get(&call.id) {
+                call.render(input);
+            }
+            if let Some(part) = parts.get_mut(at) {
+                *part = Part::Tool(Box::new(call.into_part()));
+            }
+        }
+    }
+
+    /// Begins an input, in place of an earlier one of the same call.
+    fn begin_input(
+        &mut self,
+        tool_call_id: &str,
+        tool_name: &str,
+        is_dynamic: bool,
+        encoding: Option<InputEncoding>,
+        said: &Said,
+    ) {
+        let input = StreamedInput::new("", encoding, tool_name, is_dynamic, said);
+        let replaced = self.inputs.insert(ToolCallId::from(tool_call_id), input);
+        // Parts of earlier steps hold on to what they have of the old one.
+        if let Some(replaced) = replaced {
+            for at in &replaced.parts {
+                if let Some(call) = self.apart.get_mut(at) {
+                    call.render(&replaced);
+                }
+            }
+        }
+    }
+
+    fn push_input(
+        &mut self,
+        tool_call_id: &str,
+        piece: &str,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), ReduceError> {
+        let Some(input) = self.inputs.get_mut(tool_call_id) else {
+            return Err(ReduceError::InputNotBegun { tool_call_id: tool_call_id.into() });
+        };
+        let until = input.push(piece);
+        let encoding = input.encoding;
+        let is_dynamic = input.is_dynamic;
+        let tool_name = input.tool_name.clone();
+        let said = Said {
+            title: input.title.clone(),
+            tool_metadata: input.tool_metadata.clone(),
+            ..Said::default()
+        };
+        let count = parts.len();
+        let at = self.place_in_step(tool_call_id, &tool_name, is_dynamic, parts);
+        if let Some(input) = self.inputs.get_mut(tool_call_id)
+            && input.parts.last() != Some(&at)
+        {
+            input.parts.push(at);
+        }
+        let call = self.take_apart(at, parts);
+        call.rename(&tool_name);
+        let streamed = || Some(Content::Streamed(until));
+        // The client forgets the text where a delta is what begins a dynamic part.
+        let raw_input = streamed().filter(|_| !is_dynamic || at < count);
+        call.write(State::InputStreaming { encoding }, streamed(), raw_input, said);
+        Ok(())
+    }
+
+    /// The part that a chunk creates or updates, with the name that the chunk has for the tool.
+    fn create_or_update(
+        &mut self,
+        tool_call_id: &str,
+        tool_name: &str,
+        is_dynamic: bool,
+        parts: &mut Vec<Part>,
+    ) -> &mut Call {
+        let at = self.place_in_step(tool_call_id, tool_name, is_dynamic, parts);
+        let call = self.take_apart(at, parts);
+        call.rename(tool_name);
+        call
+    }
+
+    /// Where the current step has the call as a part of this kind; a new place if it has none.
+    fn place_in_step(
+        &mut self,
+        tool_call_id: &str,
+        tool_name: &str,
+        is_dynamic: bool,
+        parts: &mut Vec<Part>,
+    ) -> usize {
+        let places = self.places.get(tool_call_id).filter(|places| places.step == self.step);
+        let place = places.and_then(|p| if is_dynamic { p.dynamic } else { p.fixed });
+        if let Some(at) = place {
+            return at;
+        }
+        let at = parts.len();
+        let id = ToolCallId::from(tool_call_id);
+        self.note(&id, is_dynamic, at);
+        let kind = if is_dynamic { ToolKind::Dynamic } else { ToolKind::Static };
+        parts.push(placeholder());
+        self.apart.insert(at, Call::new(id, tool_name, kind));
+        at
+    }
+
+    fn note(&mut self, id: &ToolCallId, is_dynamic: bool, at: usize) {
+        let none = Places { step: self.step, fixed: None, dynamic: None, last: at };
+        let places = match self.places.get_mut(id.as_str()) {
+            Some(places) => places,
+            None => self.places.entry(id.clone()).or_insert(none),
+        };
+        if places.step != self.step {
+            *places = none;
+        }
+        let first = if is_dynamic { &mut places.dynamic } else { &mut places.fixed };
+        first.get_or_insert(at);
+        places.last = at;
+    }
+
+    /// The first part of the current step that has this id, and whether it is dynamic.
+    fn first_of_step(&self, tool_call_id: &str) -> Option<(usize, bool)> {
+        let places = self.places.get(tool_call_id).filter(|places| places.step == self.step)?;
+        let fixed = places.fixed.map(|at| (at, false));
+        let dynamic = places.dynamic.map(|at| (at, true));
+        fixed.into_iter().chain(dynamic).min()
+    }
+
+    /// The call that a chunk refers to.
+    fn find(
+        &mut self,
+        chunk: &Chunk<'_>,
+        tool_call_id: &str,
+        parts: &mut [Part],
+    ) -> Result<&mut Call, ReduceError> {
+        let of_step = self.first_of_step(tool_call_id).map(|(at, _)| at);
+        let last = || self.places.get(tool_call_id).map(|places| places.last);
+        match of_step.or_else(last) {
+            Some(at) => Ok(self.take_apart(at, parts)),
+            None => Err(ReduceError::UnknownToolCall {
+                kind: chunk.kind_pieces().0,
+                tool_call_id: tool_call_id.into(),
+            }),
+        }
+    }
+
+    fn take_apart(&mut self, at: usize, parts: &mut [Part]) -> &mut Call {
+        self.apart.entry(at).or_insert_with(|| {
+            match parts.get_mut(at).map(|part| std::mem::replace(part, placeholder())) {
+                Some(Part::Tool(part)) => Call::of(*part),
+                // Only tool parts are noted.
+                _ => Call::new(ToolCallId::from(""), "", ToolKind::Static),
+            }
+        })
+    }
+}
+
+/// What a chunk says in its fields.
+fn said(
+    title: Option<&str>,
+    tool_metadata: &Option<Cow<'_, ToolMetadata>>,
+    provider_executed: Option<bool>,
+    provider_metadata: &Option<Cow<'_, ProviderMetadata>>,
+) -> Said {
+    Said {
+        title: title.map(Json::string),
+        tool_metadata: held::tool_metadata(tool_metadata),
+        provider_executed,
+        provider_metadata: held::provider_metadata(provider_metadata),
+    }
+}
+
+/// What stands in the message where a part is taken apart.
+fn placeholder() -> Part {
+    Part::StepStart { extra: Extra::default() }
+}

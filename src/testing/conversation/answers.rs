@@ -1,0 +1,85 @@
+//! What a person or a front end puts into a message: answers to questions, outputs of tools.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use crate::id::ApprovalId;
+use crate::message::{AnsweredApproval, Part, ToolPart, ToolState, UiMessage};
+
+/// Whether this part asks the question.
+pub(super) fn asks(part: &ToolPart, id: &ApprovalId) -> bool {
+    matches!(&part.state, ToolState::ApprovalRequested { approval, .. } if approval.id == *id)
+}
+
+/// Answers the question wherever the message asks it, as `addToolApprovalResponse` does.
+pub(super) fn answer(
+    message: &mut UiMessage,
+    id: &ApprovalId,
+    approved: bool,
+    reason: Option<&str>,
+) {
+    for part in &mut message.parts {
+        if let Part::Tool(part) = part
+            && let ToolState::ApprovalRequested { input, approval } = &part.state
+            && approval.id == *id
+        {
+            let approval = AnsweredApproval {
+                id: id.clone(),
+                approved,
+                reason: reason.map(str::to_owned),
+                details: approval.details.clone(),
+            };
+            part.state =
+                ToolState::ApprovalResponded { input: input.clone(), approval: Box::new(approval) };
+        }
+    }
+}
+
+/// Gives every part of the call its result, whatever state it is in, as `addToolOutput` does:
+/// `{ ...part, state, output, errorText }`.
+pub(super) fn settle(
+    message: &UiMessage,
+    tool_call_id: &str,
+    result: &Result<Box<RawValue>, String>,
+) -> UiMessage {
+    let mut written = Fields::of(message);
+    let parts = message.parts.iter().map(|part| {
+        let mut fields = Fields::of(part);
+        if part.as_tool().is_some_and(|part| &*part.tool_call_id == tool_call_id) {
+            let (state, output, error_text) = match result {
+                Ok(output) => ("output-available", Some(output.clone()), None),
+                Err(text) => ("output-error", None, Some(raw(text))),
+            };
+            fields.set("state", Some(raw(state)));
+            fields.set("output", output);
+            fields.set("errorText", error_text);
+        }
+        fields.0
+    });
+    let parts: Vec<_> = parts.collect();
+    written.set("parts", Some(raw(&parts)));
+    UiMessage::parse(raw(&written.0).get()).unwrap_or_else(|error| {
+        panic!("a message of the client, with the output of {tool_call_id:?}: {error}")
+    })
+}
+
+/// The fields of an object, each as it was written.
+struct Fields(BTreeMap<String, Box<RawValue>>);
+
+impl Fields {
+    fn of(object: &impl serde::Serialize) -> Self {
+        Fields(serde_json::from_str(raw(object).get()).expect("a message or a part is an object"))
+    }
+
+    fn set(&mut self, key: &str, value: Option<Box<RawValue>>) {
+        match value {
+            Some(value) => drop(self.0.insert(key.to_owned(), value)),
+            None => drop(self.0.remove(key)),
+        }
+    }
+}
+
+fn raw(value: &(impl serde::Serialize + ?Sized)) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("messages and texts serialize")
+}

@@ -1,0 +1,309 @@
+//! [`snapshot`]: lines to compare, with stable names for what differs from run to run.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Writes chunks, or messages, one a line, with stable names for ids and times.
+///
+/// The ids of messages, tool calls, approvals, text and reasoning parts and sources, and the
+/// signatures of approvals, become `msg-1`, `call-1`, `approval-1`, `text-1`, `reasoning-1`,
+/// `source-1` and `signature-1`, in the order in which they first appear and wherever they recur.
+/// Inside of inputs, outputs, data, metadata and text the id of a message, call, approval or source
+/// is named only where it is a whole string. A string that is a date with a time (RFC 3339)
+/// becomes `time-1`, and so does a number of seconds or milliseconds since 1970 whose key ends in
+/// `At` or `_at`, or is `time` or `timestamp`.
+///
+/// The rest stands there as on the wire, keys in their order.
+///
+/// ```
+/// use ui_message_stream::{Chunk, Json};
+/// use ui_message_stream::testing::snapshot;
+///
+/// let (call, output) = ("call_8a61", Json::parse(r#"{"of":"call_8a61","doneAt":1767225600123}"#)?);
+/// let chunks = [
+///     Chunk::ToolInputDelta { tool_call_id: call.into(), input_text_delta: "call_8a61?".into() },
+///     Chunk::Data { name: "job".into(), id: None, data: Some(std::borrow::Cow::Owned(output)), transient: None },
+/// ];
+/// assert_eq!(
+///     snapshot(&chunks),
+///     r#"{"type":"tool-input-delta","toolCallId":"call-1","inputTextDelta":"call_8a61?"}
+/// {"type":"data-job","data":{"of":"call-1","doneAt":"time-1"}}
+/// "#
+/// );
+/// # Ok::<(), ui_message_stream::json::JsonError>(())
+/// ```
+///
+/// # Panics
+/// If an item does not serialize to JSON. Chunks and messages do.
+#[must_use]
+pub fn snapshot<T: Serialize>(items: &[T]) -> String {
+    let items: Vec<Box<RawValue>> = items
+        .iter()
+        .map(|item| serde_json::value::to_raw_value(item).expect("chunks and messages serialize"))
+        .collect();
+    let mut names = Names::default();
+    for item in &items {
+        names.learn(item, Place::Protocol);
+    }
+    let mut text = String::new();
+    for item in &items {
+        names.write(item, Place::Protocol, "", &mut text);
+        text.push('\n');
+    }
+    text
+}
+
+/// What kind of thing an id names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Approval,
+    Call,
+    Message,
+    Reasoning,
+    Signature,
+    Source,
+    Text,
+    Time,
+}
+
+impl Kind {
+    /// Those whose ids are told apart from other text wherever they stand.
+    const RECURRING: [Kind; 4] = [Kind::Message, Kind::Call, Kind::Approval, Kind::Source];
+
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Approval => "approval",
+            Kind::Call => "call",
+            Kind::Message => "msg",
+            Kind::Reasoning => "reasoning",
+            Kind::Signature => "signature",
+            Kind::Source => "source",
+            Kind::Text => "text",
+            Kind::Time => "time",
+        }
+    }
+}
+
+/// Where a value stands, and so what its keys mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A chunk, a message, or a part of one.
+    Protocol,
+    /// The `approval` of a part.
+    Approval,
+    /// What the application made up.
+    Free,
+}
+
+/// The stable names of the ids that were seen.
+#[derive(Debug, Default)]
+struct Names {
+    known: HashMap<(Kind, String), String>,
+    counts: HashMap<Kind, usize>,
+}
+
+impl Names {
+    /// Takes note of every id in its place, before any is written: one may recur before it.
+    fn learn(&mut self, raw: &RawValue, place: Place) {
+        match Value::of(raw) {
+            Value::Object(fields) => {
+                let kind = Object::of(&fields);
+                for (key, raw) in &fields.0 {
+                    match (Value::of(raw), kind.id(key, place)) {
+                        (Value::Text(id), Some(kind)) => self.name(kind, &id),
+                        _ => self.learn(raw, kind.place_of(key, place)),
+                    }
+                    if is_time_key(key) && is_time_number(raw.get()) {
+                        self.name(Kind::Time, raw.get());
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.learn(item, place)),
+            Value::Text(text) if is_time(&text) => self.name(Kind::Time, &text),
+            Value::Text(_) | Value::Other => {}
+        }
+    }
+
+    fn name(&mut self, kind: Kind, id: &str) {
+        self.known.entry((kind, id.to_owned())).or_insert_with(|| {
+            let count = self.counts.entry(kind).or_default();
+            *count += 1;
+            format!("{}-{count}", kind.word())
+        });
+    }
+
+    fn of(&self, kind: Kind, id: &str) -> Option<&str> {
+        self.known.get(&(kind, id.to_owned())).map(String::as_str)
+    }
+
+    fn write(&self, raw: &RawValue, place: Place, key: &str, out: &mut String) {
+        match Value::of(raw) {
+            Value::Object(fields) => {
+                let kind = Object::of(&fields);
+                out.push('{');
+                for (n, (key, raw)) in fields.0.iter().enumerate() {
+                    out.push_str(if n == 0 { "" } else { "," });
+                    push_text(key, out);
+                    out.push(':');
+                    match (Value::of(raw), kind.id(key, place)) {
+                        (Value::Text(id), Some(kind)) => {
+                            push_text(self.of(kind, &id).unwrap_or(&id), out);
+                        }
+                        (Value::Text(word), None) if kind.is_word(key, place) => {
+                            push_text(&word, out);
+                        }
+                        _ => self.write(raw, kind.place_of(key, place), key, out),
+                    }
+                }
+                out.push('}');
+            }
+            Value::Array(items) => {
+                out.push('[');
+                for (n, item) in items.iter().enumerate() {
+                    out.push_str(if n == 0 { "" } else { "," });
+                    self.write(item, place, key, out);
+                }
+                out.push(']');
+            }
+            Value::Text(text) => {
+                let id = Kind::RECURRING.iter().find_map(|kind| self.of(*kind, &text));
+                push_text(id.or_else(|| self.of(Kind::Time, &text)).unwrap_or(&text), out);
+            }
+            Value::Other => match self.of(Kind::Time, raw.get()).filter(|_| is_time_key(key)) {
+                Some(name) => push_text(name, out),
+                None => out.push_str(raw.get()),
+            },
+        }
+    }
+}
+
+/// What an object is, which decides what its `id` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Object {
+    Message,
+    Text,
+    Reasoning,
+    Other,
+}
+
+impl Object {
+    fn of(fields: &Fields<'_>) -> Self {
+        let word = |name: &str| {
+            let field = fields.0.iter().find(|(key, _)| key == name);
+            field.and_then(|(_, raw)| serde_json::from_str::<String>(raw.get()).ok())
+        };
+        match word("type") {
+            Some(kind) if kind.starts_with("text-") => Object::Text,
+            Some(kind) if kind == "reasoning" || kind.starts_with("reasoning-") => {
+                Object::Reasoning
+            }
+            Some(_) => Object::Other,
+            None if word("role").is_some() => Object::Message,
+            None => Object::Other,
+        }
+    }
+
+    /// What the field is the id of, if it is one.
+    fn id(self, key: &str, place: Place) -> Option<Kind> {
+        match (place, key, self) {
+            (Place::Protocol, "approvalId", _) | (Place::Approval, "id", _) => Some(Kind::Approval),
+            (Place::Protocol, "toolCallId", _) => Some(Kind::Call),
+            (Place::Protocol, "messageId", _) | (Place::Protocol, "id", Object::Message) => {
+                Some(Kind::Message)
+            }
+            (Place::Protocol, "id", Object::Reasoning) => Some(Kind::Reasoning),
+            (Place::Protocol | Place::Approval, "signature", _) => Some(Kind::Signature),
+            (Place::Protocol, "sourceId", _) => Some(Kind::Source),
+            (Place::Protocol, "id", Object::Text) => Some(Kind::Text),
+            _ => None,
+        }
+    }
+
+    /// Whether the field holds a word of the protocol, or the name of a tool.
+    fn is_word(self, key: &str, place: Place) -> bool {
+        place == Place::Protocol && matches!(key, "type" | "role" | "state" | "toolName")
+    }
+
+    fn place_of(self, key: &str, place: Place) -> Place {
+        match (place, key) {
+            (Place::Protocol, "parts") if self == Object::Message => Place::Protocol,
+            (Place::Protocol, "approval") => Place::Approval,
+            _ => Place::Free,
+        }
+    }
+}
+
+/// A value, opened one level deep: its numbers and the order of its keys are as they were written.
+enum Value<'a> {
+    Object(Fields<'a>),
+    Array(Vec<&'a RawValue>),
+    Text(String),
+    Other,
+}
+
+impl<'a> Value<'a> {
+    fn of(raw: &'a RawValue) -> Self {
+        let text = raw.get();
+        let value = match text.as_bytes().first() {
+            Some(b'{') => serde_json::from_str(text).map(Value::Object),
+            Some(b'[') => serde_json::from_str(text).map(Value::Array),
+            Some(b'"') => serde_json::from_str(text).map(Value::Text),
+            _ => Ok(Value::Other),
+        };
+        // A string with half a surrogate pair is none: it stays as it is.
+        value.unwrap_or(Value::Other)
+    }
+}
+
+/// The fields of an object in their order.
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+fn push_text(text: &str, out: &mut String) {
+    out.push_str(&serde_json::Value::from(text).to_string());
+}
+
+/// Whether a text is a date with a time, as RFC 3339 has it.
+fn is_time(text: &str) -> bool {
+    let shape = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b'-',
+        10 => matches!(byte, b'T' | b't' | b' '),
+        13 | 16 => byte == b':',
+        0..19 => byte.is_ascii_digit(),
+        _ => matches!(byte, b'0'..=b'9' | b'.' | b':' | b'+' | b'-' | b'Z' | b'z'),
+    };
+    (19..=40).contains(&text.len()) && text.bytes().enumerate().all(shape)
+}
+
+fn is_time_key(key: &str) -> bool {
+    key.ends_with("At") || key.ends_with("_at") || matches!(key, "time" | "timestamp")
+}
+
+/// Whether a number may be seconds or milliseconds since 1970: after 2001, before 2286.
+fn is_time_number(number: &str) -> bool {
+    let whole = number.split('.').next().unwrap_or_default();
+    matches!(whole.len(), 10 | 13) && whole.bytes().all(|byte| byte.is_ascii_digit())
+}

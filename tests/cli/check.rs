@@ -1,0 +1,130 @@
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::program::{PROGRAM, Ran, fixtures, run, run_with, text};
+use crate::real;
+use crate::streams::{responses, streams};
+
+#[test]
+fn nothing_is_said_of_a_stream_that_the_client_accepts() {
+    for stream in streams("check") {
+        let name = &stream.name;
+        let arguments = stream.command("check");
+        let reduced = run(&["reduce", text(&stream.path)]);
+        let from_file = run(&["check", text(&stream.path)]);
+        let forms = [
+            run_with(&arguments, &stream.as_lines()),
+            run_with(&arguments, &stream.as_events("\n")),
+            run_with(&arguments, &stream.as_events("\r")),
+        ];
+        for ran in forms.iter().chain([&from_file]) {
+            assert_eq!(ran.err, "", "{name}");
+            if stream.thrown.is_none() {
+                assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{name}");
+            } else {
+                assert_eq!(ran.code, 1, "{name}");
+                assert!(ran.out.lines().all(is_finding), "{name}: {}", ran.out);
+            }
+        }
+        if stream.thrown.is_some() {
+            // The first finding is what the client throws at.
+            let line = |text: &str| text.split_once(':').unwrap().0.to_owned();
+            assert_eq!(line(&from_file.out), line(&reduced.err), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_response_is_read_as_the_client_reads_it() {
+    for response in responses() {
+        let name = &response.name;
+        let ran = run(&["check", text(&response.path)]);
+        assert_eq!(ran.code, i32::from(response.fails), "{name}: {}", ran.out);
+        assert_eq!(ran.out.is_empty(), !response.fails, "{name}: {}", ran.out);
+        assert!(ran.out.lines().all(is_finding), "{name}: {}", ran.out);
+    }
+}
+
+/// `line N: CODE: message`.
+fn is_finding(line: &str) -> bool {
+    let mut fields = line.splitn(3, ": ");
+    let number = fields.next().and_then(|field| field.strip_prefix("line "));
+    let is_code = |code: &str| code.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    number.is_some_and(|number| number.parse::<usize>().is_ok())
+        && fields.next().is_some_and(is_code)
+        && fields.next().is_some_and(|message| message.contains("; "))
+}
+
+#[test]
+fn what_is_found_is_printed_a_line_each_or_as_objects() {
+    for path in fixtures("violations", ".jsonl") {
+        let expected = fs::read_to_string(path.with_extension("txt")).unwrap();
+        let arguments = ["check", "--client", "6.0.0", "--warnings", text(&path)];
+        let ran = run(&arguments);
+        assert_eq!(ran, Ran { code: 1, out: expected, err: String::new() }, "{}", path.display());
+        let objects = run(&[&arguments[..], &["--json"]].concat());
+        assert_eq!((objects.code, objects.err.as_str()), (1, ""));
+        let objects: Vec<Value> =
+            objects.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines = objects.iter().map(|found| {
+            let said = |key: &str| found[key].as_str().unwrap().to_owned();
+            let (code, subject) = (said("code"), said("subject"));
+            assert!(["error", "warning"].contains(&said("severity").as_str()));
+            let line = &found["line"];
+            format!("line {line}: {code}: {subject}: {}; {}\n", said("why"), said("remedy"))
+        });
+        assert_eq!(lines.collect::<String>(), ran.out, "{}", path.display());
+    }
+}
+
+#[test]
+fn older_clients_and_warnings_are_asked_for() {
+    let stream = "{\"type\":\"start\",\"new\":1}\n{\"type\":\"text-start\",\"id\":\"0\"}\n";
+    let code = |arguments: &[&str]| run_with(&[&["check"], arguments].concat(), stream).code;
+    assert_eq!(code(&[]), 0);
+    assert_eq!(code(&["--client", "6.0.231"]), 0);
+    assert_eq!(code(&["--client", "6.0.230"]), 1);
+    assert_eq!(code(&["--warnings"]), 1);
+}
+
+#[test]
+fn the_first_character_decides_what_a_file_is() {
+    let chunk = r#"{"type":"text-end","id":"0"}"#;
+    for (line, stream) in [
+        (1, chunk.to_owned()),
+        (3, format!("\n \n{chunk}\n")),
+        (1, format!("\u{FEFF}{chunk}\n")),
+        (1, format!("{{\"chunk\":{chunk}}}\n")),
+        (2, format!("{{\"request\":{{}}}}\n{{\"at\":7,\"chunk\":{chunk}}}\n")),
+        (1, format!("data: {chunk}\n\n")),
+        (3, format!("\n\ndata:{chunk}\n\n")),
+        (2, format!("\u{FEFF}: hi\ndata: {chunk}\n\n")),
+        (2, format!("event: message\r\ndata: {chunk}\r\n\r\n")),
+    ] {
+        let ran = run_with(&["check"], &stream);
+        assert!(ran.out.starts_with(&format!("line {line}: ")), "{stream:?}: {}", ran.out);
+        assert_eq!((ran.code, ran.out.lines().count()), (1, 1), "{stream:?}: {}", ran.out);
+    }
+}
+
+#[test]
+fn findings_are_coloured_on_a_terminal_only() {
+    let path = fixtures("violations", "an_end_without_its_start.jsonl").remove(0);
+    let plain = run(&["check", text(&path)]);
+    assert!(!plain.out.contains('\x1b'));
+    let command = format!("'{PROGRAM}' check '{}'", path.display());
+    let Ok(output) = Command::new("script").args(["-qec", &command, "/dev/null"]).output() else {
+        return real::missing("`script`, which stands for a terminal, is not installed");
+    };
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("\x1b[31m"), "{printed:?}");
+    assert_eq!(output.status.code(), Some(1));
+    let mut stripped = printed.replace("\r\n", "\n");
+    while let Some(start) = stripped.find('\x1b') {
+        let end = start + stripped[start..].find('m').unwrap();
+        stripped.replace_range(start..=end, "");
+    }
+    assert_eq!(stripped, plain.out);
+}

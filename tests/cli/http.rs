@@ -1,0 +1,157 @@
+//! HTTP by hand, so that a test sees every byte and when it comes.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What comes in later than this does not come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One end of a connection.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+/// A request or a response, its body without the framing of its chunks.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Exchanged {
+    pub(crate) first_line: String,
+    /// In small letters, sorted.
+    pub(crate) headers: Vec<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn open(url: &str) -> Self {
+        let address = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection { stream, read: Vec::new() }
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Writes a chunk of a chunked body; the empty one ends it.
+    pub(crate) fn write_chunk(&mut self, text: &str) {
+        self.write(&format!("{:x}\r\n{text}\r\n", text.len()));
+    }
+
+    /// Reads until this has come.
+    pub(crate) fn read_until(&mut self, text: &str) {
+        while !contains(&self.read, text) {
+            assert!(self.read_more(), "closed before {text:?}: {:?}", self.text());
+        }
+    }
+
+    /// Whether nothing came within this time.
+    pub(crate) fn is_silent_for(&mut self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let result = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        result
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    }
+
+    /// Reads until the other end hangs up.
+    pub(crate) fn read_to_end(&mut self) -> String {
+        while self.read_more() {}
+        self.text()
+    }
+
+    /// Reads a whole request or response.
+    pub(crate) fn read_message(&mut self) -> Exchanged {
+        self.read_until("\r\n\r\n");
+        let head = self.text().split("\r\n\r\n").next().unwrap().to_owned();
+        let start = head.len() + 4;
+        let mut lines = head.lines().map(str::to_owned);
+        let first_line = lines.next().unwrap();
+        let mut headers: Vec<String> = lines
+            .map(|line| {
+                let (name, value) = line.split_once(':').unwrap();
+                format!("{}: {}", name.to_lowercase(), value.trim())
+            })
+            .collect();
+        headers.sort();
+        let header = |name: &str| headers.iter().find_map(|line| line.strip_prefix(name));
+        let body = if header("transfer-encoding: ") == Some("chunked") {
+            self.read_until("0\r\n\r\n");
+            dechunked(&self.read[start..])
+        } else {
+            let length = header("content-length: ").map_or(0, |length| length.parse().unwrap());
+            while self.read.len() < start + length {
+                assert!(self.read_more(), "closed within a body");
+            }
+            self.read[start..start + length].to_vec()
+        };
+        Exchanged { first_line, headers, body }
+    }
+
+    fn read_more(&mut self) -> bool {
+        let mut bytes = [0; 65536];
+        let length = match self.stream.read(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) => panic!("{error}, after {:?}", self.text()),
+        };
+        self.read.extend_from_slice(&bytes[..length]);
+        length > 0
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.read).into_owned()
+    }
+}
+
+/// Sends a request and reads the whole response.
+pub(crate) fn exchange(url: &str, request: &str) -> Exchanged {
+    let mut connection = Connection::open(url);
+    connection.write(request);
+    connection.read_message()
+}
+
+/// A POST of a body, on a connection that ends with it.
+pub(crate) fn post(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: front.test\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// A server that handles so many connections, one after the other, each by this.
+pub(crate) fn backend<T: Send + 'static>(
+    connections: usize,
+    handle: impl Fn(Connection) -> T + Send + 'static,
+) -> (String, JoinHandle<Vec<T>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let accept = move |_| handle(Connection::over(listener.accept().unwrap().0));
+    (url, std::thread::spawn(move || (0..connections).map(accept).collect()))
+}
+
+fn dechunked(mut bytes: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let line_end = bytes.windows(2).position(|pair| pair == b"\r\n").unwrap();
+        let size = str::from_utf8(&bytes[..line_end]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return body;
+        }
+        body.extend_from_slice(&bytes[line_end + 2..][..size]);
+        bytes = &bytes[line_end + 2 + size + 2..];
+    }
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}

@@ -1,0 +1,227 @@
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::http::{Connection, Exchanged, backend, exchange, post};
+use crate::program::{Server, run, scratch, text};
+
+const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+                      Transfer-Encoding: chunked\r\n\r\n";
+
+fn record(backend: &str, folder: &Path) -> Server {
+    Server::start(&["record", backend, "--out", text(folder)])
+}
+
+#[test]
+fn what_passes_is_the_same_as_without_it() {
+    let pieces = [": hi\r\n\r\nda", "ta: \u{e9}\n\ndata: not \rJSON\n\n\n\n", "\n"];
+    let pieces = pieces.map(|piece| format!("{:x}\r\n{piece}\r\n", piece.len())).concat();
+    let stream = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nSet-Cookie: a=1\r\n\
+        X-Vercel-AI-UI-Message-Stream: v1\r\nSet-Cookie: b=2; Path=/\r\nX-Empty:\r\n\
+        Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let responses = [
+        format!("{stream}{pieces}0\r\n\r\n"),
+        "HTTP/1.1 429 Slow Down\r\nContent-Type: application/json\r\nRetry-After: 7\r\n\
+         Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Length: 16\r\n\r\n{\"error\": \"busy\"}"
+            .to_owned(),
+        "HTTP/1.1 204 No Content\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n".to_owned(),
+        "HTTP/1.1 302 Found\r\nLocation: http://elsewhere.test/\r\n\
+         Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
+            .to_owned(),
+    ];
+    let requests = [
+        post("/api/chat?trace=%2F&x=a%20b", "{\"id\": \"1\",\r\n\"messages\": []}"),
+        post("/api/chat", "not JSON"),
+        "GET / HTTP/1.1\r\nHost: front.test:81\r\nOrigin: http://front.test:81\r\nCookie: a=1\r\n\
+         Accept-Encoding: gzip, br\r\nUser-Agent: me\r\nConnection: close\r\n\r\n"
+            .to_owned(),
+        "DELETE /api/chat/7/stream HTTP/1.1\r\nHost: front.test\r\nX-Mine: 1\r\nX-Mine: 2\r\n\
+         Connection: close\r\n\r\n"
+            .to_owned(),
+        "PUT /x HTTP/1.1\r\nHost: front.test\r\nConnection: close\r\nContent-Length: 3\r\n\r\n\u{e9}!"
+            .to_owned(),
+    ];
+    for response in responses {
+        for request in &requests {
+            let response = response.clone();
+            let (url, seen) = backend(2, move |mut connection| {
+                let seen = connection.read_message();
+                connection.write(&response);
+                seen
+            });
+            let direct = exchange(&url, request);
+            let recorder = record(&url, &scratch("record_untouched"));
+            let mut passed = exchange(&recorder.url, request);
+            // The recorder says for its own connection what was asked for.
+            passed.headers.retain(|header| header != "connection: close");
+            assert_eq!(passed, direct, "{request}");
+            let seen: Vec<Exchanged> = seen.join().unwrap();
+            assert_eq!(seen[0], seen[1]);
+        }
+    }
+}
+
+#[test]
+fn a_chunk_has_arrived_before_the_next_is_made() {
+    let (made, wait) = mpsc::channel::<()>();
+    let (url, served) = backend(1, move |mut connection| {
+        connection.read_message();
+        connection.write(STREAM);
+        for n in 1..=5 {
+            connection.write_chunk(&format!("data: {{\"type\":\"data-x\",\"data\":{n}}}\n\n"));
+            wait.recv().unwrap();
+        }
+        connection.write_chunk("");
+    });
+    let recorder = record(&url, &scratch("record_timing"));
+    let mut front = Connection::open(&recorder.url);
+    front.write(&post("/api/chat", "{}"));
+    // The head comes with the first chunk, and the backend waits.
+    for n in 1..=5 {
+        front.read_until(&format!("\"data\":{n}}}\n\n"));
+        made.send(()).unwrap();
+    }
+    front.read_until("0\r\n\r\n");
+    served.join().unwrap();
+}
+
+#[test]
+fn the_head_of_a_response_passes_before_its_body() {
+    let (made, wait) = mpsc::channel::<()>();
+    let (url, served) = backend(1, move |mut connection| {
+        connection.read_message();
+        connection.write(STREAM);
+        wait.recv().unwrap();
+        connection.write_chunk("");
+    });
+    let recorder = record(&url, &scratch("record_head"));
+    let mut front = Connection::open(&recorder.url);
+    front.write(&post("/api/chat", "{}"));
+    front.read_until("\r\n\r\n");
+    made.send(()).unwrap();
+    front.read_until("0\r\n\r\n");
+    served.join().unwrap();
+}
+
+#[test]
+fn a_front_end_that_hangs_up_is_gone_for_the_backend_too() {
+    for has_begun in [true, false] {
+        let (url, served) = backend(1, move |mut connection| {
+            connection.read_message();
+            if has_begun {
+                connection.write(STREAM);
+                connection.write_chunk(": begun\n\n");
+            }
+            // Returns when the recorder hangs up, and fails when it does not.
+            connection.read_to_end();
+        });
+        let recorder = record(&url, &scratch("record_hang_up"));
+        let mut front = Connection::open(&recorder.url);
+        front.write(&post("/api/chat", "{}"));
+        if has_begun {
+            front.read_until("begun");
+        } else {
+            assert!(front.is_silent_for(Duration::from_millis(300)));
+        }
+        drop(front);
+        served.join().unwrap();
+    }
+}
+
+#[test]
+fn a_backend_that_breaks_off_does_so_for_the_front_end() {
+    let (url, served) = backend(1, |mut connection| {
+        connection.read_message();
+        connection.write(STREAM);
+        connection.write_chunk("data: {\"type\":\"start\"}\n\n");
+    });
+    let folder = scratch("record_broken_off");
+    let recorder = record(&url, &folder);
+    let mut front = Connection::open(&recorder.url);
+    front.write(&post("/api/chat", "{}"));
+    let read = front.read_to_end();
+    assert!(read.contains("start") && !read.ends_with("0\r\n\r\n"), "{read}");
+    served.join().unwrap();
+    assert_eq!(lines(&folder.join("001.jsonl")).len(), 2);
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_a_bad_gateway() {
+    let recorder = record("http://127.0.0.1:9", &scratch("record_nobody"));
+    let answer = exchange(&recorder.url, &post("/api/chat", "{}"));
+    assert!(answer.first_line.starts_with("HTTP/1.1 502"), "{}", answer.first_line);
+}
+
+#[test]
+fn an_exchange_is_written_with_its_request_its_chunks_and_their_times() {
+    let (url, served) = backend(3, |mut connection| {
+        let request = connection.read_message();
+        if request.first_line.starts_with("GET") {
+            connection.write(STREAM);
+            connection.write_chunk("data: {\"type\":\"start\"}\n\n");
+            return connection.write_chunk("");
+        }
+        connection.write(STREAM);
+        connection
+            .write_chunk(": hello\n\ndata: {\"type\":\"start\",\ndata: \"messageId\":\"m\"}\n\nda");
+        std::thread::sleep(Duration::from_millis(200));
+        connection.write_chunk("ta: {\"type\":\"data-x\",\"data\":1.50}\r\n\r");
+        connection.write_chunk("\ndata: oops\n\ndata: [DONE]\n\ndata: {\"type\":\"lost\"}");
+        connection.write_chunk("");
+    });
+    let folder = scratch("record_files");
+    let mut recorder = record(&url, &folder);
+    let get = "GET /api/chat/1/stream HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    exchange(&recorder.url, get);
+    exchange(&recorder.url, &post("/api/chat", "{\"id\": \"a\",\n \"messages\": [1.50]}"));
+    assert_eq!(recorder.next_line(), text(&folder.join("001.jsonl")));
+    let written = fs::read_to_string(folder.join("001.jsonl")).unwrap();
+    let lines: Vec<&str> = written.lines().collect();
+    assert_eq!(lines[0], "{\"request\":{\"id\": \"a\",  \"messages\": [1.50]}}");
+    assert!(lines[1].ends_with(",\"chunk\":{\"type\":\"start\", \"messageId\":\"m\"}}"));
+    assert!(lines[2].ends_with(",\"chunk\":{\"type\":\"data-x\",\"data\":1.50}}"));
+    assert_eq!(lines.len(), 3, "{written}");
+    let at = |line: &str| serde_json::from_str::<Value>(line).unwrap()["at"].as_u64().unwrap();
+    assert!(at(lines[2]) - at(lines[1]) >= 150, "{written}");
+
+    // What an earlier run wrote stays.
+    drop(recorder);
+    let mut recorder = record(&url, &folder);
+    exchange(&recorder.url, &post("/api/chat", "no JSON"));
+    assert_eq!(recorder.next_line(), text(&folder.join("002.jsonl")));
+    assert_eq!(fs::read_to_string(folder.join("001.jsonl")).unwrap(), written);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    served.join().unwrap();
+}
+
+#[test]
+fn a_recording_is_checked_and_reduced_with_the_message_that_its_request_goes_on_with() {
+    let part = json!({"type": "tool-pay", "toolCallId": "c", "state": "approval-responded",
+        "input": {}, "approval": {"id": "ap", "approved": true}});
+    let message = json!({"id": "m", "role": "assistant", "parts": [part]});
+    let request = json!({"id": "1", "messageId": "m", "messages": [message]});
+    let chunks = [
+        json!({"type": "start", "messageId": "m"}),
+        json!({"type": "tool-output-available", "toolCallId": "c", "output": 7}),
+        json!({"type": "finish"}),
+    ];
+    let mut recording = format!("{}\n", json!({ "request": request }));
+    for (at, chunk) in chunks.iter().enumerate() {
+        recording += &format!("{}\n", json!({ "at": at, "chunk": chunk }));
+    }
+    let path = scratch("record_continued").join("001.jsonl");
+    fs::write(&path, recording).unwrap();
+    let checked = run(&["check", text(&path)]);
+    assert_eq!((checked.code, checked.out.as_str()), (0, ""));
+    let reduced: Value = serde_json::from_str(&run(&["reduce", text(&path)]).out).unwrap();
+    assert_eq!(reduced["id"], "m");
+    assert_eq!(reduced["parts"][0]["output"], 7);
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}

@@ -1,0 +1,122 @@
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::program::{Ran, run, run_with, text};
+use crate::streams::{Stream, as_browser, responses, streams};
+
+#[test]
+fn every_recorded_stream_is_printed_as_the_client_held_it() {
+    let streams = streams("reduce");
+    assert!(streams.iter().any(|stream| stream.thrown.is_some()));
+    for stream in &streams {
+        let lines = run(&["reduce", text(&stream.path)]);
+        mirrors(stream, &lines, &stream.name);
+        let arguments = stream.command("reduce");
+        for (form, input) in [
+            ("lines", stream.as_lines()),
+            ("events", stream.as_events("\n")),
+            ("events, CRLF", stream.as_events("\r\n")),
+        ] {
+            let other = run_with(&arguments, &input);
+            let case = format!("{} as {form}", stream.name);
+            mirrors(stream, &other, &case);
+            assert_eq!(message(&other), message(&lines), "{case}");
+        }
+    }
+}
+
+/// The message is the one that the client held, and what it threw at is named.
+fn mirrors(stream: &Stream, ran: &Ran, case: &str) {
+    assert_eq!(as_browser(message(ran)), as_browser(stream.held.clone()), "{case}");
+    let Some(thrown) = &stream.thrown else {
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{case}");
+        return;
+    };
+    assert_eq!(ran.code, 1, "{case}");
+    let at = line_of(&ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{case}: {}", ran.err);
+    let start = ran.err.find(r#"{"#).unwrap_or_else(|| panic!("{case}: {}", ran.err));
+    let chunk: Value = serde_json::from_str(ran.err[start..].trim()).unwrap();
+    let is_it = |place: &usize| stream.chunks[*place] == chunk.to_string();
+    let places: Vec<usize> = (0..stream.chunks.len()).filter(is_it).collect();
+    if let Some(kind) = thrown.get("chunkType") {
+        // So the client calls whatever refers to a call that it does not know.
+        if kind != "tool-invocation" {
+            assert_eq!(chunk["type"], *kind, "{case}");
+        }
+        let id = chunk.get("id").or(chunk.get("toolCallId")).unwrap();
+        assert_eq!(*id, thrown["chunkId"], "{case}");
+    }
+    // A comment and a blank line come before the first event; an event takes two lines.
+    let before = usize::from(stream.command("reduce").len() > 1);
+    let is_line_of = |place: &usize| [place + 1, place + 1 + before, 2 * place + 3].contains(&at);
+    assert!(places.iter().any(is_line_of), "{case}: {}", ran.err);
+}
+
+#[test]
+fn the_line_that_the_client_throws_at_is_counted_from_one() {
+    let stream = "{\"type\":\"start\"}\n\n{\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"x\"}\n";
+    let ran = run_with(&["reduce", "-"], stream);
+    assert_eq!(ran.code, 1);
+    assert_eq!(
+        ran.err,
+        "line 3: `text-delta` names part \"0\", which is not open: \
+         {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"x\"}\n"
+    );
+}
+
+#[test]
+fn every_recorded_response_is_read_as_the_client_reads_it() {
+    for response in responses() {
+        let name = &response.name;
+        let body = fs::read_to_string(&response.path).unwrap();
+        let from_file = run(&["reduce", text(&response.path)]);
+        assert_eq!(run_with(&["reduce"], &body), from_file, "{name}");
+        assert_eq!(from_file.code, i32::from(response.fails), "{name}: {}", from_file.err);
+        assert_eq!(from_file.err.is_empty(), !response.fails, "{name}");
+        let chunks = run_with(&["reduce"], &response.chunks);
+        assert_eq!(chunks.code, 0, "{name}: {}", chunks.err);
+        assert_eq!(as_browser(message(&from_file)), as_browser(message(&chunks)), "{name}");
+    }
+}
+
+#[test]
+fn readers_differ_in_what_a_second_start_and_an_error_do() {
+    let stream = [
+        json!({"type": "start", "messageId": "a"}),
+        json!({"type": "data-x", "data": 1}),
+        json!({"type": "start", "messageId": "b"}),
+        json!({"type": "error", "errorText": "no"}),
+        json!({"type": "data-y", "data": 2}),
+    ];
+    let stream: String = stream.iter().map(|chunk| format!("{chunk}\n")).collect();
+    let parts = |reader: &[&str]| {
+        let ran = run_with(&[&["reduce"], reader].concat(), &stream);
+        let message = message(&ran);
+        assert_eq!((ran.code, &message["id"]), (0, &json!("b")), "{reader:?}");
+        let types = message["parts"].as_array().unwrap().iter().map(|part| part["type"].clone());
+        types.collect::<Value>()
+    };
+    assert_eq!(parts(&[]), json!(["data-y"]));
+    assert_eq!(parts(&["--reader", "read-ui-message-stream"]), json!(["data-y"]));
+    assert_eq!(parts(&["--reader", "chat"]), json!(["data-x"]));
+}
+
+#[test]
+fn a_stream_that_shows_nothing_gives_null() {
+    assert_eq!(run(&["reduce"]), Ran { code: 0, out: "null\n".into(), err: String::new() });
+}
+
+/// The one line that was printed.
+fn message(ran: &Ran) -> Value {
+    assert_eq!(ran.out.lines().count(), 1, "{}", ran.out);
+    // Half of a surrogate pair is printed as it came, which this reader of JSON does not take.
+    serde_json::from_str(&ran.out.replace("\\ud800", "\\ufffd")).unwrap()
+}
+
+/// The number in `line N: …`.
+fn line_of(text: &str) -> usize {
+    let number = text.strip_prefix("line ").and_then(|rest| rest.split(':').next());
+    number.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+}

@@ -1,0 +1,57 @@
+// Leads a server through the same conversations each time, and prints what the client holds at the
+// end of each: a JSON array of messages per line. Then "conversations: N".
+//   node replayed.mjs BASE_URL [--version 6.0.326]
+import { parseArgs } from 'node:util';
+import { loadClient, REFERENCE } from './clients.mjs';
+import { Conversation } from './scenarios/conversation.mjs';
+
+const {
+  values: { version },
+  positionals: [baseUrl],
+} = parseArgs({
+  allowPositionals: true,
+  options: { version: { type: 'string', default: REFERENCE } },
+});
+if (!baseUrl) throw new Error('which server? node replayed.mjs BASE_URL');
+
+const conversations = [
+  async talk => {
+    await talk.say('delete');
+    const part = talk.toolPart('delete_file', 'approval-requested');
+    await talk.answerAndSend(part, { approved: true });
+    talk.toolPart('delete_file', 'output-available');
+    await talk.say('hello');
+    await talk.end({ turns: 2 });
+  },
+  async talk => {
+    await talk.say('mixed');
+    const deletion = talk.toolPart('delete_file', 'approval-requested');
+    await talk.answer(deletion, { approved: false, reason: 'I still need that' });
+    const transfer = talk.toolPart('transfer', 'approval-requested');
+    await talk.answerAndSend(transfer, { approved: true, reason: 'as agreed' });
+    talk.toolPart('delete_file', 'output-denied');
+    talk.toolPart('transfer', 'output-available');
+    await talk.end();
+  },
+  async talk => {
+    await talk.say('location');
+    const part = talk.toolPart('get_location', 'input-available');
+    await talk.giveOutput(part, { output: { latitude: 52.5, longitude: 13.4 } });
+    await talk.end();
+  },
+  async talk => {
+    await talk.say('weather');
+    await talk.regenerate();
+    talk.toolPart('get_weather', 'output-available');
+    await talk.end();
+  },
+];
+
+const client = await loadClient(version);
+for (const [number, lead] of conversations.entries()) {
+  let ids = 0;
+  const talk = new Conversation(client, baseUrl, 'either', () => `person-${number}-${ids++}`);
+  await lead(talk);
+  console.log(JSON.stringify(talk.messages));
+}
+console.log(`conversations: ${conversations.length}`);

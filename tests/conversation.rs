@@ -1,0 +1,470 @@
+//! The testing kit. Its conversation does what the real client does: requests, messages and errors
+//! are held against what was recorded from it. And a chat that asks a person first, tested with it.
+
+mod conversation {
+    pub(crate) mod assistant;
+}
+
+use std::cell::Cell;
+use std::fs;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use axum::{Router, routing::post};
+use futures::{FutureExt, StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::ServiceExt;
+use ui_message_stream::chunk::Version;
+use ui_message_stream::stream::Outcome;
+use ui_message_stream::testing::{
+    CollectError, Conversation, ScriptedAgent, assert_conformant, collect_chunks, conformance,
+    last_assistant_message_is_complete_with_approval_responses as answers_are_complete,
+    last_assistant_message_is_complete_with_tool_calls as calls_are_complete, snapshot,
+};
+use ui_message_stream::{AgentEvent, ChatRequest, Chunk, Translator, UiMessage, UiMessageStream};
+
+use conversation::assistant::Assistant;
+
+#[tokio::test]
+async fn an_approved_call_runs_once_and_the_answer_goes_on_with_its_message() {
+    let assistant = Assistant::default();
+    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    chat.send("Delete my notes").await;
+    assert_eq!(chat.tool_call("delete_file").state.as_str(), "approval-requested");
+    chat.approve("delete_file").await;
+    assert_eq!(
+        snapshot(chat.last_chunks()),
+        r#"{"type":"start","messageId":"msg-1"}
+{"type":"tool-output-available","toolCallId":"call-1","output":{"deleted":"notes.txt"}}
+{"type":"start-step"}
+{"type":"text-start","id":"text-1"}
+{"type":"text-delta","id":"text-1","delta":"notes.txt is deleted."}
+{"type":"text-end","id":"text-1"}
+{"type":"finish-step"}
+{"type":"finish"}
+"#
+    );
+    assert_eq!(assistant.deleted(), ["notes.txt"]);
+    assert_eq!(chat.messages().len(), 2);
+}
+
+#[tokio::test]
+async fn a_denied_call_never_runs_and_its_reason_is_heard() {
+    let assistant = Assistant::default();
+    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    chat.send("Delete my notes").await;
+    chat.deny("delete_file", "I need them").await;
+    assert_eq!(chat.last_text(), "It stays, you said: I need them.");
+    assert_eq!(
+        snapshot(&chat.messages()[1..]),
+        r#"{"id":"msg-1","role":"assistant","parts":[{"type":"step-start"},{"type":"tool-delete_file","toolCallId":"call-1","state":"output-denied","input":{"path":"notes.txt"},"approval":{"id":"approval-1","approved":false,"reason":"I need them"}},{"type":"step-start"},{"type":"text","text":"It stays, you said: I need them.","state":"done"}]}
+"#
+    );
+    assert!(assistant.deleted().is_empty());
+}
+
+#[tokio::test]
+async fn a_client_executed_call_waits_for_its_output_or_error() {
+    let assistant = Assistant::default();
+    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    chat.send("What is my location?").await;
+    assert_eq!(chat.tool_call("get_location").state.as_str(), "input-available");
+    chat.tool_output("get_location", &json!({ "city": "Lisbon" })).await;
+    assert_eq!(chat.last_text(), r#"You are at {"city":"Lisbon"}."#);
+
+    chat.send("And what is my location now?").await;
+    chat.tool_error("get_location", "permission denied").await;
+    assert_eq!(chat.last_text(), "I cannot know: permission denied.");
+}
+
+#[tokio::test]
+async fn whoever_writes_on_leaves_the_question_unanswered_and_nothing_runs() {
+    let assistant = Assistant::default();
+    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    chat.send("Delete my notes").await;
+    chat.send("Never mind").await;
+    assert_eq!(chat.last_text(), "You said: Never mind");
+    // An answer after all comes too late: the server has let go of the call.
+    chat.approve("delete_file").await;
+    chat.submit().await;
+    assert_eq!(chat.tool_call("delete_file").state.as_str(), "output-error");
+    assert!(assistant.deleted().is_empty());
+}
+
+#[tokio::test]
+async fn answers_are_sent_when_the_last_question_has_one() {
+    let assistant = Assistant::default();
+    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    chat.send("Delete everything").await;
+    let asked: Vec<String> =
+        chat.messages()[1].tool_parts().map(|part| part.tool_call_id.to_string()).collect();
+    chat.approve(&asked[0]).await;
+    assert_eq!(chat.requests().len(), 1);
+    chat.deny(&asked[1], None).await;
+    assert_eq!(chat.requests().len(), 2);
+    assert_eq!(assistant.deleted(), ["notes.txt"]);
+}
+
+#[tokio::test]
+async fn a_front_end_that_sends_nothing_by_itself_submits() {
+    let assistant = Assistant::default();
+    let mut chat =
+        Conversation::new(async |chat| assistant.answer(chat)).send_automatically_when(|_| false);
+    chat.send("Delete my notes").await;
+    chat.approve("delete_file").await;
+    assert_eq!(chat.requests().len(), 1);
+    chat.submit().await;
+    assert_eq!(chat.last_text(), "notes.txt is deleted.");
+}
+
+#[tokio::test]
+async fn an_answer_is_asked_for_anew_and_a_message_written_anew() {
+    let assistant = Assistant::default();
+    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    chat.send("Hi").await;
+    chat.regenerate().await;
+    let answer = chat.messages()[1].id.clone();
+    chat.regenerate_message(&answer).await;
+    let question = chat.messages()[0].id.clone();
+    chat.edit(&question, "Good evening").await;
+    assert_eq!(chat.last_text(), "You said: Good evening");
+    assert_eq!(chat.messages().len(), 2);
+}
+
+#[tokio::test]
+async fn a_router_is_talked_to_with_its_rejections() {
+    let app: Router = Router::new().route("/api/chat", post(hello));
+    let service = async |request| app.clone().oneshot(request).await;
+    let mut chat = Conversation::over_http("/api/chat", service);
+    chat.send("Hi").await;
+    assert_eq!((chat.last_text(), chat.error()), ("Hello!", None));
+
+    let mut lost = Conversation::over_http("/api/elsewhere", service);
+    lost.send("Hi").await;
+    assert_eq!(lost.error(), Some(""), "a 404 without a body");
+
+    let mut long = Conversation::over_http("/api/chat", service);
+    long.send("x".repeat(3 << 20)).await;
+    assert!(long.error().unwrap().contains("Limits::with_max_bytes"));
+    assert_eq!(long.messages().len(), 1);
+}
+
+async fn hello(chat: ChatRequest) -> UiMessageStream {
+    UiMessageStream::reply(&chat, stream::iter([AgentEvent::text("Hello!")]))
+}
+
+#[tokio::test]
+async fn what_was_recorded_from_the_client_happens_here() {
+    let scripts: Vec<Value> = serde_json::from_str(&upstream("client.json")).unwrap();
+    let mut played = 0;
+    for script in &scripts {
+        let note = script["note"].as_str().unwrap();
+        // Reconnecting is not played here; that nobody asks is a mistake of the test.
+        if script["actions"][0]["do"] == "resume" || note == "unknown approval id" {
+            continue;
+        }
+        played += 1;
+        play(script, note).await;
+    }
+    assert!(played > 35, "{played}");
+}
+
+async fn play(script: &Value, note: &str) {
+    let responses = script["responses"].as_array().unwrap();
+    let sent = Cell::new(0);
+    let service = async |_| {
+        let response = &responses[sent.get().min(responses.len() - 1)];
+        sent.set(sent.get() + 1);
+        respond(response)
+    };
+    let helper = script["sendAutomaticallyWhen"].as_str();
+    let mut chat = Conversation::over_http("/", service).unchecked().send_automatically_when(
+        move |messages| match helper {
+            Some("approvals") => answers_are_complete(messages),
+            Some("tools") => calls_are_complete(messages),
+            _ => false,
+        },
+    );
+    let played = AssertUnwindSafe(async {
+        for action in script["actions"].as_array().unwrap() {
+            match (action["do"].as_str().unwrap(), action["approved"].as_bool()) {
+                ("send", _) => chat.send(action["text"].as_str().unwrap()).await,
+                (_, Some(true)) => chat.approve(action["id"].as_str().unwrap()).await,
+                _ => chat.deny(action["id"].as_str().unwrap(), action["reason"].as_str()).await,
+            }
+        }
+    });
+    let panic = played.catch_unwind().await.err();
+    let expected = &script["expected"];
+    let Some(requests) = expected["requests"].as_u64() else {
+        let text = panic.expect(note).downcast::<String>().unwrap();
+        assert!(text.contains("again and again"), "{note}: {text}");
+        let actions = script["actions"].as_array().unwrap().len();
+        assert_eq!(chat.requests().len(), actions - 1 + 5, "{note}");
+        return;
+    };
+    assert!(panic.is_none(), "{note}");
+    assert_eq!(chat.requests().len() as u64, requests, "{note}");
+    let messages = serde_json::to_value(chat.messages()).unwrap();
+    assert_eq!(messages, expected["messages"], "{note}");
+    assert_eq!(chat.error().is_some(), expected["status"] == "error", "{note}");
+    // Errors of the client's own have its own words.
+    if expected["error"]["name"] == "Error" {
+        assert_eq!(chat.error(), expected["error"]["message"].as_str(), "{note}");
+    }
+}
+
+fn respond(response: &Value) -> Result<Response<Body>, &'static str> {
+    let mut text = response["body"].as_str().unwrap_or_default().to_owned();
+    for chunk in response["chunks"].as_array().into_iter().flatten() {
+        text.push_str(&format!("data: {chunk}\n\n"));
+    }
+    let broken = (response["then"] == "network-error").then_some(Err("network error"));
+    let pieces = stream::iter([Ok(text)]).chain(stream::iter(broken));
+    let status = response["status"].as_u64().map_or(200, |status| status as u16);
+    let mut answer = Response::new(Body::from_stream(pieces));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn what_is_sent_is_what_the_client_was_recorded_to_send() {
+    for (name, before) in [
+        ("01-first-message", Before::LastGone),
+        ("03-regenerate", Before::Answered),
+        ("04-regenerate-with-message-id", Before::Answered),
+        ("05-edit-user-message", Before::Answered),
+        ("06-approval-approved", Before::Asked),
+        ("07-approval-denied-with-reason", Before::Asked),
+        ("08-turn-after-denied", Before::LastGone),
+        ("10-approval-dynamic-tool", Before::Asked),
+        ("11-approval-provider-executed", Before::Asked),
+        ("12-client-tool-output", Before::Open),
+        ("13-client-tool-output-error", Before::Open),
+        ("15-tool-output-for-unanswered-approval", Before::Asked),
+        ("16-new-message-while-approval-pending", Before::LastGone),
+        ("17-approval-on-earlier-message", Before::Asked),
+        ("18-custom-body-and-headers", Before::LastGone),
+        ("21-after-stop-with-partial-tool-input", Before::LastGone),
+        ("22-after-error-chunk", Before::LastGone),
+    ] {
+        let recorded: Value =
+            serde_json::from_str(&upstream(&format!("requests/{name}.json"))).unwrap();
+        let body = &recorded["body"];
+        let mut custom = body.clone();
+        custom["messageId"] = "not sent".into();
+        let service = async |_| {
+            let mut refused = Response::new(Body::empty());
+            *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            Ok::<_, ()>(refused)
+        };
+        let mut chat = Conversation::over_http("/", service)
+            .unchecked()
+            .with_messages(before.of(&body["messages"]))
+            .with_body(&custom);
+        let sent = body["messages"].as_array().unwrap().last().unwrap();
+        let text = sent["parts"][0]["text"].as_str().unwrap_or_default();
+        match name.get(..2).unwrap() {
+            "03" => chat.regenerate().await,
+            "04" => chat.regenerate_message("srv-2").await,
+            "05" => chat.edit("id-1", text).await,
+            "06" | "10" | "11" => chat.approve("ap1").await,
+            "07" => chat.deny("ap1", "not now").await,
+            "12" => chat.tool_output("pickColor", "red").await,
+            "13" => chat.tool_error("pickColor", "dialog closed").await,
+            "15" => chat.tool_output("c1", "done by hand").await,
+            "17" => {
+                chat.approve("ap1").await;
+                assert!(chat.requests().is_empty());
+                chat.submit().await;
+            }
+            _ => chat.send(text).await,
+        }
+        let made = sent["id"].as_str().unwrap();
+        let got = chat.requests()[0].replace("client-1", made);
+        assert_eq!(serde_json::from_str::<Value>(&got).unwrap(), *body, "{name}");
+    }
+}
+
+/// How the messages stood before a recorded request.
+#[derive(Clone, Copy)]
+enum Before {
+    /// Without the person's last message.
+    LastGone,
+    /// With an answer that is asked for anew.
+    Answered,
+    /// With the last call still in question.
+    Asked,
+    /// With the last call still open.
+    Open,
+}
+
+impl Before {
+    fn of(self, messages: &Value) -> Vec<UiMessage> {
+        let mut messages = messages.as_array().unwrap().clone();
+        match self {
+            Before::LastGone => drop(messages.pop()),
+            Before::Answered => messages.push(
+                json!({"id":"srv-2","role":"assistant","parts":[{"type":"text","text":"a"}]}),
+            ),
+            Before::Asked | Before::Open => {
+                let call = &mut messages[1]["parts"][1];
+                let asked = matches!(self, Before::Asked);
+                call["state"] = if asked { "approval-requested" } else { "input-available" }.into();
+                let call = call.as_object_mut().unwrap();
+                call.retain(|key, _| key != "output" && key != "errorText");
+                if let Some(approval) = call.get_mut("approval").and_then(Value::as_object_mut) {
+                    approval.retain(|key, _| key != "approved" && key != "reason");
+                }
+            }
+        }
+        messages.iter().map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect()
+    }
+}
+
+#[test]
+fn the_helpers_say_what_the_clients_helpers_say() {
+    for line in upstream("predicates.jsonl").lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let messages = case["messages"].as_array().unwrap().iter();
+        let messages: Vec<UiMessage> =
+            messages.map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect();
+        let said = json!([answers_are_complete(&messages), calls_are_complete(&messages)]);
+        let expected = json!([case["approvalResponsesComplete"], case["toolCallsComplete"]]);
+        assert_eq!(said, expected, "{}", case["note"]);
+    }
+}
+
+fn upstream(path: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream");
+    fs::read_to_string(folder.join(path)).unwrap()
+}
+
+#[tokio::test]
+#[should_panic(expected = "more than one question about \"delete_file\"")]
+async fn a_name_that_two_questions_have_is_not_guessed_at() {
+    let assistant = Assistant::default();
+    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    chat.send("Delete everything").await;
+    chat.approve("delete_file").await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "  chunk 2: unknown-tool-call\n    what:   tool-output-denied")]
+async fn a_response_that_the_client_throws_at_fails_the_test() {
+    let mut chat = Conversation::new(async |_| {
+        "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"tool-output-denied\",\"toolCallId\":\"c\"}\n\n"
+            .to_owned()
+    });
+    chat.send("Hi").await;
+}
+
+#[tokio::test]
+async fn a_key_that_old_clients_do_not_know_needs_an_oldest_client() {
+    let newer = async |chat: ChatRequest| {
+        let aborted = AgentEvent::Abort { reason: Some("enough".into()) };
+        UiMessageStream::reply(&chat, stream::iter([aborted])).with_version(Version::V6At(15))
+    };
+    let mut chat = Conversation::new(newer).with_oldest_client(Version::V6At(15));
+    chat.send("Hi").await;
+    let found = conformance(chat.last_chunks());
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        finding.to_string(),
+        "chunk 2: unknown-key: key `reason` of abort: clients before 6.0.231 refuse the whole \
+         stream over a key that they do not know; leave it out, or send it as a `data-<name>` part"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_pauses_fails_panics_and_hangs_where_it_is_told_to() {
+    let say = || ScriptedAgent::new([AgentEvent::text("Half a sen")]);
+    let respond = |agent| UiMessageStream::with_translator(Translator::new("msg_1"), agent);
+    let last = |chunks: &[Chunk<'static>]| serde_json::to_string(chunks.last().unwrap()).unwrap();
+    let error_text = |chunks: &[Chunk<'static>]| {
+        chunks.iter().find_map(|chunk| match chunk {
+            Chunk::Error { error_text } => Some(error_text.to_string()),
+            _ => None,
+        })
+    };
+
+    let began = Instant::now();
+    let paused = say().pause(Duration::from_secs(40)).say([AgentEvent::text("tence.")]);
+    let chunks = collect_chunks(respond(paused)).await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 40);
+    assert_eq!(last(&chunks), r#"{"type":"finish"}"#);
+    assert_conformant(&chunks);
+
+    let failing = respond(say().fail("the model went away"))
+        .on_error(|error| std::error::Error::source(error).map(ToString::to_string));
+    let chunks = collect_chunks(failing).await.unwrap();
+    assert_eq!(error_text(&chunks).unwrap(), "the model went away");
+
+    let chunks = collect_chunks(respond(say().panic("index out of bounds"))).await.unwrap();
+    assert_eq!(error_text(&chunks).unwrap(), "An error occurred.");
+
+    let hanging = respond(say().hang()).stop_when(tokio::time::sleep(Duration::from_secs(5)));
+    let (ended, outcome) = std::sync::mpsc::channel();
+    let hanging = hanging.on_finish(move |end| ended.send(end.outcome).unwrap());
+    let chunks = collect_chunks(hanging).await.unwrap();
+    assert_eq!(last(&chunks), r#"{"type":"abort"}"#);
+    assert_eq!(outcome.recv().unwrap(), Outcome::Aborted);
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_stream_says_what_it_is() {
+    let error =
+        |body: &str| collect_chunks(body.to_owned()).map(|got| got.unwrap_err().to_string());
+    assert_eq!(error("Not found").await, r#"the body holds no chunk, but "Not found""#);
+    assert_eq!(error("data: {\"type\":7}\n\n").await, "line 1: type: expected a string");
+    assert_eq!(
+        error(": hi\n\ndata: {\"type\":\"custom\"}\n\n").await,
+        r#"line 3: no client knows a chunk of type "custom""#
+    );
+    assert_eq!(
+        error("data: {\"type\":\"finish\",\"cost\":1}\n\n").await,
+        r#"line 1: finish has no key "cost", and clients before 6.0.231 refuse it"#
+    );
+    assert_eq!(
+        error("data: {\"type\":\"finish\"}\n").await,
+        "line 1: the body ends within this event"
+    );
+    let broken = Body::from_stream(stream::iter([
+        Ok("data: {\"type\":\"start\"}\n\n"),
+        Err("the connection broke"),
+    ]));
+    let broken = collect_chunks(broken).await.unwrap_err();
+    assert!(matches!(broken, CollectError::BrokenOff { chunks: 1, .. }), "{broken}");
+}
+
+#[test]
+fn a_snapshot_names_ids_and_times_and_leaves_the_rest() {
+    let lines = [
+        json!({"type":"start","messageId":"m_9f","messageMetadata":{"createdAt":1767225600123_u64,"tokens":1767225600}}),
+        json!({"type":"text-start","id":"0"}),
+        json!({"type":"reasoning-start","id":"0"}),
+        json!({"type":"text-delta","id":"0","delta":"m_9f"}),
+        json!({"type":"text-delta","id":"0","delta":"see m_9f"}),
+        json!({"type":"tool-input-available","toolCallId":"0","toolName":"0","input":["0","2026-01-01T00:00:00Z"]}),
+        json!({"type":"tool-approval-request","approvalId":"a","toolCallId":"0","signature":"c2ln"}),
+        json!({"type":"data-job","id":"job_7","data":{"call":"0","at":"2026-01-01T00:00:00Z"}}),
+        json!({"id":"m_9f","role":"assistant","parts":[{"type":"tool-t","toolCallId":"0","state":"x","approval":{"id":"a","signature":"c2ln"}}]}),
+    ];
+    assert_eq!(
+        snapshot(&lines),
+        r#"{"messageId":"msg-1","messageMetadata":{"createdAt":"time-1","tokens":1767225600},"type":"start"}
+{"id":"text-1","type":"text-start"}
+{"id":"reasoning-1","type":"reasoning-start"}
+{"delta":"msg-1","id":"text-1","type":"text-delta"}
+{"delta":"see m_9f","id":"text-1","type":"text-delta"}
+{"input":["call-1","time-2"],"toolCallId":"call-1","toolName":"0","type":"tool-input-available"}
+{"approvalId":"approval-1","signature":"signature-1","toolCallId":"call-1","type":"tool-approval-request"}
+{"data":{"at":"time-2","call":"call-1"},"id":"job_7","type":"data-job"}
+{"id":"msg-1","parts":[{"approval":{"id":"approval-1","signature":"signature-1"},"state":"x","toolCallId":"call-1","type":"tool-t"}],"role":"assistant"}
+"#
+    );
+}

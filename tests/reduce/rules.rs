@@ -1,0 +1,246 @@
+//! Rules of the client that no recorded stream shows.
+
+use serde_json::{Value, json};
+use ui_message_stream::UiMessage;
+use ui_message_stream::chunk::Received;
+use ui_message_stream::reducer::{AfterError, ReduceError, Reducer, ResetOn};
+
+fn push(reducer: &mut Reducer, chunks: &[&str]) -> Result<(), ReduceError> {
+    chunks.iter().try_for_each(|chunk| reducer.push(&Received::parse(chunk).unwrap()))
+}
+
+fn message(reducer: &mut Reducer) -> Value {
+    serde_json::to_value(reducer.message()).unwrap()
+}
+
+fn reduced(chunks: &[&str]) -> Value {
+    let mut reducer = Reducer::new();
+    push(&mut reducer, chunks).unwrap();
+    message(&mut reducer)
+}
+
+/// The metadata that one chunk after the other leaves.
+fn merged(metadata: &[&str]) -> Result<Value, ReduceError> {
+    let mut reducer = Reducer::new();
+    for metadata in metadata {
+        let chunk = format!(r#"{{"type":"message-metadata","messageMetadata":{metadata}}}"#);
+        push(&mut reducer, &[&chunk])?;
+    }
+    Ok(message(&mut reducer)["metadata"].take())
+}
+
+#[test]
+fn metadata_is_merged_with_all_the_clients_oddities() {
+    for (brought, held) in [
+        (
+            &[r#"{"a":{"b":1,"c":[1]}}"#, r#"{"a":{"c":{"d":1}}}"#][..],
+            r#"{"a":{"b":1,"c":{"d":1}}}"#,
+        ),
+        (&[r#"{"a":{"b":1}}"#, r#"{"a":null,"d":0}"#], r#"{"a":null,"d":0}"#),
+        (&["null", r#"{"a":1}"#, "null"], r#"{"a":1}"#),
+        // Kept where it came first, skipped where it is merged.
+        (
+            &[r#"{"constructor":1}"#, r#"{"constructor":2,"a":{"prototype":1}}"#],
+            r#"{"constructor":1,"a":{"prototype":1}}"#,
+        ),
+        (&[r#"{"a":{}}"#, r#"{"a":{"prototype":1,"b":2}}"#], r#"{"a":{"b":2}}"#),
+        (&[r#"[1,{"a":1}]"#, r#"{"1":{"b":2},"x":3}"#], r#"{"0":1,"1":{"a":1,"b":2},"x":3}"#),
+        (&[r#"{"a":1}"#, "[5]"], r#"{"a":1,"0":5}"#),
+        (&[r#"{"a":1}"#, r#""hi""#, "7", "true"], r#"{"a":1,"0":"h","1":"i"}"#),
+        (&[r#""aé""#, "{}"], r#"{"0":"a","1":"é"}"#),
+        (&["7", "8"], "{}"),
+        (&["7", r#"{"constructor":1}"#], "{}"),
+    ] {
+        let held: Value = serde_json::from_str(held).unwrap();
+        assert_eq!(merged(brought).unwrap(), held, "{brought:?}");
+    }
+}
+
+#[test]
+fn fields_for_metadata_that_has_none_are_an_error_that_changes_nothing() {
+    for base in ["7", "true", r#""text""#] {
+        let mut reducer = Reducer::new();
+        let first = format!(r#"{{"type":"start","messageId":"m1","messageMetadata":{base}}}"#);
+        push(&mut reducer, &[&first]).unwrap();
+        let before = message(&mut reducer);
+        let second = r#"{"type":"start","messageId":"m2","messageMetadata":{"a":1}}"#;
+        let error = push(&mut reducer, &[second]).unwrap_err();
+        assert_eq!(error, ReduceError::MetadataNotMergeable { kind: "start" });
+        assert_eq!(message(&mut reducer), before);
+        let later = push(&mut reducer, &[r#"{"type":"start-step"}"#]);
+        assert_eq!(later.unwrap_err(), ReduceError::AlreadyFailed);
+    }
+}
+
+#[test]
+fn metadata_may_nest_as_deep_as_a_browser_bears() {
+    let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    let deep = nested(1000);
+    let chunk = |json: &str| format!(r#"{{"type":"finish","messageMetadata":{json}}}"#);
+    let mut reducer = Reducer::new();
+    push(&mut reducer, &[&chunk(&deep), &chunk(&deep.replace('1', "2"))]).unwrap();
+    let held = reducer.message().metadata.clone().unwrap();
+    assert_eq!(held.as_str(), deep.replace('1', "2"));
+    let error = push(&mut reducer, &[&chunk(&nested(1001))]).unwrap_err();
+    assert_eq!(error, ReduceError::MetadataTooDeep { kind: "finish" });
+    drop(reducer);
+    let mut reducer = Reducer::new();
+    push(&mut reducer, &[&chunk(&nested(100_000))]).unwrap();
+}
+
+#[test]
+fn what_an_error_chunk_ends_is_a_choice() {
+    let chunks = [
+        r#"{"type":"text-start","id":"0"}"#,
+        r#"{"type":"error","errorText":"rate limited"}"#,
+        r#"{"type":"text-delta","id":"0","delta":"Hi"}"#,
+        r#"{"type":"error","errorText":"again"}"#,
+    ];
+    for (after_error, text) in [(AfterError::Stop, ""), (AfterError::ReadOn, "Hi")] {
+        let mut reducer = Reducer::new().with_after_error(after_error);
+        push(&mut reducer, &chunks).unwrap();
+        assert_eq!(message(&mut reducer)["parts"][0]["text"], text);
+        assert_eq!(reducer.error_text(), Some("rate limited"));
+    }
+}
+
+#[test]
+fn a_start_chunk_resets_what_it_is_told_to() {
+    let held =
+        r#"{"id":"m1","role":"assistant","metadata":{"a":1},"parts":[{"type":"step-start"}]}"#;
+    let chunk = |id: Option<&str>| match id {
+        Some(id) => json!({ "type": "start", "messageId": id }).to_string(),
+        None => json!({ "type": "start" }).to_string(),
+    };
+    for (reset_on, id, is_reset) in [
+        (ResetOn::Never, Some("m2"), false),
+        (ResetOn::Never, None, false),
+        (ResetOn::OtherId, Some("m2"), true),
+        (ResetOn::OtherId, Some("m1"), false),
+        (ResetOn::OtherId, None, false),
+        (ResetOn::FirstStart, Some("m1"), true),
+        (ResetOn::FirstStart, None, true),
+    ] {
+        let mut reducer =
+            Reducer::continuing(UiMessage::parse(held).unwrap()).with_reset_on(reset_on);
+        push(&mut reducer, &[&chunk(id)]).unwrap();
+        let mut expected: Value = serde_json::from_str(held).unwrap();
+        if is_reset {
+            expected = json!({ "role": "assistant", "parts": [] });
+        }
+        expected["id"] = id.unwrap_or("m1").into();
+        assert_eq!(message(&mut reducer), expected, "{reset_on:?} {id:?}");
+        // The second one is a reset only if it names another message.
+        push(&mut reducer, &[r#"{"type":"start-step"}"#, &chunk(None)]).unwrap();
+        assert!(!reducer.message().parts.is_empty());
+    }
+}
+
+#[test]
+fn a_message_of_anyone_else_is_not_continued() {
+    let user = r#"{"id":"u1","role":"user","metadata":1,"parts":[{"type":"text","text":"Hi"}]}"#;
+    let mut reducer = Reducer::continuing(UiMessage::parse(user).unwrap());
+    assert_eq!(message(&mut reducer), json!({ "id": "u1", "role": "assistant", "parts": [] }));
+}
+
+#[test]
+fn a_step_is_shown_with_what_comes_after_it() {
+    let mut reducer = Reducer::new();
+    assert!(reducer.shown().is_none());
+    push(&mut reducer, &[r#"{"type":"start-step"}"#]).unwrap();
+    assert!(reducer.shown().is_none());
+    push(&mut reducer, &[r#"{"type":"start","messageId":"m1"}"#, r#"{"type":"start-step"}"#])
+        .unwrap();
+    assert_eq!(reducer.shown().unwrap().parts.len(), 1);
+    assert_eq!(reducer.message().parts.len(), 2);
+}
+
+#[test]
+fn what_a_denied_call_had_is_left_in_the_part() {
+    let part = &reduced(&[
+        r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"x","inputEncoding":"text"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"ab"}"#,
+        r#"{"type":"tool-output-denied","toolCallId":"c1"}"#,
+    ])["parts"][0];
+    let denied = json!({
+        "type": "tool-x", "toolCallId": "c1", "state": "output-denied",
+        "input": "ab", "rawInput": "ab", "inputEncoding": "text",
+    });
+    assert_eq!(*part, denied);
+}
+
+#[test]
+fn of_an_input_that_begins_again_earlier_steps_keep_what_they_had() {
+    let begin = r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"x"}"#;
+    let parts = &reduced(&[
+        begin,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"[1,"}"#,
+        r#"{"type":"start-step"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"2"}"#,
+        r#"{"type":"start-step"}"#,
+        begin,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"{"}"#,
+    ])["parts"];
+    assert_eq!(parts[0]["rawInput"], "[1,");
+    assert_eq!(parts[0]["input"], json!([1]));
+    assert_eq!(parts[2]["rawInput"], "[1,2");
+    assert_eq!(parts[2]["input"], json!([1, 2]));
+    assert_eq!(parts[4]["input"], json!({}));
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let chunks = [
+        r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"x"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"[1,"}"#,
+        r#"{"type":"tool-approval-request","toolCallId":"c1","approvalId":"a1"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"2]"}"#,
+        r#"{"type":"tool-output-error","toolCallId":"c1","errorText":"no"}"#,
+        r#"{"type":"tool-output-denied","toolCallId":"c1"}"#,
+        r#"{"type":"message-metadata","messageMetadata":{"a":{"b":1}}}"#,
+        r#"{"type":"message-metadata","messageMetadata":{"a":{"c":1}}}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c1","toolName":"x","input":{}}"#,
+    ];
+    let mut looked_at = Reducer::new();
+    for (at, chunk) in chunks.iter().enumerate() {
+        push(&mut looked_at, &[chunk]).unwrap();
+        assert_eq!(message(&mut looked_at), reduced(&chunks[..=at]), "{chunk}");
+    }
+}
+
+#[test]
+fn no_chunk_goes_through_the_whole_message() {
+    let mut reducer = Reducer::new();
+    let count = 20_000;
+    let each = |reducer: &mut Reducer, of: &dyn Fn(usize) -> String| {
+        for n in 0..count {
+            push(reducer, &[&of(n)]).unwrap();
+        }
+    };
+    each(&mut reducer, &|n| {
+        json!({ "type": "tool-input-available", "toolCallId": n.to_string(), "toolName": "x", "input": n }).to_string()
+    });
+    each(&mut reducer, &|n| {
+        json!({ "type": "data-x", "id": n.to_string(), "data": 1 }).to_string()
+    });
+    push(&mut reducer, &[r#"{"type":"start-step"}"#]).unwrap();
+    each(&mut reducer, &|n| {
+        json!({ "type": "tool-output-available", "toolCallId": n.to_string(), "output": n })
+            .to_string()
+    });
+    each(&mut reducer, &|n| {
+        json!({ "type": "data-x", "id": n.to_string(), "data": n }).to_string()
+    });
+    each(&mut reducer, &|n| {
+        json!({ "type": "message-metadata", "messageMetadata": { n.to_string(): n } }).to_string()
+    });
+    push(&mut reducer, &[r#"{"type":"tool-input-start","toolCallId":"c","toolName":"x"}"#])
+        .unwrap();
+    each(&mut reducer, &|_| {
+        json!({ "type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": "[\"" })
+            .to_string()
+    });
+    let message = reducer.message();
+    assert_eq!(message.parts.len(), 2 * count + 2);
+    assert_eq!(message.tool_parts().filter(|part| part.is_settled()).count(), count);
+}
