@@ -19,6 +19,8 @@ features:
     cargo check --no-default-features
     cargo check --no-default-features --features body
     cargo check --no-default-features --features axum
+    cargo check --no-default-features --features testing
+    cargo check --no-default-features --features cli
 
 # What all features build on; needs that toolchain.
 msrv:

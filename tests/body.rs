@@ -261,8 +261,7 @@ async fn on_finish_is_called_once_with_how_it_ended() {
             next_frame(&mut body).await;
         }
         drop(body);
-        let seen = seen.lock().unwrap().clone();
-        seen
+        seen.lock().unwrap().clone()
     };
     let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
     let abort = AgentEvent::Abort { reason: None };

@@ -35,7 +35,6 @@ pub use self::partial_json::PartialJson;
 use self::merge::MergedMetadata;
 use self::tool_calls::ToolCalls;
 use crate::chunk::{Chunk, FinishReason, Received};
-use crate::json::Json;
 use crate::message::{Part, Role, UiMessage};
 
 /// Reduces a stream, chunk by chunk, to the message that the client holds.

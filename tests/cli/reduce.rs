@@ -38,7 +38,8 @@ fn mirrors(stream: &Stream, ran: &Ran, case: &str) {
     assert_eq!(ran.err.lines().count(), 1, "{case}: {}", ran.err);
     let start = ran.err.find(r#"{"#).unwrap_or_else(|| panic!("{case}: {}", ran.err));
     let chunk: Value = serde_json::from_str(ran.err[start..].trim()).unwrap();
-    let is_it = |place: &usize| stream.chunks[*place] == chunk.to_string();
+    let text = chunk.to_string();
+    let is_it = |place: &usize| stream.chunks[*place] == text;
     let places: Vec<usize> = (0..stream.chunks.len()).filter(is_it).collect();
     if let Some(kind) = thrown.get("chunkType") {
         // So the client calls whatever refers to a call that it does not know.
