@@ -11,6 +11,8 @@ use crate::message::{ToolPart, ToolState};
 pub(super) struct Calls {
     by_id: HashMap<Box<str>, Call>,
     approval_ids: HashSet<Box<str>>,
+    /// Those whose input was begun in this step, so that its end need not look at all of them.
+    begun_in_step: Vec<Box<str>>,
     step: usize,
     /// The last step that the client shows: one without content is not seen.
     shown_step: usize,
@@ -72,6 +74,7 @@ impl Calls {
 
     pub(super) fn start_step(&mut self) {
         self.step += 1;
+        self.begun_in_step.clear();
     }
 
     /// The client shows what it holds.
@@ -85,6 +88,7 @@ impl Calls {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::Streaming;
                 call.has_started = true;
+                self.begun_in_step.push(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputDelta { tool_call_id, .. } => {
                 let call = self.by_id.get(&**tool_call_id);
@@ -215,7 +219,9 @@ impl Calls {
     }
 
     pub(super) fn left_streaming_in_step(&self) -> Vec<Box<str>> {
-        self.ids_where(|call| call.state == State::Streaming && call.step == self.step)
+        let is_streaming =
+            |id: &&Box<str>| self.by_id.get(*id).is_some_and(|call| call.state == State::Streaming);
+        self.begun_in_step.iter().filter(is_streaming).cloned().collect()
     }
 
     pub(super) fn left_preliminary(&self) -> Vec<Box<str>> {
