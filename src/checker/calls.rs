@@ -219,9 +219,10 @@ impl Calls {
     }
 
     pub(super) fn left_streaming_in_step(&self) -> Vec<Box<str>> {
-        let is_streaming =
-            |id: &&Box<str>| self.by_id.get(*id).is_some_and(|call| call.state == State::Streaming);
-        self.begun_in_step.iter().filter(is_streaming).cloned().collect()
+        let begun = self.begun_in_step.iter();
+        let left = begun
+            .filter(|id| self.by_id.get(&***id).is_some_and(|call| call.state == State::Streaming));
+        left.cloned().collect()
     }
 
     pub(super) fn left_preliminary(&self) -> Vec<Box<str>> {

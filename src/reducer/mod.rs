@@ -9,9 +9,9 @@
 //! way: from a message to the fewest chunks that rebuild it.
 //!
 //! Three things are otherwise in a browser. Its strings may hold half a surrogate pair, and two
-//! halves in two deltas become one character; here each is U+FFFD, except within [`Json`], which
-//! stays as it was sent. Its numbers are doubles; here they keep their text. And it bears about 1 500
-//! levels of nesting; here only metadata that is merged is limited.
+//! halves in two deltas become one character; here each is U+FFFD, except within a
+//! [`Json`](crate::Json), which stays as it was sent. Its numbers are doubles; here they keep their
+//! text. And it bears about 1 500 levels of nesting; here only metadata that is merged is limited.
 //!
 //! Wire: [stream protocol](https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol)
 
@@ -245,6 +245,12 @@ impl Reducer {
     /// What the first `error` chunk said.
     pub fn error_text(&self) -> Option<&str> {
         self.error_text.as_deref()
+    }
+
+    /// Whether nothing more is read: a chunk failed, or there was an `error` chunk and it
+    /// [stops](AfterError::Stop) the reading. Whoever reads the stream need not go on.
+    pub fn has_stopped(&self) -> bool {
+        self.reading != Reading::On
     }
 
     /// Takes a chunk, if any is taken, and notes what the client shows of the message.

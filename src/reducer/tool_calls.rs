@@ -26,7 +26,7 @@ pub(super) struct ToolCalls {
     places: HashMap<ToolCallId, Places>,
     inputs: HashMap<ToolCallId, StreamedInput>,
     /// Parts that changed since somebody looked. Another part holds their place meanwhile.
-    apart: HashMap<usize, Call>,
+    apart: HashMap<usize, Box<Call>>,
 }
 
 /// Where the parts of one call are.
@@ -299,7 +299,7 @@ impl ToolCalls {
         self.note(&id, is_dynamic, at);
         let kind = if is_dynamic { ToolKind::Dynamic } else { ToolKind::Static };
         parts.push(placeholder());
-        self.apart.insert(at, Call::new(id, tool_name, kind));
+        self.apart.insert(at, Box::new(Call::new(id, tool_name, kind)));
         at
     }
 
@@ -345,11 +345,11 @@ impl ToolCalls {
 
     fn take_apart(&mut self, at: usize, parts: &mut [Part]) -> &mut Call {
         self.apart.entry(at).or_insert_with(|| {
-            match parts.get_mut(at).map(|part| std::mem::replace(part, placeholder())) {
+            Box::new(match parts.get_mut(at).map(|part| std::mem::replace(part, placeholder())) {
                 Some(Part::Tool(part)) => Call::of(*part),
                 // Only tool parts are noted.
                 _ => Call::new(ToolCallId::from(""), "", ToolKind::Static),
-            }
+            })
         })
     }
 }

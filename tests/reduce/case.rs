@@ -42,7 +42,7 @@ impl Case {
                 reducer.message();
             }
             // Behind an `error` chunk nothing is read, not even what cannot be.
-            if !self.reads_on && reducer.error_text().is_some() {
+            if reducer.has_stopped() {
                 break;
             }
             let Ok(received) = Received::parse(chunk) else {

@@ -10,9 +10,9 @@ use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
 use ui_message_stream::reducer::{CompactError, Reducer, compact};
 use ui_message_stream::{Json, UiMessage};
 
-/// `REDUCE_CASES`, of which most are for the real client.
+/// `REDUCE_CASES`, else 500.
 fn cases() -> u32 {
-    std::env::var("REDUCE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000)
+    std::env::var("REDUCE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
 }
 
 proptest! {

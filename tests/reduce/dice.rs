@@ -104,13 +104,16 @@ impl Dice {
         for _ in 0..self.below(4) {
             let key = self.pick(keys);
             let mut value = self.value(depth, keys);
+            // Here this crate is stricter than the newest client: the oldest dies of a `constructor`
+            // that is null, and what a later key replaces is looked at like anything else.
             if key == "constructor" {
-                // Of this one key this crate is stricter than the newest client: the oldest dies of
-                // `null`, and a replaced value is looked at like any other.
-                fields.retain(|field| !field.starts_with("\"constructor\""));
                 value = value.replace("null", "0");
             }
-            fields.push(format!("{}:{value}", Json::string(key)));
+            let name = Json::string(key);
+            fields.retain(|field| {
+                !field.starts_with(name.as_str()) || !field.contains(r#""constructor""#)
+            });
+            fields.push(format!("{name}:{value}"));
         }
         format!("{{{}}}", fields.join(self.pick(&[",", ", "])))
     }

@@ -1,9 +1,10 @@
 //! Rules of the client that no recorded stream shows.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
 use ui_message_stream::chunk::Received;
-use ui_message_stream::reducer::{AfterError, ReduceError, Reducer, ResetOn};
+use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
 
 fn push(reducer: &mut Reducer, chunks: &[&str]) -> Result<(), ReduceError> {
     chunks.iter().try_for_each(|chunk| reducer.push(&Received::parse(chunk).unwrap()))
@@ -101,6 +102,7 @@ fn what_an_error_chunk_ends_is_a_choice() {
         push(&mut reducer, &chunks).unwrap();
         assert_eq!(message(&mut reducer)["parts"][0]["text"], text);
         assert_eq!(reducer.error_text(), Some("rate limited"));
+        assert_eq!(reducer.has_stopped(), after_error == AfterError::Stop);
     }
 }
 
@@ -186,6 +188,17 @@ fn of_an_input_that_begins_again_earlier_steps_keep_what_they_had() {
     assert_eq!(parts[2]["rawInput"], "[1,2");
     assert_eq!(parts[2]["input"], json!([1, 2]));
     assert_eq!(parts[4]["input"], json!({}));
+}
+
+proptest! {
+    #[test]
+    fn pieces_of_anything_read_like_the_whole(
+        pieces in prop::collection::vec("[{}\\[\\]:,\"\\\\ue0-2trufalsn +.é😀\n -]{0,6}|\\PC{0,3}", 0..8)
+    ) {
+        let mut partial = PartialJson::default();
+        pieces.iter().for_each(|piece| partial.push(piece));
+        prop_assert_eq!(partial.read(), PartialJson::from(&*pieces.concat()).read());
+    }
 }
 
 #[test]

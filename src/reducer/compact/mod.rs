@@ -25,8 +25,8 @@ use crate::metadata::ProviderMetadata;
 /// [`Chunk::for_version`].
 ///
 /// # Errors
-/// [`CompactError`] names what no stream of chunks gives a message that begins empty, such as an
-/// answered approval. There is one part that a stream could give, and no others could again: the
+/// [`CompactError`] names what no stream of [`Chunk`]s gives a message that begins empty: an answered
+/// approval, say, or a field that this crate does not know. And one part that a stream can give: the
 /// input of a dynamic tool that went on in another step than it began in. Its text is lost to the
 /// client itself, until the next piece.
 ///
