@@ -106,6 +106,9 @@ struct Stream {
     calls: Vec<String>,
 }
 
+/// Makes one chunk.
+type Maker = fn(&mut Stream) -> Fields;
+
 impl Stream {
     fn new(dice: Dice, message: Option<&str>) -> Self {
         let mut stream = Stream {
@@ -136,7 +139,7 @@ impl Stream {
     }
 
     fn chunk(&mut self) -> Fields {
-        let weights: [(usize, fn(&mut Self) -> Fields); 15] = [
+        let weights: [(usize, Maker); 15] = [
             (4, Self::start),
             (6, |_| Fields::of("start-step")),
             (3, Self::finish_step),

@@ -20,7 +20,7 @@ const NEW: &str = r#"{"id":"client-1","role":"assistant","parts":[]}"#;
 impl InChat {
     /// One half of the cases are resumed.
     pub(crate) fn of(case: &Case) -> Self {
-        let resumes = case.chunks.len() % 2 == 0;
+        let resumes = case.chunks.len().is_multiple_of(2);
         // What is resumed goes on only if the input of a tool was cut off, else it begins anew.
         let is_cut_off = |message: &&String| {
             let message: Value = serde_json::from_str(message).unwrap();
