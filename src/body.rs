@@ -20,6 +20,8 @@ use tokio::time::{Sleep, sleep};
 use crate::chunk::Version;
 use crate::id::MessageId;
 use crate::json::Json;
+use crate::message::UiMessage;
+use crate::reducer::Reducer;
 use crate::request::ChatRequest;
 use crate::sse::KEEP_ALIVE;
 use crate::stream::{EventItem, Events, Pipeline, ResponseEnd, Source, StreamError};
@@ -51,6 +53,8 @@ pub struct UiMessageStream {
     /// `None` once the response has ended.
     source: Option<Box<dyn Source>>,
     opening: Opening,
+    /// The message that the response goes on with, for what is told in the end.
+    continued: Option<UiMessage>,
     keep_alive: Option<Duration>,
     idle: Option<Pin<Box<Sleep>>>,
     input_delta_wait: Option<Duration>,
@@ -86,7 +90,9 @@ impl UiMessageStream {
     where
         S: Stream<Item: EventItem> + Send + 'static,
     {
-        Self::with_translator(translator_for(chat), events)
+        let mut response = Self::with_translator(translator_for(chat), events);
+        response.continued = chat.continued_as_sent().cloned();
+        response
     }
 
     /// Answers with what a function writes, as it writes it.
@@ -119,6 +125,7 @@ impl UiMessageStream {
             pipeline: Pipeline::new(translator),
             source: Some(Box::new(Events(Box::pin(events)))),
             opening: Opening::Unsaid,
+            continued: None,
             keep_alive: Some(Duration::from_secs(15)),
             idle: None,
             input_delta_wait: None,
@@ -172,12 +179,16 @@ impl UiMessageStream {
         self
     }
 
-    /// Called exactly once, when the response has ended, however it did; the agent's stream is
-    /// dropped after it.
+    /// Called exactly once, when the response has ended, however it did, with the message to store;
+    /// the agent's stream is dropped after it.
     ///
     /// It may run while the response is dropped, so it neither waits nor needs a runtime.
     pub fn on_finish(mut self, call: impl FnOnce(ResponseEnd) + Send + 'static) -> Self {
-        self.pipeline.on_finish(Box::new(call));
+        let reducer = match self.continued.take() {
+            Some(message) => Reducer::continuing(message),
+            None => Reducer::new(),
+        };
+        self.pipeline.on_finish(Box::new(call), reducer);
         self
     }
 

@@ -16,6 +16,8 @@ use futures_core::Stream;
 use crate::chunk::Chunk;
 use crate::event::AgentEvent;
 use crate::id::ToolCallId;
+use crate::message::UiMessage;
+use crate::reducer::Reducer;
 use crate::sse::{DONE, Encoder};
 use crate::translator::{TranslateError, Translator};
 
@@ -80,6 +82,10 @@ pub enum Outcome {
 pub struct ResponseEnd {
     /// How.
     pub outcome: Outcome,
+    /// The assistant message as the client holds it when it has read all that was sent: what to
+    /// store. After a disconnect the client may hold less. `None` if the response goes on with a
+    /// message that only a translator of your own knew.
+    pub message: Option<UiMessage>,
 }
 
 /// Said to the person where the cause is not for their eyes.
@@ -101,6 +107,8 @@ pub(crate) struct Pipeline {
     input_deltas: u64,
     on_error: Option<OnError>,
     on_finish: Option<OnFinish>,
+    /// What the client holds; kept only if somebody asks in the end.
+    reducer: Option<Reducer>,
 }
 
 /// Pieces of one tool's input that are ready together leave as one: a client parses all of the
@@ -122,6 +130,7 @@ impl Pipeline {
             input_deltas: 0,
             on_error: None,
             on_finish: None,
+            reducer: None,
         }
     }
 
@@ -133,14 +142,17 @@ impl Pipeline {
         self.on_error = Some(call);
     }
 
-    pub(crate) fn on_finish(&mut self, call: OnFinish) {
+    pub(crate) fn on_finish(&mut self, call: OnFinish, reducer: Reducer) {
         self.on_finish = Some(call);
+        self.reducer = Some(reducer);
     }
 
     /// Opens the message.
     pub(crate) fn start(&mut self) {
         if let Some(translator) = &mut self.translator {
-            translator.start(&mut |chunk| self.encoder.encode(&chunk, &mut self.buffer));
+            translator.start(&mut |chunk| {
+                write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.reducer);
+            });
         }
     }
 
@@ -215,8 +227,9 @@ impl Pipeline {
         let Some(translator) = &mut self.translator else {
             return;
         };
-        let translated = translator
-            .handle_event(event, &mut |chunk| self.encoder.encode(&chunk, &mut self.buffer));
+        let translated = translator.handle_event(event, &mut |chunk| {
+            write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.reducer);
+        });
         if let Err(error) = translated {
             self.report(&StreamError::Dropped(error));
         }
@@ -241,7 +254,9 @@ impl Pipeline {
     fn finish(&mut self) {
         self.release_input_delta();
         if let Some(translator) = self.translator.take() {
-            translator.finish(&mut |chunk| self.encoder.encode(&chunk, &mut self.buffer));
+            translator.finish(&mut |chunk| {
+                write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.reducer);
+            });
             self.buffer.extend_from_slice(DONE);
             self.call_on_finish(Outcome::Finished);
         }
@@ -256,7 +271,9 @@ impl Pipeline {
 
     fn call_on_finish(&mut self, outcome: Outcome) {
         if let Some(call) = self.on_finish.take() {
-            let called = catch_unwind(AssertUnwindSafe(|| call(ResponseEnd { outcome })));
+            let message = self.reducer.take().map(Reducer::into_message);
+            let end = ResponseEnd { outcome, message };
+            let called = catch_unwind(AssertUnwindSafe(|| call(end)));
             if called.is_err() {
                 tracing::error!("`on_finish` panicked");
             }
@@ -274,6 +291,23 @@ impl Pipeline {
             tracing::error!("`on_error` panicked");
             None
         })
+    }
+}
+
+/// Where every chunk goes.
+#[inline]
+fn write(
+    chunk: &Chunk<'_>,
+    encoder: &mut Encoder,
+    buffer: &mut BytesMut,
+    reducer: &mut Option<Reducer>,
+) {
+    encoder.encode(chunk, buffer);
+    if let Some(reduced) = reducer
+        && reduced.push_chunk(chunk).is_err()
+    {
+        // Only where the message that a translator goes on with is not known here.
+        *reducer = None;
     }
 }
 

@@ -272,6 +272,32 @@ async fn on_finish_is_called_once_with_how_it_ended() {
     assert_eq!(outcomes(2, vec![AgentEvent::text("a")]).await, [Outcome::Disconnected]);
 }
 
+#[tokio::test]
+async fn on_finish_is_handed_the_message_as_the_client_holds_it() {
+    let body =
+        br#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"step-start"},
+        {"type":"tool-t","toolCallId":"c1","state":"approval-responded","input":{},
+         "approval":{"id":"a","approved":true}}]}]}"#;
+    let chat = ui_message_stream::ChatRequest::parse(body, &Default::default()).unwrap();
+    let events = [AgentEvent::tool_output("c1", Json::null()), AgentEvent::text("Done.")];
+    let message = Arc::new(Mutex::new(None));
+    let stored = Arc::clone(&message);
+    let response = UiMessageStream::reply(&chat, stream::iter(events))
+        .on_finish(move |end| *stored.lock().unwrap() = end.message);
+    whole(response).await;
+    let message = message.lock().unwrap().take().unwrap();
+    assert_eq!(
+        serde_json::to_value(&message).unwrap(),
+        serde_json::json!({"id": "m", "role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "tool-t", "toolCallId": "c1", "state": "output-available", "input": {},
+             "output": null, "approval": {"id": "a", "approved": true}},
+            {"type": "step-start"},
+            {"type": "text", "text": "Done.", "state": "done"},
+        ]})
+    );
+}
+
 #[test]
 fn on_finish_needs_no_runtime() {
     let called = Arc::new(Mutex::new(false));

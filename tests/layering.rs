@@ -19,9 +19,13 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("sse", true, &["chunk"]),
     ("reducer", true, &["chunk", "message"]),
     ("checker", true, &["chunk", "message"]),
-    ("stream", false, &["chunk", "event", "sse", "translator"]),
+    ("stream", false, &["chunk", "event", "message", "reducer", "sse", "translator"]),
     ("writer", false, &["event", "stream"]),
-    ("body", false, &["chunk", "request", "sse", "stream", "translator", "writer"]),
+    (
+        "body",
+        false,
+        &["chunk", "message", "reducer", "request", "sse", "stream", "translator", "writer"],
+    ),
     ("axum", false, &["body", "request", "stream"]),
     (
         "testing",
