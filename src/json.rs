@@ -8,8 +8,9 @@
 //! - it holds no key that makes the client refuse the whole stream (`__proto__`, or `constructor`
 //!   holding `prototype`);
 //! - made by [`Json::parse`] or [`Json::of`], it is also no deeper than [`Json::MAX_DEPTH`], repeats
-//!   no key, holds no `constructor` of `null` (the first clients die of it), no number beyond a double and no half of a surrogate pair. (An integer beyond
-//!   2^53 still arrives rounded: send it as a string.)
+//!   no key, holds no `constructor` of `null` (the first clients die of it), no number beyond a
+//!   double and no half of a surrogate pair. (An integer beyond 2^53 still arrives rounded: send it
+//!   as a string.)
 //!
 //! Values that arrive from a peer are held to the first two rules only: what an honest client
 //! sends back must never be refused for the looks of a value that nobody here opens.

@@ -47,7 +47,8 @@ pub enum Received<'a> {
 impl<'a> Received<'a> {
     /// Reads one chunk from its JSON.
     ///
-    /// Accepts what the schema of `ai@6.0.326` accepts, and unknown kinds beside.
+    /// Accepts what the schema of `ai@6.0.326` accepts, and unknown kinds beside. (But a forbidden
+    /// key is one even where a later key of the same name replaces the value that holds it.)
     ///
     /// # Errors
     /// [`ReadChunkError`] says what the client would refuse.

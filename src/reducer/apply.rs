@@ -118,8 +118,9 @@ impl Reducer {
                 return Ok(written);
             }
             Chunk::FinishStep {} => {
-                self.texts.clear();
-                self.reasonings.clear();
+                // Not cleared: that costs what the largest step has had.
+                self.texts = HashMap::new();
+                self.reasonings = HashMap::new();
                 return Ok(false);
             }
             Chunk::Error { error_text } => {

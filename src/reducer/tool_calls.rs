@@ -202,7 +202,7 @@ impl ToolCalls {
 
     /// Puts together again what was taken apart.
     pub(super) fn put_together(&mut self, parts: &mut [Part]) {
-        for (at, mut call) in self.apart.drain() {
+        for (at, mut call) in std::mem::take(&mut self.apart) {
             if let Some(input) = self.inputs.get(&call.id) {
                 call.render(input);
             }

@@ -90,7 +90,7 @@ impl Decoder {
     /// The line on which an event begins that no blank line has ended yet. At the end of the stream
     /// a browser drops it.
     pub fn unfinished(&self) -> Option<usize> {
-        let begins_here = self.line.starts_with(b"data").then_some(self.lines + 1);
+        let begins_here = self.line.starts_with(b"data:").then_some(self.lines + 1);
         self.event.as_ref().map(|event| event.line).or(begins_here)
     }
 

@@ -128,3 +128,29 @@ fn findings_are_coloured_on_a_terminal_only() {
     }
     assert_eq!(stripped, plain.out);
 }
+
+#[test]
+fn what_a_backend_says_between_its_chunks_is_no_event_of_a_fixture() {
+    for line in [r#"{"error":"boom"}"#, r#"{"message":"boom"}"#, r#"{"event":"x"}"#, r#"{"x":1}"#] {
+        let stream = format!("{{\"type\":\"start\"}}\n{line}\n{{\"type\":\"finish\"}}\n");
+        let ran = run_with(&["check"], &stream);
+        assert_eq!(ran.code, 1, "{line}");
+        assert!(ran.out.starts_with("line 2: invalid-field: type: missing"), "{line}: {}", ran.out);
+    }
+}
+
+#[test]
+fn each_request_in_a_file_begins_anew() {
+    let image = "A".repeat(3 << 20);
+    let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
+    let asked = format!(
+        r#"{{"request":{{"id":"chat","trigger":"submit-message","messages":[{{"id":"u","role":"user","parts":[{{"type":"file","mediaType":"image/png","url":"data:image/png;base64,{image}"}}]}},{{"id":"m","role":"assistant","parts":[{part}]}}]}}}}"#
+    );
+    let output = r#"{"chunk":{"type":"tool-output-available","toolCallId":"c","output":1}}"#;
+    let afresh = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
+    let continued = format!("{asked}\n{output}\n");
+    assert_eq!(run_with(&["check"], &continued).out, "");
+    let ran = run_with(&["check"], &format!("{continued}{afresh}\n{output}\n"));
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.starts_with("line 4: unknown-tool-call"), "{}", ran.out);
+}

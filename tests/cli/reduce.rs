@@ -121,3 +121,10 @@ fn line_of(text: &str) -> usize {
     let number = text.strip_prefix("line ").and_then(|rest| rest.split(':').next());
     number.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
 }
+
+#[test]
+fn a_chat_reads_nothing_behind_an_error() {
+    let stream = "data: {\"type\":\"error\",\"errorText\":\"x\"}\n\ndata: not json\n\n";
+    assert_eq!(run_with(&["reduce", "--reader", "chat"], stream).code, 0);
+    assert_eq!(run_with(&["reduce"], stream).code, 1);
+}

@@ -43,7 +43,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let mut last = 0;
     input.for_each(|item| {
         match item {
-            Item::Message(message) => checker = start(Some(message)),
+            Item::Beginning(message) => {
+                let before = std::mem::replace(&mut checker, start(message));
+                if last > 0 {
+                    for violation in before.finish() {
+                        findings.print(last, &violation)?;
+                    }
+                }
+            }
             Item::Data { line, data } => {
                 last = line;
                 for violation in checker.handle_data(data) {

@@ -28,8 +28,8 @@ pub(crate) struct Input {
 pub(crate) enum Item<'a> {
     /// The data of an event, on this line.
     Data { line: usize, data: &'a str },
-    /// The message that the stream goes on with.
-    Message(UiMessage),
+    /// A stream begins, and goes on with this message.
+    Beginning(Option<UiMessage>),
     /// The file ends within an event: a browser drops it.
     Unfinished { line: usize },
 }
@@ -122,6 +122,7 @@ fn json_lines(
 ) -> Result<(), Trouble> {
     let mut buffer = Vec::new();
     let mut line = 0;
+    let mut chunks_are_bare = false;
     while reader.read_until(b'\n', &mut buffer)? > 0 {
         line += 1;
         // Three times as fast as the lossy reading where nothing is lost.
@@ -129,7 +130,7 @@ fn json_lines(
             .map_or_else(|_| String::from_utf8_lossy(&buffer), Cow::Borrowed);
         let text = text.trim_start_matches('\u{FEFF}').trim();
         if !text.is_empty() {
-            handle_line(line, text, handle)?;
+            handle_line(line, text, &mut chunks_are_bare, handle)?;
         }
         buffer.clear();
     }
@@ -139,27 +140,50 @@ fn json_lines(
 fn handle_line(
     line: usize,
     text: &str,
+    chunks_are_bare: &mut bool,
     handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     if text.starts_with(r#"{"type""#) {
+        *chunks_are_bare = true;
         return handle(Item::Data { line, data: text });
     }
-    match serde_json::from_str::<Around<'_>>(text) {
-        Ok(Around { kind: None, chunk: Some(chunk), .. }) => {
-            handle(Item::Data { line, data: chunk.get() })
+    let around = match serde_json::from_str::<Around<'_>>(text) {
+        Ok(around) if around.kind.is_none() => around,
+        _ => {
+            *chunks_are_bare = true;
+            return handle(Item::Data { line, data: text });
         }
-        Ok(Around { kind: None, message: Some(message), .. }) => {
-            let message = UiMessage::parse(message.get());
-            handle(Item::Message(message.map_err(|error| format!("line {line}: {error}"))?))
+    };
+    let is_other = around.event.or(around.message).is_some();
+    let message = around.message.filter(|message| message.get().starts_with('{'));
+    if let Some(chunk) = around.chunk {
+        handle(Item::Data { line, data: chunk.get() })
+    } else if let Some(message) = message {
+        let message = UiMessage::parse(message.get());
+        handle(Item::Beginning(Some(message.map_err(|error| format!("line {line}: {error}"))?)))
+    } else if let Some(request) = around.request {
+        match ChatRequest::parse(request.get().as_bytes(), &unlimited()) {
+            Ok(chat) => handle(Item::Beginning(chat.continued_as_sent().cloned())),
+            Err(error) => {
+                eprintln!("line {line}: the request is not read: {error}");
+                Ok(())
+            }
         }
-        Ok(Around { kind: None, request: Some(request), .. }) => {
-            let chat = ChatRequest::parse(request.get().as_bytes(), &Limits::default());
-            let continued = chat.ok().and_then(|chat| chat.continued_as_sent().cloned());
-            continued.map_or(Ok(()), |message| handle(Item::Message(message)))
-        }
-        Ok(Around { kind: None, event: Some(_), .. }) => Ok(()),
-        _ => handle(Item::Data { line, data: text }),
+    } else if is_other && !*chunks_are_bare {
+        // An event of a fixture; or the body of a failed response, in which the client sees nothing.
+        Ok(())
+    } else {
+        handle(Item::Data { line, data: text })
     }
+}
+
+/// A recording is a file of one's own: only what is too deep to read is refused.
+fn unlimited() -> Limits {
+    Limits::default()
+        .with_max_bytes(usize::MAX)
+        .with_max_messages(usize::MAX)
+        .with_max_parts(usize::MAX)
+        .with_max_nodes(usize::MAX)
 }
 
 /// What may stand around a chunk in fixtures and recordings.

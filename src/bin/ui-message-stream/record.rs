@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use ui_message_stream::sse::Decoder;
 
 use crate::Trouble;
+use crate::recording::one_line;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -172,9 +173,4 @@ impl RecordingFile {
             }
         }
     }
-}
-
-/// JSON on one line: a raw newline in it stands between tokens only.
-fn one_line(json: &str) -> String {
-    json.replace(['\n', '\r'], " ")
 }

@@ -42,7 +42,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Trouble> {
         let mut decoder = Decoder::default();
         decoder.push(text.as_bytes());
         let events = std::iter::from_fn(|| decoder.poll()).filter(|event| event.data != "[DONE]");
-        return Ok(paced(events.map(|event| event.data)));
+        return Ok(paced(events.map(|event| one_line(&event.data))));
     }
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let parsed: Line<'_> = serde_json::from_str(line)
@@ -57,6 +57,11 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Trouble> {
         chunks.push(Recorded { at, data: data.to_owned() });
     }
     Ok(chunks)
+}
+
+/// JSON on one line: a raw newline in it stands between tokens only.
+pub(crate) fn one_line(json: &str) -> String {
+    json.replace(['\n', '\r'], " ")
 }
 
 fn paced(data: impl Iterator<Item = String>) -> Vec<Recorded> {

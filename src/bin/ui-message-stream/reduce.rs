@@ -49,8 +49,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let mut thrown = None;
     input.for_each(|item| {
         match item {
-            Item::Message(message) => reducer = start(Some(message)),
-            Item::Data { line, data } if thrown.is_none() && data != "[DONE]" => {
+            Item::Beginning(message) => reducer = start(message),
+            Item::Data { line, data }
+                if thrown.is_none() && !reducer.has_stopped() && data != "[DONE]" =>
+            {
                 let taken = match Received::parse(data) {
                     Ok(received) => reducer.push(&received).map_err(|error| error.to_string()),
                     Err(error) => Err(error.to_string()),

@@ -137,7 +137,8 @@ struct Ids<'a> {
 
 impl<'a> Ids<'a> {
     fn of(message: &UiMessage, open: Option<&HashMap<usize, &'a str>>) -> Self {
-        let is_free = |id: &String| open.is_none_or(|open| !open.values().any(|used| *used == *id));
+        let used: HashSet<&str> = open.into_iter().flat_map(HashMap::values).copied().collect();
+        let is_free = |id: &String| !used.contains(id.as_str());
         let free = (0..).map(|n: usize| n.to_string()).find(is_free).unwrap_or_default();
         let mut next = None;
         let mut open_by_part = Vec::with_capacity(message.parts.len());
