@@ -1,6 +1,7 @@
 //! [`ReduceError`]: what the client throws at, by chunk and id.
 
-/// Why the client throws at a chunk. It keeps the message as it was before.
+/// Why the client throws at a chunk. The message stays as it was before. (So it does in the client,
+/// but for the id that a `start` gave it whose metadata cannot be merged.)
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceError {

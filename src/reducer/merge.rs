@@ -149,6 +149,8 @@ impl Fields {
             match held {
                 Some(held) if value.is_object() && held.is_object() => {
                     let mut fields = fields_of(&value);
+                    // Else each level of a deep value would keep its copy of what is below it.
+                    drop(value);
                     fields.retain(|(key, _)| !SKIPPED.contains(&&**key));
                     held.as_fields().merge(fields);
                 }

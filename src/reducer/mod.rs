@@ -4,9 +4,12 @@
 //! where a part is looked for, what a second chunk leaves of the first, how metadata is merged and
 //! half a tool input repaired. Where the client throws, this returns a [`ReduceError`].
 //!
-//! A chunk costs what it holds; looking at the message costs what changed since the last look. What
-//! is wrong with a stream though the client takes it, the checker says. [`compact`] goes the other
-//! way: from a message to the fewest chunks that rebuild it.
+//! A chunk costs what it holds; looking at the message costs what changed since the last look. Two
+//! things cost more: metadata that is merged, its size times its depth, and all of it at each look
+//! behind a change; and a look between a step's start and its first content, the whole message. What
+//! is held is the message and the tool inputs that were streamed, for the client takes deltas of
+//! these to the end. What is wrong with a stream though the client takes it, the checker says.
+//! [`compact`] goes the other way: from a message to the fewest chunks that rebuild it.
 //!
 //! Three things are otherwise in a browser. Its strings may hold half a surrogate pair, and two
 //! halves in two deltas become one character; here each is U+FFFD, except within a

@@ -71,12 +71,16 @@ fn responses_and_chunks_alone_are_recordings_too() {
     let events = fixtures("upstream/sse", "canonical.txt").remove(0);
     let chunks = scratch("replay_forms").join("chunks.jsonl");
     fs::write(&chunks, "{\"type\":\"start\"}\n\n{\"type\":\"finish\"}\n").unwrap();
-    let server = Server::start(&["replay", "--speed", "0", text(&events), text(&chunks)]);
+    let split = scratch("replay_split").join("split.txt");
+    fs::write(&split, "data: {\"type\":\ndata: \"start\"}\n\n").unwrap();
+    let recordings = [&events, &chunks, &split].map(|path| text(path));
+    let server = Server::start(&[&["replay", "--speed", "0"][..], &recordings].concat());
     assert_eq!(answer(&server), fs::read_to_string(&events).unwrap());
     assert_eq!(
         answer(&server),
         "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"finish\"}\n\ndata: [DONE]\n\n"
     );
+    assert_eq!(answer(&server), "data: {\"type\": \"start\"}\n\ndata: [DONE]\n\n");
 }
 
 #[test]

@@ -100,7 +100,8 @@ impl Recorder {
         let is_stream = response
             .headers()
             .get(CONTENT_TYPE)
-            .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
+            .and_then(|value| value.as_bytes().get(..EVENT_STREAM.len()))
+            .is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM));
         let (parts, stream) = response.into_parts();
         if !(is_post && is_stream) {
             return Ok(Response::from_parts(parts, Body::new(stream)));
@@ -174,3 +175,5 @@ impl RecordingFile {
         }
     }
 }
+
+const EVENT_STREAM: &[u8] = b"text/event-stream";
