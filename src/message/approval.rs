@@ -78,7 +78,11 @@ impl PastApproval {
     }
 
     fn read(raw: &RawValue, reader: &mut Reader) -> Result<Self, Fault> {
-        let mut object = reader.object(raw.get(), KNOWN)?;
+        Ok(Self::from_object(reader.object(raw.get(), KNOWN)?)?)
+    }
+
+    /// Reads an approval from the fields of its object.
+    pub(crate) fn from_object(mut object: Object<'_>) -> Result<Self, FieldError> {
         Ok(PastApproval {
             id: ApprovalId::new(&*object.text("id")?),
             approved: object.flag_if_any("approved")?,

@@ -7,11 +7,11 @@
 use super::held;
 use super::tool_input::StreamedInput;
 use crate::chunk::InputEncoding;
-use crate::id::{ApprovalId, ToolCallId};
+use crate::id::ToolCallId;
 use crate::json::Json;
-use crate::message::{Approval, ApprovalDetails, PastApproval, ToolKind, ToolPart, ToolState};
+use crate::message::{Approval, PastApproval, ToolKind, ToolPart, ToolState};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-use crate::record::{Extra, FieldError, Object};
+use crate::record::{Extra, Object};
 
 /// A tool part, its fields by name.
 #[derive(Debug, Clone)]
@@ -352,18 +352,5 @@ impl Content {
 
 /// Reads a question that stands where its state has none.
 fn read_approval(json: &Json) -> Option<PastApproval> {
-    let read = |mut object: Object<'_>| -> Result<PastApproval, FieldError> {
-        Ok(PastApproval {
-            id: ApprovalId::new(&*object.text("id")?),
-            approved: object.flag_if_any("approved")?,
-            reason: object.text_if_any("reason")?.map(Into::into),
-            details: ApprovalDetails {
-                descriptor: object.json_if_any("descriptor")?,
-                input_schema_input: object.json_if_any("inputSchemaInput")?,
-                signature: object.text_if_any("signature")?.map(Into::into),
-                extra: object.into_extra()?,
-            },
-        })
-    };
-    read(Object::parse(json.as_str()).ok()?).ok()
+    PastApproval::from_object(Object::parse(json.as_str()).ok()?).ok()
 }

@@ -63,8 +63,7 @@ impl MergedMetadata {
                 if depth(brought.as_str()) > MAX_DEPTH {
                     return Err(MergeError::TooDeep);
                 }
-                let mut fields = fields_of(&brought);
-                fields.retain(|(key, _)| !SKIPPED.contains(&&**key));
+                let fields = mergeable_fields_of(&brought);
                 if base.is_scalar() && !fields.is_empty() {
                     return Err(MergeError::NotMergeable);
                 }
@@ -148,10 +147,9 @@ impl Fields {
             let held = self.places.get(&key).map(|at| &mut self.list[*at].1);
             match held {
                 Some(held) if value.is_object() && held.is_object() => {
-                    let mut fields = fields_of(&value);
+                    let fields = mergeable_fields_of(&value);
                     // Else each level of a deep value would keep its copy of what is below it.
                     drop(value);
-                    fields.retain(|(key, _)| !SKIPPED.contains(&&**key));
                     held.as_fields().merge(fields);
                 }
                 _ => self.set(key, Value::Whole(value)),
@@ -168,6 +166,13 @@ impl Fields {
             }
         }
     }
+}
+
+/// The fields of what is merged into something.
+fn mergeable_fields_of(json: &Json) -> Vec<(Box<str>, Json)> {
+    let mut fields = fields_of(json);
+    fields.retain(|(key, _)| !SKIPPED.contains(&&**key));
+    fields
 }
 
 /// What the client goes through when it goes through the keys of a value.

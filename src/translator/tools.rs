@@ -10,15 +10,22 @@ use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
-/// What a result may carry beside itself, on clients that know it.
+/// What a call or its result may carry beside itself, on clients that know it.
 #[derive(Clone, Copy)]
 pub(super) struct Attached<'a> {
     pub(super) provider_metadata: Option<&'a ProviderMetadata>,
     pub(super) tool_metadata: Option<&'a ToolMetadata>,
 }
 
-impl Attached<'_> {
+impl<'a> Attached<'a> {
     pub(super) const NONE: Self = Attached { provider_metadata: None, tool_metadata: None };
+
+    fn of(announced: Option<&'a ToolCall>) -> Self {
+        Attached {
+            provider_metadata: announced.and_then(|call| call.provider_metadata.as_ref()),
+            tool_metadata: announced.and_then(|call| call.tool_metadata.as_ref()),
+        }
+    }
 }
 
 /// A tool's output with what belongs to it.
@@ -354,17 +361,14 @@ fn input_available<'a>(
     announced: Option<&'a ToolCall>,
     input: &'a Json,
 ) -> Chunk<'a> {
+    let attached = Attached::of(announced);
     Chunk::ToolInputAvailable {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         tool_name: Cow::Borrowed(&call.tool_name),
         input: Some(Cow::Borrowed(input)),
         provider_executed: call.provider_executed(),
-        provider_metadata: announced
-            .and_then(|announced| announced.provider_metadata.as_ref())
-            .map(Cow::Borrowed),
-        tool_metadata: announced
-            .and_then(|announced| announced.tool_metadata.as_ref())
-            .map(Cow::Borrowed),
+        provider_metadata: attached.provider_metadata.map(Cow::Borrowed),
+        tool_metadata: attached.tool_metadata.map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
         title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
     }
@@ -376,18 +380,15 @@ fn input_error<'a>(
     input: &'a Json,
     error: &'a str,
 ) -> Chunk<'a> {
+    let attached = Attached::of(announced);
     Chunk::ToolInputError {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         tool_name: Cow::Borrowed(&call.tool_name),
         input: Some(Cow::Borrowed(input)),
         error_text: Cow::Borrowed(error),
         provider_executed: call.provider_executed(),
-        provider_metadata: announced
-            .and_then(|announced| announced.provider_metadata.as_ref())
-            .map(Cow::Borrowed),
-        tool_metadata: announced
-            .and_then(|announced| announced.tool_metadata.as_ref())
-            .map(Cow::Borrowed),
+        provider_metadata: attached.provider_metadata.map(Cow::Borrowed),
+        tool_metadata: attached.tool_metadata.map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
         title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
     }
