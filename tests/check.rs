@@ -3,21 +3,24 @@
 //!
 //! `RECORD=1 cargo test --test check` writes the findings anew; read the difference.
 
+mod fixture_files;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use ui_message_stream::UiMessage;
 use ui_message_stream::checker::{Checker, Rule, Severity, Violation};
 use ui_message_stream::chunk::Version;
 
+use fixture_files::fixture_files;
+
 #[test]
 fn every_violation_is_found_where_it_is_and_named_with_its_remedy() {
     let record = std::env::var_os("RECORD").is_some();
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();
-    for path in files("fixtures/violations", "jsonl") {
+    for path in fixture_files("violations", ".jsonl") {
         let lines = fs::read_to_string(&path).unwrap();
         let checker = Checker::new().with_oldest_client(Version::V6);
         let findings = findings(checker, lines.lines());
@@ -41,7 +44,7 @@ fn every_violation_is_found_where_it_is_and_named_with_its_remedy() {
 
 #[test]
 fn an_error_is_found_if_and_only_if_the_client_throws() {
-    for path in files("fixtures/upstream/streams", "jsonl") {
+    for path in fixture_files("upstream/streams", ".jsonl") {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let (checker, chunks) = stream(&text);
@@ -60,7 +63,7 @@ fn an_error_is_found_if_and_only_if_the_client_throws() {
 
 #[test]
 fn what_the_translator_sends_is_without_a_finding() {
-    for path in files("fixtures/chunks", "jsonl") {
+    for path in fixture_files("chunks", ".jsonl") {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let (checker, chunks) = stream(&text);
@@ -101,16 +104,4 @@ fn findings<'a>(
     }
     found.extend(checker.finish().into_iter().map(|violation| (last, violation)));
     found
-}
-
-fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut paths: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|found| found == extension))
-        .collect();
-    paths.sort();
-    assert!(!paths.is_empty());
-    paths
 }

@@ -2,6 +2,8 @@
 
 #[path = "cli/check.rs"]
 mod check;
+mod doubles;
+mod fixture_files;
 #[path = "cli/http.rs"]
 mod http;
 #[path = "cli/parse_request.rs"]

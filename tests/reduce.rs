@@ -4,6 +4,7 @@
 
 #[path = "reduce/compacting.rs"]
 mod compacting;
+mod doubles;
 #[path = "reduce/fixtures.rs"]
 mod fixtures;
 #[path = "reduce/rules.rs"]

@@ -20,7 +20,7 @@ mod generator;
 mod in_chat;
 #[path = "reduce/minimise.rs"]
 mod minimise;
-#[allow(dead_code, reason = "other tests need more of it")]
+#[expect(dead_code, reason = "other tests need more of it")]
 mod real;
 
 use std::path::Path;

@@ -4,19 +4,22 @@
 //! the error it was). `RECORD=1 cargo test --test translate` writes the chunk lines anew; read the
 //! difference before you commit it. That the real client accepts them all is `tests/client.rs`.
 
+mod fixture_files;
+
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use ui_message_stream::chunk::Version;
 use ui_message_stream::{AgentEvent, Chunk, Translator, UiMessage};
 
+use fixture_files::fixture_files;
+
 #[test]
 fn every_event_becomes_the_chunks_that_its_fixture_says() {
     let record = std::env::var_os("RECORD").is_some();
     let mut wrong = Vec::new();
-    let fixtures = fixtures();
+    let fixtures = fixture_files("chunks", ".jsonl");
     assert!(fixtures.len() > 30);
     for path in fixtures {
         let recorded = fs::read_to_string(&path).unwrap();
@@ -28,14 +31,6 @@ fn every_event_becomes_the_chunks_that_its_fixture_says() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-}
-
-fn fixtures() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/chunks");
-    let mut paths: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    paths
 }
 
 /// The fixture's own events with the chunks they become now.

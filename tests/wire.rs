@@ -1,11 +1,17 @@
 //! The wire: chunks and messages are read, refused and written as the real schema does.
 
+mod doubles;
+mod fixture_files;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use ui_message_stream::chunk::Received;
 use ui_message_stream::sse::Decoder;
+
+use doubles::as_doubles;
+use fixture_files::fixture_files;
 
 /// The lines of a fixture as `(note, the value under key)`.
 fn noted(name: &str, key: &str) -> Vec<(String, Value)> {
@@ -46,7 +52,7 @@ fn a_chunk_that_the_client_refuses_is_refused_or_of_an_unknown_kind() {
 #[test]
 fn every_chunk_of_the_recorded_streams_is_read_and_written_back_whole() {
     let mut chunks = 0;
-    for path in files("streams", "jsonl") {
+    for path in fixture_files("upstream/streams", ".jsonl") {
         for line in fs::read_to_string(&path).unwrap().lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             let Some(chunk) = line.get("chunk") else { continue };
@@ -69,7 +75,7 @@ fn every_chunk_of_the_recorded_streams_is_read_and_written_back_whole() {
 
 #[test]
 fn a_body_is_decoded_to_the_chunks_that_the_client_reads_from_it() {
-    for path in files("sse", "txt") {
+    for path in fixture_files("upstream/sse", ".txt") {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let mut decoder = Decoder::default();
         decoder.push(&fs::read(&path).unwrap());
@@ -100,28 +106,4 @@ fn a_body_is_decoded_to_the_chunks_that_the_client_reads_from_it() {
 /// A `Value` has no half of a surrogate pair, so for comparing it is a replacement character.
 fn whole(text: &str) -> String {
     text.replace("\\ud800", "\u{FFFD}")
-}
-
-/// A browser reads every number as a double; here its text is kept.
-fn as_doubles(value: Value) -> Value {
-    match value {
-        Value::Number(number) => Value::from(number.as_f64().unwrap()),
-        Value::Array(values) => values.into_iter().map(as_doubles).collect(),
-        Value::Object(fields) => {
-            fields.into_iter().map(|(key, value)| (key, as_doubles(value))).collect()
-        }
-        other => other,
-    }
-}
-
-fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream").join(folder);
-    let mut paths: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|found| found == extension))
-        .collect();
-    paths.sort();
-    assert!(!paths.is_empty());
-    paths
 }

@@ -3,7 +3,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::program::{PROGRAM, Ran, fixtures, run, run_with, text};
+use crate::fixture_files::fixture_files;
+use crate::program::{PROGRAM, Ran, run, run_with, text};
 use crate::real;
 use crate::streams::{responses, streams};
 
@@ -59,7 +60,7 @@ fn is_finding(line: &str) -> bool {
 
 #[test]
 fn what_is_found_is_printed_a_line_each_or_as_objects() {
-    for path in fixtures("violations", ".jsonl") {
+    for path in fixture_files("violations", ".jsonl") {
         let expected = fs::read_to_string(path.with_extension("txt")).unwrap();
         let arguments = ["check", "--client", "6.0.0", "--warnings", text(&path)];
         let ran = run(&arguments);
@@ -111,7 +112,7 @@ fn the_first_character_decides_what_a_file_is() {
 
 #[test]
 fn findings_are_coloured_on_a_terminal_only() {
-    let path = fixtures("violations", "an_end_without_its_start.jsonl").remove(0);
+    let path = fixture_files("violations", "an_end_without_its_start.jsonl").remove(0);
     let plain = run(&["check", text(&path)]);
     assert!(!plain.out.contains('\x1b'));
     let command = format!("'{PROGRAM}' check '{}'", path.display());

@@ -2,12 +2,13 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::program::{fixtures, run, run_with, scratch, text};
+use crate::fixture_files::fixture_files;
+use crate::program::{run, run_with, scratch, text};
 
 #[test]
 fn every_request_of_the_client_is_read_as_what_it_asks_for() {
     let folder = scratch("parse_request");
-    for path in fixtures("upstream/requests", ".json") {
+    for path in fixture_files("upstream/requests", ".json") {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let request: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         let Some(body) = request.get("body").filter(|body| !body.is_null()) else {

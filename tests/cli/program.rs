@@ -85,16 +85,6 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// The fixtures of a folder that end so, in order.
-pub(crate) fn fixtures(folder: &str, ending: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder);
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut paths: Vec<_> = entries.filter(|path| text(path).ends_with(ending)).collect();
-    paths.sort();
-    assert!(!paths.is_empty());
-    paths
-}
-
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }

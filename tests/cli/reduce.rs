@@ -2,8 +2,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::doubles::as_doubles;
 use crate::program::{Ran, run, run_with, text};
-use crate::streams::{Stream, as_browser, responses, streams};
+use crate::streams::{Stream, responses, streams};
 
 #[test]
 fn every_recorded_stream_is_printed_as_the_client_held_it() {
@@ -28,7 +29,7 @@ fn every_recorded_stream_is_printed_as_the_client_held_it() {
 
 /// The message is the one that the client held, and what it threw at is named.
 fn mirrors(stream: &Stream, ran: &Ran, case: &str) {
-    assert_eq!(as_browser(message(ran)), as_browser(stream.held.clone()), "{case}");
+    assert_eq!(as_doubles(message(ran)), as_doubles(stream.held.clone()), "{case}");
     let Some(thrown) = &stream.thrown else {
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{case}");
         return;
@@ -78,7 +79,7 @@ fn every_recorded_response_is_read_as_the_client_reads_it() {
         assert_eq!(from_file.err.is_empty(), !response.fails, "{name}");
         let chunks = run_with(&["reduce"], &response.chunks);
         assert_eq!(chunks.code, 0, "{name}: {}", chunks.err);
-        assert_eq!(as_browser(message(&from_file)), as_browser(message(&chunks)), "{name}");
+        assert_eq!(as_doubles(message(&from_file)), as_doubles(message(&chunks)), "{name}");
     }
 }
 

@@ -2,8 +2,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::fixture_files::fixture_files;
 use crate::http::{Connection, exchange, post};
-use crate::program::{Server, fixtures, scratch, text};
+use crate::program::{Server, scratch, text};
 
 const GET: &str = "GET /api/chat/1/stream HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
@@ -68,7 +69,7 @@ fn a_time_beyond_all_time_is_waited_for_without_harm() {
 
 #[test]
 fn responses_and_chunks_alone_are_recordings_too() {
-    let events = fixtures("upstream/sse", "canonical.txt").remove(0);
+    let events = fixture_files("upstream/sse", "canonical.txt").remove(0);
     let chunks = scratch("replay_forms").join("chunks.jsonl");
     fs::write(&chunks, "{\"type\":\"start\"}\n\n{\"type\":\"finish\"}\n").unwrap();
     let split = scratch("replay_split").join("split.txt");

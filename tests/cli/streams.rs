@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::program::{fixtures, scratch, text};
+use crate::fixture_files::fixture_files;
+use crate::program::{scratch, text};
 
 /// A recorded stream, and what the client made of it.
 pub(crate) struct Stream {
@@ -43,7 +44,7 @@ impl Stream {
 
 pub(crate) fn streams(scratch_name: &str) -> Vec<Stream> {
     let folder = scratch(scratch_name);
-    let streams: Vec<_> = fixtures("upstream/streams", ".jsonl")
+    let streams: Vec<_> = fixture_files("upstream/streams", ".jsonl")
         .into_iter()
         .map(|path| stream(path, &folder))
         .collect();
@@ -83,7 +84,7 @@ pub(crate) struct Response {
 }
 
 pub(crate) fn responses() -> Vec<Response> {
-    fixtures("upstream/sse", ".txt").into_iter().map(response).collect()
+    fixture_files("upstream/sse", ".txt").into_iter().map(response).collect()
 }
 
 fn response(path: PathBuf) -> Response {
@@ -97,17 +98,5 @@ fn response(path: PathBuf) -> Response {
         chunks: chunks.iter().map(|chunk| format!("{chunk}\n")).collect(),
         fails: !expected["error"].is_null(),
         path,
-    }
-}
-
-/// As a browser reads it: all numbers are doubles.
-pub(crate) fn as_browser(value: Value) -> Value {
-    match value {
-        Value::Number(number) => number.as_f64().into(),
-        Value::Array(items) => items.into_iter().map(as_browser).collect(),
-        Value::Object(fields) => {
-            fields.into_iter().map(|(key, value)| (key, as_browser(value))).collect()
-        }
-        other => other,
     }
 }

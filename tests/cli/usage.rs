@@ -1,12 +1,13 @@
 use std::process::{Command, Stdio};
 
-use crate::program::{PROGRAM, fixtures, run, scratch, text};
+use crate::fixture_files::fixture_files;
+use crate::program::{PROGRAM, run, scratch, text};
 
 #[test]
 fn a_wrong_command_is_exit_code_2_and_says_why() {
-    let stream = fixtures("upstream/streams", "text-basic.jsonl").remove(0);
+    let stream = fixture_files("upstream/streams", "text-basic.jsonl").remove(0);
     let stream = text(&stream);
-    let request = fixtures("upstream/requests", "01-first-message.json").remove(0);
+    let request = fixture_files("upstream/requests", "01-first-message.json").remove(0);
     let wrong: &[&[&str]] = &[
         &[],
         &["mend"],

@@ -8,6 +8,8 @@ use ui_message_stream::UiMessage;
 use ui_message_stream::chunk::Received;
 use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
 
+use crate::doubles::as_doubles;
+
 #[test]
 fn every_recorded_stream_gives_what_the_client_held() {
     let mut streams = files("streams");
@@ -50,21 +52,9 @@ fn every_recorded_piece_of_tool_input_is_repaired_as_the_client_repairs_it() {
     for line in text.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let read = PartialJson::from(case["text"].as_str().unwrap()).read();
-        let read: Option<Value> = read.map(|json| as_browser(json.to().unwrap()));
-        let value = case.get("value").map(|value| as_browser(value.clone()));
+        let read: Option<Value> = read.map(|json| as_doubles(json.to().unwrap()));
+        let value = case.get("value").map(|value| as_doubles(value.clone()));
         assert_eq!(read, value, "{}", case["text"]);
-    }
-}
-
-/// All numbers are doubles.
-fn as_browser(value: Value) -> Value {
-    match value {
-        Value::Number(number) => number.as_f64().into(),
-        Value::Array(items) => items.into_iter().map(as_browser).collect(),
-        Value::Object(fields) => {
-            fields.into_iter().map(|(key, value)| (key, as_browser(value))).collect()
-        }
-        other => other,
     }
 }
 
