@@ -17,7 +17,6 @@ mod case;
 mod compare;
 #[path = "meaning/continued.rs"]
 mod continued;
-#[path = "meaning/dice.rs"]
 mod dice;
 #[path = "meaning/generator.rs"]
 mod generator;
@@ -37,6 +36,8 @@ mod run;
 mod tally;
 #[path = "meaning/translate.rs"]
 mod translate;
+#[path = "meaning/values.rs"]
+mod values;
 #[path = "meaning/verdict.rs"]
 mod verdict;
 #[path = "meaning/wildcard.rs"]

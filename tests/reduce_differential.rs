@@ -12,7 +12,6 @@ mod case;
 mod client;
 #[path = "reduce/compare.rs"]
 mod compare;
-#[path = "reduce/dice.rs"]
 mod dice;
 #[path = "reduce/generator.rs"]
 mod generator;
@@ -22,6 +21,8 @@ mod in_chat;
 mod minimise;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod real;
+#[path = "reduce/values.rs"]
+mod values;
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;

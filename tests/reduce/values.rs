@@ -1,34 +1,10 @@
-//! The random source, and the values that everything else is made of.
+//! The values that everything else is made of.
 
-use proptest::prelude::RngExt;
-use proptest::test_runner::{RngAlgorithm, TestRng};
 use ui_message_stream::Json;
 
-/// A random source whose whole course is one seed and the number of the case.
-pub(crate) struct Dice(TestRng);
+use crate::dice::Dice;
 
 impl Dice {
-    pub(crate) fn new(seed: u64, number: u64) -> Self {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        bytes[8..16].copy_from_slice(&number.to_le_bytes());
-        Dice(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
-    }
-
-    /// A number from 0 to `end`, which is not among them.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        self.0.random_range(0..end)
-    }
-
-    /// True in so many of a hundred throws.
-    pub(crate) fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        from[self.below(from.len())]
-    }
-
     /// A piece of text, of the kind that a model streams, and what breaks framing and escaping.
     pub(crate) fn text(&mut self) -> String {
         (0..self.below(4)).map(|_| self.pick(PIECES)).collect()
