@@ -34,7 +34,7 @@ fn app() -> Router {
 fn request() -> axum::http::request::Builder {
     Request::post("/api/chat")
         .header(header::CONTENT_TYPE, "application/json")
-        .header(header::HOST, "chat.example")
+        .header(header::HOST, "127.0.0.1:3000")
 }
 
 async fn answer(app: Router, request: Request<Body>) -> (StatusCode, Response<()>, String) {

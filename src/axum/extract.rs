@@ -2,37 +2,41 @@
 
 use std::error::Error as StdError;
 
-use ::axum::extract::{FromRequest, Request};
+use ::axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::policy::ChatPolicy;
 use super::rejection::ChatRejection;
-use crate::request::ChatRequest;
+use crate::request::{ChatRequest, Limits};
 
 /// Reads the chat from a POST body, under the [`ChatPolicy`] laid around the route.
 impl<S: Send + Sync> FromRequest<S> for ChatRequest {
     type Rejection = ChatRejection;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
-        let (parts, body) = request.into_parts();
-        let Parts { headers, uri, extensions, .. } = &parts;
-        let default = ChatPolicy::default();
-        let policy = extensions.get::<ChatPolicy>().unwrap_or(&default);
-        policy.check_origin(headers, uri.authority())?;
-        if !is_json(headers) {
-            return Err(ChatRejection::unsupported_media_type());
-        }
-        let limits = policy.limits();
-        let body = match Limited::new(body, limits.max_bytes()).collect().await {
-            Ok(collected) => collected.to_bytes(),
-            Err(error) if is_too_large(&*error) => {
-                return Err(ChatRejection::too_large(limits.max_bytes()));
-            }
-            Err(error) => return Err(ChatRejection::body(error)),
-        };
-        ChatRequest::parse(&body, limits).map_err(ChatRejection::parse)
+    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        let (body, limits) = read_json(request, state).await?;
+        ChatRequest::parse(&body, &limits).map_err(ChatRejection::parse)
+    }
+}
+
+/// The body of a request that the policy takes and that says it is JSON, and the limits it is under.
+async fn read_json<S: Send + Sync>(
+    request: Request,
+    state: &S,
+) -> Result<(Bytes, Limits), ChatRejection> {
+    let (mut parts, body) = request.into_parts();
+    let policy = ChatPolicy::from_request_parts(&mut parts, state).await?;
+    if !is_json(&parts.headers) {
+        return Err(ChatRejection::unsupported_media_type());
+    }
+    let limits = policy.into_limits();
+    match Limited::new(body, limits.max_bytes()).collect().await {
+        Ok(collected) => Ok((collected.to_bytes(), limits)),
+        Err(error) if is_too_large(&*error) => Err(ChatRejection::too_large(limits.max_bytes())),
+        Err(error) => Err(ChatRejection::body(error)),
     }
 }
 
@@ -50,8 +54,11 @@ fn is_too_large(error: &(dyn StdError + 'static)) -> bool {
 
 /// A form of another site can post text, never JSON: asking for it keeps such forms out.
 fn is_json(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    content_type.is_some_and(|value| {
+    let mut content_types = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(content_type), None) = (content_types.next(), content_types.next()) else {
+        return false;
+    };
+    content_type.to_str().is_ok_and(|value| {
         let essence = value.split(';').next().unwrap_or_default();
         essence.trim().eq_ignore_ascii_case("application/json")
     })

@@ -5,6 +5,7 @@
 //! they say becomes a status and a text.
 
 mod extract;
+mod host;
 mod policy;
 mod rejection;
 mod response;

@@ -21,6 +21,8 @@ pub struct ChatRejection(Cause);
 pub enum ChatRejectionKind {
     /// The body is not a chat request, or could not be read: 400.
     BadRequest,
+    /// It names a host that this server does not answer for, or none that can be read: 403.
+    ForeignHost,
     /// The page that sent it is of another origin: 403.
     ForeignOrigin,
     /// It is larger than the limits allow: 413.
@@ -33,6 +35,7 @@ pub enum ChatRejectionKind {
 enum Cause {
     Body(BoxError),
     Parse(ParseRequestError),
+    ForeignHost(Option<String>),
     ForeignOrigin(Option<String>),
     TooLarge { max_bytes: usize },
     UnsupportedMediaType,
@@ -44,6 +47,7 @@ impl ChatRejection {
         match &self.0 {
             Cause::Parse(error) if error.is_limit() => ChatRejectionKind::TooLarge,
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
+            Cause::ForeignHost(_) => ChatRejectionKind::ForeignHost,
             Cause::ForeignOrigin(_) => ChatRejectionKind::ForeignOrigin,
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
             Cause::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
@@ -56,6 +60,10 @@ impl ChatRejection {
 
     pub(super) fn parse(error: ParseRequestError) -> Self {
         ChatRejection(Cause::Parse(error))
+    }
+
+    pub(super) fn foreign_host(host: Option<String>) -> Self {
+        ChatRejection(Cause::ForeignHost(host))
     }
 
     pub(super) fn foreign_origin(origin: Option<String>) -> Self {
@@ -76,6 +84,15 @@ impl fmt::Display for ChatRejection {
         match &self.0 {
             Cause::Body(_) => f.write_str("the request body could not be read"),
             Cause::Parse(error) => error.fmt(f),
+            Cause::ForeignHost(Some(host)) => write!(
+                f,
+                "this server does not know that it is {host:?}; if it is, name it with \
+                 `ChatPolicy::allow_host({host:?})`"
+            ),
+            Cause::ForeignHost(None) => f.write_str(
+                "the request must name one host as browsers do, `chat.example` or \
+                 `127.0.0.1:3000`",
+            ),
             Cause::ForeignOrigin(Some(origin)) => write!(
                 f,
                 "pages of origin {origin:?} may not post here; the server can allow them with \
@@ -111,7 +128,9 @@ impl IntoResponse for ChatRejection {
     fn into_response(self) -> Response {
         let status = match self.kind() {
             ChatRejectionKind::BadRequest => StatusCode::BAD_REQUEST,
-            ChatRejectionKind::ForeignOrigin => StatusCode::FORBIDDEN,
+            ChatRejectionKind::ForeignHost | ChatRejectionKind::ForeignOrigin => {
+                StatusCode::FORBIDDEN
+            }
             ChatRejectionKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
