@@ -1,4 +1,5 @@
-//! A person's path through both pages, the demo's own and the Next.js one, in a real browser.
+//! A person's path through both pages, the demo's own and the Next.js one, in a real browser; and
+//! what a hostile page in the same browser reaches.
 //!
 //! Building the Next.js app takes a minute, so this runs where it is asked for: with `CI=true`, or
 //! with `BROWSER=1`. It needs Node, and Chromium at `/usr/bin/chromium`.
@@ -6,21 +7,13 @@
 mod real;
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[test]
 fn a_person_gets_through_both_pages() {
-    let is_set = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
-    if !is_set("CI", "true") && !is_set("BROWSER", "1") {
-        real::say("SKIPPED, `BROWSER=1 cargo test --test browser` walks through both pages");
-        return;
-    }
-    if !Path::new("/usr/bin/chromium").exists() {
-        return real::missing("Chromium is not at /usr/bin/chromium");
-    }
-    let Some(browser) = real::node_project("tests/browser") else {
+    let Some(browser) = browser() else {
         return;
     };
     let Some(next) = real::node_project("examples/nextjs") else {
@@ -41,6 +34,30 @@ fn a_person_gets_through_both_pages() {
     }
     let printed = real::run_node(&browser, &arguments);
     assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+}
+
+#[test]
+fn a_hostile_page_reaches_nothing_of_the_demo() {
+    let Some(browser) = browser() else {
+        return;
+    };
+    let demo = real::Demo::start();
+    let printed = real::run_node(&browser, &["hostile-pages.mjs", "--demo", &demo.url]);
+    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+}
+
+/// The scripts that drive a browser, where that is asked for and can be done.
+fn browser() -> Option<PathBuf> {
+    let is_set = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
+    if !is_set("CI", "true") && !is_set("BROWSER", "1") {
+        real::say("SKIPPED, `BROWSER=1 cargo test --test browser` takes a browser to both pages");
+        return None;
+    }
+    if !Path::new("/usr/bin/chromium").exists() {
+        real::missing("Chromium is not at /usr/bin/chromium");
+        return None;
+    }
+    real::node_project("tests/browser")
 }
 
 /// The built Next.js app, running on a port of its own.

@@ -19,6 +19,7 @@ use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use ui_message_stream::approval::ResumePlan;
+use ui_message_stream::axum::ChatPolicy;
 use ui_message_stream::id::ChatId;
 use ui_message_stream::{ChatRequest, UiMessageStream};
 
@@ -42,6 +43,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/api/chat", post(chat))
         .route("/api/chat/{id}/stream", get(async || StatusCode::NO_CONTENT).delete(stop))
         .route("/api/world", get(async |State(demo): State<Arc<Demo>>| world_now(&demo)))
+        // The chat judges for itself who asks; the other routes do with this around them.
+        .layer(ChatPolicy::default())
         .with_state(Arc::new(Demo::default()));
 
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// The folder of a Node project in this repository, with its packages installed.
 pub(crate) fn node_project(folder: &str) -> Option<PathBuf> {
@@ -30,6 +31,9 @@ pub(crate) fn say(line: &str) {
 }
 
 fn install(folder: &Path) -> Result<(), String> {
+    // Two tests of one program may want the same folder.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let version = Command::new("node").arg("--version").output();
     let version = version.map_err(|_| "Node is not installed".to_owned())?;
     let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
