@@ -1,5 +1,6 @@
 //! The real client: what was recorded from it still holds, it accepts what is translated, and it
-//! gets through every scenario against the demo.
+//! gets through every scenario against the demo. The SDK's own server, under attack, does what the
+//! document says.
 
 mod real;
 
@@ -17,6 +18,15 @@ fn what_was_recorded_from_the_client_still_holds() {
     };
     let printed = real::run_node(&client, &["verify.mjs"]);
     assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+}
+
+#[test]
+fn the_attacks_on_the_ai_sdk_end_as_the_document_says() {
+    let Some(client) = real::node_project("tests/client") else {
+        return;
+    };
+    let printed = real::run_node(&client, &["attacks.mjs", "--check"]);
+    assert!(printed.ends_with(" 0 differ\n"), "{printed}");
 }
 
 #[test]

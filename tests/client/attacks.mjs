@@ -1,0 +1,85 @@
+// Plays the attacks of fixtures/attacks/ against Node servers built with the AI SDK, and says what
+// held.
+//   node attacks.mjs [--only TEXT]    a line per attack and server
+//   node attacks.mjs --json           the same as JSON, with the effects
+//   node attacks.mjs --check          compares docs/attacks.md: "N cells, M differ"
+//   node attacks.mjs --update         writes docs/attacks.md anew
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { play } from './attacks/player.mjs';
+import { NodeServer } from './attacks/server.mjs';
+import { differing, rewritten } from './attacks/document.mjs';
+import { loadClient, REFERENCE } from './clients.mjs';
+
+const SECRET = 'a secret of 32 bytes, for a test';
+
+/** The servers, by the name that the table's columns have. */
+const SERVERS = {
+  'no secret': {},
+  secret: { secret: SECRET },
+  strict: { secret: SECRET, strict: true },
+};
+
+const { values: options } = parseArgs({
+  options: {
+    only: { type: 'string', default: '' },
+    json: { type: 'boolean' },
+    check: { type: 'boolean' },
+    update: { type: 'boolean' },
+  },
+});
+
+if (options.only && (options.check || options.update)) {
+  throw new Error('the document holds all attacks, not only some');
+}
+
+globalThis.AI_SDK_LOG_WARNINGS = false;
+const client = await loadClient(REFERENCE);
+const folder = fileURLToPath(new URL('../../fixtures/attacks/', import.meta.url));
+const document = fileURLToPath(new URL('../../docs/attacks.md', import.meta.url));
+
+const results = [];
+for (const file of filesOf(folder)) {
+  const recipe = JSON.parse(readFileSync(folder + file, 'utf8'));
+  const servers = {};
+  for (const [name, settings] of Object.entries(SERVERS)) {
+    try {
+      const start = model => new NodeServer(client, settings, model);
+      servers[name] = await play(client, recipe, start);
+    } catch (error) {
+      throw new Error(`${file}, ${name}`, { cause: error });
+    }
+  }
+  results.push({ file, row: recipe.row, attack: recipe.attack, servers });
+}
+
+if (options.json) console.log(JSON.stringify(results, null, 2));
+else if (options.update) rewritten(document, results);
+else if (options.check) check();
+else list();
+
+function check() {
+  const { cells, wrong } = differing(document, results);
+  for (const line of wrong) console.log(line);
+  console.log(`attacks: ${results.length} played, ${cells} cells, ${wrong.length} differ`);
+  process.exitCode = wrong.length ? 1 : 0;
+}
+
+function list() {
+  for (const { file, servers } of results) {
+    console.log(file);
+    for (const [name, { findings, seen }] of Object.entries(servers)) {
+      const held = findings.map(({ text }) => text).join('; ') || 'holds';
+      console.log(`    ${name}: ${held}  (${seen.join(', ')})`);
+    }
+  }
+}
+
+/** By row, then by name: a2 before a10. */
+function filesOf(folder) {
+  const files = readdirSync(folder).filter(file => file.endsWith('.json'));
+  return files
+    .filter(file => file.includes(options.only))
+    .sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+}

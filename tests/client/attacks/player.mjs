@@ -1,0 +1,276 @@
+// Plays a recipe against a server through the real client, and finds what does not hold.
+import { randomUUID } from 'node:crypto';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import dns from 'node:dns';
+import { syncBuiltinESMExports } from 'node:module';
+import { isDeepStrictEqual } from 'node:util';
+import { mock } from 'node:test';
+import { memoryChat } from '../memory-chat.mjs';
+import { json } from '../wire.mjs';
+import { Body } from './values.mjs';
+
+const URL = 'http://localhost/api/chat';
+
+// What a server fetches is written down, but goes nowhere: no name is found.
+dns.lookup = (name, options, callback) => {
+  (callback ?? options)(Object.assign(new Error(`no ${name} here`), { code: 'ENOTFOUND' }));
+};
+syncBuiltinESMExports();
+
+/**
+ * Plays `recipe` against the server that `start` makes: what did not hold, how the attacks were
+ * answered, the effect log, and how many of the effects may not be.
+ */
+export async function play(client, recipe, start) {
+  const fetched = [];
+  const fetches = ({ request }) => fetched.push(request.origin + request.path);
+  subscribe('undici:request:create', fetches);
+  mock.timers.enable({ apis: ['Date'], now: Date.now() });
+  try {
+    const player = new Player(client, start(recipe.model));
+    await player.playAll(recipe.steps).catch(error => player.giveUp(error));
+    return player.judge(recipe.holds ?? {}, fetched);
+  } finally {
+    mock.timers.reset();
+    unsubscribe('undici:request:create', fetches);
+  }
+}
+
+const KEYS = [
+  ...['say', 'answer', 'reason', 'give', 'tool', 'send', 'again', 'raw', 'together'],
+  ...['server', 'ms', 'description', 'path_starts_with', 'output', 'error'],
+  ...['chat', 'as', 'headers', 'change', 'times', 'keep', 'label'],
+  ...['status', 'answered', 'asks', 'reads'],
+];
+
+class Player {
+  #client;
+  #server;
+  #chats = {};
+  #posts = [];
+  #findings = [];
+  /** Effects that may not be. */
+  #unapproved = 0;
+
+  constructor(client, server) {
+    this.#client = client;
+    this.#server = server;
+  }
+
+  async playAll(steps) {
+    for (const step of steps) await this.#play(step);
+  }
+
+  /** The server did not let it come to the step. */
+  giveUp(error) {
+    if (!(error instanceof NothingToAnswer)) throw error;
+    this.#find('unplayable', `not played to the end: ${error.message}`);
+  }
+
+  async #play(step) {
+    const unknown = Object.keys(step).filter(key => !KEYS.includes(key));
+    if (unknown.length) throw new Error(`a step has no ${unknown.join(', ')}`);
+    if (step.server === 'advance_clock') return mock.timers.tick(step.ms);
+    if (step.server) return this.#server.change(step);
+    if (step.together) {
+      const all = step.together.flatMap(one => Array(one.times ?? 1).fill({ keep: false, ...one }));
+      return Promise.all(all.map(one => this.#post(one)));
+    }
+    const attacks = step.change || step.times || step.again || 'raw' in step;
+    for (let i = 0; i < (step.times ?? 1); i++) await this.#post({ keep: !attacks, ...step });
+  }
+
+  /** One post of the client's, as it would send it or changed, and what came of it. */
+  async #post(step) {
+    const state = this.#chat(step.chat);
+    const post = { label: step.label, attacks: !step.keep, step };
+    const chat = this.#clientOf(state, step, post);
+    this.#posts.push(post);
+    if (step.again || 'raw' in step) {
+      await this.#send(step, post, this.#bodyOf(step));
+    } else {
+      await act(chat, step);
+      post.threw = chat.error !== undefined;
+      post.message = json(chat.lastMessage);
+      if (step.keep) state.messages = json(chat.messages);
+    }
+    this.#check(step, post);
+  }
+
+  #bodyOf({ again, change, raw }) {
+    if (!again) return this.#body(null).meant(raw);
+    const { sent } = this.#posts.find(({ label }) => label === again);
+    return change ? this.#body(JSON.parse(sent)).edit(change).write() : sent;
+  }
+
+  /** A body whose values may speak of what was sent before and of the chats. */
+  #body(value) {
+    const named = name => {
+      const post = this.#posts.find(({ label }) => label === name);
+      return post ? JSON.parse(post.sent) : this.#chat(name);
+    };
+    return new Body(value, named);
+  }
+
+  #clientOf({ id, messages }, step, post) {
+    const { DefaultChatTransport } = this.#client;
+    const fetch = (_, { body }) => {
+      const changed = this.#body(JSON.parse(body)).edit(step.change);
+      return this.#send(step, post, changed.write());
+    };
+    return new (memoryChat(this.#client))({
+      id,
+      messages: structuredClone(messages),
+      transport: new DefaultChatTransport({ api: URL, fetch }),
+    });
+  }
+
+  async #send({ as = 'alice', headers: others }, post, body) {
+    post.sent = body;
+    const headers = { 'content-type': 'application/json', 'x-principal': as, ...others };
+    const request = new Request(URL, { method: 'POST', headers, body });
+    const response = await this.#server.respond(request);
+    post.status = response.status;
+    post.received = await response.text();
+    return new Response(post.received, response);
+  }
+
+  #chat = (name = 'main') => (this.#chats[name] ??= { id: randomUUID(), messages: [] });
+
+  #check({ status, answered, asks, reads }, post) {
+    if (status && ![status].flat().includes(post.status)) {
+      this.#find('status', `answered ${post.status}, not ${[status].flat().join(' or ')}`);
+    }
+    if (answered && outcomeOf(post) !== 'answered') {
+      this.#find('answered', `${nameOf(post.step)}: ${outcomeOf(post)}`);
+    }
+    if (asks && !isDeepStrictEqual(askedBy(post.message), asks)) {
+      const asked = askedBy(post.message).map(described).join(', ') || 'nothing';
+      this.#find('asks', `asks for ${asked}`);
+    }
+    if (reads && !textOf(post.message).includes(reads)) {
+      this.#find('reads', `${nameOf(post.step)}: the text came back changed`);
+    }
+  }
+
+  judge({ effects = [], absent = {}, present = {}, alike = [], fetches }, fetched) {
+    this.#judgeEffects(effects);
+    const prompts = this.#server.prompts;
+    const wire = this.#posts.map(({ received }) => received);
+    if (absent.prompt?.some(text => isIn(text, prompts))) this.#find('prompt', 'reached the model');
+    if (absent.wire?.some(text => isIn(text, wire))) this.#find('wire', 'reached the browser');
+    if (present.prompt?.some(text => !isIn(text, prompts.slice(-1)))) {
+      this.#find('prompt', 'is gone from what the model reads');
+    }
+    const answers = alike.map(label => namelessOf(this.#posts.find(post => post.label === label)));
+    if (new Set(answers).size > 1) this.#find('alike', 'the refusals differ');
+    if (fetches && fetched.length) this.#find('fetches', `it fetched ${fetched.join(', ')}`);
+    const attacks = this.#posts.filter(post => post.attacks);
+    return {
+      findings: this.#findings,
+      seen: [...new Set(attacks.map(outcomeOf))],
+      effects: this.#server.effects,
+      unapproved: this.#unapproved,
+    };
+  }
+
+  #judgeEffects(allowed) {
+    const log = new Map();
+    for (const effect of this.#server.effects) {
+      const key = keyOf(effect);
+      log.set(key, { effect, times: (log.get(key)?.times ?? 0) + 1 });
+    }
+    for (const effect of allowed) {
+      const [least, most] = effect.times;
+      const times = log.get(keyOf(effect))?.times ?? 0;
+      log.delete(keyOf(effect));
+      this.#unapproved += Math.max(times - most, 0);
+      if (times > most) this.#find('effects', `${described(effect)} ran ${times}×, may ${most}×`);
+      if (times < least) this.#find('lost', `${described(effect)} did not run, though approved`);
+    }
+    for (const { effect, times } of log.values()) {
+      this.#unapproved += times;
+      this.#find('effects', `${described(effect)} ran ${times}×, may not`);
+    }
+  }
+
+  #find(what, text) {
+    const known = this.#findings.some(finding => finding.text === text);
+    if (!known) this.#findings.push({ what, text });
+  }
+}
+
+/** What the person does at the client. */
+async function act(chat, { say, answer, give, tool, reason }) {
+  if (say !== undefined) return chat.sendMessage({ text: say });
+  const part = tool && openPart(chat.messages, tool, give === undefined);
+  if (answer !== undefined) {
+    await chat.addToolApprovalResponse({ id: part.approval.id, approved: answer, reason });
+  }
+  if (give !== undefined) {
+    await chat.addToolOutput({ tool, toolCallId: part.toolCallId, output: give });
+  }
+  return chat.sendMessage();
+}
+
+function openPart(messages, tool, waitsForApproval) {
+  const state = waitsForApproval ? 'approval-requested' : 'input-available';
+  const parts = messages.flatMap(({ parts }) => parts);
+  const part = parts.findLast(part => part.type === `tool-${tool}` && part.state === state);
+  if (!part) throw new NothingToAnswer(`no ${tool} is ${state}`);
+  return part;
+}
+
+class NothingToAnswer extends Error {}
+
+function outcomeOf({ status, received, threw }) {
+  if (status !== 200) return `status ${status}`;
+  if (chunksOf(received).some(chunk => chunk.type === 'error')) return '`error` chunk';
+  return threw ? 'the client throws' : 'answered';
+}
+
+const chunksOf = received =>
+  received
+    .split('\n\n')
+    .filter(frame => frame.startsWith('data: {'))
+    .map(frame => JSON.parse(frame.slice(6)));
+
+const askedBy = message =>
+  (message?.parts ?? [])
+    .filter(part => part.state === 'approval-requested')
+    .map(({ type, input }) => ({ tool: type.slice('tool-'.length), input }));
+
+const textOf = message =>
+  (message?.parts ?? []).flatMap(part => (part.type === 'text' ? part.text : [])).join('');
+
+const nameOf = ({ say, answer }) => {
+  if (say !== undefined) return `“${say.length > 40 ? `${say.slice(0, 9)}…` : say}”`;
+  return answer ? 'the approval' : 'the answer';
+};
+
+const keyOf = ({ tool, input }) => JSON.stringify([tool, Object.entries(input).sort()]);
+
+/** Short enough for a table. */
+const described = ({ tool, input }) => {
+  const text = JSON.stringify(input);
+  return `${tool} ${text.length > 90 ? `${text.slice(0, 60)}…` : text}`;
+};
+
+const isIn = (text, haystack) => haystack.some(hay => hay.includes(text));
+
+const NAMED = ['id', 'messageId', 'toolCallId', 'approvalId'];
+
+/** A response without what its ids are. */
+function namelessOf({ status, received }) {
+  const names = new Map();
+  const nameless = (key, value) => {
+    if (!NAMED.includes(key) || typeof value !== 'string') return value;
+    if (!names.has(value)) names.set(value, `<${names.size + 1}>`);
+    return names.get(value);
+  };
+  const frames = received.split('\n\n').map(frame => {
+    if (!frame.startsWith('data: {')) return frame;
+    return JSON.stringify(JSON.parse(frame.slice(6)), nameless);
+  });
+  return [status, ...frames].join('\n');
+}

@@ -1,0 +1,164 @@
+// A chat route as the documentation of the AI SDK writes it, with a scripted model, four tools, and
+// logs of what ran, what the model read and what was fetched.
+import { randomUUID } from 'node:crypto';
+import { z } from 'zod';
+import { loadMocks } from '../clients.mjs';
+import { Body } from './values.mjs';
+
+const { MockLanguageModelV3, simulateReadableStream } = await loadMocks();
+
+const FILES = ['notes.txt', 'budget.xlsx', 'holiday.jpg', 'draft.md', 'report.pdf', 'old.log'];
+
+export class NodeServer {
+  effects = [];
+  prompts = [];
+  #client;
+  #secret;
+  #strict;
+  #script;
+  #gone = new Set();
+  #redefined = {};
+  #outputs = {};
+  #failures = {};
+  #modelFailure = null;
+
+  /**
+   * `model` is the recipe's. `strict`: the messages pass `validateUIMessages` first, and none may
+   * be the system's.
+   */
+  constructor(client, { secret, strict = false }, model = []) {
+    this.#client = client;
+    this.#secret = secret;
+    this.#strict = strict;
+    this.#script = new Body().meant(model);
+  }
+
+  /** What a framework makes of the route: a response, or 500 where it throws. */
+  async respond(request) {
+    try {
+      return await this.#post(request);
+    } catch {
+      return new Response('Internal Server Error', { status: 500 });
+    }
+  }
+
+  async #post(request) {
+    const { convertToModelMessages, streamText, stepCountIs, validateUIMessages } = this.#client;
+    let { messages } = await request.json();
+    const tools = this.#tools();
+    if (this.#strict) messages = await validateUIMessages({ messages, tools });
+    const result = streamText({
+      model: this.#model(),
+      messages: await convertToModelMessages(messages, { tools }),
+      tools,
+      stopWhen: stepCountIs(5),
+      maxRetries: 0,
+      allowSystemInMessages: this.#strict ? false : undefined,
+      experimental_toolApprovalSecret: this.#secret,
+      onError: () => {},
+    });
+    return result.toUIMessageStreamResponse({ originalMessages: messages });
+  }
+
+  /** Does what a `server` step says; the clock is not this server's. */
+  change({ server, tool, description, path_starts_with, output, error }) {
+    const changes = {
+      // a person who may not use a tool is not given it
+      forbid: () => this.#gone.add(tool),
+      remove_tool: () => this.#gone.add(tool),
+      redefine_tool: () => (this.#redefined[tool] = { description, path_starts_with }),
+      tool_returns: () => (this.#outputs[tool] = output),
+      tool_fails: () => (this.#failures[tool] = error),
+      model_fails: () => (this.#modelFailure = error),
+    };
+    if (!changes[server]) throw new Error(`no such step of the server: ${server}`);
+    changes[server]();
+  }
+
+  #tools() {
+    const { tool } = this.#client;
+    const { description, path_starts_with: start = '' } = this.#redefined.delete_file ?? {};
+    const tools = {
+      get_weather: tool({
+        description: 'Looks up the weather.',
+        inputSchema: z.object({ city: z.string() }),
+        execute: ({ city }) => this.#run('get_weather', { city, celsius: 21, sky: 'clear' }),
+      }),
+      delete_file: tool({
+        description: description ?? 'Deletes a file.',
+        inputSchema: z.object({ path: z.string().startsWith(start) }),
+        needsApproval: true,
+        execute: input => {
+          this.effects.push({ tool: 'delete_file', input });
+          return this.#run('delete_file', { path: input.path, deleted: true });
+        },
+      }),
+      transfer: tool({
+        description: 'Transfers money.',
+        inputSchema: z.object({ to: z.string(), amount: z.number() }),
+        needsApproval: ({ amount }) => amount > 1000,
+        execute: input => {
+          this.effects.push({ tool: 'transfer', input });
+          return this.#run('transfer', { ...input, sent: true });
+        },
+      }),
+      get_location: tool({ description: 'Where the person is.', inputSchema: z.object({}) }),
+    };
+    for (const name of this.#gone) delete tools[name];
+    return tools;
+  }
+
+  async #run(tool, output) {
+    if (this.#failures[tool]) throw new Error(this.#failures[tool]);
+    return this.#outputs[tool] ? JSON.parse(this.#outputs[tool]) : output;
+  }
+
+  #model() {
+    return new MockLanguageModelV3({
+      doStream: async ({ prompt }) => {
+        this.prompts.push(JSON.stringify(prompt));
+        return { stream: simulateReadableStream({ chunks: this.#turn(prompt) }) };
+      },
+    });
+  }
+
+  #turn(prompt) {
+    const lastUser = prompt.findLastIndex(message => message.role === 'user');
+    const said = (prompt[lastUser]?.content ?? [])
+      .flatMap(part => (part.type === 'text' ? part.text : []))
+      .join(' ');
+    const results = prompt.slice(lastUser + 1).filter(message => message.role === 'tool');
+    const calls = results.length ? [] : this.#callsFor(said);
+    const text = results.length ? 'That is what came of it.' : `You said: ${said}`;
+    const chunks = [{ type: 'stream-start', warnings: [] }];
+    if (calls.length === 0) {
+      chunks.push({ type: 'text-start', id: 't' }, { type: 'text-delta', id: 't', delta: text });
+      if (this.#modelFailure) {
+        return [...chunks, { type: 'error', error: new Error(this.#modelFailure) }];
+      }
+      chunks.push({ type: 'text-end', id: 't' });
+    }
+    for (const { tool, input, id = `call_${randomUUID()}` } of calls) {
+      chunks.push({ type: 'tool-call', toolCallId: id, toolName: tool, input });
+    }
+    const unified = calls.length ? 'tool-calls' : 'stop';
+    const finishReason = { unified, raw: unified };
+    const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
+    return [...chunks, { type: 'finish', finishReason, usage }];
+  }
+
+  #callsFor(said) {
+    const file = FILES.find(name => said.includes(name)) ?? FILES[0];
+    const weather = { tool: 'get_weather', input: '{"city":"Lisbon"}' };
+    const deletion = { tool: 'delete_file', input: JSON.stringify({ path: file }) };
+    const transfer = { tool: 'transfer', input: '{"to":"Harbour Bakery","amount":5000}' };
+    const script = [
+      ...this.#script,
+      { word: 'mixed', calls: [weather, deletion, transfer] },
+      { word: 'delete', calls: [deletion] },
+      { word: 'weather', calls: [weather] },
+      { word: 'location', calls: [{ tool: 'get_location', input: '{}' }] },
+    ];
+    return script.find(({ word }) => said.toLowerCase().includes(word))?.calls ?? [];
+  }
+}
