@@ -54,12 +54,6 @@ macro_rules! ids {
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
-            }
-        }
-
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
@@ -67,6 +61,31 @@ macro_rules! ids {
         }
     )*};
 }
+
+macro_rules! shown_in_debug {
+    ($($name:ident)*) => {$(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    )*};
+}
+
+shown_in_debug! { ChatId MessageId PartId ToolCallId }
+
+/// Shows no more than the beginning: whoever has it whole, and is taken for the person, can approve.
+impl fmt::Debug for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(SHOWN_OF_APPROVAL_ID) {
+            Some((end, _)) => write!(f, "{:?}", format_args!("{}[redacted]", &self.0[..end])),
+            None => fmt::Debug::fmt(&self.0, f),
+        }
+    }
+}
+
+/// Enough of an id of one's own, and less than the first random byte of a sealed one.
+const SHOWN_OF_APPROVAL_ID: usize = 24;
 
 ids! {
     /// Names a request for approval; the answer comes back under it.

@@ -42,6 +42,7 @@
 //! | (none) | the core: synchronous, without a runtime | always |
 //! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
+//! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | yes |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
@@ -69,6 +70,10 @@ pub mod writer;
 pub mod body;
 #[cfg(feature = "axum")]
 pub mod axum;
+#[cfg(feature = "approvals")]
+pub mod ledger_store;
+#[cfg(feature = "approvals")]
+pub mod approvals;
 #[cfg(feature = "testing")]
 pub mod testing;
 

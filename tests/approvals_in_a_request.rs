@@ -374,7 +374,7 @@ fn a_provider_that_numbers_its_calls_anew_every_turn_can_ask_every_turn() {
     ]));
     let deferred = plan(&parse(&body)).settle(&[asked("call_0", "ap2")]);
     let result = deferred.result_of(&ToolCallId::new("call_0")).unwrap();
-    assert_eq!(result.outcome, DeferredOutcome::Approved { input: host_input() });
+    assert_eq!(result.outcome, DeferredOutcome::Approved { input: host_input(), claim: None });
     assert_eq!(result.message_id.as_deref(), Some("n"));
     // And the output of the old call is not the output of the new one.
     let body = request(json!([
@@ -558,7 +558,7 @@ proptest! {
         let deferred = ResumePlan::new(&messages, None).settle(&open);
         let text = json!(history).to_string();
         for result in deferred.results() {
-            if let DeferredOutcome::Approved { input } = &result.outcome {
+            if let DeferredOutcome::Approved { input, .. } = &result.outcome {
                 prop_assert_eq!(input, &host_input());
                 let asked = open.iter().any(|call| call.approval_id == result.approval_id);
                 prop_assert!(asked);

@@ -14,7 +14,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("message", true, &["chunk"]),
     ("request", true, &["message"]),
     ("approval", true, &["message"]),
-    ("event", true, &["chunk"]),
+    ("event", true, &["approval", "chunk"]),
     ("translator", true, &["chunk", "event", "message"]),
     ("sse", true, &["chunk"]),
     ("reducer", true, &["chunk", "message"]),
@@ -27,6 +27,8 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
         &["chunk", "message", "reducer", "request", "sse", "stream", "translator", "writer"],
     ),
     ("axum", false, &["body", "request", "stream"]),
+    ("ledger_store", false, &["approval"]),
+    ("approvals", false, &["approval", "event", "ledger_store"]),
     (
         "testing",
         false,

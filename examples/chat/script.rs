@@ -37,7 +37,7 @@ pub(crate) fn run(
         for result in deferred.results() {
             let (id, tool) = (result.tool_call_id.clone(), &result.tool_name);
             match &result.outcome {
-                DeferredOutcome::Approved { input } => {
+                DeferredOutcome::Approved { input, .. } => {
                     match demo.world.run_tool(tool, &input.to::<Value>()?) {
                         Ok(output) => {
                             news.push(in_words(tool, &output));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::OpenCall;
+use super::{Claim, OpenCall, RecordId, ToolOutcome};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 
@@ -37,6 +37,15 @@ pub struct DeferredToolResult {
     pub approval_id: Option<ApprovalId>,
     /// What became of it.
     pub outcome: DeferredOutcome,
+    /// Whether that is the end of the call. An answer that could not be verified is told to the
+    /// client and to the model of this turn, and the server's own history keeps the call open: an
+    /// honest answer may follow.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub is_final: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What became of a call that was left open. Only [`DeferredOutcome::Approved`] is ever run.
@@ -48,7 +57,24 @@ pub enum DeferredOutcome {
     Approved {
         /// With the host's own input.
         input: Json,
+        /// What the ledger gave for it. Without one the host alone sees to it that the tool runs
+        /// once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claim: Option<Claim>,
     },
+    /// The tool ran when this was answered before: shown as it was then.
+    Ran {
+        /// What came of it.
+        outcome: ToolOutcome,
+    },
+    /// This was answered before, and the tool runs right now: its outcome will be in the record.
+    Running {
+        /// Which record.
+        record: RecordId,
+    },
+    /// This was answered before, and whoever ran the tool is gone. It is not run again, and the call
+    /// is shown as `tool-output-error` with the text [`OUTCOME_UNKNOWN`](super::OUTCOME_UNKNOWN).
+    OutcomeUnknown,
     /// The person said no: shown as `tool-output-denied`.
     Denied {
         /// Why, in the person's words.
@@ -62,7 +88,16 @@ pub enum DeferredOutcome {
         /// Why, in the person's words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// What the ledger gave for a yes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claim: Option<Claim>,
     },
+    /// Nobody answered in time: shown as `tool-output-error` with the text
+    /// [`EXPIRED`](super::EXPIRED).
+    Expired,
+    /// The question was taken back, or the tool is not what it was, or no longer permitted: shown as
+    /// `tool-output-error` with the text [`REVOKED`](super::REVOKED).
+    Revoked,
     /// The host did not ask for this: the tool is not run, and the call is shown as
     /// `tool-output-error` with the text [`REFUSED`](super::REFUSED).
     Refused,
@@ -147,7 +182,8 @@ impl HostDecisions {
         tool_name: impl Into<Box<str>>,
         input: Json,
     ) -> Self {
-        self.decide(tool_call_id.into(), tool_name.into(), DeferredOutcome::Approved { input })
+        let outcome = DeferredOutcome::Approved { input, claim: None };
+        self.decide(tool_call_id.into(), tool_name.into(), outcome)
     }
 
     /// The tool is not run.
@@ -195,6 +231,7 @@ impl HostDecisions {
             tool_name,
             approval_id: None,
             outcome,
+            is_final: true,
         });
         self
     }

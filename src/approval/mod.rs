@@ -15,19 +15,49 @@
 //! redeems an approval once. Until then the host takes the calls out of its record, but for the
 //! pending ones, before it runs any.
 
+mod ask;
+mod canonical_json;
 mod deferred;
+mod key_ring;
+mod ledger;
+mod principal;
+mod record;
+mod redeem;
 mod resume;
+mod time;
+mod token;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::ask::Question;
+pub use self::canonical_json::{CanonicalJson, InputNotShownAsIs};
 pub use self::deferred::{DeferredOutcome, DeferredToolResult, DeferredToolResults, HostDecisions};
+pub use self::key_ring::{KeyRing, KeyRingError};
+pub use self::ledger::{Claim, ClaimAnswer, ClaimantAnswer, DenyAnswer, Transition};
+pub use self::principal::Principal;
+pub use self::record::{
+    ApprovalRecord, ApprovalState, ApprovalStatus, ClaimantId, Decision, DefinitionDigest,
+    HexError, RecordId, Revocation, ToolOutcome,
+};
+pub use self::redeem::{Answered, Redemption, Refusal, RefusalCause, Wish};
 pub use self::resume::ResumePlan;
+pub use self::time::UnixMillis;
 
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 
 /// What a person reads of a call that may not run, whatever the cause is.
 pub const REFUSED: &str = "This tool call was not executed.";
+
+/// What a person reads of a call that nobody answered in time.
+pub const EXPIRED: &str = "This tool call was not executed: nobody approved it in time.";
+
+/// What a person reads of a call that was taken back before it was answered.
+pub const REVOKED: &str = "This tool call was not executed: it is no longer permitted.";
+
+/// What a person reads of a call whose outcome was lost.
+pub const OUTCOME_UNKNOWN: &str =
+    "It is not known whether this tool call was executed. Verify before repeating it.";
 
 /// A question to a person that has no answer yet, as a client's history holds it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -33,7 +33,10 @@ use crate::message::{AnsweredApproval, Approval, Part, Role, ToolPart, ToolState
 /// // What runs is what was asked for, with the input that was asked with.
 /// let deferred = plan.settle(&[asked]);
 /// let [result] = deferred.results() else { panic!() };
-/// assert_eq!(result.outcome, DeferredOutcome::Approved { input: Json::of("notes.txt")? });
+/// assert!(matches!(
+///     &result.outcome,
+///     DeferredOutcome::Approved { input, .. } if *input == Json::of("notes.txt")?
+/// ));
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -163,26 +166,64 @@ impl ResumePlan {
     /// look for the results' tool call ids in its record, for these are the wire's.
     pub fn settle(self, open_calls: &[OpenCall]) -> DeferredToolResults {
         let mut open: Vec<&OpenCall> = open_calls.iter().collect();
-        let mut results = Vec::new();
-        for (message_at, response) in &self.approvals {
+        let answers = self.answers().map(|(is_continued, response)| {
             // By the approval alone: on the wire the call may have another id than the host gave it.
             let asked = Some(&response.approval_id);
             let known = open.iter().position(|call| call.approval_id.as_ref() == asked);
             let known = known.map(|at| open.remove(at));
-            if known.is_none() && self.continued != Some(*message_at) {
-                continue;
-            }
+            let is_heard = known.is_some() || is_continued;
+            is_heard.then(|| Settled {
+                tool_name: known.map(|call| call.tool_name.clone()),
+                outcome: outcome(response, known),
+                is_final: known.is_some(),
+            })
+        });
+        let answers = answers.collect();
+        self.settle_with(answers, &open.into_iter().cloned().collect::<Vec<_>>(), &[])
+    }
+
+    /// The answers, and whether each stands in the message that the response goes on with.
+    pub(super) fn answers(&self) -> impl Iterator<Item = (bool, &ApprovalResponse)> {
+        let answers = self.approvals.iter();
+        answers.map(|(message_at, response)| (self.continued == Some(*message_at), response))
+    }
+
+    /// Whether the person wrote on instead of answering this question.
+    pub(super) fn wrote_past(&self, approval_id: &ApprovalId) -> bool {
+        let question = self.history.questions.get(approval_id);
+        self.history.went_on_since(question.map(|question| question.message))
+    }
+
+    /// Puts together what became of the answers, in their order (`None`: passed over), of the calls
+    /// that have none, and of those that nobody can answer any more.
+    pub(super) fn settle_with(
+        self,
+        answers: Vec<Option<Settled>>,
+        open_calls: &[OpenCall],
+        expired: &[OpenCall],
+    ) -> DeferredToolResults {
+        let mut results = Vec::new();
+        for ((message_at, response), answer) in self.approvals.iter().zip(answers) {
+            let Some(Settled { tool_name, outcome, is_final }) = answer else { continue };
             results.push(DeferredToolResult {
                 message_id: self.history.message_ids.get(*message_at).cloned(),
                 tool_call_id: response.tool_call_id.clone(),
-                tool_name: known.map_or(&response.tool_name, |call| &call.tool_name).clone(),
+                tool_name: tool_name.unwrap_or_else(|| response.tool_name.clone()),
                 approval_id: Some(response.approval_id.clone()),
-                outcome: outcome(response, known),
+                outcome,
+                is_final,
             });
+        }
+        for call in expired {
+            results.extend(
+                call.approval_id
+                    .as_ref()
+                    .map(|id| self.result_of_question(call, id, DeferredOutcome::Expired)),
+            );
         }
         let mut pending = Vec::new();
         let mut superseded = Vec::new();
-        for call in open {
+        for call in open_calls {
             let fate = match &call.approval_id {
                 Some(id) => self.fate_of_question(call, id),
                 None => self.fate_of_client_call(call),
@@ -196,23 +237,41 @@ impl ResumePlan {
         DeferredToolResults::new(results, pending, superseded)
     }
 
+    /// A result of a question that the history may hold.
+    fn result_of_question(
+        &self,
+        call: &OpenCall,
+        approval_id: &ApprovalId,
+        outcome: DeferredOutcome,
+    ) -> DeferredToolResult {
+        let question = self.history.questions.get(approval_id);
+        let message = question.and_then(|question| self.history.message_ids.get(question.message));
+        let wire_id = question.map_or(&call.tool_call_id, |question| &question.tool_call_id);
+        DeferredToolResult {
+            message_id: message.cloned(),
+            tool_call_id: wire_id.clone(),
+            tool_name: call.tool_name.clone(),
+            approval_id: Some(approval_id.clone()),
+            is_final: outcome != DeferredOutcome::Refused,
+            outcome,
+        }
+    }
+
     /// What becomes of a question that has no answer.
     fn fate_of_question(&self, call: &OpenCall, approval_id: &ApprovalId) -> Fate {
-        let question = self.history.questions.get(approval_id);
-        if self.history.went_on_since(question.map(|question| question.message)) {
+        if self.wrote_past(approval_id) {
             return Fate::Superseded;
         }
-        match question {
-            // The client shows a result, so nobody can answer any more.
-            Some(question) if question.has_result => Fate::Settled(DeferredToolResult {
-                message_id: self.history.message_ids.get(question.message).cloned(),
-                tool_call_id: question.tool_call_id.clone(),
-                tool_name: call.tool_name.clone(),
-                approval_id: Some(approval_id.clone()),
-                outcome: DeferredOutcome::Refused,
-            }),
-            _ => Fate::Pending,
+        let question = self.history.questions.get(approval_id);
+        // The client shows a result, so nobody can answer any more.
+        if question.is_some_and(|question| question.has_result) {
+            return Fate::Settled(self.result_of_question(
+                call,
+                approval_id,
+                DeferredOutcome::Refused,
+            ));
         }
+        Fate::Pending
     }
 
     /// What becomes of a call that was left to the client.
@@ -237,8 +296,17 @@ impl ResumePlan {
             tool_name: call.tool_name.clone(),
             approval_id: None,
             outcome,
+            is_final: true,
         })
     }
+}
+
+/// What became of an answer.
+pub(super) struct Settled {
+    /// Which tool, if the host knows the call.
+    pub(super) tool_name: Option<Box<str>>,
+    pub(super) outcome: DeferredOutcome,
+    pub(super) is_final: bool,
 }
 
 /// What becomes of a call that nobody answered.
@@ -252,10 +320,10 @@ fn outcome(response: &ApprovalResponse, known: Option<&OpenCall>) -> DeferredOut
     let reason = response.reason.clone();
     match known {
         Some(call) if call.provider_executed => {
-            DeferredOutcome::ForProvider { approved: response.approved, reason }
+            DeferredOutcome::ForProvider { approved: response.approved, reason, claim: None }
         }
         _ if !response.approved => DeferredOutcome::Denied { reason },
-        Some(call) => DeferredOutcome::Approved { input: call.input.clone() },
+        Some(call) => DeferredOutcome::Approved { input: call.input.clone(), claim: None },
         None => DeferredOutcome::Refused,
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::text::Text;
 
+use crate::approval::{self, DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
@@ -119,6 +120,10 @@ pub enum AgentEvent {
         tool_call_id: ToolCallId,
         /// Names the question. Never the tool call's id.
         approval_id: ApprovalId,
+        /// What the person is shown beside the call: a `data-approval` part with the call's id, and
+        /// for clients that know it the descriptor of the approval itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        descriptor: Option<Json>,
     },
     /// The person said no. A refusal by the server is a [`ToolFailed`](AgentEvent::ToolFailed).
     ToolDenied {
@@ -215,12 +220,50 @@ impl AgentEvent {
         AgentEvent::ApprovalRequested {
             tool_call_id: tool_call_id.into(),
             approval_id: approval_id.into(),
+            descriptor: None,
         }
     }
 
     /// The person's no.
     pub fn tool_denied(tool_call_id: impl Into<ToolCallId>) -> Self {
         AgentEvent::ToolDenied { tool_call_id: tool_call_id.into() }
+    }
+
+    /// What is said of a call that an earlier run left open: that it was denied, what came of it, or
+    /// that it was not executed.
+    ///
+    /// `None` where there is nothing to say: the call is still to be run, here or by the provider,
+    /// or the client gave the result itself.
+    ///
+    /// ```
+    /// use ui_message_stream::AgentEvent;
+    /// use ui_message_stream::approval::DeferredToolResults;
+    ///
+    /// let decided = DeferredToolResults::decided_by_host().deny("call_1", "transfer", None).build();
+    /// let said = AgentEvent::of_deferred(&decided.results()[0]);
+    /// assert_eq!(said, Some(AgentEvent::tool_denied("call_1")));
+    /// ```
+    pub fn of_deferred(result: &DeferredToolResult) -> Option<Self> {
+        let id = result.tool_call_id.clone();
+        Some(match &result.outcome {
+            DeferredOutcome::Denied { .. }
+            | DeferredOutcome::ForProvider { approved: false, .. } => Self::tool_denied(id),
+            DeferredOutcome::Ran { outcome: ToolOutcome::Output(output) } => {
+                Self::tool_output(id, output.clone())
+            }
+            DeferredOutcome::Ran { outcome: ToolOutcome::Failed(error) } => {
+                Self::tool_failed(id, error.clone())
+            }
+            DeferredOutcome::OutcomeUnknown => Self::tool_failed(id, approval::OUTCOME_UNKNOWN),
+            DeferredOutcome::Expired => Self::tool_failed(id, approval::EXPIRED),
+            DeferredOutcome::Revoked => Self::tool_failed(id, approval::REVOKED),
+            DeferredOutcome::Refused => Self::tool_failed(id, approval::REFUSED),
+            DeferredOutcome::Approved { .. }
+            | DeferredOutcome::Running { .. }
+            | DeferredOutcome::ForProvider { approved: true, .. }
+            | DeferredOutcome::Output { .. }
+            | DeferredOutcome::OutputError { .. } => return None,
+        })
     }
 
     /// A tool's final output.

@@ -214,9 +214,8 @@ impl Translator {
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.invalid_tool_input(call, input, error, out)?;
             }
-            AgentEvent::ApprovalRequested { tool_call_id, approval_id } => {
-                let question = tools::Question::plain(approval_id);
-                self.request_approval(tool_call_id, &question, out)?;
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor } => {
+                self.ask(tool_call_id, approval_id, descriptor.as_ref(), out)?;
             }
             AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
             AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {

@@ -49,12 +49,6 @@ pub(super) struct Question<'a> {
     pub(super) signature: Option<&'a str>,
 }
 
-impl<'a> Question<'a> {
-    pub(super) fn plain(approval_id: &'a ApprovalId) -> Self {
-        Question { approval_id, descriptor: None, input_schema_input: None, signature: None }
-    }
-}
-
 impl Translator {
     pub(super) fn start_tool_input(
         &mut self,
@@ -199,6 +193,30 @@ impl Translator {
             signature: question.signature.map(Cow::Borrowed),
         };
         out(chunk.for_version(version));
+        Ok(())
+    }
+
+    /// Asks, and shows what is to be known: in a part that every client keeps, too.
+    pub(super) fn ask(
+        &mut self,
+        id: &ToolCallId,
+        approval_id: &ApprovalId,
+        descriptor: Option<&Json>,
+        out: Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let question =
+            Question { approval_id, descriptor, input_schema_input: None, signature: None };
+        self.request_approval(id, &question, out)?;
+        let call = self.calls.named(id)?;
+        if let (CallState::Asked, Some(descriptor)) = (&call.state, descriptor) {
+            let chunk = Chunk::Data {
+                name: Cow::Borrowed("approval"),
+                id: Some(Cow::Borrowed(&call.wire_id)),
+                data: Some(Cow::Borrowed(descriptor)),
+                transient: None,
+            };
+            out(chunk);
+        }
         Ok(())
     }
 

@@ -42,7 +42,7 @@ impl Assistant {
         for result in deferred.results() {
             let id = result.tool_call_id.clone();
             let news = match &result.outcome {
-                DeferredOutcome::Approved { input } => {
+                DeferredOutcome::Approved { input, .. } => {
                     let input: Value = input.to().unwrap();
                     let path = input["path"].as_str().unwrap().to_owned();
                     let output = Json::of(&json!({ "deleted": path })).unwrap();

@@ -1,6 +1,6 @@
 //! Compares the message that the client holds with the one that was meant.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -135,14 +135,17 @@ fn different_part(client: &str, meant: &Meant, held: &[Value]) -> Option<Differe
     held.get(number).map(|part| Difference::new("a part too many", format!("{number}: {part}")))
 }
 
-/// The tool call ids that the message has so far.
+/// The tool call ids that the message has so far, and the call of each question.
 #[derive(Default)]
-struct HeldIds(HashSet<String>);
+struct HeldIds(HashSet<String>, HashMap<String, String>);
 
 impl HeldIds {
     fn see(&mut self, part: &Value) {
         if let (true, Some(id)) = (is_tool(part), part["toolCallId"].as_str()) {
             self.0.insert(id.to_owned());
+            if let Some(approval_id) = part["approval"]["id"].as_str() {
+                self.1.insert(approval_id.to_owned(), id.to_owned());
+            }
         }
     }
 }
@@ -162,6 +165,12 @@ fn different_field(client: &str, meant: &Value, held: &Value, ids: &HeldIds) -> 
         "source-url" => &["sourceId", "url", "title", "providerMetadata"],
         "source-document" => &["sourceId", "mediaType", "title", "filename", "providerMetadata"],
         "file" => &["url", "mediaType", "providerMetadata"],
+        "data-approval" if wildcard::kind(&meant["id"]) == Some("id of the call") => {
+            if !ids.names_call(&meant["id"]["asked"], &held["id"]) {
+                return Some(format!("id of {kind}"));
+            }
+            &["data"]
+        }
         _ if kind.starts_with("data-") => &["id", "data"],
         _ => {
             return different_tool_field(meant, held, ids).map(|key| {
@@ -205,6 +214,11 @@ fn different_tool_field(meant: &Value, held: &Value, ids: &HeldIds) -> Option<&'
 }
 
 impl HeldIds {
+    fn names_call(&self, approval_id: &Value, held: &Value) -> bool {
+        let call = approval_id.as_str().and_then(|id| self.1.get(id));
+        call.is_some_and(|call| Some(&**call) == held.as_str())
+    }
+
     /// A call keeps the id it was given, unless the message has it already; then any other is right.
     fn allow(&self, said: Option<&str>, held: Option<&str>) -> bool {
         let (Some(said), Some(held)) = (said, held) else {

@@ -99,13 +99,15 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
             dynamic: dynamic(dice, &call),
             title: title(&call),
         },
-        AgentEvent::ApprovalRequested { tool_call_id, approval_id } => Chunk::ToolApprovalRequest {
-            approval_id: owned(&approval_id),
-            tool_call_id: owned(&tool_call_id),
-            approval_descriptor: dice.chance(15).then(|| Cow::Owned(dice.json())),
-            input_schema_input: dice.chance(15).then(|| Cow::Owned(dice.json())),
-            signature: dice.chance(15).then_some("sig".into()),
-        },
+        AgentEvent::ApprovalRequested { tool_call_id, approval_id, .. } => {
+            Chunk::ToolApprovalRequest {
+                approval_id: owned(&approval_id),
+                tool_call_id: owned(&tool_call_id),
+                approval_descriptor: dice.chance(15).then(|| Cow::Owned(dice.json())),
+                input_schema_input: dice.chance(15).then(|| Cow::Owned(dice.json())),
+                signature: dice.chance(15).then_some("sig".into()),
+            }
+        }
         AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
             Chunk::ToolOutputAvailable {
                 tool_call_id: owned(&tool_call_id),

@@ -194,7 +194,11 @@ impl Run<'_> {
             0 => {}
             1 | 2 => {
                 let approval_id = format!("ap_for_{id}");
-                thread.push_back(AgentEvent::approval_requested(id.as_str(), approval_id));
+                let mut asked = AgentEvent::approval_requested(id.as_str(), approval_id);
+                if let AgentEvent::ApprovalRequested { descriptor, .. } = &mut asked {
+                    *descriptor = self.dice.chance(50).then(|| self.dice.json());
+                }
+                thread.push_back(asked);
                 // An answer that came in while the run went on.
                 if self.dice.chance(20) {
                     thread.push_back(AgentEvent::tool_denied(id.as_str()));

@@ -19,6 +19,11 @@ pub(crate) fn call_id(id: &str) -> Value {
     json!({ KEY: "call id", "said": id })
 }
 
+/// The id, whatever it is, of the call that this question is about.
+pub(crate) fn id_of_call_asked(approval_id: &str) -> Value {
+    json!({ KEY: "id of the call", "asked": approval_id })
+}
+
 /// A part exactly as the continued message held it.
 pub(crate) fn untouched(part: &Value) -> Value {
     json!({ KEY: "untouched", "part": part })

@@ -143,6 +143,10 @@ impl Call {
         self.becomes(State::Waiting);
     }
 
+    pub(crate) fn approval_id(&self) -> &str {
+        self.fields["approval"]["id"].as_str().unwrap_or_default()
+    }
+
     pub(crate) fn has_input(&mut self, input: Value) {
         self.input = input;
         self.becomes(State::Ready);

@@ -82,6 +82,8 @@ pub(crate) struct Reading {
     calls: Vec<Call>,
     /// Which call an id names now.
     by_id: HashMap<String, usize>,
+    /// Where the person is shown what a call is asked for.
+    descriptions: HashMap<usize, usize>,
     ended: bool,
     error: Option<String>,
 }
@@ -195,8 +197,12 @@ impl Reading {
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.announced(Announced::of(call).with_invalid(value(input), error))
             }
-            AgentEvent::ApprovalRequested { tool_call_id, approval_id } => {
-                self.asks(tool_call_id, approval_id)
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor } => {
+                let answers = self.asks(tool_call_id, approval_id);
+                if let Some(descriptor) = descriptor.as_ref().filter(|_| answers == ok()) {
+                    self.describes_question(tool_call_id, value(descriptor));
+                }
+                answers
             }
             AgentEvent::ToolDenied { tool_call_id } => self.denied(tool_call_id),
             AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {

@@ -1,10 +1,10 @@
 //! What events mean for tool calls.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use ui_message_stream::event::Executor;
 
 use super::call::{Announced, Call, State, With};
-use super::{Answers, Reading, ok};
+use super::{Answers, Part, Reading, ok};
 use crate::wildcard;
 
 impl Reading {
@@ -67,6 +67,29 @@ impl Reading {
         if delta.is_empty() { [answer, ok()].concat() } else { answer }
     }
 
+    /// What the person is shown of a question, once for each call.
+    pub(super) fn describes_question(&mut self, id: &str, descriptor: Value) {
+        let Some(number) = self.named_call(id).filter(|_| self.approvals) else {
+            return;
+        };
+        match self.description_of(number) {
+            Some(part) => part["data"] = descriptor,
+            None => {
+                self.descriptions.insert(number, self.parts.len());
+                let id = wildcard::id_of_call_asked(self.calls[number].approval_id());
+                let part = json!({"type": "data-approval", "id": id, "data": descriptor});
+                self.parts.push(Part::Plain(part));
+            }
+        }
+    }
+
+    fn description_of(&mut self, call: usize) -> Option<&mut Value> {
+        match self.parts.get_mut(*self.descriptions.get(&call)?)? {
+            Part::Plain(part) => Some(part),
+            Part::Call(_) => None,
+        }
+    }
+
     pub(super) fn asks(&mut self, id: &str, approval_id: &str) -> Answers {
         let Some(number) = self.named_call(id) else {
             return vec!["UnknownCall"];
@@ -93,6 +116,9 @@ impl Reading {
         if self.approvals {
             self.approval_ids.insert(approval_id.to_owned());
             call.waits_for(approval_id);
+            if let Some(part) = self.description_of(number) {
+                part["id"] = wildcard::id_of_call_asked(approval_id);
+            }
         } else {
             self.fails_with(number, wildcard::some_text());
         }

@@ -1,0 +1,203 @@
+//! The token that an approval id carries: what proves that this server asked, and for what.
+//!
+//! `useChat` returns an approval's id untouched in every version, and nothing else for sure. So the
+//! id is the token:
+//!
+//! ```text
+//! "a1." base64url( version 1 | key id 4 | issued 8 | expires 8 | nonce 16 | binding 32 | mac 32 )
+//! ```
+//!
+//! `binding` is a SHA-256 over all that the approval is bound to: tenant, principal, chat, tool
+//! call, tool, its definition, the input. `mac` is an HMAC-SHA256 over all before it. So a forged
+//! token is known for one before any store is asked, and a genuine one is held against the record
+//! that its nonce names. Every field of the binding is preceded by its length: no two different
+//! approvals have the same bytes.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::Mac;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::{ApprovalRecord, KeyRing, Principal, RecordId, UnixMillis};
+use crate::id::ApprovalId;
+
+/// A token whose MAC is this server's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Token {
+    pub(super) record: RecordId,
+    binding: [u8; 32],
+}
+
+/// Makes the id of an approval, from its record alone: made again, it is the same.
+///
+/// `None` if the key that sealed it may not be used any more.
+pub(super) fn seal(keys: &KeyRing, record: &ApprovalRecord, now: UnixMillis) -> Option<ApprovalId> {
+    let key = keys.verifying(record.key_id, now)?;
+    let mut bytes = [0; TOKEN_BYTES];
+    bytes[0] = VERSION;
+    bytes[1..5].copy_from_slice(&record.key_id.to_be_bytes());
+    bytes[5..13].copy_from_slice(&record.requested_at.0.to_be_bytes());
+    bytes[13..21].copy_from_slice(&record.expires_at.0.to_be_bytes());
+    bytes[21..37].copy_from_slice(record.id.as_bytes());
+    bytes[37..69].copy_from_slice(&binding(record));
+    let mac = key.mac().chain_update(&bytes[..69]).finalize().into_bytes();
+    bytes[69..].copy_from_slice(&mac);
+    let mut text = String::with_capacity(PREFIX.len() + TEXT_LEN);
+    text.push_str(PREFIX);
+    URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
+    Some(ApprovalId::from(text))
+}
+
+/// Takes a token apart if this server sealed it. Whatever is wrong with it, the answer is `None`.
+pub(super) fn open(keys: &KeyRing, id: &ApprovalId, now: UnixMillis) -> Option<Token> {
+    let text = id.as_str().strip_prefix(PREFIX).filter(|text| text.len() == TEXT_LEN)?;
+    let mut bytes = [0; TOKEN_BYTES];
+    // Strict: no padding, no bits left over, so that a token has one text.
+    let read = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+    if read != TOKEN_BYTES || bytes[0] != VERSION {
+        return None;
+    }
+    let key = keys.verifying(u32::from_be_bytes(*bytes[1..].first_chunk()?), now)?;
+    key.mac().chain_update(&bytes[..69]).verify_slice(&bytes[69..]).ok()?;
+    Some(Token {
+        record: RecordId::from_bytes(*bytes[21..].first_chunk()?),
+        binding: *bytes[37..].first_chunk()?,
+    })
+}
+
+impl Token {
+    /// Whether it was made for just this record.
+    pub(super) fn is_bound_to(&self, record: &ApprovalRecord) -> bool {
+        self.binding.ct_eq(&binding(record)).into()
+    }
+}
+
+fn binding(record: &ApprovalRecord) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    principal(&mut digest, &record.requester);
+    for field in [&*record.chat_id, &*record.tool_call_id, &*record.tool_name] {
+        length_and(&mut digest, field.as_bytes());
+    }
+    digest.update(record.definition.as_bytes());
+    digest.update(Sha256::digest(record.input.as_str()));
+    // Where it was asked, and by whom the tool is run: as much part of what was approved.
+    length_and(&mut digest, record.message_id.as_bytes());
+    digest.update([u8::from(record.provider_executed), u8::from(record.idempotent)]);
+    digest.finalize().into()
+}
+
+fn principal(digest: &mut Sha256, principal: &Principal) {
+    for name in [principal.tenant(), principal.id()] {
+        digest.update([u8::from(name.is_some())]);
+        length_and(digest, name.unwrap_or_default().as_bytes());
+    }
+}
+
+fn length_and(digest: &mut Sha256, field: &[u8]) {
+    digest.update((field.len() as u64).to_be_bytes());
+    digest.update(field);
+}
+
+const PREFIX: &str = "a1.";
+const VERSION: u8 = 1;
+const TOKEN_BYTES: usize = 101;
+/// 101 bytes in base64, without padding.
+const TEXT_LEN: usize = 135;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::approval::{ApprovalState, DefinitionDigest};
+    use crate::json::Json;
+
+    fn record() -> ApprovalRecord {
+        ApprovalRecord {
+            id: RecordId::from_bytes([7; 16]),
+            key_id: 1,
+            requested_at: UnixMillis(1_000),
+            expires_at: UnixMillis(2_000),
+            requester: Principal::new("ada").of_tenant("engines"),
+            chat_id: "chat".into(),
+            message_id: "m1".into(),
+            tool_call_id: "call_1".into(),
+            tool_name: "delete_file".into(),
+            definition: DefinitionDigest::of("delete_file", "deletes", &Json::null()),
+            input: Json::parse(r#"{"path":"notes.txt"}"#).unwrap(),
+            provider_executed: false,
+            idempotent: false,
+            description: "Delete".into(),
+            state: ApprovalState::Pending,
+        }
+    }
+
+    fn keys() -> KeyRing {
+        KeyRing::new(1, &[1; 32]).unwrap()
+    }
+
+    const NOW: UnixMillis = UnixMillis(1_500);
+
+    #[test]
+    fn a_token_is_made_anew_from_its_record_and_opens() {
+        let id = seal(&keys(), &record(), NOW).unwrap();
+        assert_eq!(id.len(), PREFIX.len() + TEXT_LEN);
+        assert_eq!(seal(&keys(), &record(), NOW).unwrap(), id);
+        let token = open(&keys(), &id, NOW).unwrap();
+        assert_eq!(token.record, record().id);
+        assert!(token.is_bound_to(&record()));
+    }
+
+    #[test]
+    fn no_other_text_opens() {
+        let id = seal(&keys(), &record(), NOW).unwrap();
+        for at in 0..id.len() {
+            for other in ["A", "B", "_", "-", ".", "=", " ", "é"] {
+                let mut text = String::from(id.as_str());
+                text.replace_range(at..=at, other);
+                if text != *id {
+                    assert!(open(&keys(), &text.into(), NOW).is_none(), "{at} {other}");
+                }
+            }
+            assert!(open(&keys(), &id[..at].into(), NOW).is_none(), "cut at {at}");
+        }
+        for text in [format!("{}=", &*id), format!("{} ", &*id), id.replace("a1.", "a2.")] {
+            assert!(open(&keys(), &text.as_str().into(), NOW).is_none(), "{text}");
+        }
+        assert!(open(&KeyRing::new(1, &[2; 32]).unwrap(), &id, NOW).is_none(), "another secret");
+        assert!(open(&KeyRing::new(2, &[1; 32]).unwrap(), &id, NOW).is_none(), "another key id");
+    }
+
+    #[test]
+    fn a_token_is_bound_to_every_field_that_was_asked_about() {
+        let token = open(&keys(), &seal(&keys(), &record(), NOW).unwrap(), NOW).unwrap();
+        let changes: [fn(&mut ApprovalRecord); 13] = [
+            |record| record.requester = Principal::new("ada"),
+            |record| record.requester = Principal::new("eve").of_tenant("engines"),
+            |record| record.requester = Principal::new("").of_tenant("enginesada"),
+            |record| record.requester = Principal::anonymous().of_tenant("engines"),
+            |record| record.chat_id = "chat2".into(),
+            |record| record.message_id = "m2".into(),
+            |record| record.tool_call_id = "call_2".into(),
+            |record| record.tool_name = "delete_all".into(),
+            // What one field loses another gains: the lengths keep them apart.
+            |record| (record.chat_id, record.tool_call_id) = ("chatc".into(), "all_1".into()),
+            |record| record.definition = DefinitionDigest::of("delete_file", "", &Json::null()),
+            |record| record.input = Json::parse(r#"{"path": "notes.txt"}"#).unwrap(),
+            |record| record.provider_executed = true,
+            |record| record.idempotent = true,
+        ];
+        for (at, change) in changes.iter().enumerate() {
+            let mut other = record();
+            change(&mut other);
+            assert!(!token.is_bound_to(&other), "change {at}");
+        }
+    }
+
+    #[test]
+    fn an_older_key_verifies_until_its_time_is_over() {
+        let id = seal(&keys(), &record(), NOW).unwrap();
+        let rotated = KeyRing::new(2, &[2; 32]).unwrap().and_until(NOW, 1, &[1; 32]).unwrap();
+        assert!(open(&rotated, &id, NOW).is_some());
+        assert!(open(&rotated, &id, UnixMillis(NOW.0 + 1)).is_none());
+    }
+}

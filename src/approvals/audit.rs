@@ -1,0 +1,107 @@
+//! [`AuditEvent`]: what happened to an approval, for those who have to answer for it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::approval::{Principal, RecordId, RefusalCause, Revocation, UnixMillis};
+use crate::id::{ChatId, ToolCallId};
+
+/// One thing that happened to an approval. It holds no token, no input and no output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct AuditEvent {
+    /// When, by the ledger's clock.
+    pub at: UnixMillis,
+    /// Which approval; `None` if what was sent names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordId>,
+    /// In which chat.
+    pub chat_id: ChatId,
+    /// Who was there: who was asked, decided or tried to.
+    pub principal: Principal,
+    /// Which call. Of a refusal, the client's word.
+    pub tool_call_id: ToolCallId,
+    /// Which tool. Of a refusal, the client's word.
+    pub tool_name: Box<str>,
+    /// SHA-256 of the input, in hex: the same in all events of an approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_digest: Option<String>,
+    /// What happened.
+    #[serde(flatten)]
+    pub happened: Happened,
+}
+
+/// What happened to an approval.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "happened", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[non_exhaustive]
+pub enum Happened {
+    /// A person was asked.
+    Requested {
+        /// Until when an answer is waited for.
+        expires_at: UnixMillis,
+    },
+    /// Somebody said yes, and the call was claimed for it.
+    Approved {
+        /// Which attempt to run it.
+        fence: u64,
+        /// Why, in the person's words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Somebody said no.
+    Denied {
+        /// Why, in the person's words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// An answer did not count.
+    Refused {
+        /// Why. Nobody else is told.
+        cause: RefusalCause,
+    },
+    /// Nobody answered in time.
+    Expired,
+    /// It was taken back.
+    Revoked {
+        /// Why.
+        cause: Revocation,
+    },
+    /// The tool ran, and its outcome is stored.
+    Ran {
+        /// Which attempt.
+        fence: u64,
+        /// Whether it failed.
+        failed: bool,
+    },
+    /// It was claimed, and nobody knows whether it ran.
+    OutcomeUnknown,
+}
+
+/// Takes what happens to approvals. It is called where it happens, and must not wait.
+pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
+    /// Takes an event.
+    fn take(&self, event: &AuditEvent);
+}
+
+/// Sends every event to `tracing`, under the target `ui_message_stream::audit`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TracingAudit;
+
+impl AuditSink for TracingAudit {
+    fn take(&self, event: &AuditEvent) {
+        tracing::info!(
+            target: "ui_message_stream::audit",
+            at = event.at.0,
+            record = event.record.map(tracing::field::display),
+            chat = %event.chat_id,
+            principal = %event.principal,
+            tool_call = %event.tool_call_id,
+            tool = %event.tool_name,
+            input_digest = event.input_digest,
+            happened = ?event.happened,
+        );
+    }
+}

@@ -1,0 +1,339 @@
+//! [`Approvals`]: asking a person, and running what was approved, once.
+//!
+//! ```text
+//! agent ──ask──▶ Asked ──▶ the person ──▶ the next request ──resolve──▶ Resolved ──▶ agent
+//!                  └──▶ ledger ◀──────────────claim, complete──────────────┘
+//! ```
+//!
+//! What counts is decided in the [approval](crate::approval) room; here the ledger is asked, the
+//! tools are run, and the audit is told. A call that was claimed runs on a task of its own, so that
+//! its outcome is stored whoever still waits for it.
+
+mod audit;
+mod resolve;
+mod run;
+mod toolbox;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub use self::audit::{AuditEvent, AuditSink, Happened, TracingAudit};
+pub use self::resolve::Resolved;
+pub use self::toolbox::{ApprovedCall, ToolFacts, Toolbox};
+
+use crate::approval::{
+    ApprovalRecord, Decision, InputNotShownAsIs, KeyRing, Principal, Question, RecordId,
+    Revocation, UnixMillis,
+};
+use crate::event::AgentEvent;
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::json::{Json, JsonError};
+use crate::ledger_store::{Asked as Whose, LedgerStore, LedgerStoreError, MemoryLedger, change};
+
+/// Asks people, and runs what they approved, once.
+///
+/// Made with the tools alone it seals with a random key and keeps its ledger in memory: a restart
+/// refuses what was asked before. Servers that share chats share a [key](Self::with_keys) and a
+/// [ledger](Self::with_ledger).
+///
+/// Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Approvals(Arc<Desk>);
+
+#[derive(Clone)]
+struct Desk {
+    keys: KeyRing,
+    ledger: Arc<dyn LedgerStore>,
+    toolbox: Arc<dyn Toolbox>,
+    audit: Arc<dyn AuditSink>,
+    may_decide: Arc<MayDecide>,
+    time_to_answer: Duration,
+    lease: Duration,
+}
+
+type MayDecide = dyn Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync;
+
+impl Approvals {
+    /// Approvals of these tools.
+    ///
+    /// # Panics
+    /// If the system gives no random numbers.
+    pub fn new(toolbox: impl Toolbox) -> Self {
+        let key = KeyRing::new(u32::from_be_bytes(random()), &random::<32>());
+        Approvals(Arc::new(Desk {
+            keys: key.expect("32 bytes are enough for a key"),
+            ledger: Arc::new(MemoryLedger::new()),
+            toolbox: Arc::new(toolbox),
+            audit: Arc::new(TracingAudit),
+            may_decide: Arc::new(|_, _| false),
+            time_to_answer: Duration::from_secs(60 * 60),
+            lease: Duration::from_secs(30),
+        }))
+    }
+
+    /// Seals with these keys.
+    #[must_use]
+    pub fn with_keys(self, keys: KeyRing) -> Self {
+        self.with(|desk| desk.keys = keys)
+    }
+
+    /// Keeps the records there.
+    #[must_use]
+    pub fn with_ledger(self, ledger: Arc<dyn LedgerStore>) -> Self {
+        self.with(|desk| desk.ledger = ledger)
+    }
+
+    /// Tells this sink what happens, instead of `tracing`.
+    #[must_use]
+    pub fn with_audit(self, audit: impl AuditSink) -> Self {
+        self.with(|desk| desk.audit = Arc::new(audit))
+    }
+
+    /// How long an answer is waited for, where the tool does not say. One hour unless set.
+    #[must_use]
+    pub fn with_time_to_answer(self, time: Duration) -> Self {
+        self.with(|desk| desk.time_to_answer = time)
+    }
+
+    /// How long a process that runs an approved call may be silent before it counts as gone, and
+    /// the call's outcome as unknown. 30 seconds unless set; it is renewed three times in that span.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        self.with(|desk| desk.lease = lease)
+    }
+
+    /// Lets others than the person who was asked decide. Asked about records of other people only,
+    /// of any tenant: look at it.
+    #[must_use]
+    pub fn authorize_decision(
+        self,
+        may_decide: impl Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|desk| desk.may_decide = Arc::new(may_decide))
+    }
+
+    /// The approvals of one person in one chat.
+    pub fn of_chat(&self, principal: &Principal, chat: &ChatId) -> ChatApprovals {
+        ChatApprovals { desk: self.0.clone(), principal: principal.clone(), chat: chat.clone() }
+    }
+
+    /// What waits for an answer of this person, in all chats, the oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`].
+    pub async fn pending(
+        &self,
+        principal: &Principal,
+    ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        self.0.pending(Whose::By(principal)).await
+    }
+
+    /// Takes a question back. `false` if it does not wait for an answer.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`].
+    pub async fn revoke(&self, record: RecordId) -> Result<bool, LedgerStoreError> {
+        let changed =
+            change(&*self.0.ledger, record, |record, now| record.revoke(Revocation::ByHost, now));
+        let Some((record, was_pending)) = changed.await? else { return Ok(false) };
+        if was_pending {
+            let cause = Revocation::ByHost;
+            self.0.tell(&record, &record.requester, Happened::Revoked { cause }).await;
+        }
+        Ok(was_pending)
+    }
+
+    fn with(self, set: impl FnOnce(&mut Desk)) -> Self {
+        let mut desk = Arc::unwrap_or_clone(self.0);
+        set(&mut desk);
+        Approvals(Arc::new(desk))
+    }
+}
+
+/// A question that waits for an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PendingApproval {
+    /// What to answer under.
+    pub approval_id: ApprovalId,
+    /// What was asked.
+    pub record: ApprovalRecord,
+}
+
+/// The approvals of one person in one chat.
+#[derive(Debug, Clone)]
+pub struct ChatApprovals {
+    desk: Arc<Desk>,
+    principal: Principal,
+    chat: ChatId,
+}
+
+/// A question that was asked: what the person is to see of it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Asked {
+    /// Names the question.
+    pub approval_id: ApprovalId,
+    /// Names its record.
+    pub record: RecordId,
+    /// What is shown beside the call.
+    pub descriptor: Json,
+}
+
+/// Why nobody was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The person would see another input than the one that would run. The model is to be told, as
+    /// of any input that a tool does not take.
+    #[error("the input of a call that needs approval: {0}")]
+    NotShownAsIs(#[from] InputNotShownAsIs),
+    /// A text in it cannot be sent.
+    #[error("the question cannot be sent: {0}")]
+    Descriptor(#[from] JsonError),
+    /// There is no such tool.
+    #[error("there is no tool of this name")]
+    UnknownTool,
+    /// The ledger does not answer: what it does not have, nobody could approve.
+    #[error(transparent)]
+    Ledger(#[from] LedgerStoreError),
+}
+
+impl Asked {
+    /// What the agent says then.
+    pub fn event(&self, tool_call_id: ToolCallId) -> AgentEvent {
+        AgentEvent::ApprovalRequested {
+            tool_call_id,
+            approval_id: self.approval_id.clone(),
+            descriptor: Some(self.descriptor.clone()),
+        }
+    }
+}
+
+impl ChatApprovals {
+    /// Asks the person about a call of this message.
+    ///
+    /// `description` is what the person reads; without one, the tool's name and its input.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn ask(
+        &self,
+        message_id: &MessageId,
+        tool_call_id: &ToolCallId,
+        tool_name: &str,
+        input: &Json,
+        description: Option<&str>,
+    ) -> Result<Asked, AskError> {
+        let desk = &self.desk;
+        let tool = desk.toolbox.tool(tool_name).ok_or(AskError::UnknownTool)?;
+        let now = desk.ledger.load(&[]).await?.now;
+        let question = Question {
+            requester: self.principal.clone(),
+            chat_id: self.chat.clone(),
+            message_id: message_id.clone(),
+            tool_call_id: tool_call_id.clone(),
+            tool_name: tool_name.into(),
+            definition: tool.definition,
+            input: input.clone(),
+            provider_executed: false,
+            idempotent: tool.idempotent,
+            description: description.map(Into::into),
+            time_to_answer: tool.time_to_answer.unwrap_or(desk.time_to_answer),
+        };
+        let record = question.into_record(&desk.keys, RecordId::from_bytes(random()), now)?;
+        // The key that made the record is there to seal it.
+        let approval_id = record.approval_id(&desk.keys, now).ok_or(AskError::UnknownTool)?;
+        let descriptor = record.descriptor(now)?;
+        if !desk.ledger.insert(&record).await? {
+            return Err(LedgerStoreError::new("128 random bits were drawn twice").into());
+        }
+        let expires_at = record.expires_at;
+        desk.tell_at(now, &record, &self.principal, Happened::Requested { expires_at });
+        Ok(Asked { approval_id, record: record.id, descriptor })
+    }
+
+    /// What waits for an answer in this chat, the oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`].
+    pub async fn pending(&self) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        self.desk.pending(self.in_chat()).await
+    }
+
+    fn in_chat(&self) -> Whose<'_> {
+        Whose::InChat { tenant: self.principal.tenant(), chat: &self.chat }
+    }
+
+    fn decision(&self, now: UnixMillis, reason: Option<String>) -> Decision {
+        Decision { approved_by: self.principal.clone(), responded_at: now, reason }
+    }
+}
+
+impl Desk {
+    async fn pending(&self, whose: Whose<'_>) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        let loaded = self.ledger.pending(whose).await?;
+        let live = loaded.records.into_iter().filter(|kept| kept.record.expires_at > loaded.now);
+        let sealed = live.filter_map(|kept| {
+            let approval_id = kept.record.approval_id(&self.keys, loaded.now)?;
+            Some(PendingApproval { approval_id, record: kept.record })
+        });
+        Ok(sealed.collect())
+    }
+
+    fn may_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {
+        (self.may_decide)(principal, record)
+    }
+
+    /// Tells the audit. Without the ledger's time it is told nevertheless.
+    async fn tell(&self, record: &ApprovalRecord, principal: &Principal, happened: Happened) {
+        let now = self.ledger.load(&[]).await.map_or_else(|_| system_time(), |loaded| loaded.now);
+        self.tell_at(now, record, principal, happened);
+    }
+
+    fn tell_at(
+        &self,
+        at: UnixMillis,
+        record: &ApprovalRecord,
+        principal: &Principal,
+        happened: Happened,
+    ) {
+        self.audit.take(&AuditEvent {
+            at,
+            record: Some(record.id),
+            chat_id: record.chat_id.clone(),
+            principal: principal.clone(),
+            tool_call_id: record.tool_call_id.clone(),
+            tool_name: record.tool_name.clone(),
+            input_digest: Some(record.input_digest()),
+            happened,
+        });
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Approvals")
+            .field("keys", &self.keys)
+            .field("ledger", &self.ledger)
+            .field("toolbox", &self.toolbox)
+            .field("audit", &self.audit)
+            .field("time_to_answer", &self.time_to_answer)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    bytes
+}
+
+/// For what is decided before the ledger is asked: whether a key may still verify.
+#[expect(clippy::disallowed_methods, reason = "the glue hands the core the time")]
+fn system_time() -> UnixMillis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(since.as_millis().try_into().unwrap_or(u64::MAX))
+}

@@ -1,0 +1,87 @@
+//! [`Toolbox`]: what approvals ask of the tools.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::approval::{Claim, Decision, DefinitionDigest, Principal, RecordId, ToolOutcome};
+use crate::id::{ChatId, ToolCallId};
+use crate::json::Json;
+use crate::ledger_store::BoxFuture;
+
+/// The tools, as far as approvals need to know them.
+///
+/// A tool is looked up twice: when a person is asked, and again when the answer is redeemed. Between
+/// the two a day may have passed, and what was asked about may be gone, changed, or no longer
+/// permitted: then it does not run.
+pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
+    /// The tool of this name, as it is now.
+    fn tool(&self, name: &str) -> Option<ToolFacts>;
+
+    /// Whether this call may run now: the policy, the schema of the input, what the person may do.
+    ///
+    /// Asked just before an approved call is claimed. A call that may not run is closed for good, and
+    /// the person is told so.
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool>;
+
+    /// Runs a call that was approved, and claimed for you.
+    ///
+    /// It is polled on a task of its own, to its end, whether or not somebody still waits for the
+    /// outcome. A panic counts as a failure of the tool.
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome>;
+}
+
+/// What approvals need to know of a tool.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ToolFacts {
+    /// What it is.
+    pub definition: DefinitionDigest,
+    /// Whether it recognises a call that it gets twice, by
+    /// [`idempotency_key`](ApprovedCall::idempotency_key), and may so be run again after a crash.
+    pub idempotent: bool,
+    /// How long an answer is waited for, if not as long as for other tools.
+    pub time_to_answer: Option<Duration>,
+}
+
+impl ToolFacts {
+    /// Of a tool with this definition. It runs at most once, and waits for an answer as others do.
+    pub fn new(definition: DefinitionDigest) -> Self {
+        ToolFacts { definition, idempotent: false, time_to_answer: None }
+    }
+
+    /// It may be run again after a crash.
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// How long an answer is waited for.
+    #[must_use]
+    pub fn with_time_to_answer(mut self, time: Duration) -> Self {
+        self.time_to_answer = Some(time);
+        self
+    }
+}
+
+/// A call that somebody approved.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ApprovedCall {
+    /// Whose chat it is.
+    pub requester: Principal,
+    /// Which chat.
+    pub chat_id: ChatId,
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Which tool.
+    pub tool_name: Box<str>,
+    /// The input that was asked about, byte for byte.
+    pub input: Json,
+    /// Who said yes, when and why.
+    pub decision: Decision,
+    /// The same on every attempt to run this call.
+    pub idempotency_key: RecordId,
+    /// What was claimed; `None` while it is asked whether the call may run.
+    pub claim: Option<Claim>,
+}
