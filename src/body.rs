@@ -331,6 +331,6 @@ fn translator_for(chat: &ChatRequest) -> Translator {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]
-fn fresh_message_id() -> MessageId {
+pub(crate) fn fresh_message_id() -> MessageId {
     format!("msg_{}", uuid::Uuid::new_v4().simple()).into()
 }

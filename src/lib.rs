@@ -61,6 +61,7 @@ pub mod translator;
 pub mod sse;
 pub mod reducer;
 pub mod checker;
+pub mod history;
 
 #[cfg(feature = "body")]
 pub mod stream;
@@ -74,6 +75,10 @@ pub mod axum;
 pub mod ledger_store;
 #[cfg(feature = "approvals")]
 pub mod approvals;
+#[cfg(feature = "approvals")]
+pub mod chat_store;
+#[cfg(feature = "approvals")]
+pub mod chat;
 #[cfg(feature = "testing")]
 pub mod testing;
 

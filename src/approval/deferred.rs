@@ -114,6 +114,21 @@ pub enum DeferredOutcome {
     },
 }
 
+impl DeferredOutcome {
+    /// Whether this is what comes of such an answer, and not of the contrary one or of none.
+    pub fn agrees_with(&self, approved: bool) -> bool {
+        match self {
+            DeferredOutcome::Denied { .. } => !approved,
+            DeferredOutcome::ForProvider { approved: answer, .. } => *answer == approved,
+            DeferredOutcome::Approved { .. }
+            | DeferredOutcome::Ran { .. }
+            | DeferredOutcome::Running { .. }
+            | DeferredOutcome::OutcomeUnknown => approved,
+            _ => false,
+        }
+    }
+}
+
 impl DeferredToolResults {
     /// Results that the host's own code decides on, whatever a client says.
     ///

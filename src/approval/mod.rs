@@ -39,7 +39,7 @@ pub use self::record::{
     ApprovalRecord, ApprovalState, ApprovalStatus, ClaimantId, Decision, DefinitionDigest,
     HexError, RecordId, Revocation, ToolOutcome,
 };
-pub use self::redeem::{Answered, Redemption, Refusal, RefusalCause, Wish};
+pub use self::redeem::{Answered, PersonsDecision, Redemption, Refusal, RefusalCause, Wish};
 pub use self::resume::ResumePlan;
 pub use self::time::UnixMillis;
 

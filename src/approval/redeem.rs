@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::resume::Settled;
 use super::token::{self, Token};
@@ -68,6 +68,31 @@ enum Fate {
     /// It was settled long ago.
     PassedOver,
     Settled(Box<(Option<ApprovalRecord>, DeferredOutcome)>),
+}
+
+/// What a person decided about a question, as it is said outside of a chat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PersonsDecision {
+    /// Names the question.
+    pub approval_id: ApprovalId,
+    /// Yes or no.
+    pub approved: bool,
+    /// Why, in the person's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl ApprovalRecord {
+    /// The record that an id names, once the id is proved to be this server's.
+    pub fn id_of(id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> Option<RecordId> {
+        Some(token::open(keys, id, now)?.record)
+    }
+
+    /// Whether this id was sealed for just this record.
+    pub fn has_id(&self, id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> bool {
+        token::open(keys, id, now).is_some_and(|token| token.is_bound_to(self))
+    }
 }
 
 /// What the ledger is to be asked for.

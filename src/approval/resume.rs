@@ -3,12 +3,16 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    ApprovalRequest, ApprovalResponse, ClientOutput, ClientResult, DeferredOutcome,
-    DeferredToolResult, DeferredToolResults, OpenCall,
+    ApprovalRecord, ApprovalRequest, ApprovalResponse, ClientOutput, ClientResult, DeferredOutcome,
+    DeferredToolResult, DeferredToolResults, OpenCall, PersonsDecision,
 };
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
-use crate::message::{AnsweredApproval, Approval, Part, Role, ToolPart, ToolState, UiMessage};
+use crate::message::{
+    AnsweredApproval, Approval, ApprovalDetails, Part, Role, ToolKind, ToolPart, ToolState,
+    UiMessage,
+};
+use crate::record::Extra;
 
 /// What a client's history says of the calls that were left open. Nothing of it is believed yet.
 ///
@@ -127,6 +131,36 @@ impl ResumePlan {
             }
         }
         plan
+    }
+
+    /// Decisions that came by another way than the history: as if just this message held them.
+    pub fn of_decisions<'d>(
+        message_id: &MessageId,
+        decisions: impl IntoIterator<Item = (&'d ApprovalRecord, &'d PersonsDecision)>,
+    ) -> Self {
+        let answered = decisions.into_iter().map(|(record, decision)| {
+            Part::Tool(Box::new(ToolPart {
+                tool_call_id: record.tool_call_id.clone(),
+                tool_name: record.tool_name.clone(),
+                kind: ToolKind::Static,
+                title: None,
+                tool_metadata: None,
+                provider_executed: record.provider_executed.then_some(true),
+                call_provider_metadata: None,
+                state: ToolState::ApprovalResponded {
+                    input: Some(record.input.clone()),
+                    approval: Box::new(AnsweredApproval {
+                        id: decision.approval_id.clone(),
+                        approved: decision.approved,
+                        reason: decision.reason.clone(),
+                        details: ApprovalDetails::default(),
+                    }),
+                },
+                extra: Extra::default(),
+            }))
+        });
+        let message = UiMessage::new(message_id.clone(), Role::Assistant, answered.collect());
+        Self::new(std::slice::from_ref(&message), Some(&message))
     }
 
     /// The answers to calls without a result, in the order of the history.

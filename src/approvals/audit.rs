@@ -18,13 +18,16 @@ pub struct AuditEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<RecordId>,
     /// In which chat.
-    pub chat_id: ChatId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_id: Option<ChatId>,
     /// Who was there: who was asked, decided or tried to.
     pub principal: Principal,
     /// Which call. Of a refusal, the client's word.
-    pub tool_call_id: ToolCallId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<ToolCallId>,
     /// Which tool. Of a refusal, the client's word.
-    pub tool_name: Box<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<Box<str>>,
     /// SHA-256 of the input, in hex: the same in all events of an approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_digest: Option<String>,
@@ -96,10 +99,10 @@ impl AuditSink for TracingAudit {
             target: "ui_message_stream::audit",
             at = event.at.0,
             record = event.record.map(tracing::field::display),
-            chat = %event.chat_id,
+            chat = event.chat_id.as_deref(),
             principal = %event.principal,
-            tool_call = %event.tool_call_id,
-            tool = %event.tool_name,
+            tool_call = event.tool_call_id.as_deref(),
+            tool = event.tool_name.as_deref(),
             input_digest = event.input_digest,
             happened = ?event.happened,
         );

@@ -20,11 +20,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use self::audit::{AuditEvent, AuditSink, Happened, TracingAudit};
 pub use self::resolve::Resolved;
-pub use self::toolbox::{ApprovedCall, ToolFacts, Toolbox};
+pub use self::toolbox::{ApprovedCall, NoTools, ToolFacts, Toolbox};
 
 use crate::approval::{
-    ApprovalRecord, Decision, InputNotShownAsIs, KeyRing, Principal, Question, RecordId,
-    Revocation, UnixMillis,
+    ApprovalRecord, Decision, InputNotShownAsIs, KeyRing, PersonsDecision, Principal, Question,
+    RecordId, RefusalCause, ResumePlan, Revocation, UnixMillis,
 };
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -115,7 +115,59 @@ impl Approvals {
 
     /// The approvals of one person in one chat.
     pub fn of_chat(&self, principal: &Principal, chat: &ChatId) -> ChatApprovals {
-        ChatApprovals { desk: self.0.clone(), principal: principal.clone(), chat: chat.clone() }
+        ChatApprovals {
+            desk: self.0.clone(),
+            principal: principal.clone(),
+            owner: principal.clone(),
+            chat: chat.clone(),
+        }
+    }
+
+    /// Sorts decisions by the message that they are for. What this person cannot decide is left out,
+    /// and told to the audit.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`].
+    pub async fn sort(
+        &self,
+        principal: &Principal,
+        decisions: Vec<PersonsDecision>,
+    ) -> Result<Vec<DecisionsOnMessage>, LedgerStoreError> {
+        let (keys, now) = (&self.0.keys, system_time());
+        let ids = decisions.iter().filter_map(|d| ApprovalRecord::id_of(&d.approval_id, keys, now));
+        let ids: Vec<RecordId> = ids.collect();
+        let loaded = match ids.is_empty() {
+            true => Vec::new(),
+            false => self.0.ledger.load(&ids).await?.records,
+        };
+        let mut sorted: Vec<DecisionsOnMessage> = Vec::new();
+        for decision in decisions {
+            let records = loaded.iter().map(|kept| &kept.record);
+            let record = records.into_iter().find(|record| {
+                let is_own = record.requester == *principal || self.0.may_decide(principal, record);
+                is_own && record.has_id(&decision.approval_id, keys, now)
+            });
+            let Some(record) = record else {
+                self.0.refuse(now, principal);
+                continue;
+            };
+            let known = sorted.iter_mut().find(|known| {
+                known.requester == record.requester
+                    && known.chat_id == record.chat_id
+                    && known.message_id == record.message_id
+            });
+            let one = (record.clone(), decision);
+            match known {
+                Some(known) => known.decisions.push(one),
+                None => sorted.push(DecisionsOnMessage {
+                    requester: record.requester.clone(),
+                    chat_id: record.chat_id.clone(),
+                    message_id: record.message_id.clone(),
+                    decisions: vec![one],
+                }),
+            }
+        }
+        Ok(sorted)
     }
 
     /// What waits for an answer of this person, in all chats, the oldest first.
@@ -161,11 +213,35 @@ pub struct PendingApproval {
     pub record: ApprovalRecord,
 }
 
+/// Decisions on calls of one message, which this person may decide on.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct DecisionsOnMessage {
+    /// Whose chat it is.
+    pub requester: Principal,
+    /// Which chat.
+    pub chat_id: ChatId,
+    /// The message that holds the calls.
+    pub message_id: MessageId,
+    /// What was asked, and what was decided.
+    pub decisions: Vec<(ApprovalRecord, PersonsDecision)>,
+}
+
+impl DecisionsOnMessage {
+    /// The decisions as if the chat itself had brought them.
+    pub fn plan(&self) -> ResumePlan {
+        let decisions = self.decisions.iter().map(|(record, decision)| (record, decision));
+        ResumePlan::of_decisions(&self.message_id, decisions)
+    }
+}
+
 /// The approvals of one person in one chat.
 #[derive(Debug, Clone)]
 pub struct ChatApprovals {
     desk: Arc<Desk>,
     principal: Principal,
+    /// Whose chat it is.
+    owner: Principal,
     chat: ChatId,
 }
 
@@ -212,6 +288,13 @@ impl Asked {
 }
 
 impl ChatApprovals {
+    /// In the chat of somebody else, for whom this person decides.
+    #[must_use]
+    pub fn in_chat_of(mut self, owner: &Principal) -> Self {
+        self.owner = owner.clone();
+        self
+    }
+
     /// Asks the person about a call of this message.
     ///
     /// `description` is what the person reads; without one, the tool's name and its input.
@@ -230,7 +313,7 @@ impl ChatApprovals {
         let tool = desk.toolbox.tool(tool_name).ok_or(AskError::UnknownTool)?;
         let now = desk.ledger.load(&[]).await?.now;
         let question = Question {
-            requester: self.principal.clone(),
+            requester: self.owner.clone(),
             chat_id: self.chat.clone(),
             message_id: message_id.clone(),
             tool_call_id: tool_call_id.clone(),
@@ -263,7 +346,7 @@ impl ChatApprovals {
     }
 
     fn in_chat(&self) -> Whose<'_> {
-        Whose::InChat { tenant: self.principal.tenant(), chat: &self.chat }
+        Whose::InChat { tenant: self.owner.tenant(), chat: &self.chat }
     }
 
     fn decision(&self, now: UnixMillis, reason: Option<String>) -> Decision {
@@ -280,6 +363,20 @@ impl Desk {
             Some(PendingApproval { approval_id, record: kept.record })
         });
         Ok(sealed.collect())
+    }
+
+    /// Tells the audit of a decision on what this person has no say in, or what does not exist.
+    fn refuse(&self, at: UnixMillis, principal: &Principal) {
+        self.audit.take(&AuditEvent {
+            at,
+            record: None,
+            chat_id: None,
+            principal: principal.clone(),
+            tool_call_id: None,
+            tool_name: None,
+            input_digest: None,
+            happened: Happened::Refused { cause: RefusalCause::Foreign },
+        });
     }
 
     fn may_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {
@@ -302,10 +399,10 @@ impl Desk {
         self.audit.take(&AuditEvent {
             at,
             record: Some(record.id),
-            chat_id: record.chat_id.clone(),
+            chat_id: Some(record.chat_id.clone()),
             principal: principal.clone(),
-            tool_call_id: record.tool_call_id.clone(),
-            tool_name: record.tool_name.clone(),
+            tool_call_id: Some(record.tool_call_id.clone()),
+            tool_name: Some(record.tool_name.clone()),
             input_digest: Some(record.input_digest()),
             happened,
         });

@@ -17,6 +17,7 @@ use crate::approval::{
     ResumePlan, Revocation, Transition, UnixMillis, Wish,
 };
 use crate::id::ApprovalId;
+use crate::json::Json;
 use crate::ledger_store::{LedgerStoreError, change};
 
 /// What became of the calls that were left open, and the tools that run because of it.
@@ -25,6 +26,7 @@ use crate::ledger_store::{LedgerStoreError, change};
 #[must_use = "the agent goes on with what came of the calls"]
 pub struct Resolved {
     results: DeferredToolResults,
+    descriptors: HashMap<ApprovalId, Json>,
     settled: VecDeque<DeferredToolResult>,
     running: Vec<(DeferredToolResult, oneshot::Receiver<DeferredOutcome>)>,
 }
@@ -77,19 +79,26 @@ impl ChatApprovals {
             }
         }
         let mut runs: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>> = HashMap::new();
+        let mut descriptors = HashMap::new();
+        let mut describe = |record: &ApprovalRecord| {
+            let id = record.approval_id(&desk.keys, now);
+            descriptors.extend(id.and_then(|id| Some((id, record.descriptor(now).ok()?))));
+        };
         for (wish, run) in begun {
             let Run { answered, outcome } = run;
             if let Ok((record, answered)) = answered.await {
                 if matches!(answered, Answered::Claim(ClaimAnswer::Won(_))) {
                     runs.insert(record.id, outcome);
                 }
+                describe(&record);
                 redemption.answer(&wish, record, answered);
             }
         }
         let past = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
         let unanswered = self.close_unanswered(unanswered, &past).await;
+        unanswered.iter().for_each(|(record, _)| describe(record));
         let results = redemption.settle(&unanswered, left_to_client);
-        Ok(self.resolved(results, runs))
+        Ok(self.resolved(results, descriptors, runs))
     }
 
     /// Lets expire what nobody answered in time, and denies what the person wrote past.
@@ -244,6 +253,7 @@ impl ChatApprovals {
     fn resolved(
         &self,
         results: DeferredToolResults,
+        descriptors: HashMap<ApprovalId, Json>,
         mut runs: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>>,
     ) -> Resolved {
         let (mut settled, mut running) = (VecDeque::new(), Vec::new());
@@ -262,17 +272,17 @@ impl ChatApprovals {
         let is_denied =
             |result: &DeferredToolResult| matches!(result.outcome, DeferredOutcome::Denied { .. });
         settled.make_contiguous().sort_by_key(|result| !is_denied(result));
-        Resolved { results, settled, running }
+        Resolved { results, descriptors, settled, running }
     }
 
     fn tell_of(&self, at: UnixMillis, refusal: Refusal) {
         self.desk.audit.take(&AuditEvent {
             at,
             record: refusal.record,
-            chat_id: self.chat.clone(),
+            chat_id: Some(self.chat.clone()),
             principal: self.principal.clone(),
-            tool_call_id: refusal.tool_call_id,
-            tool_name: refusal.tool_name,
+            tool_call_id: Some(refusal.tool_call_id),
+            tool_name: Some(refusal.tool_name),
             input_digest: None,
             happened: Happened::Refused { cause: refusal.cause },
         });
@@ -283,6 +293,12 @@ impl Resolved {
     /// What became of the calls at the moment of the answers: some of them run.
     pub fn results(&self) -> &DeferredToolResults {
         &self.results
+    }
+
+    /// What the person is to be shown beside a call now that it is answered. `None` of a call that
+    /// nobody was asked about here.
+    pub fn descriptor(&self, result: &DeferredToolResult) -> Option<Json> {
+        self.descriptors.get(result.approval_id.as_ref().filter(|_| result.is_final)?).cloned()
     }
 
     /// The next call that came to its end: first what was denied or refused, then what ran, as it is

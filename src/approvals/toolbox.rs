@@ -1,9 +1,12 @@
 //! [`Toolbox`]: what approvals ask of the tools.
 
 use std::fmt;
+use std::future::ready;
 use std::time::Duration;
 
-use crate::approval::{Claim, Decision, DefinitionDigest, Principal, RecordId, ToolOutcome};
+use crate::approval::{
+    Claim, Decision, DefinitionDigest, Principal, REFUSED, RecordId, ToolOutcome,
+};
 use crate::id::{ChatId, ToolCallId};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
@@ -84,4 +87,22 @@ pub struct ApprovedCall {
     pub idempotency_key: RecordId,
     /// What was claimed; `None` while it is asked whether the call may run.
     pub claim: Option<Claim>,
+}
+
+/// No tools at all: for an agent that asks nobody.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoTools;
+
+impl Toolbox for NoTools {
+    fn tool(&self, _: &str) -> Option<ToolFacts> {
+        None
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(ready(false))
+    }
+
+    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        Box::pin(ready(ToolOutcome::Failed(REFUSED.to_owned())))
+    }
 }

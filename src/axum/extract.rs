@@ -23,7 +23,7 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
 }
 
 /// The body of a request that the policy takes and that says it is JSON, and the limits it is under.
-async fn read_json<S: Send + Sync>(
+pub(super) async fn read_json<S: Send + Sync>(
     request: Request,
     state: &S,
 ) -> Result<(Bytes, Limits), ChatRejection> {

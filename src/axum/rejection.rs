@@ -25,8 +25,12 @@ pub enum ChatRejectionKind {
     ForeignHost,
     /// The page that sent it is of another origin: 403.
     ForeignOrigin,
+    /// There is no such chat for whoever asks: 404.
+    NotFound,
     /// It is larger than the limits allow: 413.
     TooLarge,
+    /// A store does not answer: 503.
+    Unavailable,
     /// It is not `application/json`: 415.
     UnsupportedMediaType,
 }
@@ -37,7 +41,10 @@ enum Cause {
     Parse(ParseRequestError),
     ForeignHost(Option<String>),
     ForeignOrigin(Option<String>),
+    NoDecisions,
+    NotFound,
     TooLarge { max_bytes: usize },
+    Unavailable(BoxError),
     UnsupportedMediaType,
 }
 
@@ -49,7 +56,10 @@ impl ChatRejection {
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
             Cause::ForeignHost(_) => ChatRejectionKind::ForeignHost,
             Cause::ForeignOrigin(_) => ChatRejectionKind::ForeignOrigin,
+            Cause::NoDecisions => ChatRejectionKind::BadRequest,
+            Cause::NotFound => ChatRejectionKind::NotFound,
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
+            Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
             Cause::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
         }
     }
@@ -68,6 +78,19 @@ impl ChatRejection {
 
     pub(super) fn foreign_origin(origin: Option<String>) -> Self {
         ChatRejection(Cause::ForeignOrigin(origin))
+    }
+
+    #[cfg(feature = "approvals")]
+    pub(super) fn chat(error: crate::chat::ChatError) -> Self {
+        ChatRejection(match error {
+            crate::chat::ChatError::NotYours => Cause::NotFound,
+            other => Cause::Unavailable(other.into()),
+        })
+    }
+
+    #[cfg(feature = "approvals")]
+    pub(super) fn no_decisions() -> Self {
+        ChatRejection(Cause::NoDecisions)
     }
 
     pub(super) fn too_large(max_bytes: usize) -> Self {
@@ -102,6 +125,11 @@ impl fmt::Display for ChatRejection {
                 "pages of another site may not post here; the server can allow their origin with \
                  `ChatPolicy::allow_origin`",
             ),
+            Cause::NoDecisions => f.write_str(
+                "expected either `decisions`, or `chatId` and `approved` for all that waits there",
+            ),
+            Cause::NotFound => f.write_str("there is no such chat"),
+            Cause::Unavailable(_) => f.write_str("the chat cannot be reached; try again later"),
             Cause::TooLarge { max_bytes } => write!(
                 f,
                 "the request body is larger than {max_bytes} bytes; the server can raise this with \
@@ -117,7 +145,7 @@ impl fmt::Display for ChatRejection {
 impl StdError for ChatRejection {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0 {
-            Cause::Body(error) => Some(&**error),
+            Cause::Body(error) | Cause::Unavailable(error) => Some(&**error),
             Cause::Parse(error) => Some(error),
             _ => None,
         }
@@ -131,7 +159,9 @@ impl IntoResponse for ChatRejection {
             ChatRejectionKind::ForeignHost | ChatRejectionKind::ForeignOrigin => {
                 StatusCode::FORBIDDEN
             }
+            ChatRejectionKind::NotFound => StatusCode::NOT_FOUND,
             ChatRejectionKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ChatRejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
         (status, self.to_string()).into_response()

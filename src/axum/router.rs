@@ -1,0 +1,248 @@
+//! [`chat_routes`] and [`approval_routes`]: conversations on the server as axum routes.
+
+use std::convert::Infallible;
+use std::sync::Once;
+
+use ::axum::Router;
+use ::axum::extract::{FromRequestParts, Path, Request, State};
+use ::axum::response::{IntoResponse, Response};
+use ::axum::routing::{get, post};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::extract::read_json;
+use super::policy::ChatPolicy;
+use super::rejection::ChatRejection;
+use crate::approval::{PersonsDecision, Principal, UnixMillis};
+use crate::approvals::PendingApproval;
+use crate::chat::{Chats, Decided};
+use crate::id::{ApprovalId, ChatId, ToolCallId};
+use crate::json::Json;
+use crate::message::UiMessage;
+use crate::request::ChatRequest;
+
+/// The routes of a chat, to be nested where `useChat` posts to.
+///
+/// | route | does |
+/// |---|---|
+/// | `POST /` | answers what `useChat` posts |
+/// | `GET /{id}` | the conversation, as `{"messages": […]}`, for a page that is opened again |
+/// | `GET /{id}/stream` | `204`: there is no live response to reconnect to |
+/// | `DELETE /{id}/stream` | stops what runs in the chat |
+///
+/// Who asks is the [`Principal`] in the request's extensions, put there by the host's
+/// authentication. Without one everybody is the same nobody, and a warning says so.
+///
+/// ```
+/// use axum::Router;
+/// use futures::stream;
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::axum::{approval_routes, chat_routes};
+/// use ui_message_stream::approvals::{Approvals, NoTools};
+/// use ui_message_stream::chat::{Chats, Turn};
+///
+/// let agent = |turn: Turn| {
+///     stream::iter([AgentEvent::text(format!("{} messages so far", turn.chat.messages.len()))])
+/// };
+/// let chats = Chats::new(agent, Approvals::new(NoTools));
+/// let app: Router = Router::new()
+///     .nest("/api/chat", chat_routes(chats.clone()))
+///     .nest("/api/approvals", approval_routes(chats));
+/// ```
+pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: Chats) -> Router<S> {
+    Router::new()
+        .route("/", post(answer))
+        .route("/{id}", get(history))
+        .route("/{id}/stream", get(reconnect).delete(stop))
+        .with_state(chats)
+}
+
+/// The routes by which approvals are decided from elsewhere: a second screen, a webhook, a bot.
+///
+/// | route | does |
+/// |---|---|
+/// | `GET /` | what waits for this person, as `{"approvals": […]}` |
+/// | `POST /` | decides: `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or all that waits in a chat: `{"chatId", "approved", "reason"?}` |
+///
+/// An approval's id stands in the body, never in a URL: URLs are logged. What is approved runs on
+/// the server, and the agent goes on. The answer is `{"decisions": [{"approvalId", "approved",
+/// "counts"}, …]}`; why one does not count is told to nobody.
+pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: Chats) -> Router<S> {
+    Router::new().route("/", get(pending).post(decide)).with_state(chats)
+}
+
+async fn answer(
+    State(chats): State<Chats>,
+    Asks(principal): Asks,
+    request: ChatRequest,
+) -> Result<Response, ChatRejection> {
+    let response = chats.answer(&principal, request).await.map_err(ChatRejection::chat)?;
+    Ok(response.into_response())
+}
+
+async fn history(
+    State(chats): State<Chats>,
+    _: ChatPolicy,
+    Asks(principal): Asks,
+    Path(id): Path<String>,
+) -> Result<Response, ChatRejection> {
+    let chat = chats.chat(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
+    Ok(json(&History { messages: &chat.messages }))
+}
+
+/// Nothing to reconnect to looks the same in a chat of somebody else.
+async fn reconnect(_: ChatPolicy, Path(_): Path<String>) -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+async fn stop(
+    State(chats): State<Chats>,
+    _: ChatPolicy,
+    Asks(principal): Asks,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ChatRejection> {
+    chats.stop(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn pending(
+    State(chats): State<Chats>,
+    _: ChatPolicy,
+    Asks(principal): Asks,
+) -> Result<Response, ChatRejection> {
+    let pending = chats.approvals().pending(&principal).await;
+    let pending = pending.map_err(|error| ChatRejection::chat(error.into()))?;
+    Ok(json(&Pending { approvals: pending.iter().map(PendingAnswer::of).collect() }))
+}
+
+async fn decide(
+    State(chats): State<Chats>,
+    Asks(principal): Asks,
+    request: Request,
+) -> Result<Response, ChatRejection> {
+    let (body, _) = read_json(request, &()).await?;
+    let decisions = match serde_json::from_slice(&body) {
+        Ok(Decisions { decisions: Some(decisions), chat_id: None, .. }) => decisions,
+        Ok(Decisions {
+            decisions: None,
+            chat_id: Some(chat),
+            approved: Some(approved),
+            reason,
+        }) => {
+            let waiting = chats.approvals().of_chat(&principal, &chat).pending().await;
+            let waiting = waiting.map_err(|error| ChatRejection::chat(error.into()))?;
+            let own = waiting.into_iter().filter(|pending| pending.record.requester == principal);
+            let decided = own.map(|PendingApproval { approval_id, .. }| PersonsDecision {
+                approval_id,
+                approved,
+                reason: reason.clone(),
+            });
+            decided.collect()
+        }
+        Ok(_) => return Err(ChatRejection::no_decisions()),
+        Err(error) => return Err(ChatRejection::body(error.into())),
+    };
+    let decided = chats.decide(&principal, decisions).await.map_err(ChatRejection::chat)?;
+    let decisions = decided.iter().map(|Decided { decision, counts, .. }| DecidedAnswer {
+        approval_id: &decision.approval_id,
+        approved: decision.approved,
+        counts: *counts,
+    });
+    Ok(json(&DecidedAnswers { decisions: decisions.collect() }))
+}
+
+#[derive(Serialize)]
+struct History<'a> {
+    messages: &'a [UiMessage],
+}
+
+#[derive(Serialize)]
+struct Pending<'a> {
+    approvals: Vec<PendingAnswer<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PendingAnswer<'a> {
+    approval_id: &'a ApprovalId,
+    chat_id: &'a ChatId,
+    tool_call_id: &'a ToolCallId,
+    tool_name: &'a str,
+    input: &'a Json,
+    description: &'a str,
+    requested_at: UnixMillis,
+    expires_at: UnixMillis,
+}
+
+impl<'a> PendingAnswer<'a> {
+    fn of(PendingApproval { approval_id, record, .. }: &'a PendingApproval) -> Self {
+        PendingAnswer {
+            approval_id,
+            chat_id: &record.chat_id,
+            tool_call_id: &record.tool_call_id,
+            tool_name: &record.tool_name,
+            input: &record.input,
+            description: &record.description,
+            requested_at: record.requested_at,
+            expires_at: record.expires_at,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Decisions {
+    decisions: Option<Vec<PersonsDecision>>,
+    chat_id: Option<ChatId>,
+    approved: Option<bool>,
+    reason: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DecidedAnswers<'a> {
+    decisions: Vec<DecidedAnswer<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DecidedAnswer<'a> {
+    approval_id: &'a ApprovalId,
+    approved: bool,
+    counts: bool,
+}
+
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => {
+            let json = HeaderValue::from_static("application/json");
+            ([(CONTENT_TYPE, json)], body).into_response()
+        }
+        Err(error) => {
+            tracing::error!(%error, "an answer does not serialize");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Who asks, as the host's authentication says.
+struct Asks(Principal);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asks {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        static WARNED: Once = Once::new();
+        Ok(Asks(parts.extensions.get::<Principal>().cloned().unwrap_or_else(|| {
+            WARNED.call_once(|| {
+                tracing::warn!(
+                    "requests come without a `Principal` in their extensions: everybody is the \
+                     same anonymous person, and whoever knows a chat's id can read it and answer \
+                     its approvals"
+                );
+            });
+            Principal::anonymous()
+        })))
+    }
+}

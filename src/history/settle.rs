@@ -1,0 +1,149 @@
+//! What became of open calls, written into the messages that hold them.
+
+use super::Chat;
+use crate::approval::{
+    self, DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, ToolOutcome,
+};
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::Json;
+use crate::message::{Approval, ApprovalDetails, Part, PastApproval, Role, ToolPart, ToolState};
+
+impl Chat {
+    /// Whether a call of this conversation has its result already.
+    pub fn has_result(&self, result: &DeferredToolResult) -> bool {
+        let calls = self.tool_parts().filter(|part| is_of(part, result));
+        calls.last().is_some_and(ToolPart::is_settled)
+    }
+
+    /// Writes down what became of a call, unless that is not the end of it.
+    pub fn settle(&mut self, result: &DeferredToolResult) {
+        if !result.is_final {
+            return;
+        }
+        self.left_to_client.retain(|call| call.tool_call_id != result.tool_call_id);
+        if let Some(part) = self.open_part(|part| is_of(part, result))
+            && let Some(state) = settled(part, &result.outcome)
+        {
+            part.state = state;
+        }
+    }
+
+    /// Writes down that the person wrote on instead of answering: these calls did not run.
+    pub fn supersede(&mut self, deferred: &DeferredToolResults) {
+        for OpenCall { tool_call_id, approval_id, .. } in deferred.superseded() {
+            self.left_to_client.retain(|call| call.tool_call_id != *tool_call_id);
+            let is_it = |part: &ToolPart| is_asked(part, approval_id.as_ref(), tool_call_id);
+            let Some(part) = self.open_part(is_it) else { continue };
+            let input = part.input().cloned();
+            part.state = match asked(part) {
+                Some(approval) => denied(input, approval, Some(WROTE_ON.to_owned())),
+                None => failed(input, None, approval::REFUSED.to_owned()),
+            };
+        }
+    }
+
+    fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {
+        let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
+        assistants.flat_map(|message| message.tool_parts())
+    }
+
+    /// The latest call that has no result and is meant.
+    fn open_part(&mut self, is_it: impl Fn(&ToolPart) -> bool) -> Option<&mut ToolPart> {
+        let parts =
+            self.messages.iter_mut().rev().flat_map(|message| message.parts.iter_mut().rev());
+        let mut tools = parts.filter_map(|part| match part {
+            Part::Tool(part) => Some(&mut **part),
+            _ => None,
+        });
+        tools.find(|part| !part.is_settled() && is_it(part))
+    }
+}
+
+fn is_of(part: &ToolPart, result: &DeferredToolResult) -> bool {
+    is_asked(part, result.approval_id.as_ref(), &result.tool_call_id)
+}
+
+/// By the question if there was one; by its own id it may be one of several.
+fn is_asked(part: &ToolPart, approval_id: Option<&ApprovalId>, id: &ToolCallId) -> bool {
+    match approval_id {
+        Some(approval_id) => part.approval_id() == Some(approval_id),
+        None => part.tool_call_id == *id,
+    }
+}
+
+fn settled(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
+    let input = part.input().cloned();
+    let approved = || asked(part).map(|approval| past(approval, true, None));
+    Some(match outcome {
+        DeferredOutcome::Denied { reason }
+        | DeferredOutcome::ForProvider { approved: false, reason, .. } => {
+            denied(input, asked(part)?, reason.clone())
+        }
+        DeferredOutcome::Ran { outcome: ToolOutcome::Output(output) } => {
+            returned(input, approved(), output.clone())
+        }
+        DeferredOutcome::Ran { outcome: ToolOutcome::Failed(error) } => {
+            failed(input, approved(), error.clone())
+        }
+        DeferredOutcome::OutcomeUnknown => {
+            failed(input, approved(), approval::OUTCOME_UNKNOWN.to_owned())
+        }
+        DeferredOutcome::Output { output } => returned(input, None, output.clone()),
+        DeferredOutcome::OutputError { error_text } => failed(input, None, error_text.clone()),
+        // Nobody said yes in time, and a validator takes no error with an unanswered question.
+        DeferredOutcome::Expired => failed(input, None, approval::EXPIRED.to_owned()),
+        DeferredOutcome::Revoked => failed(input, None, approval::REVOKED.to_owned()),
+        DeferredOutcome::Approved { .. }
+        | DeferredOutcome::Running { .. }
+        | DeferredOutcome::ForProvider { approved: true, .. }
+        | DeferredOutcome::Refused => return None,
+    })
+}
+
+/// The question of a part that has no result.
+fn asked(part: &ToolPart) -> Option<Approval> {
+    match &part.state {
+        ToolState::ApprovalRequested { approval, .. } => Some((**approval).clone()),
+        ToolState::ApprovalResponded { approval, .. } => {
+            Some(Approval { id: approval.id.clone(), details: approval.details.clone() })
+        }
+        _ => None,
+    }
+}
+
+fn past(approval: Approval, approved: bool, reason: Option<String>) -> Box<PastApproval> {
+    let Approval { id, details } = approval;
+    let details = ApprovalDetails { signature: None, ..details };
+    Box::new(PastApproval { id, approved: Some(approved), reason, details })
+}
+
+fn denied(input: Option<Json>, approval: Approval, reason: Option<String>) -> ToolState {
+    ToolState::OutputDenied { input, approval: Some(past(approval, false, reason)) }
+}
+
+fn returned(input: Option<Json>, approval: Option<Box<PastApproval>>, output: Json) -> ToolState {
+    ToolState::OutputAvailable {
+        input,
+        output: Some(output),
+        preliminary: None,
+        approval,
+        result_provider_metadata: None,
+    }
+}
+
+fn failed(
+    input: Option<Json>,
+    approval: Option<Box<PastApproval>>,
+    error_text: String,
+) -> ToolState {
+    ToolState::OutputError {
+        input,
+        raw_input: None,
+        error_text,
+        approval,
+        result_provider_metadata: None,
+    }
+}
+
+/// Why a call was denied that the person did not answer.
+const WROTE_ON: &str = "not answered: the person wrote on instead";
