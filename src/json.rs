@@ -125,6 +125,11 @@ impl Json {
         Json::checked(&raw, Strictness::Received).map_err(serde::de::Error::custom)
     }
 
+    /// Keeps what is made of values that were checked, and adds nothing that they were checked for.
+    pub(crate) fn of_checked(raw: Box<RawValue>) -> Self {
+        Json(Arc::from(raw))
+    }
+
     /// Whether the client's schema takes this for metadata, whose every object and number it sees.
     pub(crate) fn check_as_metadata(&self) -> Result<(), JsonError> {
         check(self.as_str(), Strictness::Metadata).map(|_| ())

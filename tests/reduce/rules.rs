@@ -74,6 +74,20 @@ fn fields_for_metadata_that_has_none_are_an_error_that_changes_nothing() {
 }
 
 #[test]
+fn fields_of_metadata_keep_their_places_however_many_there_are() {
+    let mut reducer = Reducer::new();
+    for n in 0..30 {
+        let merged = format!(r#"{{"in":{{"k{n}":{n},"k3":{n}}}}}"#);
+        let chunk = format!(r#"{{"type":"message-metadata","messageMetadata":{merged}}}"#);
+        push(&mut reducer, &[&chunk]).unwrap();
+    }
+    let keys = [0, 3, 1, 2].into_iter().chain(4..30);
+    let fields = keys.map(|key| format!(r#""k{key}":{}"#, if key == 3 { 29 } else { key }));
+    let expected = format!(r#"{{"in":{{{}}}}}"#, fields.collect::<Vec<_>>().join(","));
+    assert_eq!(reducer.message().metadata.as_ref().unwrap().as_str(), expected);
+}
+
+#[test]
 fn metadata_may_nest_as_deep_as_a_browser_bears() {
     let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     let deep = nested(1000);
@@ -247,6 +261,14 @@ fn no_chunk_goes_through_the_whole_message() {
     each(&mut reducer, &|n| {
         json!({ "type": "message-metadata", "messageMetadata": { n.to_string(): n } }).to_string()
     });
+    let nested = |depth: usize, inner: &str| {
+        format!("{}{inner}{}", r#"{"a":"#.repeat(depth), "}".repeat(depth))
+    };
+    let deep = nested(990, &format!("\"{}\"", "x".repeat(1_000_000)));
+    for metadata in (1..990).map(|depth| nested(depth, r#"{"b":1}"#)).chain([deep.clone(), deep]) {
+        let chunk = format!(r#"{{"type":"message-metadata","messageMetadata":{metadata}}}"#);
+        push(&mut reducer, &[&chunk]).unwrap();
+    }
     push(&mut reducer, &[r#"{"type":"tool-input-start","toolCallId":"c","toolName":"x"}"#])
         .unwrap();
     each(&mut reducer, &|_| {
