@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chunk::{FinishReason, Received};
 use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
 
 fn push(reducer: &mut Reducer, chunks: &[&str]) -> Result<(), ReduceError> {
@@ -58,19 +58,31 @@ fn metadata_is_merged_with_all_the_clients_oddities() {
 }
 
 #[test]
-fn fields_for_metadata_that_has_none_are_an_error_that_changes_nothing() {
+fn fields_for_metadata_that_has_none_are_an_error_that_changes_little() {
     for base in ["7", "true", r#""text""#] {
         let mut reducer = Reducer::new();
         let first = format!(r#"{{"type":"start","messageId":"m1","messageMetadata":{base}}}"#);
         push(&mut reducer, &[&first]).unwrap();
-        let before = message(&mut reducer);
+        let mut held = message(&mut reducer);
         let second = r#"{"type":"start","messageId":"m2","messageMetadata":{"a":1}}"#;
         let error = push(&mut reducer, &[second]).unwrap_err();
         assert_eq!(error, ReduceError::MetadataNotMergeable { kind: "start" });
-        assert_eq!(message(&mut reducer), before);
+        // The page is not told of the new name.
+        assert_eq!(serde_json::to_value(reducer.shown()).unwrap(), held);
+        held["id"] = "m2".into();
+        assert_eq!(message(&mut reducer), held);
         let later = push(&mut reducer, &[r#"{"type":"start-step"}"#]);
         assert_eq!(later.unwrap_err(), ReduceError::AlreadyFailed);
     }
+}
+
+#[test]
+fn a_finish_says_why_even_where_its_metadata_fails() {
+    let mut reducer = Reducer::new();
+    push(&mut reducer, &[r#"{"type":"start","messageMetadata":1}"#]).unwrap();
+    let finish = r#"{"type":"finish","finishReason":"stop","messageMetadata":{"a":1}}"#;
+    push(&mut reducer, &[finish]).unwrap_err();
+    assert_eq!(reducer.finish_reason(), Some(FinishReason::Stop));
 }
 
 #[test]
