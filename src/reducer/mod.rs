@@ -5,9 +5,11 @@
 //! half a tool input repaired. Where the client throws, this returns a [`ReduceError`].
 //!
 //! A chunk costs what it holds; looking at the message costs what changed since the last look, and of
-//! metadata that was merged all its text, for it is one value. What is held is the message and the tool inputs that were streamed, for the client takes deltas of
-//! these to the end. What is wrong with a stream though the client takes it, the checker says.
-//! [`compact`] goes the other way: from a message to the fewest chunks that rebuild it.
+//! metadata that was merged all its text, for it is one value. What is held is the message and the
+//! text of tool inputs that were streamed, for the client takes deltas of these to the end; where the
+//! whole input is written just as it was streamed, that is one text. What is wrong with a stream
+//! though the client takes it, the checker says. [`compact`] goes the other way: from a message to
+//! the fewest chunks that rebuild it.
 //!
 //! Three things are otherwise in a browser. Its strings may hold half a surrogate pair, and two
 //! halves in two deltas become one character; here each is U+FFFD, except within a

@@ -181,6 +181,11 @@ fn a_step_is_shown_with_what_comes_after_it() {
         .unwrap();
     assert_eq!(reducer.shown().unwrap().parts.len(), 1);
     assert_eq!(reducer.message().parts.len(), 2);
+    assert_eq!(reducer.shown().unwrap().parts.len(), 1);
+    push(&mut reducer, &[r#"{"type":"text-start","id":"0"}"#]).unwrap();
+    let parts = serde_json::to_value(&reducer.shown().unwrap().parts).unwrap();
+    let kinds = [&parts[0]["type"], &parts[1]["type"], &parts[2]["type"]];
+    assert_eq!(kinds, ["step-start", "step-start", "text"]);
 }
 
 #[test]
@@ -195,6 +200,31 @@ fn what_a_denied_call_had_is_left_in_the_part() {
         "input": "ab", "rawInput": "ab", "inputEncoding": "text",
     });
     assert_eq!(*part, denied);
+}
+
+#[test]
+fn an_input_goes_on_behind_its_end() {
+    let whole = json!({ "type": "tool-input-available", "toolCallId": "c", "toolName": "x", "input": { "a": 1 } });
+    let delta = |piece: &str| {
+        json!({ "type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": piece })
+            .to_string()
+    };
+    // Written as the whole input is, and otherwise.
+    for text in [r#"{"a":1}"#, r#"{"a": 1}"#] {
+        let mut reducer = Reducer::new();
+        push(&mut reducer, &[r#"{"type":"tool-input-start","toolCallId":"c","toolName":"x"}"#])
+            .unwrap();
+        let mut raw = String::new();
+        for piece in [text, " ", " "] {
+            raw.push_str(piece);
+            push(&mut reducer, &[&delta(piece)]).unwrap();
+            let part = &message(&mut reducer)["parts"][0];
+            assert_eq!(part["rawInput"], raw);
+            assert_eq!(part["input"], json!({ "a": 1 }));
+            push(&mut reducer, &[&whole.to_string()]).unwrap();
+            assert_eq!(message(&mut reducer)["parts"][0]["rawInput"], Value::Null);
+        }
+    }
 }
 
 #[test]
