@@ -24,7 +24,7 @@ pub(super) struct MergedMetadata {
 enum Value {
     /// Nothing was merged into it yet.
     Whole(Json),
-    Object(Fields),
+    Object(Box<Fields>),
 }
 
 /// An object that was taken apart, its fields in their order.
@@ -118,14 +118,14 @@ impl Value {
         matches!(self, Value::Whole(json) if !json.as_str().trim_start().starts_with(['{', '[']))
     }
 
-    /// Takes the value apart, whatever it is, and the objects in it down to so many levels.
+    /// Takes the value apart, whatever it is, and the objects in it: `levels` levels, at least one.
     fn as_fields(&mut self, levels: usize) -> &mut Fields {
         match self {
             Value::Object(fields) => fields,
             Value::Whole(json) => {
                 let mut fields = Fields::default();
                 each_field_of(json, |key, walk| fields.set(key, walk.value(levels - 1)));
-                *self = Value::Object(fields);
+                *self = Value::Object(Box::new(fields));
                 self.as_fields(levels)
             }
         }
@@ -144,7 +144,7 @@ impl Serialize for Value {
 }
 
 impl Fields {
-    /// Merges the value at which a walk has come, which has fewer levels than so many.
+    /// Merges the value that comes next, which nests less deep than `levels`.
     fn merge_field(&mut self, key: &str, walk: &mut Walk<'_>, levels: usize) {
         if SKIPPED.contains(&key) {
             walk.raw();
@@ -216,12 +216,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes past the next value, and keeps the objects in it taken apart down to so many levels.
+    /// Goes past the next value, and keeps it, its objects taken apart `levels` levels deep.
     fn value(&mut self, levels: usize) -> Value {
         if levels > 0 && self.next() == Some(b'{') {
             let mut fields = Fields::default();
             self.each_field(|key, walk| fields.set(key, walk.value(levels - 1)));
-            return Value::Object(fields);
+            return Value::Object(Box::new(fields));
         }
         let raw = self.raw().map(ToOwned::to_owned);
         Value::Whole(raw.map_or_else(Json::null, Json::of_checked))
