@@ -152,7 +152,7 @@ impl Fields {
         }
         let held = self.place(key).map(|at| &mut self.list[at].1);
         match held {
-            Some(held) if held.is_object() && walk.next() == Some(b'{') => {
+            Some(held) if held.is_object() && walk.peek() == Some(b'{') => {
                 let fields = held.as_fields(levels - 1);
                 walk.each_field(|key, walk| fields.merge_field(key, walk, levels - 1));
             }
@@ -187,7 +187,7 @@ impl<'a> Walk<'a> {
     }
 
     /// What comes next, past any space.
-    fn next(&mut self) -> Option<u8> {
+    fn peek(&mut self) -> Option<u8> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let spaces = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         self.at += spaces;
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
     /// Goes through the fields of the object that comes next; each is to go past its value.
     fn each_field(&mut self, mut each: impl FnMut(&str, &mut Self)) {
         self.at += 1;
-        while let Some(byte) = self.next() {
+        while let Some(byte) = self.peek() {
             let from = self.at;
             self.at += 1;
             match byte {
@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
                     self.at = string_end(self.text.as_bytes(), from);
                     let key = unescaped(&self.text[from..self.at]);
                     // The colon.
-                    self.next();
+                    self.peek();
                     self.at += 1;
                     each(&key, self);
                 }
@@ -218,7 +218,7 @@ impl<'a> Walk<'a> {
 
     /// Goes past the next value, and keeps it, its objects taken apart `levels` levels deep.
     fn value(&mut self, levels: usize) -> Value {
-        if levels > 0 && self.next() == Some(b'{') {
+        if levels > 0 && self.peek() == Some(b'{') {
             let mut fields = Fields::default();
             self.each_field(|key, walk| fields.set(key, walk.value(levels - 1)));
             return Value::Object(Box::new(fields));

@@ -58,7 +58,7 @@ fn metadata_is_merged_with_all_the_clients_oddities() {
 }
 
 #[test]
-fn fields_for_metadata_that_has_none_are_an_error_that_changes_little() {
+fn fields_for_metadata_that_has_none_are_an_error_that_only_renames() {
     for base in ["7", "true", r#""text""#] {
         let mut reducer = Reducer::new();
         let first = format!(r#"{{"type":"start","messageId":"m1","messageMetadata":{base}}}"#);
