@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `check` and `reduce` of streams of 1 GB, beside `wc -l` and `jq -c .` on the same files: time, peak
-# memory, and what it stands beside. Needs 4 GB in a scratch folder, jq and GNU time.
+# memory, and what it stands beside. Needs 10 GB in a scratch folder, jq and GNU time.
 #   benches/gigabyte.sh [SCRATCH_FOLDER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,10 +36,35 @@ measure() {
     /usr/bin/time -f "%es  user %Us  peak %MKB  $*" "$@" > printed
 }
 
+# Steps of one tool call, whose input of 20 kB comes in deltas of 200 bytes, and then whole.
+inputs() {
+    awk 'BEGIN {
+        while (length(piece) < 200) piece = piece "word "
+        while (length(text) < 20000) text = text piece
+        print "{\"type\":\"start\",\"messageId\":\"msg_1\"}"
+        while (written < 1e9) {
+            call = "\"toolCallId\":\"call_" ++step "\""
+            print "{\"type\":\"start-step\"}"
+            print "{\"type\":\"tool-input-start\"," call ",\"toolName\":\"write\"}"
+            delta = "{\"type\":\"tool-input-delta\"," call ",\"inputTextDelta\":\""
+            print delta "{\\\"text\\\":\\\"\"}"
+            for (i = 0; i < 100; i++) print delta piece "\"}"
+            print delta "\\\"}\"}"
+            print "{\"type\":\"tool-input-available\"," call ",\"toolName\":\"write\",\"input\":{\"text\":\"" text "\"}}"
+            print "{\"type\":\"tool-output-available\"," call ",\"output\":{\"written\":true}}"
+            print "{\"type\":\"finish-step\"}"
+            written += 100 * (length(delta) + 203) + length(text) + 550
+        }
+        print "{\"type\":\"finish\",\"finishReason\":\"stop\"}"
+    }' > inputs.jsonl
+    sed 's/^/data: /;s/$/\n/' inputs.jsonl > inputs.sse
+}
+
 stream deltas 400 6
 stream ids 0 6
 stream huge 250000 4096
-for name in deltas ids huge; do
+inputs
+for name in deltas ids huge inputs; do
     ids=$(grep -cE '^\{"type":"(text|tool-input)-start"' "$name.jsonl")
     echo "$name.jsonl: $(stat -c %s "$name.jsonl") bytes, $ids ids"
     measure wc -l "$name.jsonl"

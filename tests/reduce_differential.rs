@@ -13,14 +13,20 @@ mod client;
 #[path = "reduce/compare.rs"]
 mod compare;
 mod dice;
+#[path = "reduce/fields.rs"]
+mod fields;
 #[path = "reduce/generator.rs"]
 mod generator;
 #[path = "reduce/in_chat.rs"]
 mod in_chat;
+#[path = "reduce/message.rs"]
+mod message;
 #[path = "reduce/minimise.rs"]
 mod minimise;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod real;
+#[path = "reduce/stream.rs"]
+mod stream;
 #[path = "reduce/values.rs"]
 mod values;
 

@@ -113,9 +113,8 @@ impl Reducer {
                 return self.merge(kind, message_metadata.as_deref());
             }
             Chunk::Finish { finish_reason, message_metadata } => {
-                let written = self.merge(kind, message_metadata.as_deref())?;
                 self.finish_reason = finish_reason.or(self.finish_reason);
-                return Ok(written);
+                return self.merge(kind, message_metadata.as_deref());
             }
             Chunk::FinishStep {} => {
                 // Not cleared: that costs what the largest step has had.
@@ -152,11 +151,13 @@ impl Reducer {
         if resets {
             self.reset();
         }
-        let has_metadata = self.merge("start", metadata)?;
         self.has_started = true;
+        let earlier = has_other_id.then(|| self.message.id.clone());
         if let Some(id) = id {
             self.message.id = MessageId::from(id);
         }
+        let has_metadata =
+            self.merge("start", metadata).inspect_err(|_| self.shown_id = earlier)?;
         Ok(resets || id.is_some() || has_metadata)
     }
 

@@ -5,7 +5,7 @@
 //! [`ToolPart`] has such fields in its `extra`; here they are held by name.
 
 use super::held;
-use super::tool_input::StreamedInput;
+use super::tool_input::ToolInput;
 use crate::chunk::InputEncoding;
 use crate::id::ToolCallId;
 use crate::json::Json;
@@ -64,10 +64,10 @@ pub(super) struct Said {
 }
 
 impl Call {
-    pub(super) fn new(id: ToolCallId, name: &str, kind: ToolKind) -> Self {
+    pub(super) fn new(id: ToolCallId, name: Box<str>, kind: ToolKind) -> Self {
         Call {
             id,
-            name: name.into(),
+            name,
             kind,
             title: None,
             tool_metadata: None,
@@ -92,7 +92,7 @@ impl Call {
             provider_executed: part.provider_executed,
             call_provider_metadata: part.call_provider_metadata,
             extra: part.extra,
-            ..Call::new(part.tool_call_id, &part.tool_name, part.kind)
+            ..Call::new(part.tool_call_id, part.tool_name, part.kind)
         };
         let mut given = None;
         match part.state {
@@ -267,13 +267,33 @@ impl Call {
     }
 
     /// Puts in place of the streamed text what it amounts to.
-    pub(super) fn render(&mut self, streamed: &StreamedInput) {
+    pub(super) fn render(&mut self, streamed: &ToolInput) {
         if let Some(Content::Streamed(until)) = self.input {
             self.input = streamed.read(until).map(Content::Value);
         }
         if let Some(Content::Streamed(until)) = self.raw_input {
             self.raw_input = Some(Content::Text(streamed.text(until).to_owned()));
         }
+    }
+
+    /// Whether every field has its place in the state and is what it will be, so that it costs
+    /// nothing to put the part together.
+    pub(super) fn is_plain(&self) -> bool {
+        let is_value =
+            |content: &Option<Content>| matches!(content, None | Some(Content::Value(_)));
+        let has_places = match &self.state {
+            State::InputStreaming { .. } => false,
+            State::OutputAvailable { .. } | State::OutputError { .. } => is_value(&self.raw_input),
+            State::InputAvailable | State::ApprovalRequested(_) | State::OutputDenied => {
+                self.raw_input.is_none() && self.result_provider_metadata.is_none()
+            }
+        };
+        let has_approval_place = !matches!(self.state, State::InputAvailable);
+        has_places
+            && (has_approval_place || self.approval.is_none())
+            && is_value(&self.input)
+            && self.left.is_empty()
+            && self.extra.is_empty()
     }
 
     /// Puts the part together. What is streamed was rendered before.

@@ -1,15 +1,17 @@
 //! [`MergedMetadata`]: what the metadata of several chunks adds up to, merged as the client merges it.
 //!
-//! Objects are merged field by field, however deep; everything else replaces what was there. A level
-//! is taken apart when something is first merged into it, and put together when somebody looks.
+//! Objects are merged field by field, however deep; everything else replaces what was there. What is
+//! merged into is taken apart once, all the way down, and what is merged is gone through once: so a
+//! merge costs what it brings, however deep it nests. The text of it all is written when somebody
+//! looks.
 
 use std::collections::HashMap;
 
-use serde_json::value::RawValue;
+use serde::{Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::held;
-use crate::json::{Json, unescaped};
-use crate::record::each_field;
+use crate::json::{Json, string_end, unescaped};
 
 /// A message's metadata.
 #[derive(Debug, Clone, Default)]
@@ -20,15 +22,23 @@ pub(super) struct MergedMetadata {
 
 #[derive(Debug, Clone)]
 enum Value {
+    /// Nothing was merged into it yet.
     Whole(Json),
-    Object(Fields),
+    Object(Box<Fields>),
 }
 
 /// An object that was taken apart, its fields in their order.
 #[derive(Debug, Clone, Default)]
 struct Fields {
     list: Vec<(Box<str>, Value)>,
+    /// Where they stand, once there are more than [`FEW`].
     places: HashMap<Box<str>, usize>,
+}
+
+/// A text that is known to be JSON, as it is gone through.
+struct Walk<'a> {
+    text: &'a str,
+    at: usize,
 }
 
 /// Why metadata cannot be merged.
@@ -47,6 +57,9 @@ pub(super) const MAX_DEPTH: usize = 1000;
 /// Keys that the client does not merge.
 const SKIPPED: [&str; 3] = ["__proto__", "constructor", "prototype"];
 
+/// So many fields are searched one by one.
+const FEW: usize = 8;
+
 impl MergedMetadata {
     pub(super) fn of(held: Option<Json>) -> Self {
         MergedMetadata { value: held.map(Value::Whole), changed: false }
@@ -63,11 +76,11 @@ impl MergedMetadata {
                 if depth(brought.as_str()) > MAX_DEPTH {
                     return Err(MergeError::TooDeep);
                 }
-                let fields = mergeable_fields_of(&brought);
-                if base.is_scalar() && !fields.is_empty() {
+                if base.is_scalar() && has_mergeable_fields(&brought) {
                     return Err(MergeError::NotMergeable);
                 }
-                base.as_fields().merge(fields);
+                let fields = base.as_fields(MAX_DEPTH);
+                each_field_of(&brought, |key, walk| fields.merge_field(key, walk, MAX_DEPTH));
             }
             value => *value = Some(Value::Whole(brought)),
         }
@@ -80,13 +93,11 @@ impl MergedMetadata {
         if !std::mem::take(&mut self.changed) {
             return None;
         }
-        let value = self.value.as_ref()?;
-        if let Value::Whole(json) = value {
-            return Some(json.clone());
+        match self.value.as_ref()? {
+            Value::Whole(json) => Some(json.clone()),
+            // Fields whose keys are all different and were checked, as their values were.
+            value => to_raw_value(value).ok().map(Json::of_checked),
         }
-        let mut text = String::new();
-        value.write(&mut text);
-        held::parse(&text)
     }
 }
 
@@ -107,107 +118,159 @@ impl Value {
         matches!(self, Value::Whole(json) if !json.as_str().trim_start().starts_with(['{', '[']))
     }
 
-    /// Takes the value apart, whatever it is: an array becomes an object with its places as keys, a
-    /// text one of its UTF-16 units, anything else an empty one.
-    fn as_fields(&mut self) -> &mut Fields {
+    /// Takes the value apart, whatever it is, and the objects in it: `levels` levels, at least one.
+    fn as_fields(&mut self, levels: usize) -> &mut Fields {
         match self {
             Value::Object(fields) => fields,
             Value::Whole(json) => {
                 let mut fields = Fields::default();
-                for (key, value) in fields_of(json) {
-                    fields.set(key, Value::Whole(value));
+                each_field_of(json, |key, walk| fields.set(key, walk.value(levels - 1)));
+                *self = Value::Object(Box::new(fields));
+                self.as_fields(levels)
+            }
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Whole(json) => json.serialize(serializer),
+            Value::Object(fields) => {
+                serializer.collect_map(fields.list.iter().map(|(key, value)| (key, value)))
+            }
+        }
+    }
+}
+
+impl Fields {
+    /// Merges the value that comes next, which nests less deep than `levels`.
+    fn merge_field(&mut self, key: &str, walk: &mut Walk<'_>, levels: usize) {
+        if SKIPPED.contains(&key) {
+            walk.raw();
+            return;
+        }
+        let held = self.place(key).map(|at| &mut self.list[at].1);
+        match held {
+            Some(held) if held.is_object() && walk.peek() == Some(b'{') => {
+                let fields = held.as_fields(levels - 1);
+                walk.each_field(|key, walk| fields.merge_field(key, walk, levels - 1));
+            }
+            _ => self.set(key, walk.value(0)),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        if let Some(at) = self.place(key) {
+            self.list[at].1 = value;
+            return;
+        }
+        self.list.push((key.into(), value));
+        let noted = self.places.len();
+        if self.list.len() > FEW {
+            let unnoted = self.list.iter().enumerate().skip(noted);
+            self.places.extend(unnoted.map(|(at, (name, _))| (name.clone(), at)));
+        }
+    }
+
+    fn place(&self, key: &str) -> Option<usize> {
+        if self.list.len() <= FEW {
+            return self.list.iter().position(|(name, _)| **name == *key);
+        }
+        self.places.get(key).copied()
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn of(text: &'a str) -> Self {
+        Walk { text, at: 0 }
+    }
+
+    /// What comes next, past any space.
+    fn peek(&mut self) -> Option<u8> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let spaces = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.at += spaces;
+        rest.get(spaces).copied()
+    }
+
+    /// Goes through the fields of the object that comes next; each is to go past its value.
+    fn each_field(&mut self, mut each: impl FnMut(&str, &mut Self)) {
+        self.at += 1;
+        while let Some(byte) = self.peek() {
+            let from = self.at;
+            self.at += 1;
+            match byte {
+                b'"' => {
+                    self.at = string_end(self.text.as_bytes(), from);
+                    let key = unescaped(&self.text[from..self.at]);
+                    // The colon.
+                    self.peek();
+                    self.at += 1;
+                    each(&key, self);
                 }
-                *self = Value::Object(fields);
-                self.as_fields()
+                b'}' => return,
+                // A comma.
+                _ => {}
             }
         }
     }
 
-    fn write(&self, text: &mut String) {
-        let fields = match self {
-            Value::Whole(json) => return text.push_str(json.as_str()),
-            Value::Object(fields) => fields,
-        };
-        text.push('{');
-        for (at, (key, value)) in fields.list.iter().enumerate() {
-            if at > 0 {
-                text.push(',');
-            }
-            text.push_str(Json::string(key).as_str());
-            text.push(':');
-            value.write(text);
+    /// Goes past the next value, and keeps it, its objects taken apart `levels` levels deep.
+    fn value(&mut self, levels: usize) -> Value {
+        if levels > 0 && self.peek() == Some(b'{') {
+            let mut fields = Fields::default();
+            self.each_field(|key, walk| fields.set(key, walk.value(levels - 1)));
+            return Value::Object(Box::new(fields));
         }
-        text.push('}');
-    }
-}
-
-impl Fields {
-    fn merge(&mut self, brought: Vec<(Box<str>, Json)>) {
-        for (key, value) in brought {
-            let held = self.places.get(&key).map(|at| &mut self.list[*at].1);
-            match held {
-                Some(held) if value.is_object() && held.is_object() => {
-                    let fields = mergeable_fields_of(&value);
-                    // Else each level of a deep value would keep its copy of what is below it.
-                    drop(value);
-                    held.as_fields().merge(fields);
-                }
-                _ => self.set(key, Value::Whole(value)),
-            }
-        }
+        let raw = self.raw().map(ToOwned::to_owned);
+        Value::Whole(raw.map_or_else(Json::null, Json::of_checked))
     }
 
-    fn set(&mut self, key: Box<str>, value: Value) {
-        match self.places.get(&key) {
-            Some(at) => self.list[*at].1 = value,
-            None => {
-                self.places.insert(key.clone(), self.list.len());
-                self.list.push((key, value));
-            }
-        }
+    /// Goes past the next value.
+    fn raw(&mut self) -> Option<&'a RawValue> {
+        let mut values = serde_json::Deserializer::from_str(self.text.get(self.at..)?).into_iter();
+        let raw = values.next()?.ok();
+        self.at += values.byte_offset();
+        raw
     }
 }
 
-/// The fields of what is merged into something.
-fn mergeable_fields_of(json: &Json) -> Vec<(Box<str>, Json)> {
-    let mut fields = fields_of(json);
-    fields.retain(|(key, _)| !SKIPPED.contains(&&**key));
-    fields
-}
-
-/// What the client goes through when it goes through the keys of a value.
-fn fields_of(json: &Json) -> Vec<(Box<str>, Json)> {
-    let text = json.as_str().trim_start();
-    let mut fields = Vec::new();
-    let mut add = |key: &str, raw: &RawValue| {
-        fields.extend(Json::received(raw).ok().map(|value| (Box::from(key), value)));
-    };
+/// Goes through what the client goes through when it goes through the keys of a value: the fields of
+/// an object, the items of an array by their places, the UTF-16 units of a text.
+fn each_field_of(json: &Json, mut each: impl FnMut(&str, &mut Walk<'_>)) {
+    let text = json.as_str().trim();
     match text.as_bytes().first() {
-        Some(b'{') => {
-            // It is an object that was checked when it was made.
-            let _ = each_field(text, add);
-        }
+        Some(b'{') => Walk::of(text).each_field(each),
         Some(b'[') => {
             let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
             for (at, item) in items.into_iter().enumerate() {
-                add(&at.to_string(), item);
+                each(&at.to_string(), &mut Walk::of(item.get()));
             }
         }
         Some(b'"') => {
-            for (at, unit) in unescaped(text.trim_end()).encode_utf16().enumerate() {
-                fields.extend(unit_text(unit).map(|value| (Box::from(at.to_string()), value)));
+            for (at, unit) in unescaped(text).encode_utf16().enumerate() {
+                each(&at.to_string(), &mut Walk::of(&unit_text(unit)));
             }
         }
         _ => {}
     }
-    fields
 }
 
-/// A text of one UTF-16 unit, which may be half a character.
-fn unit_text(unit: u16) -> Option<Json> {
+fn has_mergeable_fields(json: &Json) -> bool {
+    let mut has_any = false;
+    each_field_of(json, |key, walk| {
+        has_any |= !SKIPPED.contains(&key);
+        walk.raw();
+    });
+    has_any
+}
+
+/// The JSON of one UTF-16 unit, which may be half a character.
+fn unit_text(unit: u16) -> String {
     match char::from_u32(unit.into()) {
-        Some(whole) => Some(Json::string(whole.encode_utf8(&mut [0; 4]))),
-        None => held::parse(&format!("\"\\u{unit:04x}\"")),
+        Some(whole) => Json::string(whole.encode_utf8(&mut [0; 4])).to_string(),
+        None => format!("\"\\u{unit:04x}\""),
     }
 }
 
@@ -218,7 +281,7 @@ fn depth(text: &str) -> usize {
     while let Some(&byte) = bytes.get(i) {
         match byte {
             b'"' => {
-                i = crate::json::string_end(bytes, i);
+                i = string_end(bytes, i);
                 continue;
             }
             b'{' | b'[' => {

@@ -4,12 +4,12 @@
 //! where a part is looked for, what a second chunk leaves of the first, how metadata is merged and
 //! half a tool input repaired. Where the client throws, this returns a [`ReduceError`].
 //!
-//! A chunk costs what it holds; looking at the message costs what changed since the last look. Two
-//! things cost more: metadata that is merged, its size times its depth, and all of it at each look
-//! behind a change; and a look between a step's start and its first content, the whole message. What
-//! is held is the message and the tool inputs that were streamed, for the client takes deltas of
-//! these to the end. What is wrong with a stream though the client takes it, the checker says.
-//! [`compact`] goes the other way: from a message to the fewest chunks that rebuild it.
+//! A chunk costs what it holds; looking at the message costs what changed since the last look, and of
+//! metadata that was merged all its text, for it is one value. What is held is the message and the
+//! text of tool inputs that were streamed, for the client takes deltas of these to the end; where the
+//! whole input is written just as it was streamed, that is one text. What is wrong with a stream
+//! though the client takes it, the checker says. [`compact`] goes the other way: from a message to
+//! the fewest chunks that rebuild it.
 //!
 //! Three things are otherwise in a browser. Its strings may hold half a surrogate pair, and two
 //! halves in two deltas become one character; here each is U+FFFD, except within a
@@ -38,6 +38,7 @@ pub use self::partial_json::PartialJson;
 use self::merge::MergedMetadata;
 use self::tool_calls::ToolCalls;
 use crate::chunk::{Chunk, FinishReason, Received};
+use crate::id::MessageId;
 use crate::message::{Part, Role, UiMessage};
 
 /// Reduces a stream, chunk by chunk, to the message that the client holds.
@@ -79,6 +80,10 @@ pub struct Reducer {
     has_started: bool,
     /// How many parts the client shows, once it shows the message.
     shown_parts: Option<usize>,
+    /// The parts that it does not show yet, while the message is lent without them.
+    hidden: Vec<Part>,
+    /// The id that it shows, where a `start` failed that renamed the message.
+    shown_id: Option<MessageId>,
     finish_reason: Option<FinishReason>,
     error_text: Option<String>,
     reading: Reading,
@@ -163,6 +168,8 @@ impl Reducer {
             message,
             has_started: false,
             shown_parts: None,
+            hidden: Vec::new(),
+            shown_id: None,
             finish_reason: None,
             error_text: None,
             reading: Reading::On,
@@ -184,8 +191,9 @@ impl Reducer {
     /// Takes the next chunk, as it came.
     ///
     /// # Errors
-    /// [`ReduceError`] wherever the client would throw. The chunk has then changed nothing, and
-    /// every later one fails with [`ReduceError::AlreadyFailed`].
+    /// [`ReduceError`] wherever the client would throw. The chunk has then changed nothing, but that
+    /// a `start` has renamed the message and a `finish` has said why the model stopped. Every later
+    /// chunk fails with [`ReduceError::AlreadyFailed`].
     pub fn push(&mut self, received: &Received<'_>) -> Result<(), ReduceError> {
         self.take(|reducer| match received {
             Received::Known { chunk, extra } => reducer.apply(chunk, extra),
@@ -208,6 +216,7 @@ impl Reducer {
     ///
     /// The client's page may lag behind it: see [`shown`](Self::shown).
     pub fn message(&mut self) -> &UiMessage {
+        self.message.parts.append(&mut self.hidden);
         self.calls.put_together(&mut self.message.parts);
         if let Some(metadata) = self.metadata.take_change() {
             self.message.metadata = Some(metadata);
@@ -218,20 +227,18 @@ impl Reducer {
     /// The message as it is on the page; nothing if this stream has not shown it yet.
     ///
     /// A `start-step` is shown only with what comes after it. A message is shown with the first
-    /// chunk that gives it an id, metadata, or a part.
+    /// chunk that gives it an id, metadata, or a part. It is lent, but where a `start` failed that
+    /// renamed it: then it is a copy with the old id.
     pub fn shown(&mut self) -> Option<Cow<'_, UiMessage>> {
         let parts = self.shown_parts?;
-        let message = self.message();
-        if parts == message.parts.len() {
-            return Some(Cow::Borrowed(message));
+        self.message();
+        if parts < self.message.parts.len() {
+            self.hidden = self.message.parts.split_off(parts);
         }
-        Some(Cow::Owned(UiMessage {
-            id: message.id.clone(),
-            role: message.role,
-            metadata: message.metadata.clone(),
-            parts: message.parts.iter().take(parts).cloned().collect(),
-            extra: message.extra.clone(),
-        }))
+        Some(match &self.shown_id {
+            Some(id) => Cow::Owned(UiMessage { id: id.clone(), ..self.message.clone() }),
+            None => Cow::Borrowed(&self.message),
+        })
     }
 
     /// The message, when nothing more comes.
@@ -266,6 +273,7 @@ impl Reducer {
             Reading::Stopped => return Ok(()),
             Reading::Failed => return Err(ReduceError::AlreadyFailed),
         }
+        self.message.parts.append(&mut self.hidden);
         let is_shown = apply(self).inspect_err(|_| self.reading = Reading::Failed)?;
         if is_shown {
             self.shown_parts = Some(self.message.parts.len());

@@ -2,16 +2,18 @@
 //!
 //! Chunks that create or update look for a part in the current step and of their own kind, static
 //! or dynamic. Chunks that refer to a call take the first part of the current step that has its id,
-//! else the last one of the whole message. Parts that change are taken apart until somebody looks.
+//! else the last one of the whole message. A part that changes is taken apart, until it is plain
+//! again or somebody looks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::ReduceError;
 use super::call::{Call, Content, Said, State};
 use super::held;
-use super::tool_input::StreamedInput;
-use crate::chunk::{Chunk, InputEncoding};
+use super::tool_input::ToolInput;
+use crate::chunk::Chunk;
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::message::{Approval, ApprovalDetails, Part, ToolKind, ToolState};
@@ -23,10 +25,18 @@ use crate::record::Extra;
 pub(super) struct ToolCalls {
     /// The number of the current step.
     step: usize,
-    places: HashMap<ToolCallId, Places>,
-    inputs: HashMap<ToolCallId, StreamedInput>,
-    /// Parts that changed since somebody looked. Another part holds their place meanwhile.
+    known: HashMap<ToolCallId, Known>,
+    /// Parts that changed since somebody looked, and are not plain. Another part holds their place
+    /// meanwhile.
     apart: HashMap<usize, Box<Call>>,
+}
+
+/// What is known of the calls of one id.
+#[derive(Debug, Clone)]
+struct Known {
+    places: Places,
+    /// The input that was begun last.
+    input: Option<Box<ToolInput>>,
 }
 
 /// Where the parts of one call are.
@@ -43,31 +53,30 @@ impl ToolCalls {
     /// Finds the parts of a message that is continued.
     pub(super) fn of(parts: &[Part]) -> Self {
         let mut calls = ToolCalls::default();
+        // Only what the last step left open goes on.
+        let is_start = |part: &Part| matches!(part, Part::StepStart { .. });
+        let last_step = parts.iter().rposition(is_start).unwrap_or_default();
         for (at, part) in parts.iter().enumerate() {
             match part {
-                Part::StepStart { .. } => {
-                    calls.start_step();
-                    // Only what the last step left open goes on.
-                    calls.inputs.clear();
-                }
+                Part::StepStart { .. } => calls.start_step(),
                 Part::Tool(part) => {
                     let is_dynamic = part.kind != ToolKind::Static;
-                    calls.note(&part.tool_call_id, is_dynamic, at);
+                    let known = calls.note(&part.tool_call_id, is_dynamic, at);
                     if let ToolState::InputStreaming { raw_input, input_encoding, .. } = &part.state
+                        && at >= last_step
                     {
                         let said = Said {
                             title: part.title.clone(),
                             tool_metadata: part.tool_metadata.clone(),
                             ..Said::default()
                         };
-                        let input = StreamedInput::new(
+                        known.input = Some(Box::new(ToolInput::new(
                             raw_input.as_deref().unwrap_or_default(),
                             *input_encoding,
                             &part.tool_name,
                             is_dynamic,
                             &said,
-                        );
-                        calls.inputs.insert(part.tool_call_id.clone(), input);
+                        )));
                     }
                 }
                 _ => {}
@@ -86,7 +95,7 @@ impl ToolCalls {
         chunk: &Chunk<'_>,
         parts: &mut Vec<Part>,
     ) -> Result<(), ReduceError> {
-        match chunk {
+        let at = match chunk {
             Chunk::ToolInputStart {
                 tool_call_id,
                 tool_name,
@@ -100,12 +109,14 @@ impl ToolCalls {
                 let title = title.as_deref();
                 let said = said(title, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = *dynamic == Some(true);
-                self.begin_input(tool_call_id, tool_name, is_dynamic, *input_encoding, &said);
-                let call = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
+                let input = ToolInput::new("", *input_encoding, tool_name, is_dynamic, &said);
+                let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
                 call.write(State::InputStreaming { encoding: *input_encoding }, None, None, said);
+                self.begin_input(tool_call_id, input);
+                at
             }
             Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
-                self.push_input(tool_call_id, input_text_delta, parts)?;
+                self.push_input(tool_call_id, input_text_delta, parts)?
             }
             Chunk::ToolInputAvailable {
                 tool_call_id,
@@ -120,9 +131,11 @@ impl ToolCalls {
                 let title = title.as_deref();
                 let said = said(title, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = *dynamic == Some(true);
-                let input = held::json_if_any(input).map(Content::Value);
-                let call = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
-                call.write(State::InputAvailable, input, None, said);
+                let input = held::json_if_any(input);
+                let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
+                call.write(State::InputAvailable, input.clone().map(Content::Value), None, said);
+                self.end_input(tool_call_id, at, input.as_ref());
+                at
             }
             Chunk::ToolInputError {
                 tool_call_id,
@@ -141,11 +154,14 @@ impl ToolCalls {
                     Some((_, is_dynamic)) => is_dynamic,
                     None => *dynamic == Some(true),
                 };
-                let input = held::json_if_any(input).map(Content::Value);
+                let given = held::json_if_any(input);
+                let input = given.clone().map(Content::Value);
                 let (input, raw_input) = if is_dynamic { (input, None) } else { (None, input) };
-                let call = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
+                let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
                 let state = State::OutputError { text: error_text.as_ref().to_owned() };
                 call.write(state, input, raw_input, said);
+                self.end_input(tool_call_id, at, given.as_ref());
+                at
             }
             Chunk::ToolApprovalRequest {
                 approval_id,
@@ -154,7 +170,7 @@ impl ToolCalls {
                 input_schema_input,
                 signature,
             } => {
-                let call = self.find(chunk, tool_call_id, parts)?;
+                let (at, call) = self.find(chunk, tool_call_id, parts)?;
                 call.ask(Approval {
                     id: ApprovalId::from(approval_id.as_ref()),
                     details: ApprovalDetails {
@@ -165,6 +181,7 @@ impl ToolCalls {
                         extra: Extra::default(),
                     },
                 });
+                at
             }
             Chunk::ToolOutputAvailable {
                 tool_call_id,
@@ -175,10 +192,11 @@ impl ToolCalls {
                 dynamic: _,
                 preliminary,
             } => {
-                let call = self.find(chunk, tool_call_id, parts)?;
+                let (at, call) = self.find(chunk, tool_call_id, parts)?;
                 let output = held::json_if_any(output);
                 let said = said(None, tool_metadata, *provider_executed, provider_metadata);
                 call.settle(State::OutputAvailable { output, preliminary: *preliminary }, said);
+                at
             }
             Chunk::ToolOutputError {
                 tool_call_id,
@@ -188,14 +206,24 @@ impl ToolCalls {
                 tool_metadata,
                 dynamic: _,
             } => {
-                let call = self.find(chunk, tool_call_id, parts)?;
+                let (at, call) = self.find(chunk, tool_call_id, parts)?;
                 let said = said(None, tool_metadata, *provider_executed, provider_metadata);
                 call.settle(State::OutputError { text: error_text.as_ref().to_owned() }, said);
+                at
             }
             Chunk::ToolOutputDenied { tool_call_id } => {
-                self.find(chunk, tool_call_id, parts)?.deny();
+                let (at, call) = self.find(chunk, tool_call_id, parts)?;
+                call.deny();
+                at
             }
-            _ => {}
+            _ => return Ok(()),
+        };
+        // A part that is taken apart is several times as large.
+        if let Entry::Occupied(call) = self.apart.entry(at)
+            && call.get().is_plain()
+            && let Some(part) = parts.get_mut(at)
+        {
+            *part = Part::Tool(Box::new(call.remove().into_part()));
         }
         Ok(())
     }
@@ -203,7 +231,7 @@ impl ToolCalls {
     /// Puts together again what was taken apart.
     pub(super) fn put_together(&mut self, parts: &mut [Part]) {
         for (at, mut call) in std::mem::take(&mut self.apart) {
-            if let Some(input) = self.inputs.get(&call.id) {
+            if let Some(input) = self.input_of(&call.id) {
                 call.render(input);
             }
             if let Some(part) = parts.get_mut(at) {
@@ -212,24 +240,32 @@ impl ToolCalls {
         }
     }
 
-    /// Begins an input, in place of an earlier one of the same call.
-    fn begin_input(
-        &mut self,
-        tool_call_id: &str,
-        tool_name: &str,
-        is_dynamic: bool,
-        encoding: Option<InputEncoding>,
-        said: &Said,
-    ) {
-        let input = StreamedInput::new("", encoding, tool_name, is_dynamic, said);
-        let replaced = self.inputs.insert(ToolCallId::from(tool_call_id), input);
+    fn input_of(&self, tool_call_id: &str) -> Option<&ToolInput> {
+        self.known.get(tool_call_id)?.input.as_deref()
+    }
+
+    fn input_of_mut(&mut self, tool_call_id: &str) -> Option<&mut ToolInput> {
+        self.known.get_mut(tool_call_id)?.input.as_deref_mut()
+    }
+
+    /// Begins an input of a call that has a part, in place of an earlier one.
+    fn begin_input(&mut self, tool_call_id: &str, input: ToolInput) {
+        let known = self.known.get_mut(tool_call_id);
+        let replaced = known.and_then(|known| known.input.replace(Box::new(input)));
         // Parts of earlier steps hold on to what they have of the old one.
         if let Some(replaced) = replaced {
-            for at in &replaced.parts {
+            for at in replaced.parts() {
                 if let Some(call) = self.apart.get_mut(at) {
                     call.render(&replaced);
                 }
             }
+        }
+    }
+
+    /// Notes that the part that stands there has the whole input.
+    fn end_input(&mut self, tool_call_id: &str, at: usize, whole: Option<&Json>) {
+        if let Some(input) = self.input_of_mut(tool_call_id) {
+            input.pack(at, whole);
         }
     }
 
@@ -238,11 +274,10 @@ impl ToolCalls {
         tool_call_id: &str,
         piece: &str,
         parts: &mut Vec<Part>,
-    ) -> Result<(), ReduceError> {
-        let Some(input) = self.inputs.get_mut(tool_call_id) else {
+    ) -> Result<usize, ReduceError> {
+        let Some(input) = self.input_of(tool_call_id) else {
             return Err(ReduceError::InputNotBegun { tool_call_id: tool_call_id.into() });
         };
-        let until = input.push(piece);
         let encoding = input.encoding;
         let is_dynamic = input.is_dynamic;
         let tool_name = input.tool_name.clone();
@@ -253,18 +288,14 @@ impl ToolCalls {
         };
         let count = parts.len();
         let at = self.place_in_step(tool_call_id, &tool_name, is_dynamic, parts);
-        if let Some(input) = self.inputs.get_mut(tool_call_id)
-            && input.parts.last() != Some(&at)
-        {
-            input.parts.push(at);
-        }
+        let until = self.input_of_mut(tool_call_id).map_or(0, |input| input.push(piece, at));
         let call = self.take_apart(at, parts);
         call.rename(&tool_name);
         let streamed = || Some(Content::Streamed(until));
         // The client forgets the text where a delta is what begins a dynamic part.
         let raw_input = streamed().filter(|_| !is_dynamic || at < count);
         call.write(State::InputStreaming { encoding }, streamed(), raw_input, said);
-        Ok(())
+        Ok(at)
     }
 
     /// The part that a chunk creates or updates, with the name that the chunk has for the tool.
@@ -274,11 +305,11 @@ impl ToolCalls {
         tool_name: &str,
         is_dynamic: bool,
         parts: &mut Vec<Part>,
-    ) -> &mut Call {
+    ) -> (usize, &mut Call) {
         let at = self.place_in_step(tool_call_id, tool_name, is_dynamic, parts);
         let call = self.take_apart(at, parts);
         call.rename(tool_name);
-        call
+        (at, call)
     }
 
     /// Where the current step has the call as a part of this kind; a new place if it has none.
@@ -289,7 +320,7 @@ impl ToolCalls {
         is_dynamic: bool,
         parts: &mut Vec<Part>,
     ) -> usize {
-        let places = self.places.get(tool_call_id).filter(|places| places.step == self.step);
+        let places = self.places_in_step(tool_call_id);
         let place = places.and_then(|p| if is_dynamic { p.dynamic } else { p.fixed });
         if let Some(at) = place {
             return at;
@@ -299,27 +330,32 @@ impl ToolCalls {
         self.note(&id, is_dynamic, at);
         let kind = if is_dynamic { ToolKind::Dynamic } else { ToolKind::Static };
         parts.push(placeholder());
-        self.apart.insert(at, Box::new(Call::new(id, tool_name, kind)));
+        self.apart.insert(at, Box::new(Call::new(id, tool_name.into(), kind)));
         at
     }
 
-    fn note(&mut self, id: &ToolCallId, is_dynamic: bool, at: usize) {
+    fn places_in_step(&self, tool_call_id: &str) -> Option<&Places> {
+        let places = &self.known.get(tool_call_id)?.places;
+        (places.step == self.step).then_some(places)
+    }
+
+    fn note(&mut self, id: &ToolCallId, is_dynamic: bool, at: usize) -> &mut Known {
         let none = Places { step: self.step, fixed: None, dynamic: None, last: at };
-        let places = match self.places.get_mut(id.as_str()) {
-            Some(places) => places,
-            None => self.places.entry(id.clone()).or_insert(none),
-        };
+        let unknown = || Known { places: none, input: None };
+        let known = self.known.entry(id.clone()).or_insert_with(unknown);
+        let places = &mut known.places;
         if places.step != self.step {
             *places = none;
         }
         let first = if is_dynamic { &mut places.dynamic } else { &mut places.fixed };
         first.get_or_insert(at);
         places.last = at;
+        known
     }
 
     /// The first part of the current step that has this id, and whether it is dynamic.
     fn first_of_step(&self, tool_call_id: &str) -> Option<(usize, bool)> {
-        let places = self.places.get(tool_call_id).filter(|places| places.step == self.step)?;
+        let places = self.places_in_step(tool_call_id)?;
         let fixed = places.fixed.map(|at| (at, false));
         let dynamic = places.dynamic.map(|at| (at, true));
         fixed.into_iter().chain(dynamic).min()
@@ -331,11 +367,11 @@ impl ToolCalls {
         chunk: &Chunk<'_>,
         tool_call_id: &str,
         parts: &mut [Part],
-    ) -> Result<&mut Call, ReduceError> {
+    ) -> Result<(usize, &mut Call), ReduceError> {
         let of_step = self.first_of_step(tool_call_id).map(|(at, _)| at);
-        let last = || self.places.get(tool_call_id).map(|places| places.last);
+        let last = || self.known.get(tool_call_id).map(|known| known.places.last);
         match of_step.or_else(last) {
-            Some(at) => Ok(self.take_apart(at, parts)),
+            Some(at) => Ok((at, self.take_apart(at, parts))),
             None => Err(ReduceError::UnknownToolCall {
                 kind: chunk.kind_pieces().0,
                 tool_call_id: tool_call_id.into(),
@@ -348,7 +384,7 @@ impl ToolCalls {
             Box::new(match parts.get_mut(at).map(|part| std::mem::replace(part, placeholder())) {
                 Some(Part::Tool(part)) => Call::of(*part),
                 // Only tool parts are noted.
-                _ => Call::new(ToolCallId::from(""), "", ToolKind::Static),
+                _ => Call::new(ToolCallId::from(""), "".into(), ToolKind::Static),
             })
         })
     }

@@ -47,7 +47,7 @@ async function held({ case: name, sse, message, resumes = false }) {
     generateId: () => 'client-1',
     transport,
     onError: error => (thrown = error),
-    onFinish: event => (finished = json(event.message)),
+    onFinish: event => (finished = event),
   });
   await (resumes ? chat.resumeStream() : chat.sendMessage());
   const wasTold = transport.errorText !== null;
@@ -56,6 +56,7 @@ async function held({ case: name, sse, message, resumes = false }) {
     case: name,
     rejected: thrown && !wasTold ? { name: thrown.name, index } : null,
     errorText: transport.errorText,
-    message: finished,
+    message: json(finished?.message),
+    finishReason: finished?.finishReason ?? null,
   };
 }

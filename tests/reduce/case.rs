@@ -39,7 +39,10 @@ impl Case {
         let looks = self.chunks.len() % 4;
         for (at, chunk) in self.chunks.iter().enumerate() {
             if looks > 0 && at % looks == 0 {
-                reducer.message();
+                match at % 2 {
+                    0 => _ = reducer.message(),
+                    _ => _ = reducer.shown(),
+                }
             }
             // Behind an `error` chunk nothing is read, not even what cannot be.
             if reducer.has_stopped() {

@@ -1,6 +1,7 @@
 //! [`InChat`]: a case as the response to a POST of `Chat`, or as a stream that it resumes.
 
 use serde_json::{Value, json};
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::reducer::ResetOn;
 
 use crate::case::Case;
@@ -54,23 +55,18 @@ impl InChat {
         let reset_on = if self.resumes { ResetOn::FirstStart } else { ResetOn::Never };
         let (mut reducer, refused) = self.case.reduce(reset_on);
         let message = canonical(&serde_json::to_string(reducer.message()).unwrap());
-        let mut here = Verdict {
+        let here = Verdict {
             refused,
             error_text: reducer.error_text().map(str::to_owned),
             shown: message.clone(),
             message,
         };
-        let mut client = Verdict::of(answer);
-        // A `start` chunk whose metadata cannot be merged has given the message its id before.
-        let failing = refused.and_then(|(at, _)| self.case.chunks.get(at));
-        if failing.is_some_and(|chunk| chunk.contains(r#""type":"start""#)) {
-            for message in
-                [&mut here.message, &mut here.shown, &mut client.message, &mut client.shown]
-            {
-                message["id"] = json!(null);
-            }
+        let mut faults = here.differences(&Verdict::of(answer));
+        let reason = json!(reducer.finish_reason().map(FinishReason::as_str));
+        if reason != answer["finishReason"] {
+            faults.push(format!("finish reason: here {reason}, client {}", answer["finishReason"]));
         }
         let of_chat = |fault: &String| format!("Chat (resumes: {}): {fault}", self.resumes);
-        here.differences(&client).iter().map(of_chat).collect()
+        faults.iter().map(of_chat).collect()
     }
 }

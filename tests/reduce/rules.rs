@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chunk::{FinishReason, Received};
 use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
 
 fn push(reducer: &mut Reducer, chunks: &[&str]) -> Result<(), ReduceError> {
@@ -58,19 +58,45 @@ fn metadata_is_merged_with_all_the_clients_oddities() {
 }
 
 #[test]
-fn fields_for_metadata_that_has_none_are_an_error_that_changes_nothing() {
+fn fields_for_metadata_that_has_none_are_an_error_that_only_renames() {
     for base in ["7", "true", r#""text""#] {
         let mut reducer = Reducer::new();
         let first = format!(r#"{{"type":"start","messageId":"m1","messageMetadata":{base}}}"#);
         push(&mut reducer, &[&first]).unwrap();
-        let before = message(&mut reducer);
+        let mut held = message(&mut reducer);
         let second = r#"{"type":"start","messageId":"m2","messageMetadata":{"a":1}}"#;
         let error = push(&mut reducer, &[second]).unwrap_err();
         assert_eq!(error, ReduceError::MetadataNotMergeable { kind: "start" });
-        assert_eq!(message(&mut reducer), before);
+        // The page is not told of the new name.
+        assert_eq!(serde_json::to_value(reducer.shown()).unwrap(), held);
+        held["id"] = "m2".into();
+        assert_eq!(message(&mut reducer), held);
         let later = push(&mut reducer, &[r#"{"type":"start-step"}"#]);
         assert_eq!(later.unwrap_err(), ReduceError::AlreadyFailed);
     }
+}
+
+#[test]
+fn a_finish_says_why_even_where_its_metadata_fails() {
+    let mut reducer = Reducer::new();
+    push(&mut reducer, &[r#"{"type":"start","messageMetadata":1}"#]).unwrap();
+    let finish = r#"{"type":"finish","finishReason":"stop","messageMetadata":{"a":1}}"#;
+    push(&mut reducer, &[finish]).unwrap_err();
+    assert_eq!(reducer.finish_reason(), Some(FinishReason::Stop));
+}
+
+#[test]
+fn fields_of_metadata_keep_their_places_however_many_there_are() {
+    let mut reducer = Reducer::new();
+    for n in 0..30 {
+        let merged = format!(r#"{{"in":{{"k{n}":{n},"k3":{n}}}}}"#);
+        let chunk = format!(r#"{{"type":"message-metadata","messageMetadata":{merged}}}"#);
+        push(&mut reducer, &[&chunk]).unwrap();
+    }
+    let keys = [0, 3, 1, 2].into_iter().chain(4..30);
+    let fields = keys.map(|key| format!(r#""k{key}":{}"#, if key == 3 { 29 } else { key }));
+    let expected = format!(r#"{{"in":{{{}}}}}"#, fields.collect::<Vec<_>>().join(","));
+    assert_eq!(reducer.message().metadata.as_ref().unwrap().as_str(), expected);
 }
 
 #[test]
@@ -155,6 +181,11 @@ fn a_step_is_shown_with_what_comes_after_it() {
         .unwrap();
     assert_eq!(reducer.shown().unwrap().parts.len(), 1);
     assert_eq!(reducer.message().parts.len(), 2);
+    assert_eq!(reducer.shown().unwrap().parts.len(), 1);
+    push(&mut reducer, &[r#"{"type":"text-start","id":"0"}"#]).unwrap();
+    let parts = serde_json::to_value(&reducer.shown().unwrap().parts).unwrap();
+    let kinds = [&parts[0]["type"], &parts[1]["type"], &parts[2]["type"]];
+    assert_eq!(kinds, ["step-start", "step-start", "text"]);
 }
 
 #[test]
@@ -169,6 +200,31 @@ fn what_a_denied_call_had_is_left_in_the_part() {
         "input": "ab", "rawInput": "ab", "inputEncoding": "text",
     });
     assert_eq!(*part, denied);
+}
+
+#[test]
+fn an_input_goes_on_behind_its_end() {
+    let whole = json!({ "type": "tool-input-available", "toolCallId": "c", "toolName": "x", "input": { "a": 1 } });
+    let delta = |piece: &str| {
+        json!({ "type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": piece })
+            .to_string()
+    };
+    // Written as the whole input is, and otherwise.
+    for text in [r#"{"a":1}"#, r#"{"a": 1}"#] {
+        let mut reducer = Reducer::new();
+        push(&mut reducer, &[r#"{"type":"tool-input-start","toolCallId":"c","toolName":"x"}"#])
+            .unwrap();
+        let mut raw = String::new();
+        for piece in [text, " ", " "] {
+            raw.push_str(piece);
+            push(&mut reducer, &[&delta(piece)]).unwrap();
+            let part = &message(&mut reducer)["parts"][0];
+            assert_eq!(part["rawInput"], raw);
+            assert_eq!(part["input"], json!({ "a": 1 }));
+            push(&mut reducer, &[&whole.to_string()]).unwrap();
+            assert_eq!(message(&mut reducer)["parts"][0]["rawInput"], Value::Null);
+        }
+    }
 }
 
 #[test]
@@ -247,6 +303,14 @@ fn no_chunk_goes_through_the_whole_message() {
     each(&mut reducer, &|n| {
         json!({ "type": "message-metadata", "messageMetadata": { n.to_string(): n } }).to_string()
     });
+    let nested = |depth: usize, inner: &str| {
+        format!("{}{inner}{}", r#"{"a":"#.repeat(depth), "}".repeat(depth))
+    };
+    let deep = nested(990, &format!("\"{}\"", "x".repeat(1_000_000)));
+    for metadata in (1..990).map(|depth| nested(depth, r#"{"b":1}"#)).chain([deep.clone(), deep]) {
+        let chunk = format!(r#"{{"type":"message-metadata","messageMetadata":{metadata}}}"#);
+        push(&mut reducer, &[&chunk]).unwrap();
+    }
     push(&mut reducer, &[r#"{"type":"tool-input-start","toolCallId":"c","toolName":"x"}"#])
         .unwrap();
     each(&mut reducer, &|_| {

@@ -146,3 +146,50 @@ const KEYS: &[&str] = &[
 ];
 
 const PLAIN_KEYS: &[&str] = &["a", "b", "usage", "", "ключ", "toString", "\"", "0"];
+
+/// Metadata of a message, nearly always an object.
+pub(crate) fn metadata(dice: &mut Dice) -> String {
+    if dice.chance(90) { dice.object() } else { dice.json() }
+}
+
+pub(crate) const CALL_IDS: &[&str] =
+    &["c1", "c2", "c3", "", "c1", "c2", "c3", "", "c1", "c2", "c3", "", "c1", "c2", "constructor"];
+
+pub(crate) const INPUT_PIECES: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\"a\":",
+    "\"b\" : ",
+    "\"x\"",
+    "{\"path\":\"no",
+    "tes.txt\"",
+    "1",
+    "-",
+    ".5",
+    "e",
+    "E+",
+    "tr",
+    "ue",
+    "false",
+    "nul",
+    "l",
+    " ",
+    "\\",
+    "\\\"",
+    "\\u",
+    "00e9",
+    "\\ud83d",
+    "\\ude00",
+    "é",
+    "😀",
+    "{\"a\":{\"b\":[1,2",
+    "]}",
+    "\"__proto__\":",
+    "\n",
+    "x",
+];

@@ -1,0 +1,235 @@
+//! [`check`]: whether a value keeps what a [`Json`] promises, in one walk.
+
+use super::string_token::{has_lone_surrogate, string_end, unescaped};
+use super::{Json, JsonError};
+
+/// Whose value it is decides how much is asked of it, beyond being one value that the client's JSON
+/// reader takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Strictness {
+    /// A chunk of any server: what the client accepts.
+    Received,
+    /// Metadata of any server: the schema takes an object with a key `constructor` for none.
+    Metadata,
+    /// A request: every reader sees the same value.
+    Unambiguous,
+    /// Made by this process, for the wire.
+    Written,
+}
+
+/// Whether a newline stands between the tokens of a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lines {
+    One,
+    Several,
+}
+
+/// One open `{` or `[`.
+struct Container {
+    is_object: bool,
+    /// It is the value of a key `constructor`.
+    of_constructor: bool,
+    /// Where its keys begin among all collected ones. Four bytes do: a key takes some, too.
+    keys_from: u32,
+}
+
+/// Walks a text that is known to be valid JSON, once, without recursion.
+///
+/// Keys are kept as offsets, eight bytes each, so that a hostile value costs less than itself.
+pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonError> {
+    let mut lines = Lines::One;
+    let bytes = text.as_bytes();
+    let mut open: Vec<Container> = Vec::new();
+    let mut keys: Vec<(u32, u32)> = Vec::new();
+    let mut at_key = false;
+    let mut after_constructor = false;
+    let mut i = 0;
+    while let Some(&byte) = bytes.get(i) {
+        match byte {
+            b'{' | b'[' => {
+                if strictness == Strictness::Written && open.len() == Json::MAX_DEPTH {
+                    return Err(JsonError::TooDeep);
+                }
+                at_key = byte == b'{';
+                open.push(Container {
+                    is_object: at_key,
+                    of_constructor: std::mem::take(&mut after_constructor),
+                    keys_from: u32::try_from(keys.len()).unwrap_or(u32::MAX),
+                });
+            }
+            b'}' | b']' => {
+                if let Some(closed) = open.pop() {
+                    let keys_from = closed.keys_from as usize;
+                    let own = keys.get_mut(keys_from..).unwrap_or_default();
+                    if strictness >= Strictness::Unambiguous && repeats(text, own) {
+                        return Err(JsonError::DuplicateKey);
+                    }
+                    keys.truncate(keys_from);
+                }
+            }
+            b',' => {
+                at_key = open.last().is_some_and(|container| container.is_object);
+                after_constructor = false;
+            }
+            b':' => at_key = false,
+            b'"' => {
+                let end = string_end(bytes, i);
+                let token = &text[i..end];
+                if strictness == Strictness::Written && has_lone_surrogate(token) {
+                    return Err(JsonError::LoneSurrogate);
+                }
+                if at_key {
+                    let key = unescaped(token);
+                    let of_constructor = open.last().is_some_and(|c| c.of_constructor);
+                    if key == "__proto__" || (of_constructor && key == "prototype") {
+                        return Err(JsonError::PrototypeKey);
+                    }
+                    after_constructor = key == "constructor";
+                    if after_constructor && strictness == Strictness::Metadata {
+                        return Err(JsonError::PrototypeKey);
+                    }
+                    if strictness >= Strictness::Unambiguous {
+                        // Texts beyond 4 GiB are not checked for repeated keys, but kept.
+                        if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
+                            keys.push((from, to));
+                        }
+                    }
+                }
+                i = end;
+                continue;
+            }
+            // The first clients of ai@6 ask `null` for its own properties and die of it.
+            b'n' if after_constructor && strictness == Strictness::Written => {
+                return Err(JsonError::PrototypeKey);
+            }
+            b'-' | b'0'..=b'9' => {
+                let end = i + bytes[i..].iter().take_while(|b| is_number_byte(**b)).count();
+                if matches!(strictness, Strictness::Metadata | Strictness::Written)
+                    && overflows(&text[i..end])
+                {
+                    return Err(JsonError::NumberTooLarge);
+                }
+                i = end;
+                continue;
+            }
+            b'\n' | b'\r' => lines = Lines::Several,
+            _ => {}
+        }
+        i += 1;
+    }
+    Ok(lines)
+}
+
+fn is_number_byte(byte: u8) -> bool {
+    matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')
+}
+
+fn overflows(number: &str) -> bool {
+    // Without an exponent it takes more than 300 digits.
+    (number.len() > 300 || number.contains(['e', 'E']))
+        && number.parse::<f64>().is_ok_and(f64::is_infinite)
+}
+
+/// Whether one of these keys stands there twice, written the same or not.
+fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
+    let token = |&(from, to): &(u32, u32)| &text[from as usize..to as usize];
+    if keys.len() <= 8 {
+        let key = |at| unescaped(token(at));
+        return keys.iter().enumerate().any(|(n, a)| keys[..n].iter().any(|b| key(a) == key(b)));
+    }
+    if !keys.iter().any(|key| token(key).contains('\\')) {
+        return repeats_exactly(text, keys);
+    }
+    // Read once, not at every comparison. What was shorter than 4 GiB is so still.
+    let mut read = String::with_capacity(keys.iter().map(|key| token(key).len()).sum());
+    for key in keys.iter_mut() {
+        let from = read.len();
+        read.push_str(&unescaped(token(key)));
+        *key = (from as u32, read.len() as u32);
+    }
+    repeats_exactly(&read, keys)
+}
+
+fn repeats_exactly(text: &str, spans: &mut [(u32, u32)]) -> bool {
+    let bytes = |&(from, to): &(u32, u32)| &text.as_bytes()[from as usize..to as usize];
+    spans.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
+    spans.windows(2).any(|pair| bytes(&pair[0]) == bytes(&pair[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn written(text: &str) -> Result<Json, JsonError> {
+        Json::parse(text)
+    }
+
+    fn received(text: &str) -> Result<Json, JsonError> {
+        Json::received(&RawValue::from_string(text.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn a_key_that_kills_the_client_is_refused_however_it_is_written() {
+        for text in [
+            r#"{"__proto__":1}"#,
+            r#"[{"a":{"__proto__":{}}}]"#,
+            r#"{"\u005f_proto__":1}"#,
+            r#"{"constructor":{"prototype":1}}"#,
+            r#"{"constructor" : { "a" : 1 , "prototype":1}}"#,
+        ] {
+            assert!(matches!(written(text), Err(JsonError::PrototypeKey)), "{text}");
+            assert!(matches!(received(text), Err(JsonError::PrototypeKey)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_same_words_elsewhere_are_harmless() {
+        for text in [
+            r#""__proto__""#,
+            r#"{"a":"__proto__"}"#,
+            r#"{"constructor":"prototype"}"#,
+            r#"{"constructor":[null]}"#,
+            r#"{"prototype":{"constructor":1},"a":null}"#,
+            r#"{"constructor":1,"a":{"prototype":1}}"#,
+            r#"{"x":"\"__proto__\":1"}"#,
+        ] {
+            assert!(written(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_readers_would_see_differently_is_not_written_but_may_be_received() {
+        for text in [
+            r#"{"constructor":null}"#,
+            r#""\ud800""#,
+            r#""\udc00x""#,
+            "1e400",
+            "[-1e999]",
+            r#"{"a":1,"\u0061":2}"#,
+        ] {
+            assert!(written(text).is_err(), "{text}");
+            assert!(received(text).is_ok(), "{text}");
+        }
+        assert!(written(r#""\ud83d\ude00 \\ud800""#).is_ok());
+    }
+
+    #[test]
+    fn a_repeated_key_is_found_among_many() {
+        let many = |last: &str| {
+            let keys: Vec<String> = (0..50).map(|n| format!(r#""k{n}":{{"a":1}}"#)).collect();
+            format!("{{{},\"{last}\":1}}", keys.join(","))
+        };
+        assert!(written(&many("k50")).is_ok());
+        assert!(matches!(written(&many("k7")), Err(JsonError::DuplicateKey)));
+    }
+
+    #[test]
+    fn depth_is_bounded_where_it_is_written_and_costs_no_stack_where_it_is_received() {
+        let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert!(written(&nested(Json::MAX_DEPTH)).is_ok());
+        assert!(matches!(written(&nested(Json::MAX_DEPTH + 1)), Err(JsonError::TooDeep)));
+        assert!(received(&nested(100_000)).is_ok());
+    }
+}

@@ -1,0 +1,222 @@
+//! [`Json`]: one JSON value as checked, one-line text that is never made a tree.
+//!
+//! Tool inputs and outputs, data and metadata pass through this crate; nobody here looks inside
+//! them. So they travel as text. The check happens once, when the value is made, and what it
+//! promises is what the wire needs:
+//!
+//! - it is one JSON value on one line (a newline would split an SSE frame);
+//! - it holds no key that makes the client refuse the whole stream (`__proto__`, or `constructor`
+//!   holding `prototype`);
+//! - made by [`Json::parse`] or [`Json::of`], it is also no deeper than [`Json::MAX_DEPTH`], repeats
+//!   no key, holds no `constructor` of `null` (the first clients die of it), no number beyond a
+//!   double and no half of a surrogate pair. (An integer beyond 2^53 still arrives rounded: send it
+//!   as a string.)
+//!
+//! Values that arrive from a peer are held to the first two rules only: what an honest client
+//! sends back must never be refused for the looks of a value that nobody here opens.
+
+mod check;
+mod string_token;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use self::check::{Lines, Strictness, check};
+pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
+
+/// One JSON value as checked, one-line text. Cheap to clone, never parsed into a tree.
+///
+/// Equality compares the text: `{"a":1}` and `{ "a": 1 }` are different `Json`s.
+///
+/// ```
+/// use ui_message_stream::Json;
+///
+/// let input = Json::parse(r#"{"path":"notes.txt"}"#)?;
+/// assert_eq!(input.as_str(), r#"{"path":"notes.txt"}"#);
+/// assert!(Json::parse(r#"{"__proto__":1}"#).is_err());
+/// # Ok::<(), ui_message_stream::json::JsonError>(())
+/// ```
+#[derive(Clone)]
+pub struct Json(Arc<RawValue>);
+
+impl Json {
+    /// How deep a value made here may nest.
+    ///
+    /// A value comes back in the next request inside a part of a message of a list: five or six
+    /// levels that count against [`Limits::max_depth`](crate::request::Limits), 64 by default.
+    pub const MAX_DEPTH: usize = 56;
+
+    /// Checks a text and keeps it. Newlines between tokens become spaces.
+    ///
+    /// # Errors
+    /// [`JsonError`] names the rule that the text breaks.
+    pub fn parse(text: &str) -> Result<Self, JsonError> {
+        let raw: &RawValue = serde_json::from_str(text).map_err(JsonError::Syntax)?;
+        Self::checked(raw, Strictness::Written)
+    }
+
+    /// Serializes a value and checks the text.
+    ///
+    /// # Errors
+    /// [`JsonError::Syntax`] if the value does not serialize, else the rule that its text breaks.
+    ///
+    /// ```
+    /// # use ui_message_stream::Json;
+    /// let output = Json::of(&vec![1, 2])?;
+    /// assert_eq!(output.as_str(), "[1,2]");
+    /// # Ok::<(), ui_message_stream::json::JsonError>(())
+    /// ```
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, JsonError> {
+        let raw = serde_json::value::to_raw_value(value).map_err(JsonError::Syntax)?;
+        Self::checked(&raw, Strictness::Written)
+    }
+
+    /// The JSON `null`.
+    pub fn null() -> Self {
+        Json(Arc::from(RawValue::NULL.to_owned()))
+    }
+
+    /// A JSON string holding `text`.
+    pub fn string(text: &str) -> Self {
+        match serde_json::value::to_raw_value(text) {
+            Ok(raw) => Json(Arc::from(raw)),
+            // A `str` always serializes; `null` keeps this total without a panic.
+            Err(_) => Json::null(),
+        }
+    }
+
+    /// The text: valid JSON on one line.
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Whether this is `null`.
+    pub fn is_null(&self) -> bool {
+        self.as_str().trim() == "null"
+    }
+
+    /// Whether this is an object.
+    pub fn is_object(&self) -> bool {
+        self.as_str().trim_start().starts_with('{')
+    }
+
+    /// Reads the value as `T`.
+    ///
+    /// # Errors
+    /// What `serde_json` says of a text that is not a `T`.
+    pub fn to<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.as_str())
+    }
+
+    /// Keeps a value that a peer sent, refusing only what no client could be sent again.
+    pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
+        Self::checked(raw, Strictness::Received)
+    }
+
+    /// Like [`Json::received`], and refuses a repeated key: two readers could disagree about it.
+    pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
+        Self::checked(raw, Strictness::Unambiguous)
+    }
+
+    /// Reads back a value that a peer sent and that was stored since.
+    pub(crate) fn deserialize_received<'de, D>(deserializer: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Json::checked(&raw, Strictness::Received).map_err(serde::de::Error::custom)
+    }
+
+    /// Keeps what is made of values that were checked, and adds nothing that they were checked for.
+    pub(crate) fn of_checked(raw: Box<RawValue>) -> Self {
+        Json(Arc::from(raw))
+    }
+
+    /// Whether the client's schema takes this for metadata, whose every object and number it sees.
+    pub(crate) fn check_as_metadata(&self) -> Result<(), JsonError> {
+        check(self.as_str(), Strictness::Metadata).map(|_| ())
+    }
+
+    fn checked(raw: &RawValue, strictness: Strictness) -> Result<Self, JsonError> {
+        let text = raw.get();
+        if check(text, strictness)? == Lines::One {
+            return Ok(Json(Arc::from(raw.to_owned())));
+        }
+        // In valid JSON a raw newline stands between tokens only.
+        let one_line = text.replace(['\n', '\r'], " ");
+        RawValue::from_string(one_line).map(|raw| Json(Arc::from(raw))).map_err(JsonError::Syntax)
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Json::checked(&raw, Strictness::Written).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Why a text is not a [`Json`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// It is not JSON, or the value does not serialize.
+    #[error("not JSON: {0}")]
+    Syntax(#[source] serde_json::Error),
+    /// It nests deeper than [`Json::MAX_DEPTH`].
+    #[error("nested deeper than {} levels", Json::MAX_DEPTH)]
+    TooDeep,
+    /// A key is `__proto__`, or `constructor` holds `prototype` or `null`: the client's JSON reader
+    /// refuses it and with it the whole stream.
+    #[error("a key `__proto__` or `constructor.prototype`, which the client refuses")]
+    PrototypeKey,
+    /// An object has a key twice.
+    #[error("an object repeats a key")]
+    DuplicateKey,
+    /// A string holds half a surrogate pair.
+    #[error("a string with a lone surrogate")]
+    LoneSurrogate,
+    /// A number is too large for a double.
+    #[error("a number larger than a double can hold")]
+    NumberTooLarge,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stands_on_one_line() {
+        assert_eq!(Json::parse("{\n  \"a\":\r\n1}").unwrap().as_str(), "{   \"a\":  1}");
+        assert_eq!(Json::string("a\nb").as_str(), r#""a\nb""#);
+    }
+}

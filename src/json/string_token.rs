@@ -1,0 +1,106 @@
+//! A JSON string in a text, quotes and escapes included: where it ends, and what it says.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserializer;
+
+/// The offset behind the closing quote of the string that opens at `from`.
+pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
+    let ends = |byte: &u8| (*byte == b'"') | (*byte == b'\\');
+    let mut i = from + 1;
+    while let Some(rest) = bytes.get(i..) {
+        // The loop over a block has no branch inside: the compiler makes it one comparison.
+        let (blocks, _) = rest.as_chunks::<16>();
+        let is_plain = |block: &&[u8; 16]| !block.iter().fold(false, |any, b| any | ends(b));
+        let plain = 16 * blocks.iter().take_while(is_plain).count();
+        let Some(end) = rest[plain..].iter().position(ends) else {
+            break;
+        };
+        i += plain + end;
+        if bytes[i] == b'"' {
+            return i + 1;
+        }
+        i += 2;
+    }
+    bytes.len()
+}
+
+/// The text of a string token, quotes included in `token`; half surrogates become U+FFFD.
+pub(crate) fn unescaped(token: &str) -> Cow<'_, str> {
+    let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
+    if !inner.contains('\\') {
+        return inner.into();
+    }
+    match serde_json::from_str::<String>(token) {
+        Ok(text) => text.into(),
+        Err(_) => lossy(token).into(),
+    }
+}
+
+/// Reads a string token that holds half a surrogate pair, as a browser's string may.
+fn lossy(token: &str) -> String {
+    struct Bytes;
+    impl serde::de::Visitor<'_> for Bytes {
+        type Value = String;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<String, E> {
+            Ok(with_replacements(bytes))
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(token);
+    deserializer.deserialize_bytes(Bytes).unwrap_or_default()
+}
+
+/// The text of a JSON string as `serde_json` hands it out in bytes: UTF-8, but for half surrogate
+/// pairs. Each of them becomes one U+FFFD, as where a browser shows it.
+pub(crate) fn with_replacements(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        // Half a pair is encoded as ED and two bytes that are not UTF-8 without it.
+        if chunk.invalid() == [0xED] {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+    text
+}
+
+/// Whether a string token holds a `\ud800` … `\udfff` without its other half.
+pub(super) fn has_lone_surrogate(token: &str) -> bool {
+    let bytes = token.as_bytes();
+    let unit = |at: usize| -> Option<u16> {
+        let hex = token.get(at + 2..at + 6)?;
+        (bytes.get(at) == Some(&b'\\') && bytes.get(at + 1) == Some(&b'u'))
+            .then(|| u16::from_str_radix(hex, 16).ok())
+            .flatten()
+    };
+    let mut i = 0;
+    while let Some(offset) = bytes.get(i..).and_then(|rest| rest.iter().position(|b| *b == b'\\')) {
+        i += offset;
+        match unit(i) {
+            Some(0xD800..=0xDBFF) => match unit(i + 6) {
+                Some(0xDC00..=0xDFFF) => i += 12,
+                _ => return true,
+            },
+            Some(0xDC00..=0xDFFF) => return true,
+            Some(_) => i += 6,
+            None => i += 2,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_surrogate_pair_reads_as_a_replacement_character() {
+        assert_eq!(unescaped(r#""a\ud800b""#), "a\u{FFFD}b");
+        assert_eq!(unescaped(r#""\udc00\ud800é""#), "\u{FFFD}\u{FFFD}é");
+        assert_eq!(unescaped(r#""\ud83d\ude00\n""#), "😀\n");
+    }
+}
