@@ -8,24 +8,23 @@ use futures::Stream;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use ui_message_stream::Json;
-use ui_message_stream::approval::OpenCall;
+use ui_message_stream::approvals::AskError;
+use ui_message_stream::chat::Turn;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::id::ChatId;
 use uuid::Uuid;
 
-use crate::Demo;
-use crate::script::AgentError;
-use crate::world::in_words;
+use crate::agent::AgentError;
+use crate::world::{SharedWorld, in_words};
 
 /// What the model does with a message of the person.
 pub(crate) fn turn(
-    demo: Arc<Demo>,
-    chat: ChatId,
+    world: Arc<SharedWorld>,
+    turn: Turn,
     said: String,
 ) -> impl Stream<Item = Result<AgentEvent, AgentError>> + Send {
     let asks = |word: &str| said.to_lowercase().contains(word);
-    let file = json!({ "path": demo.world.file_named_in(&said) });
+    let file = json!({ "path": world.file_named_in(&said) });
     let transfer = json!({ "to": "Harbour Bakery", "amount": 5000 });
     let weather = json!({ "city": "Lisbon" });
     let (opening, calls): (&str, Vec<(&str, Value)>) = if asks("mixed") {
@@ -56,17 +55,23 @@ pub(crate) fn turn(
             }
             yield Ok(AgentEvent::tool_input(call, json.clone()));
             match tool {
-                "get_location" => {
-                    demo.open_calls.add(&chat, OpenCall::left_to_client(id, tool, json));
-                    waits = true;
-                }
-                "get_weather" => outputs.push((id, demo.world.run_tool(tool, &input)?)),
+                "get_location" => waits = true,
+                "get_weather" => outputs.push((id, world.run_tool(tool, &input)?)),
                 _ => {
-                    let approval = format!("ap_{}", Uuid::new_v4().simple());
-                    let open = OpenCall::awaiting_approval(approval.clone(), id.clone(), tool, json);
-                    demo.open_calls.add(&chat, open);
-                    yield Ok(AgentEvent::approval_requested(id, approval));
-                    waits = true;
+                    let what = described(tool, &input);
+                    match turn.approvals.ask(&turn.message_id, &id, tool, &json, Some(&what)).await {
+                        Ok(asked) => {
+                            yield Ok(asked.event(id));
+                            waits = true;
+                        }
+                        Err(AskError::NotShownAsIs(wrong)) => {
+                            yield Ok(AgentEvent::tool_failed(id, wrong.to_string()));
+                        }
+                        Err(error) => {
+                            yield Err(error.into());
+                            return;
+                        }
+                    }
                 }
             }
         }
@@ -104,6 +109,17 @@ fn tool_call(tool: &'static str) -> ToolCall {
         "transfer" => call.with_title("Transfer money"),
         "get_location" => call.with_title("Share your location").client_executed(),
         _ => call.with_title("Look up the weather"),
+    }
+}
+
+/// What a person is asked.
+fn described(tool: &str, input: &Value) -> String {
+    match tool {
+        "delete_file" => format!("Delete {}", input["path"].as_str().unwrap_or("a file")),
+        "transfer" => {
+            format!("Send {} to {}", input["amount"], input["to"].as_str().unwrap_or("?"))
+        }
+        other => other.to_owned(),
     }
 }
 

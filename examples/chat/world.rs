@@ -1,10 +1,15 @@
 //! The world that the demo's tools act on, in memory, so that one can see what happened and what
 //! did not.
 
+use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use ui_message_stream::Json;
+use ui_message_stream::approval::{DefinitionDigest, ToolOutcome};
+use ui_message_stream::approvals::{ApprovedCall, ToolFacts, Toolbox};
+use ui_message_stream::ledger_store::BoxFuture;
 
 /// Files that can be deleted, and money that can be sent.
 #[derive(Debug, Clone, Serialize)]
@@ -68,8 +73,39 @@ impl SharedWorld {
         }
     }
 
+    fn takes(&self, tool: &str, input: &Json) -> bool {
+        match tool {
+            "delete_file" => input.to::<Value>().is_ok_and(|input| input["path"].is_string()),
+            "transfer" => input.to::<Transfer>().is_ok(),
+            _ => false,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What approvals ask of the tools that need one.
+impl Toolbox for SharedWorld {
+    fn tool(&self, name: &str) -> Option<ToolFacts> {
+        let description = match name {
+            "delete_file" => "Deletes a file for good.",
+            "transfer" => "Sends money.",
+            _ => return None,
+        };
+        Some(ToolFacts::new(DefinitionDigest::of(name, description, &Json::null())))
+    }
+
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(ready(self.takes(&call.tool_name, &call.input)))
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        let ran = call.input.to().map_err(|error| error.to_string());
+        let ran = ran.and_then(|input| self.run_tool(&call.tool_name, &input));
+        let output = ran.and_then(|output| Json::of(&output).map_err(|error| error.to_string()));
+        Box::pin(ready(output.map_or_else(ToolOutcome::Failed, ToolOutcome::Output)))
     }
 }
 

@@ -155,6 +155,12 @@ impl DeferredToolResults {
         DeferredToolResults { results, pending, superseded }
     }
 
+    /// The same with what came of the calls in the end.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
+        DeferredToolResults { results, ..self }
+    }
+
     /// The results: answered calls in the order of the history, then outputs of the client.
     pub fn results(&self) -> &[DeferredToolResult] {
         &self.results

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::ready;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::approval::{
@@ -31,6 +32,20 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     /// It is polled on a task of its own, to its end, whether or not somebody still waits for the
     /// outcome. A panic counts as a failure of the tool.
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome>;
+}
+
+impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
+    fn tool(&self, name: &str) -> Option<ToolFacts> {
+        (**self).tool(name)
+    }
+
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        (**self).permits(call)
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        (**self).run(call)
+    }
 }
 
 /// What approvals need to know of a tool.

@@ -65,16 +65,21 @@ pub struct Turn {
     pub chat: Chat,
     /// The message that the agent writes: a new one, or the one that it goes on with.
     pub message_id: MessageId,
-    /// What became of calls that earlier turns left open.
+    /// What became of calls that earlier turns left open. None of them is still running.
     pub deferred: DeferredToolResults,
-    /// Calls whose answers did not count. The history has them open still; this turn's model is to
-    /// be told that they were not executed.
-    pub not_executed: Vec<DeferredToolResult>,
     /// To ask the person with.
     pub approvals: ChatApprovals,
     /// What was posted, with the application's own fields; `None` where the decision came from
     /// elsewhere.
     pub request: Option<Arc<ChatRequest>>,
+}
+
+impl Turn {
+    /// The calls whose answers did not count. The history has them open still, and this turn's model
+    /// is to be told that they were not executed.
+    pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
+        self.deferred.results().iter().filter(|result| !result.is_final)
+    }
 }
 
 /// Conversations on the server, answered by an agent.

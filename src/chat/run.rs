@@ -156,13 +156,11 @@ impl Run {
             self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
             return Ok(());
         }
-        let not_executed = settled.into_iter().filter(|result| !result.is_final).collect();
         let turn = Turn {
             principal: self.chat.owner.clone(),
             chat: self.chat.clone(),
             message_id: self.message_id.clone(),
-            deferred,
-            not_executed,
+            deferred: deferred.with_results(settled),
             approvals: self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id),
             request: self.request.clone(),
         };
@@ -171,14 +169,15 @@ impl Run {
         self.listen(said, stop).await
     }
 
-    /// Whether the server knew of this result before the request.
+    /// Whether the server knew of this result before the request. A refusal is news in any case.
     fn was_heard(&self, result: &DeferredToolResult) -> bool {
-        matches!(
-            result.outcome,
+        match result.outcome {
+            DeferredOutcome::Refused => false,
             DeferredOutcome::Ran { .. }
-                | DeferredOutcome::Running { .. }
-                | DeferredOutcome::OutcomeUnknown
-        ) || self.chat.has_result(result)
+            | DeferredOutcome::Running { .. }
+            | DeferredOutcome::OutcomeUnknown => true,
+            _ => self.chat.has_result(result),
+        }
     }
 
     /// Tells the client what became of a call of the message that it goes on with.
