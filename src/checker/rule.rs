@@ -111,7 +111,7 @@ rules! {
     /// The continued message gets another id.
     OtherMessageId Warning "other-message-id"
         why "the client shows a second message and leaves the first as it was"
-        remedy "send the id of the continued message, or none"
+        remedy "send the id of the continued message; none will do where a POST is answered"
     /// A part is left open when its step or the stream ends.
     PartLeftOpen Warning "part-left-open"
         why "the part stays `streaming` in the history"

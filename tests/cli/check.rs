@@ -155,3 +155,36 @@ fn each_request_in_a_file_begins_anew() {
     assert_eq!(ran.code, 1);
     assert!(ran.out.starts_with("line 4: unknown-tool-call"), "{}", ran.out);
 }
+
+#[test]
+fn readers_differ_in_what_is_an_error_behind_another_start_and_an_error() {
+    let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
+    let message = format!(r#"{{"message":{{"id":"m","role":"assistant","parts":[{part}]}}}}"#);
+    let output = r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#;
+    let renamed = format!("{message}\n{{\"type\":\"start\",\"messageId\":\"n\"}}\n{output}\n");
+    let failed = "{\"type\":\"error\",\"errorText\":\"x\"}\nnot json\n".to_owned();
+    let unnamed = format!("{message}\n{{\"type\":\"start\"}}\n{{\"type\":\"finish\"}}\n");
+    // Which codes are found, and with `--warnings`.
+    for (reader, stream, errors, all) in [
+        ("read-ui-message-stream", &renamed, "unknown-tool-call", "other-message-id"),
+        ("chat", &renamed, "", "other-message-id"),
+        ("chat-resume", &renamed, "unknown-tool-call", "other-message-id"),
+        ("read-ui-message-stream", &failed, "not-json", "not-json"),
+        ("chat", &failed, "", "after-error"),
+        ("chat-resume", &failed, "", "after-error"),
+        ("chat", &unnamed, "", ""),
+        ("chat-resume", &unnamed, "", "other-message-id"),
+    ] {
+        let first = |arguments: &[&str]| {
+            let ran = run_with(&[&["check", "--reader", reader], arguments].concat(), stream);
+            assert_eq!(ran.code, i32::from(!ran.out.is_empty()), "{reader}: {stream}");
+            ran.out.split(": ").nth(1).unwrap_or_default().to_owned()
+        };
+        assert_eq!(first(&[]), errors, "{reader}: {stream}");
+        assert_eq!(first(&["--warnings"]), all, "{reader}: {stream}");
+    }
+    assert_eq!(
+        run_with(&["check"], &renamed),
+        run_with(&["check", "--reader", "read-ui-message-stream"], &renamed)
+    );
+}

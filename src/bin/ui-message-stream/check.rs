@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use ui_message_stream::UiMessage;
-use ui_message_stream::checker::{Checker, Severity, Violation};
+use ui_message_stream::checker::{Severity, Violation};
 use ui_message_stream::chunk::Version;
 
 use crate::input::{Input, Item};
@@ -29,10 +29,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let mut input = Input::open(&arguments.stream)?;
     let start = |message: Option<UiMessage>| {
-        let checker = match message {
-            Some(message) => Checker::continuing(&message),
-            None => Checker::new(),
-        };
+        let checker = arguments.stream.reader.checker(message.as_ref());
         match arguments.client {
             Some(version) => checker.with_oldest_client(version),
             None => checker,
