@@ -59,6 +59,8 @@ pub struct Checker {
     /// The id that the message has now; none if the client made it up.
     message_id: Option<String>,
     metadata: Metadata,
+    /// Something has come.
+    begun: bool,
     started: bool,
     ended: Option<Ended>,
     texts: HashSet<Box<str>>,
@@ -109,6 +111,7 @@ impl Checker {
             // What `readUIMessageStream` begins with.
             message_id: Some(String::new()),
             metadata: Metadata::None,
+            begun: false,
             started: false,
             ended: None,
             texts: HashSet::new(),
@@ -171,6 +174,7 @@ impl Checker {
         if data == "[DONE]" {
             return Vec::new();
         }
+        self.begun = true;
         match Received::parse(data) {
             Ok(received) => self.handle_received(&received),
             Err(_) if self.has_stopped() => {
@@ -189,6 +193,7 @@ impl Checker {
 
     /// Takes the next chunk and returns what is wrong with it.
     pub fn handle_received(&mut self, received: &Received<'_>) -> Vec<Violation> {
+        self.begun = true;
         match received {
             Received::Known { chunk, .. } if self.has_stopped() => self.check_place(chunk),
             Received::Unknown { kind, .. } if self.has_stopped() => {
@@ -228,7 +233,9 @@ impl Checker {
         for id in self.calls.left_preliminary() {
             self.find(Rule::OutputLeftPreliminary, format!("tool call {id:?} at the end"));
         }
-        if self.ended.is_none() {
+        if !self.begun {
+            self.find(Rule::NoChunks, "the stream".to_owned());
+        } else if self.ended.is_none() {
             self.find(Rule::NoFinish, "the stream".to_owned());
         }
         if self.ended != Some(Ended::Failed) && self.calls.would_resubmit() {

@@ -42,9 +42,34 @@ fn a_response_is_read_as_the_client_reads_it() {
     for response in responses() {
         let name = &response.name;
         let ran = run(&["check", text(&response.path)]);
-        assert_eq!(ran.code, i32::from(response.fails), "{name}: {}", ran.out);
-        assert_eq!(ran.out.is_empty(), !response.fails, "{name}: {}", ran.out);
+        let shows_nothing = response.chunks.is_empty() && !response.fails;
+        let is_wrong = response.fails || shows_nothing;
+        assert_eq!(ran.code, i32::from(is_wrong), "{name}: {}", ran.out);
+        assert_eq!(ran.out.is_empty(), !is_wrong, "{name}: {}", ran.out);
+        assert_eq!(ran.out.contains(": no-chunks: "), shows_nothing, "{name}: {}", ran.out);
         assert!(ran.out.lines().all(is_finding), "{name}: {}", ran.out);
+    }
+}
+
+#[test]
+fn of_what_is_no_stream_something_is_said() {
+    let request = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
+    let chunk = r#"{"chunk":{"type":"start"}}"#;
+    for (line, nothing) in [
+        (1, String::new()),
+        (1, "\u{FEFF}".to_owned()),
+        (1, ": keep-alive\n\n".to_owned()),
+        (1, "data: [DONE]\n\n".to_owned()),
+        (1, "<!doctype html>\n<p>502 Bad Gateway</p>\n".to_owned()),
+        (1, "{\"error\":\"unauthorized\"}\n".to_owned()),
+        (1, request.to_owned()),
+        (1, format!("{request}\n{request}\n{chunk}\n")),
+        (3, format!("{request}\n{chunk}\n{request}\n")),
+    ] {
+        let ran = run_with(&["check"], &nothing);
+        let finding = format!("line {line}: no-chunks: the stream: the client shows nothing");
+        assert!(ran.out.starts_with(&finding), "{nothing:?}: {}", ran.out);
+        assert_eq!((ran.code, ran.out.lines().count()), (1, 1), "{nothing:?}: {}", ran.out);
     }
 }
 

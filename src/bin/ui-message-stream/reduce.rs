@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let mut thrown = None;
     input.for_each(|item| {
         match item {
-            Item::Beginning(message) => reducer = start(message),
+            Item::Beginning { message, .. } => reducer = start(message),
             Item::Data { line, data }
                 if thrown.is_none() && !reducer.has_stopped() && data != "[DONE]" =>
             {
