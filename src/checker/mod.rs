@@ -149,7 +149,7 @@ impl Checker {
         self
     }
 
-    /// Sets who reads; `readUIMessageStream` unless set.
+    /// Sets who reads, before the first chunk; `readUIMessageStream` unless set.
     ///
     /// ```
     /// use ui_message_stream::checker::{Checker, Reader, Rule};

@@ -115,6 +115,23 @@ fn readers_differ_in_what_a_second_start_and_an_error_do() {
 }
 
 #[test]
+fn a_chat_that_resumes_goes_on_only_with_an_input_that_was_cut_off() {
+    let part =
+        |state: &str| json!({"type": "tool-t", "toolCallId": "c", "state": state, "input": {}});
+    for (state, shown) in [("input-streaming", 2), ("input-available", 1)] {
+        let message = json!({"id": "m", "role": "assistant", "parts": [part(state)]});
+        let tail = json!({"type": "data-x", "data": 1});
+        let stream = format!("{}\n{tail}\n", json!({ "message": message }));
+        let parts = |reader: &str| {
+            let ran = run_with(&["reduce", "--reader", reader], &stream);
+            assert_eq!(ran.code, 0, "{}", ran.err);
+            self::message(&ran)["parts"].as_array().unwrap().len()
+        };
+        assert_eq!((parts("chat-resume"), parts("chat")), (shown, 2), "{state}");
+    }
+}
+
+#[test]
 fn a_stream_that_shows_nothing_gives_null() {
     assert_eq!(run(&["reduce"]), Ran { code: 0, out: "null\n".into(), err: String::new() });
 }

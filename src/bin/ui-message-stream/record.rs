@@ -119,6 +119,7 @@ impl Recorder {
             decoder: Decoder::default(),
             file: Written::NotYet,
         };
+        // One without an event is a recording too: it has its place among those that are replayed.
         if is_event_stream(&head) {
             recording.open();
         }
