@@ -10,7 +10,7 @@ use std::fs;
 
 use serde_json::Value;
 use ui_message_stream::UiMessage;
-use ui_message_stream::checker::{Checker, Rule, Severity, Violation};
+use ui_message_stream::checker::{Checker, Reader, Rule, Severity, Violation};
 use ui_message_stream::chunk::Version;
 
 use fixture_files::fixture_files;
@@ -66,13 +66,17 @@ fn what_the_translator_sends_is_without_a_finding() {
     for path in fixture_files("chunks", ".jsonl") {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        let (checker, chunks) = stream(&text);
+        let (_, chunks) = stream(&text);
         let newer = text.contains(r#""version":"v6.0.326""#);
         let oldest = if newer { Version::V6At(326) } else { Version::V6 };
-        let found = findings(checker.with_oldest_client(oldest), chunks.iter().map(String::as_str));
-        // `error` is followed by the end that readers of the whole stream wait for, and a yes that
-        // the server refuses leaves nothing to warn of.
-        assert!(found.is_empty(), "{name}: {found:?}");
+        for reader in [Reader::ReadUiMessageStream, Reader::Chat] {
+            let (checker, _) = stream(&text);
+            let checker = checker.with_oldest_client(oldest).with_reader(reader);
+            let found = findings(checker, chunks.iter().map(String::as_str));
+            // `error` is followed by the end that readers of the whole stream wait for, and a yes
+            // that the server refuses leaves nothing to warn of.
+            assert!(found.is_empty(), "{name}, {reader:?}: {found:?}");
+        }
     }
 }
 

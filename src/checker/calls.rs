@@ -61,15 +61,18 @@ impl Calls {
             ToolState::OutputDenied { .. } => State::Denied,
             ToolState::Unknown { .. } => State::Unknown,
         };
+        // One message may hold two parts of a call, of which either may have been cut off.
+        let id = &part.tool_call_id;
+        let has_started = self.by_id.get(id.as_str()).is_some_and(|call| call.has_started);
         self.approval_ids.extend(part.approval_id().map(|id| Box::from(id.as_str())));
         let call = Call {
             state,
             step: self.step,
             is_dynamic: part.is_dynamic(),
             is_provider_executed: part.provider_executed == Some(true),
-            has_started: state == State::Streaming,
+            has_started: has_started || state == State::Streaming,
         };
-        self.by_id.insert(part.tool_call_id.as_str().into(), call);
+        self.by_id.insert(id.as_str().into(), call);
     }
 
     pub(super) fn start_step(&mut self) {
@@ -212,6 +215,11 @@ impl Calls {
         let mut ids: Vec<Box<str>> = found.map(|(id, _)| id.clone()).collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// Whether the input of a call was begun.
+    pub(super) fn any_has_started(&self) -> bool {
+        self.by_id.values().any(|call| call.has_started)
     }
 
     pub(super) fn left_streaming(&self) -> Vec<Box<str>> {

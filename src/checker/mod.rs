@@ -6,11 +6,13 @@
 //! it likes. What the message comes to is the reducer's business.
 
 mod calls;
+mod reader;
 mod rule;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+pub use self::reader::Reader;
 pub use self::rule::{Rule, Severity};
 
 use serde::de::IgnoredAny;
@@ -19,7 +21,7 @@ use serde_json::value::RawValue;
 use self::calls::Calls;
 use crate::chunk::{Chunk, ReadChunkError, Received, Version};
 use crate::json::{Json, JsonError};
-use crate::message::{Part, UiMessage};
+use crate::message::{Part, Role, UiMessage};
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,9 +53,14 @@ impl fmt::Display for Violation {
 #[must_use]
 pub struct Checker {
     oldest_client: Version,
+    reader: Reader,
+    /// The id of the message that the stream goes on with.
+    continued: Option<String>,
+    /// The id that the message has now; none if the client made it up.
     message_id: Option<String>,
-    continues: bool,
     metadata: Metadata,
+    /// Something has come.
+    begun: bool,
     started: bool,
     ended: Option<Ended>,
     texts: HashSet<Box<str>>,
@@ -99,9 +106,12 @@ impl Checker {
     pub fn new() -> Self {
         Checker {
             oldest_client: Version::V6At(NEWEST),
-            message_id: None,
-            continues: false,
+            reader: Reader::default(),
+            continued: None,
+            // What `readUIMessageStream` begins with.
+            message_id: Some(String::new()),
             metadata: Metadata::None,
+            begun: false,
             started: false,
             ended: None,
             texts: HashSet::new(),
@@ -111,11 +121,15 @@ impl Checker {
         }
     }
 
-    /// Checks a stream that goes on with this message.
+    /// Checks a stream that goes on with this message. One that is not the assistant's is not gone
+    /// on with.
     pub fn continuing(message: &UiMessage) -> Self {
         let mut checker = Self::new();
         checker.message_id = Some(message.id.to_string());
-        checker.continues = true;
+        if message.role != Role::Assistant {
+            return checker;
+        }
+        checker.continued = checker.message_id.clone();
         checker.metadata = message.metadata.as_ref().map_or(Metadata::None, Metadata::of);
         for part in &message.parts {
             match part {
@@ -135,13 +149,37 @@ impl Checker {
         self
     }
 
+    /// Sets who reads, before the first chunk; `readUIMessageStream` unless set.
+    ///
+    /// ```
+    /// use ui_message_stream::checker::{Checker, Reader, Rule};
+    ///
+    /// // `useChat` reads nothing behind an error, so nothing there can make it throw.
+    /// let mut checker = Checker::new().with_reader(Reader::Chat);
+    /// checker.handle_data(r#"{"type":"error","errorText":"An error occurred."}"#);
+    /// let found = checker.handle_data(r#"{"type":"text-delta","id":"0","delta":"Hi"}"#);
+    /// assert_eq!(found[0].rule, Rule::AfterError);
+    /// ```
+    pub fn with_reader(mut self, reader: Reader) -> Self {
+        self.reader = reader;
+        if reader == Reader::ChatResume && !self.calls.any_has_started() {
+            self.forget();
+            self.message_id = None;
+        }
+        self
+    }
+
     /// Takes the data of the next event and returns what is wrong with it. `[DONE]` is nothing.
     pub fn handle_data(&mut self, data: &str) -> Vec<Violation> {
         if data == "[DONE]" {
             return Vec::new();
         }
+        self.begun = true;
         match Received::parse(data) {
             Ok(received) => self.handle_received(&received),
+            Err(_) if self.has_stopped() => {
+                vec![Violation { rule: Rule::AfterError, subject: "what is no chunk".to_owned() }]
+            }
             Err(error) => {
                 let rule = match &error {
                     _ if has_prototype_key(data) => Rule::PrototypeKey,
@@ -155,7 +193,12 @@ impl Checker {
 
     /// Takes the next chunk and returns what is wrong with it.
     pub fn handle_received(&mut self, received: &Received<'_>) -> Vec<Violation> {
+        self.begun = true;
         match received {
+            Received::Known { chunk, .. } if self.has_stopped() => self.check_place(chunk),
+            Received::Unknown { kind, .. } if self.has_stopped() => {
+                self.find(Rule::AfterError, kind.to_string());
+            }
             Received::Known { chunk, extra } => {
                 if self.oldest_client < Version::V6At(LOOSE_SINCE) {
                     for (key, _) in extra {
@@ -190,7 +233,9 @@ impl Checker {
         for id in self.calls.left_preliminary() {
             self.find(Rule::OutputLeftPreliminary, format!("tool call {id:?} at the end"));
         }
-        if self.ended.is_none() {
+        if !self.begun {
+            self.find(Rule::NoChunks, "the stream".to_owned());
+        } else if self.ended.is_none() {
             self.find(Rule::NoFinish, "the stream".to_owned());
         }
         if self.ended != Some(Ended::Failed) && self.calls.would_resubmit() {
@@ -203,7 +248,13 @@ impl Checker {
         self.found.push(Violation { rule, subject });
     }
 
-    fn handle_chunk(&mut self, chunk: &Chunk<'_>) {
+    /// Whether the client reads nothing more.
+    fn has_stopped(&self) -> bool {
+        self.ended == Some(Ended::Failed) && self.reader.stops_at_error()
+    }
+
+    /// What may follow the end.
+    fn check_place(&mut self, chunk: &Chunk<'_>) {
         match self.ended {
             Some(Ended::Failed)
                 if !matches!(chunk, Chunk::FinishStep {} | Chunk::Finish { .. }) =>
@@ -218,6 +269,10 @@ impl Checker {
             }
             _ => {}
         }
+    }
+
+    fn handle_chunk(&mut self, chunk: &Chunk<'_>) {
+        self.check_place(chunk);
         if is_shown(chunk) {
             self.calls.show();
         }
@@ -265,22 +320,37 @@ impl Checker {
     }
 
     fn start(&mut self, message_id: Option<&str>) {
-        if std::mem::replace(&mut self.started, true) {
+        let is_first = !std::mem::replace(&mut self.started, true);
+        if !is_first {
             self.find(Rule::SecondStart, "start".to_owned());
         }
-        let Some(id) = message_id else { return };
-        if self.message_id.as_deref().is_some_and(|known| known != id) {
-            if self.continues {
-                self.find(Rule::OtherMessageId, format!("start with id {id:?}"));
+        if let Some(continued) = self.continued.as_deref() {
+            match message_id {
+                Some(id) if id != continued => {
+                    self.find(Rule::OtherMessageId, format!("start with id {id:?}"));
+                }
+                // The client has made one up.
+                None if self.message_id.is_none() => {
+                    self.find(Rule::OtherMessageId, "start without an id".to_owned());
+                }
+                _ => {}
             }
-            // `readUIMessageStream` and a resumed chat begin anew; what they held is gone. (The
-            // response to a POST is only renamed: then a finding behind this one may be one too many.)
-            self.calls = Calls::default();
-            self.texts.clear();
-            self.reasoning.clear();
-            self.metadata = Metadata::None;
         }
-        self.message_id = Some(id.to_owned());
+        let has_other_id = message_id.is_some() && message_id != self.message_id.as_deref();
+        if self.reader.empties(is_first, has_other_id) {
+            self.forget();
+        }
+        if let Some(id) = message_id {
+            self.message_id = Some(id.to_owned());
+        }
+    }
+
+    /// The client empties the message.
+    fn forget(&mut self) {
+        self.calls = Calls::default();
+        self.texts.clear();
+        self.reasoning.clear();
+        self.metadata = Metadata::None;
     }
 
     /// The client spreads both sides into an object, and asks the old one for each new key.

@@ -111,7 +111,7 @@ rules! {
     /// The continued message gets another id.
     OtherMessageId Warning "other-message-id"
         why "the client shows a second message and leaves the first as it was"
-        remedy "send the id of the continued message, or none"
+        remedy "send the id of the continued message; none will do where a POST is answered"
     /// A part is left open when its step or the stream ends.
     PartLeftOpen Warning "part-left-open"
         why "the part stays `streaming` in the history"
@@ -148,6 +148,10 @@ rules! {
     EndlessResubmission Warning "endless-resubmission"
         why "`sendAutomaticallyWhen` fires at once, and again after the same answer"
         remedy "follow tool results with a step that has content, or with `error`"
+    /// There is nothing in the stream: it may be a page, or no stream at all.
+    NoChunks Warning "no-chunks"
+        why "the client shows nothing, neither a message nor an error"
+        remedy "write each chunk after `data: ` and a blank line behind it; refuse with a status of 400 or more"
     /// The stream ends without its end.
     NoFinish Warning "no-finish"
         why "the message has no finish reason"

@@ -34,7 +34,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let read = ReadBody::of(body).await;
+    let read = ReadBody::of(body, None).await;
     let mut chunks = Vec::new();
     for Event { line, data, .. } in read.chunk_events() {
         let line = *line;
@@ -124,10 +124,13 @@ pub(super) struct ReadBody {
     pub(super) unfinished: Option<usize>,
     /// Why it broke off.
     pub(super) broken: Option<BoxError>,
+    /// Whether it was let go of before its end.
+    pub(super) is_cut_off: bool,
 }
 
 impl ReadBody {
-    pub(super) async fn of<B>(body: B) -> Self
+    /// Reads to the end, or so many chunks; then the body is dropped, as where a client hangs up.
+    pub(super) async fn of<B>(body: B, most: Option<usize>) -> Self
     where
         B: Body,
         B::Error: Into<BoxError>,
@@ -135,12 +138,16 @@ impl ReadBody {
         let mut body = pin!(body);
         let mut read = ReadBody::default();
         let mut decoder = Decoder::default();
-        while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let has_enough = |read: &Self| most.is_some_and(|most| read.chunk_events().count() >= most);
+        while !has_enough(&read)
+            && let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await
+        {
             match frame.map(http_body::Frame::into_data) {
                 Ok(Ok(mut data)) => {
                     let piece = data.copy_to_bytes(data.remaining());
                     decoder.push(&piece);
                     read.bytes.extend_from_slice(&piece);
+                    read.events.extend(std::iter::from_fn(|| decoder.poll()));
                 }
                 // Trailers are nobody's.
                 Ok(Err(_)) => {}
@@ -150,14 +157,20 @@ impl ReadBody {
                 }
             }
         }
-        read.events.extend(std::iter::from_fn(|| decoder.poll()));
+        if let Some(most) = most.filter(|_| has_enough(&read)) {
+            // What came in one piece with it is not looked at any more.
+            read.events.retain(|event| event.data != DONE);
+            read.events.truncate(most);
+            read.is_cut_off = true;
+            return read;
+        }
         read.unfinished = decoder.unfinished().filter(|_| read.broken.is_none());
         read
     }
 
     /// The events that are to be chunks.
     pub(super) fn chunk_events(&self) -> impl Iterator<Item = &Event> {
-        self.events.iter().filter(|event| event.data != "[DONE]")
+        self.events.iter().filter(|event| event.data != DONE)
     }
 
     /// The whole of it, as text.
@@ -165,3 +178,6 @@ impl ReadBody {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 }
+
+/// What the client passes over.
+const DONE: &str = "[DONE]";

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::checker::{Checker, Violation};
+use crate::checker::{Checker, Reader, Violation};
 use crate::chunk::{Chunk, Version};
 use crate::message::UiMessage;
 
@@ -51,6 +51,7 @@ pub fn assert_conformant(chunks: &[Chunk<'_>]) {
 #[must_use]
 pub struct Conformance {
     oldest_client: Version,
+    reader: Reader,
     continued: Option<UiMessage>,
 }
 
@@ -63,6 +64,12 @@ impl Conformance {
     /// Sets the oldest client that will read. The default is [`Version::V6`], `ai@6.0.0`.
     pub fn with_oldest_client(mut self, version: Version) -> Self {
         self.oldest_client = version;
+        self
+    }
+
+    /// Sets which of the client's readers will read. The default is `readUIMessageStream`.
+    pub fn with_reader(mut self, reader: Reader) -> Self {
+        self.reader = reader;
         self
     }
 
@@ -100,7 +107,7 @@ impl Conformance {
             Some(message) => Checker::continuing(message),
             None => Checker::new(),
         };
-        let mut checker = checker.with_oldest_client(self.oldest_client);
+        let mut checker = checker.with_oldest_client(self.oldest_client).with_reader(self.reader);
         let mut found = Vec::new();
         for (index, data) in data.enumerate() {
             let violations = checker.handle_data(data.as_ref()).into_iter();

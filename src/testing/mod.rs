@@ -9,8 +9,8 @@
 //! - [`conformance`], [`assert_conformant`]: whether the clients accept a stream.
 //! - [`ScriptedAgent`]: an agent that says what it was told to, pauses, fails or panics.
 //! - [`Conversation`]: plays the browser's side. It holds the messages as the real client does,
-//!   answers approvals, runs client-executed tools, writes on, and sends again where
-//!   `sendAutomaticallyWhen` says so.
+//!   answers approvals, runs client-executed tools, writes on, stops, reconnects, and sends again
+//!   where `sendAutomaticallyWhen` says so.
 //!
 //! ```
 //! use futures::stream;
@@ -37,7 +37,8 @@
 //! # });
 //! ```
 //!
-//! Left out: reconnecting to a live response, stopping one, and answers given while one is read.
+//! Left out: answers that a person gives while a response is read, and the rest of a response
+//! without its beginning after the connection broke.
 
 mod collect;
 mod conformance;

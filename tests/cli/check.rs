@@ -42,9 +42,34 @@ fn a_response_is_read_as_the_client_reads_it() {
     for response in responses() {
         let name = &response.name;
         let ran = run(&["check", text(&response.path)]);
-        assert_eq!(ran.code, i32::from(response.fails), "{name}: {}", ran.out);
-        assert_eq!(ran.out.is_empty(), !response.fails, "{name}: {}", ran.out);
+        let shows_nothing = response.chunks.is_empty() && !response.fails;
+        let is_wrong = response.fails || shows_nothing;
+        assert_eq!(ran.code, i32::from(is_wrong), "{name}: {}", ran.out);
+        assert_eq!(ran.out.is_empty(), !is_wrong, "{name}: {}", ran.out);
+        assert_eq!(ran.out.contains(": no-chunks: "), shows_nothing, "{name}: {}", ran.out);
         assert!(ran.out.lines().all(is_finding), "{name}: {}", ran.out);
+    }
+}
+
+#[test]
+fn of_what_is_no_stream_something_is_said() {
+    let request = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
+    let chunk = r#"{"chunk":{"type":"start"}}"#;
+    for (line, nothing) in [
+        (1, String::new()),
+        (1, "\u{FEFF}".to_owned()),
+        (1, ": keep-alive\n\n".to_owned()),
+        (1, "data: [DONE]\n\n".to_owned()),
+        (1, "<!doctype html>\n<p>502 Bad Gateway</p>\n".to_owned()),
+        (1, "{\"error\":\"unauthorized\"}\n".to_owned()),
+        (1, request.to_owned()),
+        (1, format!("{request}\n{request}\n{chunk}\n")),
+        (3, format!("{request}\n{chunk}\n{request}\n")),
+    ] {
+        let ran = run_with(&["check"], &nothing);
+        let finding = format!("line {line}: no-chunks: the stream: the client shows nothing");
+        assert!(ran.out.starts_with(&finding), "{nothing:?}: {}", ran.out);
+        assert_eq!((ran.code, ran.out.lines().count()), (1, 1), "{nothing:?}: {}", ran.out);
     }
 }
 
@@ -154,4 +179,37 @@ fn each_request_in_a_file_begins_anew() {
     let ran = run_with(&["check"], &format!("{continued}{afresh}\n{output}\n"));
     assert_eq!(ran.code, 1);
     assert!(ran.out.starts_with("line 4: unknown-tool-call"), "{}", ran.out);
+}
+
+#[test]
+fn readers_differ_in_what_is_an_error_behind_another_start_and_an_error() {
+    let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
+    let message = format!(r#"{{"message":{{"id":"m","role":"assistant","parts":[{part}]}}}}"#);
+    let output = r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#;
+    let renamed = format!("{message}\n{{\"type\":\"start\",\"messageId\":\"n\"}}\n{output}\n");
+    let failed = "{\"type\":\"error\",\"errorText\":\"x\"}\nnot json\n".to_owned();
+    let unnamed = format!("{message}\n{{\"type\":\"start\"}}\n{{\"type\":\"finish\"}}\n");
+    // Which codes are found, and with `--warnings`.
+    for (reader, stream, errors, all) in [
+        ("read-ui-message-stream", &renamed, "unknown-tool-call", "other-message-id"),
+        ("chat", &renamed, "", "other-message-id"),
+        ("chat-resume", &renamed, "unknown-tool-call", "other-message-id"),
+        ("read-ui-message-stream", &failed, "not-json", "not-json"),
+        ("chat", &failed, "", "after-error"),
+        ("chat-resume", &failed, "", "after-error"),
+        ("chat", &unnamed, "", ""),
+        ("chat-resume", &unnamed, "", "other-message-id"),
+    ] {
+        let first = |arguments: &[&str]| {
+            let ran = run_with(&[&["check", "--reader", reader], arguments].concat(), stream);
+            assert_eq!(ran.code, i32::from(!ran.out.is_empty()), "{reader}: {stream}");
+            ran.out.split(": ").nth(1).unwrap_or_default().to_owned()
+        };
+        assert_eq!(first(&[]), errors, "{reader}: {stream}");
+        assert_eq!(first(&["--warnings"]), all, "{reader}: {stream}");
+    }
+    assert_eq!(
+        run_with(&["check"], &renamed),
+        run_with(&["check", "--reader", "read-ui-message-stream"], &renamed)
+    );
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ui-message-stream");
 
@@ -45,6 +45,7 @@ pub(crate) fn run_with(arguments: &[&str], input: &str) -> Ran {
 pub(crate) struct Server {
     process: Child,
     printed: BufReader<ChildStdout>,
+    complaints: BufReader<ChildStderr>,
     /// What it printed first: where it listens.
     pub(crate) url: String,
 }
@@ -55,19 +56,30 @@ impl Server {
             .args(arguments)
             .args(["--port", "0"])
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let printed = BufReader::new(process.stdout.take().unwrap());
-        let mut server = Server { process, printed, url: String::new() };
+        let complaints = BufReader::new(process.stderr.take().unwrap());
+        let mut server = Server { process, printed, complaints, url: String::new() };
         server.url = server.next_line();
         server
     }
 
     pub(crate) fn next_line(&mut self) -> String {
-        let mut line = String::new();
-        self.printed.read_line(&mut line).unwrap();
-        line.trim().to_owned()
+        next_line(&mut self.printed)
     }
+
+    /// The next line on standard error.
+    pub(crate) fn next_complaint(&mut self) -> String {
+        next_line(&mut self.complaints)
+    }
+}
+
+fn next_line(lines: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    line.trim().to_owned()
 }
 
 impl Drop for Server {

@@ -198,6 +198,83 @@ fn an_exchange_is_written_with_its_request_its_chunks_and_their_times() {
 }
 
 #[test]
+fn what_the_client_would_read_is_written_whatever_its_content_type() {
+    let event = "data: {\"type\":\"start\"}\n\n";
+    let folder = scratch("record_content_types");
+    for (number, kind) in
+        ["", "Content-Type: text/plain\r\n", "Content-Type: Text/Event-Stream; charset=utf-8\r\n"]
+            .into_iter()
+            .enumerate()
+    {
+        let head = format!(
+            "HTTP/1.1 201 Created\r\n{kind}Content-Encoding: identity\r\nContent-Length: {}\r\n\r\n",
+            event.len()
+        );
+        let (url, served) = backend(1, move |mut connection| {
+            connection.read_message();
+            connection.write(&head);
+            connection.write(event);
+        });
+        let recorder = record(&url, &folder);
+        let passed = exchange(&recorder.url, &post("/api/chat", "{}"));
+        assert_eq!(passed.body, event.as_bytes());
+        served.join().unwrap();
+        let written = lines(&folder.join(format!("00{}.jsonl", number + 1)));
+        assert_eq!(written.len(), 2, "{kind}");
+        assert_eq!(written[1]["chunk"], json!({"type": "start"}), "{kind}");
+    }
+}
+
+#[test]
+fn who_writes_nothing_says_why() {
+    let event = "data: {\"type\":\"start\"}\n\n";
+    for (head, body, why) in [
+        ("200 OK\r\nContent-Type: text/html", "<p>data: x</p>\n\n", "no event in the answer"),
+        ("200 OK", "", "no event in the answer"),
+        ("200 OK", "data: {\"type\":\"start\"}\n", "no event in the answer"),
+        (
+            "500 Internal Server Error\r\nContent-Type: text/event-stream",
+            event,
+            "the answer is 500 Internal Server Error",
+        ),
+        (
+            "200 OK\r\nContent-Encoding: br\r\nContent-Type: text/event-stream",
+            event,
+            "compressed (\"br\") though asked not to be",
+        ),
+    ] {
+        let answer = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let (url, served) = backend(1, move |mut connection| {
+            connection.read_message();
+            connection.write(&answer);
+        });
+        let folder = scratch("record_nothing");
+        let mut recorder = record(&url, &folder);
+        let passed = exchange(&recorder.url, &post("/api/chat?key=secret", "{}"));
+        assert_eq!(passed.body, body.as_bytes(), "{head}");
+        let said = format!("POST /api/chat: {why}, nothing is written");
+        assert_eq!(recorder.next_complaint(), said, "{head}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{head}");
+        served.join().unwrap();
+    }
+}
+
+#[test]
+fn a_backend_that_compresses_is_asked_not_to() {
+    let (url, seen) = backend(1, |mut connection| {
+        let request = connection.read_message();
+        connection.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        request
+    });
+    let recorder = record(&url, &scratch("record_identity"));
+    let asks = post("/api/chat", "{}").replacen("\r\n", "\r\nAccept-Encoding: gzip, br\r\n", 1);
+    exchange(&recorder.url, &asks);
+    let seen = seen.join().unwrap().remove(0).headers;
+    let encodings: Vec<_> = seen.iter().filter(|h| h.starts_with("accept-encoding")).collect();
+    assert_eq!(encodings, ["accept-encoding: identity"]);
+}
+
+#[test]
 fn a_recording_is_checked_and_reduced_with_the_message_that_its_request_goes_on_with() {
     let part = json!({"type": "tool-pay", "toolCallId": "c", "state": "approval-responded",
         "input": {}, "approval": {"id": "ap", "approved": true}});

@@ -12,36 +12,48 @@ fn every_recorded_stream_is_printed_as_the_client_held_it() {
     assert!(streams.iter().any(|stream| stream.thrown.is_some()));
     for stream in &streams {
         let lines = run(&["reduce", text(&stream.path)]);
-        mirrors(stream, &lines, &stream.name);
+        // The message that is continued has a line of its own before the chunks.
+        let before = usize::from(stream.command("reduce").len() > 1);
+        let thrown_at = mirrors(stream, &lines, &stream.name, |line| line - 1 - before);
         let arguments = stream.command("reduce");
-        for (form, input) in [
-            ("lines", stream.as_lines()),
-            ("events", stream.as_events("\n")),
-            ("events, CRLF", stream.as_events("\r\n")),
-        ] {
+        // A comment and a blank line come before the first event; an event takes two lines.
+        let of_event = |line| {
+            assert_eq!(line % 2, 1, "{}", stream.name);
+            (line - 3) / 2
+        };
+        let forms: [(_, _, &dyn Fn(usize) -> usize); 3] = [
+            ("lines", stream.as_lines(), &|line| line - 1),
+            ("events", stream.as_events("\n"), &of_event),
+            ("events, CRLF", stream.as_events("\r\n"), &of_event),
+        ];
+        for (form, input, place) in forms {
             let other = run_with(&arguments, &input);
             let case = format!("{} as {form}", stream.name);
-            mirrors(stream, &other, &case);
+            assert_eq!(mirrors(stream, &other, &case, place), thrown_at, "{case}");
             assert_eq!(message(&other), message(&lines), "{case}");
         }
     }
 }
 
-/// The message is the one that the client held, and what it threw at is named.
-fn mirrors(stream: &Stream, ran: &Ran, case: &str) {
+/// The message is the one that the client held, and what it threw at is named. Returns the place
+/// of that chunk, which this gives for its line.
+fn mirrors(
+    stream: &Stream,
+    ran: &Ran,
+    case: &str,
+    place: impl Fn(usize) -> usize,
+) -> Option<usize> {
     assert_eq!(as_doubles(message(ran)), as_doubles(stream.held.clone()), "{case}");
     let Some(thrown) = &stream.thrown else {
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{case}");
-        return;
+        return None;
     };
     assert_eq!(ran.code, 1, "{case}");
-    let at = line_of(&ran.err);
     assert_eq!(ran.err.lines().count(), 1, "{case}: {}", ran.err);
     let start = ran.err.find(r#"{"#).unwrap_or_else(|| panic!("{case}: {}", ran.err));
     let chunk: Value = serde_json::from_str(ran.err[start..].trim()).unwrap();
-    let text = chunk.to_string();
-    let is_it = |place: &usize| stream.chunks[*place] == text;
-    let places: Vec<usize> = (0..stream.chunks.len()).filter(is_it).collect();
+    let place = place(line_of(&ran.err));
+    assert_eq!(stream.chunks[place], chunk.to_string(), "{case}");
     if let Some(kind) = thrown.get("chunkType") {
         // So the client calls whatever refers to a call that it does not know.
         if kind != "tool-invocation" {
@@ -50,10 +62,7 @@ fn mirrors(stream: &Stream, ran: &Ran, case: &str) {
         let id = chunk.get("id").or(chunk.get("toolCallId")).unwrap();
         assert_eq!(*id, thrown["chunkId"], "{case}");
     }
-    // A comment and a blank line come before the first event; an event takes two lines.
-    let before = usize::from(stream.command("reduce").len() > 1);
-    let is_line_of = |place: &usize| [place + 1, place + 1 + before, 2 * place + 3].contains(&at);
-    assert!(places.iter().any(is_line_of), "{case}: {}", ran.err);
+    Some(place)
 }
 
 #[test]
@@ -103,6 +112,23 @@ fn readers_differ_in_what_a_second_start_and_an_error_do() {
     assert_eq!(parts(&[]), json!(["data-y"]));
     assert_eq!(parts(&["--reader", "read-ui-message-stream"]), json!(["data-y"]));
     assert_eq!(parts(&["--reader", "chat"]), json!(["data-x"]));
+}
+
+#[test]
+fn a_chat_that_resumes_goes_on_only_with_an_input_that_was_cut_off() {
+    let part =
+        |state: &str| json!({"type": "tool-t", "toolCallId": "c", "state": state, "input": {}});
+    for (state, shown) in [("input-streaming", 2), ("input-available", 1)] {
+        let message = json!({"id": "m", "role": "assistant", "parts": [part(state)]});
+        let tail = json!({"type": "data-x", "data": 1});
+        let stream = format!("{}\n{tail}\n", json!({ "message": message }));
+        let parts = |reader: &str| {
+            let ran = run_with(&["reduce", "--reader", reader], &stream);
+            assert_eq!(ran.code, 0, "{}", ran.err);
+            self::message(&ran)["parts"].as_array().unwrap().len()
+        };
+        assert_eq!((parts("chat-resume"), parts("chat")), (shown, 2), "{state}");
+    }
 }
 
 #[test]

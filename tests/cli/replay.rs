@@ -71,10 +71,12 @@ fn a_time_beyond_all_time_is_waited_for_without_harm() {
 fn responses_and_chunks_alone_are_recordings_too() {
     let events = fixture_files("upstream/sse", "canonical.txt").remove(0);
     let chunks = scratch("replay_forms").join("chunks.jsonl");
-    fs::write(&chunks, "{\"type\":\"start\"}\n\n{\"type\":\"finish\"}\n").unwrap();
+    fs::write(&chunks, "\u{FEFF}{\"type\":\"start\"}\n\n{\"type\":\"finish\"}\n").unwrap();
     let split = scratch("replay_split").join("split.txt");
     fs::write(&split, "data: {\"type\":\ndata: \"start\"}\n\n").unwrap();
-    let recordings = [&events, &chunks, &split].map(|path| text(path));
+    let empty = scratch("replay_empty").join("empty.jsonl");
+    fs::write(&empty, "{\"request\":{}}\n").unwrap();
+    let recordings = [&events, &chunks, &split, &empty].map(|path| text(path));
     let server = Server::start(&[&["replay", "--speed", "0"][..], &recordings].concat());
     assert_eq!(answer(&server), fs::read_to_string(&events).unwrap());
     assert_eq!(
@@ -82,6 +84,7 @@ fn responses_and_chunks_alone_are_recordings_too() {
         "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"finish\"}\n\ndata: [DONE]\n\n"
     );
     assert_eq!(answer(&server), "data: {\"type\": \"start\"}\n\ndata: [DONE]\n\n");
+    assert_eq!(answer(&server), "data: [DONE]\n\n");
 }
 
 #[test]

@@ -46,6 +46,20 @@ fn a_recording_that_is_none_is_named_with_its_line() {
 }
 
 #[test]
+fn a_file_without_a_chunk_is_not_replayed() {
+    let folder = scratch("usage_nothing");
+    for nothing in
+        ["", "\n", "<!doctype html>\n<p>data: x</p>\n", "{\"error\":\"x\"}\n", "data: [DONE]\n\n"]
+    {
+        let path = folder.join("page.html");
+        std::fs::write(&path, nothing).unwrap();
+        let ran = run(&["replay", text(&path)]);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{nothing}");
+        assert!(ran.err.contains("page.html: no chunk in it"), "{nothing}: {}", ran.err);
+    }
+}
+
+#[test]
 fn help_and_version_are_no_errors() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));

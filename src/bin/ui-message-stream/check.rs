@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use ui_message_stream::UiMessage;
-use ui_message_stream::checker::{Checker, Severity, Violation};
+use ui_message_stream::checker::{Rule, Severity, Violation};
 use ui_message_stream::chunk::Version;
 
 use crate::input::{Input, Item};
@@ -29,10 +29,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let mut input = Input::open(&arguments.stream)?;
     let start = |message: Option<UiMessage>| {
-        let checker = match message {
-            Some(message) => Checker::continuing(&message),
-            None => Checker::new(),
-        };
+        let checker = arguments.stream.reader.checker(message.as_ref());
         match arguments.client {
             Some(version) => checker.with_oldest_client(version),
             None => checker,
@@ -40,25 +37,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     };
     let mut checker = start(input.message.take());
     let mut findings = Findings { arguments, out: io::stdout().lock(), any: false };
-    let mut last = 0;
+    // The last line of the stream, once it has one.
+    let mut last = None;
     input.for_each(|item| {
         match item {
-            Item::Beginning(message) => {
+            Item::Beginning { line, message } => {
                 let before = std::mem::replace(&mut checker, start(message));
-                if last > 0 {
+                if let Some(last) = last.replace(line) {
                     for violation in before.finish() {
                         findings.print(last, &violation)?;
                     }
                 }
             }
             Item::Data { line, data } => {
-                last = line;
+                last = Some(line);
                 for violation in checker.handle_data(data) {
                     findings.print(line, &violation)?;
                 }
             }
             Item::Unfinished { line } => {
-                last = line;
+                last = Some(line);
                 for violation in checker.handle_unfinished() {
                     findings.print(line, &violation)?;
                 }
@@ -67,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
         Ok(())
     })?;
     for violation in checker.finish() {
-        findings.print(last, &violation)?;
+        findings.print(last.unwrap_or(1), &violation)?;
     }
     Ok(ExitCode::from(u8::from(findings.any)))
 }
@@ -81,7 +79,9 @@ struct Findings<'a, W> {
 impl<W: Write> Findings<'_, W> {
     fn print(&mut self, line: usize, violation: &Violation) -> io::Result<()> {
         let is_error = violation.rule.severity() == Severity::Error;
-        if !is_error && !self.arguments.warnings {
+        // Of nothing, silence would be taken for a yes.
+        let is_said = is_error || self.arguments.warnings || violation.rule == Rule::NoChunks;
+        if !is_said {
             return Ok(());
         }
         self.any = true;

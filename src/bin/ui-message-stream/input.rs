@@ -28,8 +28,8 @@ pub(crate) struct Input {
 pub(crate) enum Item<'a> {
     /// The data of an event, on this line.
     Data { line: usize, data: &'a str },
-    /// A stream begins, and goes on with this message.
-    Beginning(Option<UiMessage>),
+    /// On this line a stream begins, and goes on with this message.
+    Beginning { line: usize, message: Option<UiMessage> },
     /// The file ends within an event: a browser drops it.
     Unfinished { line: usize },
 }
@@ -159,11 +159,14 @@ fn handle_line(
     if let Some(chunk) = around.chunk {
         handle(Item::Data { line, data: chunk.get() })
     } else if let Some(message) = message {
-        let message = UiMessage::parse(message.get());
-        handle(Item::Beginning(Some(message.map_err(|error| format!("line {line}: {error}"))?)))
+        let message =
+            UiMessage::parse(message.get()).map_err(|error| format!("line {line}: {error}"))?;
+        handle(Item::Beginning { line, message: Some(message) })
     } else if let Some(request) = around.request {
         match ChatRequest::parse(request.get().as_bytes(), &unlimited()) {
-            Ok(chat) => handle(Item::Beginning(chat.continued_as_sent().cloned())),
+            Ok(chat) => {
+                handle(Item::Beginning { line, message: chat.continued_as_sent().cloned() })
+            }
             Err(error) => {
                 eprintln!("line {line}: the request is not read: {error}");
                 Ok(())

@@ -5,6 +5,7 @@
 mod check;
 mod input;
 mod parse_request;
+mod reader;
 mod record;
 mod recording;
 mod reduce;
@@ -15,6 +16,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::reader::Reader;
 
 /// Looks at UI message streams (AI SDK v6) and at chat requests.
 #[derive(Debug, Parser)]
@@ -46,6 +49,9 @@ struct StreamArguments {
     /// A file with the assistant message, as JSON, that the stream goes on with.
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
+    /// Whose reading it is: they differ in what a second `start` and an `error` do.
+    #[arg(long, value_enum, default_value_t = Reader::ReadUiMessageStream)]
+    reader: Reader,
 }
 
 /// Why a command cannot do what it was asked to: exit code 2.

@@ -1,6 +1,9 @@
 //! `record`: sits between a front end and a backend, and writes each exchange to a file.
 //!
-//! What passes is passed on untouched and as it comes; the file is written beside it.
+//! What passes is passed on untouched and as it comes; the file is written beside it. One thing is
+//! asked for otherwise: the answer to a POST uncompressed. What the client would read is written,
+//! which is any body of a POST's success, whatever its content type; where nothing is, stderr says
+//! why.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -12,9 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
-use axum::http::{Method, Response, StatusCode, Uri};
+use axum::http::{HeaderValue, Method, Response, StatusCode, Uri, response};
 use axum::response::IntoResponse;
 use axum::serve::ListenerExt;
 use http_body_util::BodyExt;
@@ -74,7 +77,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Trouble> {
 }
 
 async fn pass(State(recorder): State<Arc<Recorder>>, request: Request) -> Response<Body> {
-    match recorder.exchange(request).await {
+    match recorder.clone().exchange(request).await {
         Ok(response) => response,
         Err(trouble) => {
             eprintln!("{}: {trouble}", recorder.backend);
@@ -84,8 +87,13 @@ async fn pass(State(recorder): State<Arc<Recorder>>, request: Request) -> Respon
 }
 
 impl Recorder {
-    async fn exchange(&self, request: Request) -> Result<Response<Body>, Trouble> {
+    async fn exchange(self: Arc<Self>, request: Request) -> Result<Response<Body>, Trouble> {
         let (mut parts, body) = request.into_parts();
+        let is_post = parts.method == Method::POST;
+        let subject = format!("{} {}", parts.method, parts.uri.path());
+        if is_post && parts.headers.contains_key(ACCEPT_ENCODING) {
+            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::builder()
             .scheme(Scheme::HTTP)
@@ -93,85 +101,134 @@ impl Recorder {
             .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
             .build()?;
         let body = body.collect().await?.to_bytes();
-        let is_post = parts.method == Method::POST;
         let request = Request::from_parts(parts, Body::from(body.clone()));
         let began = Instant::now();
-        let response = self.client.request(request).await?;
-        let is_stream = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.as_bytes().get(..EVENT_STREAM.len()))
-            .is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM));
-        let (parts, stream) = response.into_parts();
-        if !(is_post && is_stream) {
-            return Ok(Response::from_parts(parts, Body::new(stream)));
+        let (head, stream) = self.client.request(request).await?.into_parts();
+        if !is_post {
+            return Ok(Response::from_parts(head, Body::new(stream)));
         }
-        let mut file = self.new_recording(&body, began)?;
-        if parts.headers.contains_key(CONTENT_ENCODING) {
-            eprintln!("{}: compressed on the way, no chunks are written", file.path.display());
+        if let Some(why) = why_unreadable(&head) {
+            eprintln!("{subject}: {why}, nothing is written");
+            return Ok(Response::from_parts(head, Body::new(stream)));
+        }
+        let mut recording = Recording {
+            recorder: self,
+            subject,
+            request: body,
+            began,
+            decoder: Decoder::default(),
+            file: Written::NotYet,
+        };
+        // One without an event is a recording too: it has its place among those that are replayed.
+        if is_event_stream(&head) {
+            recording.open();
         }
         let recorded = stream.map_frame(move |frame| {
             if let Some(bytes) = frame.data_ref() {
-                file.write(bytes);
+                recording.write(bytes);
             }
             frame
         });
-        Ok(Response::from_parts(parts, Body::new(recorded)))
+        Ok(Response::from_parts(head, Body::new(recorded)))
     }
 
-    /// Begins the next file; those of an earlier run stay.
-    fn new_recording(&self, request: &Bytes, began: Instant) -> Result<RecordingFile, Trouble> {
+    /// Creates the next file; those of an earlier run stay.
+    fn create_file(&self) -> Result<(PathBuf, File), Trouble> {
         loop {
             let number = self.exchanges.fetch_add(1, Ordering::Relaxed) + 1;
             let path = self.out.join(format!("{number:03}.jsonl"));
             match File::create_new(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(format!("{}: {error}", path.display()).into()),
-                Ok(file) => return RecordingFile::begin(path, file, request, began),
+                Ok(file) => return Ok((path, file)),
             }
         }
     }
 }
 
-/// One exchange, written as it passes.
-struct RecordingFile {
-    path: PathBuf,
-    file: File,
-    decoder: Decoder,
-    began: Instant,
+/// Why the client would not read events from this response, or they cannot be read here.
+fn why_unreadable(head: &response::Parts) -> Option<String> {
+    if !head.status.is_success() || head.status == StatusCode::NO_CONTENT {
+        return Some(format!("the answer is {}", head.status));
+    }
+    let encoding = head.headers.get(CONTENT_ENCODING).filter(|value| *value != "identity")?;
+    Some(format!("compressed ({encoding:?}) though asked not to be"))
 }
 
-impl RecordingFile {
-    fn begin(
-        path: PathBuf,
-        mut file: File,
-        request: &Bytes,
-        began: Instant,
-    ) -> Result<Self, Trouble> {
-        // A body that is not JSON is not a chat's; the chunks are worth having all the same.
-        if let Ok(request) = serde_json::from_slice::<&RawValue>(request) {
-            writeln!(file, "{{\"request\":{}}}", one_line(request.get()))?;
-        }
-        let _ = writeln!(std::io::stdout(), "{}", path.display());
-        Ok(RecordingFile { path, file, decoder: Decoder::default(), began })
+fn is_event_stream(head: &response::Parts) -> bool {
+    let kind = head.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    kind.get(..EVENT_STREAM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM))
+}
+
+/// One exchange, written as it passes.
+struct Recording {
+    recorder: Arc<Recorder>,
+    /// Which request it is: `POST /api/chat`.
+    subject: String,
+    request: Bytes,
+    began: Instant,
+    decoder: Decoder,
+    file: Written,
+}
+
+/// Where a recording is written.
+enum Written {
+    /// No event has come of a response that may be none of a chat.
+    NotYet,
+    To(PathBuf, File),
+    /// It could not be, which was said.
+    Nowhere,
+}
+
+impl Recording {
+    fn open(&mut self) {
+        let opened = self.recorder.create_file().and_then(|(path, mut file)| {
+            // A body that is not JSON is not a chat's; the chunks are worth having all the same.
+            if let Ok(request) = serde_json::from_slice::<&RawValue>(&self.request) {
+                writeln!(file, "{{\"request\":{}}}", one_line(request.get()))?;
+            }
+            Ok((path, file))
+        });
+        self.file = match opened {
+            Ok((path, file)) => {
+                let _ = writeln!(std::io::stdout(), "{}", path.display());
+                Written::To(path, file)
+            }
+            Err(trouble) => {
+                eprintln!("{}: nothing is written: {trouble}", self.subject);
+                Written::Nowhere
+            }
+        };
     }
 
     fn write(&mut self, bytes: &[u8]) {
         self.decoder.push(bytes);
         while let Some(event) = self.decoder.poll() {
+            if matches!(self.file, Written::NotYet) {
+                self.open();
+            }
+            let Written::To(path, file) = &mut self.file else { continue };
             if event.data == "[DONE]" {
                 continue;
             }
+            let path = path.display();
             if serde_json::from_str::<&RawValue>(&event.data).is_err() {
-                let path = self.path.display();
                 eprintln!("{path}: line {} of the response is not JSON, left out", event.line);
                 continue;
             }
             let at = self.began.elapsed().as_millis();
             let line = format!("{{\"at\":{at},\"chunk\":{}}}\n", one_line(&event.data));
-            if let Err(error) = self.file.write_all(line.as_bytes()) {
-                eprintln!("{}: {error}", self.path.display());
+            if let Err(error) = file.write_all(line.as_bytes()) {
+                eprintln!("{path}: {error}");
             }
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if matches!(self.file, Written::NotYet) {
+            eprintln!("{}: no event in the answer, nothing is written", self.subject);
         }
     }
 }

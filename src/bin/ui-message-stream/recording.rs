@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use ui_message_stream::sse::Decoder;
 
@@ -32,29 +33,43 @@ struct Line<'a> {
     chunk: Option<&'a RawValue>,
     #[serde(borrow, rename = "type")]
     kind: Option<&'a RawValue>,
+    request: Option<IgnoredAny>,
 }
 
-/// Reads the chunks of a recording.
+/// Reads the chunks of a recording. One of an empty answer holds its request alone.
 pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Trouble> {
-    let text = String::from_utf8(read_all(Some(path))?)?;
+    let bytes = read_all(Some(path))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let is_blank = |character: char| character.is_whitespace() || character == BYTE_ORDER_MARK;
     let mut chunks: Vec<Recorded> = Vec::new();
-    if !text.trim_start().starts_with('{') {
+    let mut has_request = false;
+    if !text.trim_start_matches(is_blank).starts_with('{') {
         let mut decoder = Decoder::default();
-        decoder.push(text.as_bytes());
+        decoder.push(&bytes);
         let events = std::iter::from_fn(|| decoder.poll()).filter(|event| event.data != "[DONE]");
-        return Ok(paced(events.map(|event| one_line(&event.data))));
+        chunks.extend(paced(events.map(|event| one_line(&event.data))));
+    } else {
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim_matches(is_blank);
+            if line.is_empty() {
+                continue;
+            }
+            let parsed: Line<'_> = serde_json::from_str(line)
+                .map_err(|error| format!("{}: line {}: {error}", path.display(), index + 1))?;
+            has_request |= parsed.request.is_some();
+            let data = match (parsed.chunk, parsed.kind) {
+                (Some(chunk), _) => chunk.get(),
+                (None, Some(_)) => line,
+                (None, None) => continue,
+            };
+            let before = chunks.last().map_or(Duration::ZERO, |chunk| chunk.at);
+            let at = parsed.at.map_or(before + PACE, Duration::from_millis);
+            chunks.push(Recorded { at, data: data.to_owned() });
+        }
     }
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let parsed: Line<'_> = serde_json::from_str(line)
-            .map_err(|error| format!("{}: line {}: {error}", path.display(), index + 1))?;
-        let data = match (parsed.chunk, parsed.kind) {
-            (Some(chunk), _) => chunk.get(),
-            (None, Some(_)) => line,
-            (None, None) => continue,
-        };
-        let before = chunks.last().map_or(Duration::ZERO, |chunk| chunk.at);
-        let at = parsed.at.map_or(before + PACE, Duration::from_millis);
-        chunks.push(Recorded { at, data: data.to_owned() });
+    if chunks.is_empty() && !has_request {
+        let path = path.display();
+        return Err(format!("{path}: no chunk in it, neither as an event nor as a line").into());
     }
     Ok(chunks)
 }
@@ -70,3 +85,5 @@ fn paced(data: impl Iterator<Item = String>) -> Vec<Recorded> {
 
 /// Between two chunks of a recording without times.
 const PACE: Duration = Duration::from_millis(20);
+
+const BYTE_ORDER_MARK: char = '\u{FEFF}';

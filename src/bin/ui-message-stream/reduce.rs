@@ -3,9 +3,7 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use ui_message_stream::chunk::Received;
-use ui_message_stream::reducer::{AfterError, Reducer, ResetOn};
 
 use crate::input::{Input, Item};
 use crate::{StreamArguments, Trouble};
@@ -14,42 +12,16 @@ use crate::{StreamArguments, Trouble};
 pub(crate) struct Arguments {
     #[command(flatten)]
     stream: StreamArguments,
-    /// Whose reading it is: they differ in what a second `start` and an `error` do.
-    #[arg(long, value_enum, default_value_t = Reader::ReadUiMessageStream)]
-    reader: Reader,
-}
-
-/// A reader of the real client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Reader {
-    /// `readUIMessageStream`: another id empties the message, an error is passed over.
-    ReadUiMessageStream,
-    /// `useChat`, the response to a POST: another id renames, an error is the end.
-    Chat,
-    /// `useChat`, a resumed stream: the first start empties the message.
-    ChatResume,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let mut input = Input::open(&arguments.stream)?;
-    let start = |message| {
-        let reducer = match message {
-            Some(message) => Reducer::continuing(message),
-            None => Reducer::new(),
-        };
-        match arguments.reader {
-            Reader::ReadUiMessageStream => {
-                reducer.with_reset_on(ResetOn::OtherId).with_after_error(AfterError::ReadOn)
-            }
-            Reader::Chat => reducer,
-            Reader::ChatResume => reducer.with_reset_on(ResetOn::FirstStart),
-        }
-    };
+    let start = |message| arguments.stream.reader.reducer(message);
     let mut reducer = start(input.message.take());
     let mut thrown = None;
     input.for_each(|item| {
         match item {
-            Item::Beginning(message) => reducer = start(message),
+            Item::Beginning { message, .. } => reducer = start(message),
             Item::Data { line, data }
                 if thrown.is_none() && !reducer.has_stopped() && data != "[DONE]" =>
             {

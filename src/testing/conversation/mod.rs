@@ -2,22 +2,24 @@
 
 mod answers;
 mod exchange;
+mod named;
 mod route;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use http::{Request, Response};
 use http_body::Body;
 use serde::Serialize;
 
+use self::named::is_named;
 use self::route::Route;
 use super::send_automatically::{
     last_assistant_message_is_complete_with_approval_responses,
     last_assistant_message_is_complete_with_tool_calls,
 };
 use crate::chunk::{Chunk, Version};
-use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::id::{ChatId, MessageId};
 use crate::json::Json;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, Trigger};
@@ -27,7 +29,7 @@ use crate::stream::BoxError;
 ///
 /// It holds the messages as `Chat` of `ai@6.0.326` does, sends what that sends, and sends again by
 /// itself where `sendAutomaticallyWhen` says so. Every method returns when the response has been
-/// read to its end; under tokio's paused time nothing waits. The chat is `chat-1`, and the ids that
+/// read to its end, or as far as [`stop_after`](Self::stop_after) says; under tokio's paused time nothing waits. The chat is `chat-1`, and the ids that
 /// the client makes are `client-1`, `client-2`, …
 ///
 /// Every response is held against the [`Checker`](crate::checker::Checker), for clients from
@@ -76,6 +78,7 @@ use crate::stream::BoxError;
 pub struct Conversation<'h> {
     route: Route<'h>,
     sends_automatically_when: SendsWhen<'h>,
+    on_tool_call: OnToolCall<'h>,
     /// `None`: responses are not checked.
     oldest_client: Option<Version>,
     id: ChatId,
@@ -88,10 +91,17 @@ pub struct Conversation<'h> {
     requests: Vec<String>,
     last_chunks: Vec<Chunk<'static>>,
     error: Option<String>,
+    /// After how many chunks the next response is stopped.
+    stops_after: Option<usize>,
+    /// The message of the last response, if the connection broke.
+    disconnected: Option<UiMessage>,
 }
 
 /// The front end's `sendAutomaticallyWhen`.
 type SendsWhen<'h> = Box<dyn Fn(&[UiMessage]) -> bool + 'h>;
+
+/// The front end's `onToolCall`: a tool's name and input in, its output or error out.
+type OnToolCall<'h> = Box<dyn Fn(&str, &Json) -> Option<Result<Json, String>> + 'h>;
 
 impl<'h> Conversation<'h> {
     /// Talks to a handler: `async fn(ChatRequest) -> UiMessageStream`, or whatever body it returns.
@@ -149,6 +159,7 @@ impl<'h> Conversation<'h> {
                     || last_assistant_message_is_complete_with_tool_calls(messages)
             }),
             oldest_client: Some(Version::V6),
+            on_tool_call: Box::new(|_, _| None),
             id: "chat-1".into(),
             custom: BTreeMap::new(),
             messages: Vec::new(),
@@ -157,6 +168,8 @@ impl<'h> Conversation<'h> {
             requests: Vec::new(),
             last_chunks: Vec::new(),
             error: None,
+            stops_after: None,
+            disconnected: None,
         }
     }
 
@@ -195,6 +208,50 @@ impl<'h> Conversation<'h> {
     /// [`last_assistant_message_is_complete_with_tool_calls`] says so.
     pub fn send_automatically_when(mut self, when: impl Fn(&[UiMessage]) -> bool + 'h) -> Self {
         self.sends_automatically_when = Box::new(when);
+        self
+    }
+
+    /// The front end's `onToolCall`, which runs the page's own tools while the response is read:
+    /// the tool's name and input in, its output or an error text out, or `None` for a tool that it
+    /// leaves alone. It is not asked about provider-executed calls.
+    ///
+    /// Unless set it leaves all of them alone, to [`tool_output`](Self::tool_output).
+    pub fn on_tool_call(
+        mut self,
+        run: impl Fn(&str, &Json) -> Option<Result<Json, String>> + 'h,
+    ) -> Self {
+        self.on_tool_call = Box::new(run);
+        self
+    }
+
+    /// Where [`reconnect`](Self::reconnect) asks a conversation with a handler: the chat's id in,
+    /// the response that is still live out, from its beginning. `None` is a status of 204.
+    ///
+    /// ```
+    /// # use futures::stream;
+    /// # use ui_message_stream::testing::Conversation;
+    /// # use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
+    /// # async fn handler(chat: ChatRequest) -> UiMessageStream {
+    /// #     UiMessageStream::reply(&chat, stream::iter([AgentEvent::text("Hello!")]))
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// const LIVE: &str = "data: {\"type\":\"start\",\"messageId\":\"msg_1\"}\n\n\
+    ///                     data: {\"type\":\"data-progress\",\"data\":7}\n\n\
+    ///                     data: {\"type\":\"finish\"}\n\n";
+    /// let mut page = Conversation::new(handler)
+    ///     .with_reconnect(async |chat_id| (&*chat_id == "chat-1").then(|| LIVE.to_owned()));
+    /// page.reconnect().await;
+    /// assert_eq!(&*page.messages()[0].id, "msg_1");
+    /// # });
+    /// ```
+    ///
+    /// [`over_http`](Self::over_http) needs none: it sends the client's GET to the service.
+    pub fn with_reconnect<H, B>(mut self, handler: H) -> Self
+    where
+        H: AsyncFn(ChatId) -> Option<B> + 'h,
+        B: Body<Error: Into<BoxError>> + 'h,
+    {
+        self.route = self.route.with_reconnect(handler);
         self
     }
 
@@ -314,6 +371,27 @@ impl<'h> Conversation<'h> {
         self.request_for_answer(message_id).await;
     }
 
+    /// Stops the next response when so many of its chunks have been read, as `stop()` does: the
+    /// client hangs up, keeps what it has, and sends nothing by itself.
+    ///
+    /// The handler's body is dropped there. A response that has fewer chunks ends as ever.
+    pub fn stop_after(&mut self, chunks: usize) -> &mut Self {
+        self.stops_after = Some(chunks);
+        self
+    }
+
+    /// Rejoins a live response, as `resumeStream()` does and `useChat({ resume: true })` when the
+    /// page is loaded: by `GET {api}/{chat id}/stream`. If there is none, nothing happens.
+    ///
+    /// The response is read as a replay from its beginning. To load the page anew, begin another
+    /// conversation [`with_messages`](Self::with_messages) of what the server has stored.
+    ///
+    /// # Panics
+    /// If this conversation has a handler and no [`with_reconnect`](Self::with_reconnect).
+    pub async fn reconnect(&mut self) {
+        self.rejoin().await;
+    }
+
     /// The messages, as the client holds them.
     #[must_use]
     pub fn messages(&self) -> &[UiMessage] {
@@ -391,63 +469,6 @@ impl<'h> Conversation<'h> {
         self.made_ids += 1;
         format!("client-{}", self.made_ids).into()
     }
-
-    fn calls(&self) -> impl Iterator<Item = &ToolPart> {
-        self.messages.iter().flat_map(UiMessage::tool_parts)
-    }
-
-    /// The id of the question that is meant.
-    fn question(&self, named: &str) -> ApprovalId {
-        let open = self.calls().filter_map(|part| match &part.state {
-            ToolState::ApprovalRequested { approval, .. } => Some((part, &approval.id)),
-            _ => None,
-        });
-        let open: Vec<_> = open.collect();
-        let exact = open.iter().find(|(_, id)| &***id == named);
-        let mut found: Vec<&ApprovalId> = match exact {
-            Some((_, id)) => vec![id],
-            None => open.iter().filter(|(p, _)| is_named(p, named)).map(|(_, id)| *id).collect(),
-        };
-        found.dedup();
-        match found[..] {
-            [id] => id.clone(),
-            [] => panic!("nobody asks about {named:?}; {}", self.describe()),
-            _ => panic!("more than one question about {named:?}; {}", self.describe()),
-        }
-    }
-
-    /// The id of the call that is meant: any call by its id, or one without a result by its tool.
-    fn open_call(&self, named: &str) -> ToolCallId {
-        if let Some(call) = self.calls().find(|part| &*part.tool_call_id == named) {
-            return call.tool_call_id.clone();
-        }
-        let open = self.calls().filter(|part| is_named(part, named) && !part.is_settled());
-        let mut found: Vec<&ToolCallId> = open.map(|part| &part.tool_call_id).collect();
-        found.dedup();
-        match found[..] {
-            [id] => id.clone(),
-            [] => panic!("no call of {named:?} waits for its output; {}", self.describe()),
-            _ => panic!("more than one call of {named:?} waits; {}", self.describe()),
-        }
-    }
-
-    /// How things stand, for a panic.
-    fn describe(&self) -> String {
-        let mut text = match &self.error {
-            Some(error) => format!("the last response failed: {error}\ntool calls:\n"),
-            None => "tool calls:\n".to_owned(),
-        };
-        for part in self.calls() {
-            let (name, id, state) = (&part.tool_name, &part.tool_call_id, part.state.as_str());
-            // Writing to a string does not fail.
-            let _ = write!(text, "  {name} ({id}): {state}");
-            if let Some(approval) = part.approval_id() {
-                let _ = write!(text, " ({approval})");
-            }
-            text.push('\n');
-        }
-        text
-    }
 }
 
 impl fmt::Debug for Conversation<'_> {
@@ -458,9 +479,4 @@ impl fmt::Debug for Conversation<'_> {
             .field("error", &self.error)
             .finish_non_exhaustive()
     }
-}
-
-/// Whether a call is meant by its id or the name of its tool.
-fn is_named(part: &ToolPart, name: &str) -> bool {
-    &*part.tool_call_id == name || &*part.tool_name == name
 }

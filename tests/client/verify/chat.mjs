@@ -29,7 +29,8 @@ export default async function chat(client, check) {
   }
 }
 
-async function play(client, { messages, responses, actions, sendAutomaticallyWhen }, ChatClass) {
+async function play(client, script, ChatClass) {
+  const { messages, responses, actions, sendAutomaticallyWhen, toolResults } = script;
   let requests = 0;
   let ids = 0;
   const finishes = [];
@@ -41,6 +42,10 @@ async function play(client, { messages, responses, actions, sendAutomaticallyWhe
       approvals: client.lastAssistantMessageIsCompleteWithApprovalResponses,
       tools: client.lastAssistantMessageIsCompleteWithToolCalls,
     }[sendAutomaticallyWhen],
+    onToolCall: ({ toolCall: { toolName, toolCallId } }) => {
+      const result = toolResults?.[toolName];
+      if (result) chat.addToolOutput({ tool: toolName, toolCallId, ...result });
+    },
     onFinish: ({ isAbort, isDisconnect, isError }) =>
       finishes.push({ isAbort, isDisconnect, isError }),
     transport: new client.DefaultChatTransport({
@@ -53,7 +58,11 @@ async function play(client, { messages, responses, actions, sendAutomaticallyWhe
     }),
   });
   for (const action of actions) {
-    if (action.do === 'send') await chat.sendMessage({ text: action.text });
+    if (action.do === 'send') {
+      const sending = chat.sendMessage({ text: action.text });
+      if (action.stopped) await pause(25).then(chat.stop);
+      await sending;
+    }
     if (action.do === 'approve') await chat.addToolApprovalResponse(action);
     if (action.do === 'resume') await chat.resumeStream();
     await pause(25);
@@ -69,8 +78,9 @@ async function play(client, { messages, responses, actions, sendAutomaticallyWhe
 }
 
 function respond({ chunks, body, status = 200, then }) {
-  if (then === 'network-error')
-    return new Response(breakingOff(sseBody(chunks).replace('data: [DONE]\n\n', '')));
+  const unfinished = () => sseBody(chunks).replace('data: [DONE]\n\n', '');
+  if (then === 'network-error') return new Response(breakingOff(unfinished()));
+  if (then === 'more') return new Response(stayingOpen(unfinished()));
   return new Response(chunks ? sseBody(chunks) : body, { status });
 }
 
@@ -88,5 +98,8 @@ function breakingOff(text) {
     },
   });
 }
+
+const stayingOpen = text =>
+  new ReadableStream({ start: body => body.enqueue(new TextEncoder().encode(text)) });
 
 const pause = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
