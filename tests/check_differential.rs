@@ -15,11 +15,17 @@ mod client;
 #[path = "reduce/compare.rs"]
 mod compare;
 mod dice;
+#[path = "reduce/fields.rs"]
+mod fields;
 #[expect(dead_code, reason = "the reducer's test needs more of it")]
 #[path = "reduce/generator.rs"]
 mod generator;
+#[path = "reduce/message.rs"]
+mod message;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod real;
+#[path = "reduce/stream.rs"]
+mod stream;
 #[path = "reduce/values.rs"]
 mod values;
 
