@@ -10,7 +10,7 @@
 //!
 //! | input | what a browser makes of it |
 //! |---|---|
-//! | what [`Json::parse`] refuses | a repeated key: the last one; half a surrogate pair: `\ud800`, shown as `�`; `1e400`: `null`; prototype keys and great depth: no answer comes back |
+//! | what [`Json::parse`] refuses | a repeated key: the last one; half a surrogate pair: shown as `�`; `1e400`: `Infinity`, sent back as `null`; prototype keys and great depth: no answer comes back |
 //! | an integer beyond ±(2^53−1) | the nearest double, as `9007199254740993` turns into `…992` |
 //! | a number that it prints with another value | `0.1000000000000000055` is shown as `0.1`, `1e-400` as `0` |
 //! | `-0` | `0` |
