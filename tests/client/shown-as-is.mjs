@@ -1,7 +1,7 @@
 // This crate's rule for tool inputs that a person may be asked about, written a second time and in
 // another way: over what JSON.parse makes of the text, and with exact integers.
 
-/** Whether a browser shows the values that stand in a JSON text, none of them changed. */
+/** Whether a browser shows the values that a tool would read in a JSON text, none of them changed. */
 export function isShownAsIs(text) {
   const value = JSON.parse(text);
   const withoutStrings = text.replace(/"(?:[^"\\]|\\.)*"/g, '');
@@ -43,6 +43,7 @@ function isSafe(value, depth) {
     ([key, inner]) =>
       key.isWellFormed() &&
       key !== '__proto__' &&
+      !key.startsWith('$serde_json::private::') &&
       (Array.isArray(value) || key !== 'constructor' || !isPrototypeOf(inner)) &&
       isSafe(inner, depth + 1),
   );

@@ -195,12 +195,19 @@ const KEYS: &[&str] = &[
     "toString",
     "length",
     "prototype",
-    "$serde_json::private::RawValue",
-    "$serde_json::private::Number",
+    "$serde_json",
 ];
 
-const RISKY_KEYS: &[&str] =
-    &["\"__proto__\"", "\"constructor\"", "\"prototype\"", "\"\\u005f_proto__\"", "\"a\""];
+const RISKY_KEYS: &[&str] = &[
+    "\"__proto__\"",
+    "\"constructor\"",
+    "\"prototype\"",
+    "\"\\u005f_proto__\"",
+    "\"a\"",
+    "\"$serde_json::private::RawValue\"",
+    "\"$serde_json::private::Number\"",
+    "\"\\u0024serde_json::private::\"",
+];
 
 const PIECES: &[&str] = &[
     "Hello",
