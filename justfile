@@ -38,6 +38,15 @@ fuzz-smoke:
 meaning:
     MEANING_CASES=20000 cargo test --test meaning -- --nocapture
 
+# Everything once more, as if a dependency had changed how `serde_json` keeps numbers and keys.
+test-unified:
+    cargo test --all-features --features serde_json/arbitrary_precision,serde_json/preserve_order
+
+# The real SDK's signatures, 100 000 random calls, however `serde_json` keeps numbers and keys.
+signatures:
+    SIGNATURE_CASES=100000 cargo test --test signature
+    SIGNATURE_CASES=100000 cargo test --features serde_json/arbitrary_precision,serde_json/preserve_order --test signature
+
 # Re-records the fixtures from the pinned packages.
 fixtures:
     cd tests/client && npm ci && node verify.mjs --update

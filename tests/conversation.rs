@@ -15,6 +15,7 @@ use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use axum::{Router, routing::post};
 use futures::{FutureExt, StreamExt, stream};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -557,27 +558,28 @@ async fn a_body_that_is_no_stream_says_what_it_is() {
 #[test]
 fn a_snapshot_names_ids_and_times_and_leaves_the_rest() {
     let lines = [
-        json!({"type":"start","messageId":"m_9f","messageMetadata":{"createdAt":1767225600123_u64,"tokens":1767225600}}),
-        json!({"type":"text-start","id":"0"}),
-        json!({"type":"reasoning-start","id":"0"}),
-        json!({"type":"text-delta","id":"0","delta":"m_9f"}),
-        json!({"type":"text-delta","id":"0","delta":"see m_9f"}),
-        json!({"type":"tool-input-available","toolCallId":"0","toolName":"0","input":["0","2026-01-01T00:00:00Z"]}),
-        json!({"type":"tool-approval-request","approvalId":"a","toolCallId":"0","signature":"c2ln"}),
-        json!({"type":"data-job","id":"job_7","data":{"call":"0","at":"2026-01-01T00:00:00Z"}}),
-        json!({"id":"m_9f","role":"assistant","parts":[{"type":"tool-t","toolCallId":"0","state":"x","approval":{"id":"a","signature":"c2ln"}}]}),
+        r#"{"type":"start","messageId":"m_9f","messageMetadata":{"createdAt":1767225600123,"tokens":1767225600}}"#,
+        r#"{"type":"text-start","id":"0"}"#,
+        r#"{"type":"reasoning-start","id":"0"}"#,
+        r#"{"type":"text-delta","id":"0","delta":"m_9f"}"#,
+        r#"{"type":"text-delta","id":"0","delta":"see m_9f"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"0","toolName":"0","input":["0","2026-01-01T00:00:00Z"]}"#,
+        r#"{"type":"tool-approval-request","approvalId":"a","toolCallId":"0","signature":"c2ln"}"#,
+        r#"{"type":"data-job","id":"job_7","data":{"call":"0","at":"2026-01-01T00:00:00Z"}}"#,
+        r#"{"id":"m_9f","role":"assistant","parts":[{"type":"tool-t","toolCallId":"0","state":"x","approval":{"id":"a","signature":"c2ln"}}]}"#,
     ];
+    let lines = lines.map(|line| RawValue::from_string(line.to_owned()).unwrap());
     assert_eq!(
         snapshot(&lines),
-        r#"{"messageId":"msg-1","messageMetadata":{"createdAt":"time-1","tokens":1767225600},"type":"start"}
-{"id":"text-1","type":"text-start"}
-{"id":"reasoning-1","type":"reasoning-start"}
-{"delta":"msg-1","id":"text-1","type":"text-delta"}
-{"delta":"see m_9f","id":"text-1","type":"text-delta"}
-{"input":["call-1","time-2"],"toolCallId":"call-1","toolName":"0","type":"tool-input-available"}
-{"approvalId":"approval-1","signature":"signature-1","toolCallId":"call-1","type":"tool-approval-request"}
-{"data":{"at":"time-2","call":"call-1"},"id":"job_7","type":"data-job"}
-{"id":"msg-1","parts":[{"approval":{"id":"approval-1","signature":"signature-1"},"state":"x","toolCallId":"call-1","type":"tool-t"}],"role":"assistant"}
+        r#"{"type":"start","messageId":"msg-1","messageMetadata":{"createdAt":"time-1","tokens":1767225600}}
+{"type":"text-start","id":"text-1"}
+{"type":"reasoning-start","id":"reasoning-1"}
+{"type":"text-delta","id":"text-1","delta":"msg-1"}
+{"type":"text-delta","id":"text-1","delta":"see m_9f"}
+{"type":"tool-input-available","toolCallId":"call-1","toolName":"0","input":["call-1","time-2"]}
+{"type":"tool-approval-request","approvalId":"approval-1","toolCallId":"call-1","signature":"signature-1"}
+{"type":"data-job","id":"job_7","data":{"call":"call-1","at":"time-2"}}
+{"id":"msg-1","role":"assistant","parts":[{"type":"tool-t","toolCallId":"call-1","state":"x","approval":{"id":"approval-1","signature":"signature-1"}}]}
 "#
     );
 }

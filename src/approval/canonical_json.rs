@@ -10,10 +10,11 @@
 //!
 //! | input | what a browser makes of it |
 //! |---|---|
-//! | what [`Json::parse`] refuses | a repeated key: the last one; half a surrogate pair: `\ud800`, shown as `�`; `1e400`: `null`; prototype keys and great depth: no answer comes back |
+//! | what [`Json::parse`] refuses | a repeated key: the last one; half a surrogate pair: shown as `�`; `1e400`: `Infinity`, sent back as `null`; prototype keys and great depth: no answer comes back |
 //! | an integer beyond ±(2^53−1) | the nearest double, as `9007199254740993` turns into `…992` |
 //! | a number that it prints with another value | `0.1000000000000000055` is shown as `0.1`, `1e-400` as `0` |
 //! | `-0` | `0` |
+//! | a key `$serde_json::private::…` | what stands there; but the tool may read something else |
 //!
 //! Only the value of a number counts, not how it is written: `1.0`, `1e2`, `0.10` and `1E+2` are
 //! admitted, since a browser shows `1`, `100` and `0.1`, the same decimals exactly.
@@ -26,12 +27,11 @@
 //! `-0` is equal to `0`, but a tool that computes with doubles can tell them apart, and nobody who
 //! approved a `0` has seen the sign.
 //!
-//! # Why not a tree and a crate for it
+//! `serde_json::Value` reads `{"$serde_json::private::RawValue":"1"}` as `1`, since its feature
+//! `raw_value` is on here, and so does `$serde_json::private::Number` with `arbitrary_precision`,
+//! which any dependency may turn on. A tool that takes a `Value` would run with what nobody saw.
 //!
-//! `serde_json::Value` does not say what a text holds. With the feature `raw_value`, which is on
-//! here, it reads `{"$serde_json::private::RawValue":"1"}` as `1`, and with `arbitrary_precision`,
-//! which any dependency may turn on, `{"$serde_json::private::Number":"1"}` too: two inputs with
-//! one canonical form. The walk below goes over the text, and no feature changes it.
+//! For the same reason the walk goes over the text, and not over a tree: no feature changes it.
 
 use serde_json::value::RawValue;
 
@@ -99,6 +99,9 @@ pub enum InputNotShownAsIs {
     /// A `-0`.
     #[error("a negative zero, which a browser shows as 0; send 0")]
     NegativeZero,
+    /// A key that begins with `$serde_json::private::`, by which `serde_json` marks values of its own.
+    #[error("a key that begins with `$serde_json::private::`; give it another name")]
+    ReservedKey,
     /// A number with more digits, or nearer to zero, than a double holds.
     #[error("a number that a browser shows rounded; send it as a string or with fewer digits")]
     RoundedNumber,
@@ -127,6 +130,9 @@ fn write_object(text: &str, form: &mut String) -> Result<(), InputNotShownAsIs> 
     let mut fields: Vec<_> = object.rest().collect();
     fields.sort_unstable_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
     write_list('{', fields, '}', form, |(key, value), form| {
+        if key.starts_with(RESERVED) {
+            return Err(InputNotShownAsIs::ReservedKey);
+        }
         write_string(key, form)?;
         form.push(':');
         write_value(value.get(), form)
@@ -150,6 +156,9 @@ fn write_list<T>(
     form.push(close);
     Ok(())
 }
+
+/// How the keys begin by which `serde_json` marks values of its own.
+const RESERVED: &str = "$serde_json::private::";
 
 /// `serde_json` escapes what JavaScript escapes, and nothing else.
 fn write_string(text: &str, form: &mut String) -> Result<(), InputNotShownAsIs> {
@@ -290,14 +299,17 @@ mod tests {
     }
 
     #[test]
-    fn what_serde_json_keeps_for_itself_is_a_key_like_any_other() {
+    fn a_key_that_a_tool_would_read_as_something_else_is_refused() {
+        let text = r#"{"a":[{"$serde_json::private::RawValue":"1"}]}"#;
+        assert_eq!(serde_json::from_str::<serde_json::Value>(text).unwrap()["a"][0], 1);
         for text in [
-            r#"{"$serde_json::private::RawValue":"1"}"#,
+            text,
             r#"{"$serde_json::private::Number":"1"}"#,
-            r#"[{"$serde_json::private::Number":"x"}]"#,
+            r#"{"\u0024serde_json::private::RawValue":"1"}"#,
         ] {
-            assert_eq!(form(text).unwrap(), text);
+            assert!(matches!(form(text), Err(InputNotShownAsIs::ReservedKey)), "{text}");
         }
+        assert!(form(r#"{"a":"$serde_json::private::Number","$serde_json":1}"#).is_ok());
     }
 
     #[test]

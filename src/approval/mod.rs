@@ -15,6 +15,7 @@
 //! redeems an approval once. Until then the host takes the calls out of its record, but for the
 //! pending ones, before it runs any.
 
+mod ai_sdk_signature;
 mod ask;
 mod canonical_json;
 mod deferred;
@@ -29,6 +30,9 @@ mod token;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::ai_sdk_signature::{
+    AiSdkSignature, SecretTooShort, SignCallError, SignatureForm, SignedCall, VerifySignatureError,
+};
 pub use self::ask::Question;
 pub use self::canonical_json::{CanonicalJson, InputNotShownAsIs};
 pub use self::deferred::{DeferredOutcome, DeferredToolResult, DeferredToolResults, HostDecisions};

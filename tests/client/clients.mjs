@@ -7,8 +7,11 @@ export const REFERENCE = '6.0.326';
 /** Where v6 changed for a server: its first release, its strict schemas, the newest one. */
 export const V6 = ['6.0.0', '6.0.197', '6.0.230', '6.0.235', REFERENCE];
 
+/** The newest one, asked only about signatures: this crate has no wire version for it yet. */
+export const NEWEST = '7.0.173';
+
 /** Every installed version. */
-export const VERSIONS = ['5.0.0', ...V6];
+export const VERSIONS = ['5.0.0', ...V6, NEWEST];
 
 export async function loadClient(version) {
   if (!VERSIONS.includes(version)) {
@@ -17,8 +20,8 @@ export async function loadClient(version) {
   return import(`ai-${version}`);
 }
 
-/** The scripted models that the reference version publishes for tests. */
-export const loadMocks = () => import(`ai-${REFERENCE}/test`);
+/** The scripted models that a version publishes for tests. */
+export const loadMocks = (version = REFERENCE) => import(`ai-${version}/test`);
 
 /** Whether `version` is at least `major.minor.patch`; for behaviour that came in with a release. */
 export function isSince(version, release) {

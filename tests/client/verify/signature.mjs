@@ -1,64 +1,78 @@
-// signature.json: signed approvals, recomputed here and then put to the SDK, which must run the
+// signature.json: what the SDK signs, recomputed here, and then put to both SDKs, which must run the
 // tool for the true signature and refuse a tampered one.
 import { createHash, createHmac } from 'node:crypto';
-import { z } from 'zod';
-import { loadMocks } from '../clients.mjs';
-import { readJson } from './fixtures.mjs';
+import { isDeepStrictEqual } from 'node:util';
+import { NEWEST, REFERENCE } from '../clients.mjs';
+import { isShownAsIs } from '../shown-as-is.mjs';
+import { runsTheTool, signedBy } from '../signing.mjs';
+import { readJson, recorded } from './fixtures.mjs';
 
-const { MockLanguageModelV3, simulateReadableStream } = await loadMocks();
+const PATH = 'signature.json';
 
-export default async function signature(client, check) {
-  for (const vector of readJson('signature.json').vectors) {
-    const { note, secret, approvalId, toolCallId, toolName, canonicalInput } = vector;
+export default async function signature(_client, check) {
+  const { note, vectors, signedButNotShown } = readJson(PATH);
+  const got = {
+    sdk: { lines: REFERENCE, jsonArray: NEWEST },
+    note,
+    vectors: await inTurn(vectors, recordVector),
+    signedButNotShown: await inTurn(signedButNotShown, recordUnsafe),
+  };
+  const file = recorded(PATH, got);
+  check(PATH, isDeepStrictEqual(got, file), JSON.stringify(got));
+
+  for (const vector of file.vectors) {
+    const { note, secret, canonicalInput, inputDigest, lines, jsonArray, runs } = vector;
     const digest = createHash('sha256').update(canonicalInput).digest('base64url');
-    const payload = [approvalId, toolCallId, toolName, digest].join('\n');
-    const signed = createHmac('sha256', secret).update(payload).digest('base64url');
-    check(`signature ${note}`, digest === vector.inputDigest && signed === vector.signature);
-
-    const tampered = (signed[0] === 'A' ? 'B' : 'A') + signed.slice(1);
-    check(`signature accepted by the SDK: ${note}`, await runsTheTool(client, vector, signed));
-    check(
-      `tampered signature refused by the SDK: ${note}`,
-      !(await runsTheTool(client, vector, tampered)),
-    );
+    const hmac = payload => createHmac('sha256', secret).update(payload).digest('base64url');
+    const recomputed = [digest, hmac(lines.payload), hmac(jsonArray.payload)];
+    const kept = [inputDigest, lines.signature, jsonArray.signature];
+    check(`signature ${note}`, isDeepStrictEqual(recomputed, kept));
+    check(`signature of what is shown: ${note}`, isShownAsIs(vector.inputText));
+    check(`signatures accepted: ${note}`, runs[REFERENCE].lines && runs[NEWEST].jsonArray);
+    const tampered = runs[REFERENCE].tampered || runs[NEWEST].tampered;
+    check(`tampered signature refused: ${note}`, !tampered);
+  }
+  for (const { note, inputText } of file.signedButNotShown) {
+    check(`signed but not shown as it is: ${note}`, !isShownAsIs(inputText));
   }
 }
 
-async function runsTheTool(client, { secret, approvalId, toolCallId, toolName, input }, signature) {
-  let executed = false;
-  const execute = async () => {
-    executed = true;
-    return 'ok';
-  };
-  const result = client.streamText({
-    model: silentModel(),
-    onError: () => {},
-    experimental_toolApprovalSecret: secret,
-    tools: { [toolName]: client.tool({ inputSchema: z.any(), needsApproval: true, execute }) },
-    messages: [
-      { role: 'user', content: 'x' },
-      {
-        role: 'assistant',
-        content: [
-          { type: 'tool-call', toolCallId, toolName, input },
-          { type: 'tool-approval-request', approvalId, toolCallId, signature },
-        ],
-      },
-      { role: 'tool', content: [{ type: 'tool-approval-response', approvalId, approved: true }] },
-    ],
+async function recordVector(vector) {
+  const { note, secret, approvalId, toolCallId, toolName, inputText } = vector;
+  const { canonicalInput, ...lines } = await signedBy(REFERENCE, vector);
+  const { canonicalInput: again, ...jsonArray } = await signedBy(NEWEST, vector);
+  if (again !== canonicalInput) throw new Error(`${note}: two canonical forms`);
+  const inputDigest = createHash('sha256').update(canonicalInput).digest('base64url');
+  const tampered = (lines.signature[0] === 'A' ? 'B' : 'A') + lines.signature.slice(1);
+  const runs = async version => ({
+    lines: await runsTheTool(version, vector, lines.signature),
+    jsonArray: await runsTheTool(version, vector, jsonArray.signature),
+    tampered: await runsTheTool(version, vector, tampered),
   });
-  // a refusal is an `error` chunk or a thrown error: either way the tool did not run
-  await client.consumeStream({ stream: result.toUIMessageStream(), onError: () => {} });
-  return executed;
+  return {
+    note,
+    secret,
+    approvalId,
+    toolCallId,
+    toolName,
+    inputText,
+    canonicalInput,
+    inputDigest,
+    lines,
+    jsonArray,
+    runs: { [REFERENCE]: await runs(REFERENCE), [NEWEST]: await runs(NEWEST) },
+  };
 }
 
-function silentModel() {
-  const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
-  const chunks = [
-    { type: 'stream-start', warnings: [] },
-    { type: 'finish', finishReason: { unified: 'stop', raw: 'stop' }, usage },
-  ];
-  return new MockLanguageModelV3({
-    doStream: async () => ({ stream: simulateReadableStream({ chunks }) }),
-  });
+async function recordUnsafe({ note, inputText }) {
+  const call = { secret: 's', approvalId: 'a', toolCallId: 'c', toolName: 't', inputText };
+  const { canonicalInput } = await signedBy(REFERENCE, call);
+  return { note, inputText, canonicalInput };
+}
+
+/** One call at a time: the hash and the HMAC are listened to. */
+async function inTurn(items, record) {
+  const results = [];
+  for (const item of items) results.push(await record(item));
+  return results;
 }
