@@ -1,4 +1,4 @@
-import type { DynamicToolUIPart, ToolUIPart, UIDataTypes, UIMessage } from 'ai';
+import type { DynamicToolUIPart, ToolUIPart, UIMessage } from 'ai';
 
 /** The tools of the chat server: what the model passes, and what comes back. */
 export type Tools = {
@@ -8,7 +8,23 @@ export type Tools = {
   get_location: { input: Record<string, never>; output: { latitude: number; longitude: number } };
 };
 
-export type ChatMessage = UIMessage<unknown, UIDataTypes, Tools>;
+/** What the server says of a question, in a part whose id is the tool call's. */
+export type Data = {
+  approval: {
+    state: 'pending' | 'approved' | 'denied' | 'expired' | 'revoked';
+    description: string;
+    /** Milliseconds since 1970. */
+    requestedAt: number;
+    expiresAt: number;
+    /** The input holds characters that a reader does not see as they are. */
+    hidesCharacters?: true;
+    approvedBy?: string;
+    respondedAt?: number;
+    reason?: string;
+  };
+};
+
+export type ChatMessage = UIMessage<unknown, Data, Tools>;
 
 /** A call of one of the tools above, or of one this page has never heard of. */
 export type ToolPart = ToolUIPart<Tools> | DynamicToolUIPart;

@@ -7,7 +7,7 @@ import {
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
 import { type FormEvent, useState } from 'react';
-import type { ChatMessage } from './messages';
+import type { ChatMessage, Data } from './messages';
 import { ToolCard } from './tool-card';
 
 // Each has a word that the demo's scripted model listens for; with a real model, ask what you like.
@@ -19,6 +19,13 @@ const EXAMPLES = [
   'Write a slow answer',
   'Please fail',
 ];
+
+/** What the server says of the question about a call. */
+function questionOf(message: ChatMessage, toolCallId: string): Data['approval'] | undefined {
+  for (const part of message.parts) {
+    if (part.type === 'data-approval' && part.id === toolCallId) return part.data;
+  }
+}
 
 /** True when all that the model waits for is answered: approvals, tools of the browser. */
 function isAnswered(chat: { messages: ChatMessage[] }) {
@@ -99,6 +106,7 @@ export default function Page() {
                     <ToolCard
                       key={partIndex}
                       part={part}
+                      asked={questionOf(message, part.toolCallId)}
                       answerable={index === messages.length - 1}
                       addToolApprovalResponse={chat.addToolApprovalResponse}
                       addToolOutput={chat.addToolOutput}

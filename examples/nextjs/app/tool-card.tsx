@@ -1,17 +1,18 @@
 import type { ChatAddToolApproveResponseFunction, ChatAddToolOutputFunction } from 'ai';
 import { getToolName } from 'ai';
 import { useState } from 'react';
-import type { ChatMessage, ToolPart } from './messages';
+import type { ChatMessage, Data, ToolPart } from './messages';
 
 type Props = {
   part: ToolPart;
+  asked?: Data['approval'];
   /** False once the conversation has gone on: what was not answered then can no longer be. */
   answerable: boolean;
   addToolApprovalResponse: ChatAddToolApproveResponseFunction;
   addToolOutput: ChatAddToolOutputFunction<ChatMessage>;
 };
 
-export function ToolCard({ part, answerable, addToolApprovalResponse, addToolOutput }: Props) {
+export function ToolCard({ part, asked, answerable, addToolApprovalResponse, addToolOutput }: Props) {
   const name = getToolName(part);
   const tooLate = part.state === 'approval-requested' && !answerable;
   return (
@@ -30,6 +31,7 @@ export function ToolCard({ part, answerable, addToolApprovalResponse, addToolOut
       {part.state === 'output-error' && <p className="danger">{part.errorText}</p>}
       {part.state === 'approval-requested' && answerable && (
         <Approval
+          asked={asked}
           answer={(approved, reason) =>
             addToolApprovalResponse({ id: part.approval.id, approved, reason })
           }
@@ -68,10 +70,18 @@ function whatItDoes(part: ToolPart): string {
   }
 }
 
-function Approval({ answer }: { answer: (approved: boolean, reason?: string) => void }) {
+type ApprovalProps = Pick<Props, 'asked'> & {
+  answer: (approved: boolean, reason?: string) => void;
+};
+
+function Approval({ asked, answer }: ApprovalProps) {
   const [reason, setReason] = useState('');
   return (
     <div className="actions">
+      {asked && <p className="muted">Can be answered until {time(asked.expiresAt)}.</p>}
+      {asked?.hidesCharacters && (
+        <p className="danger">Careful: the input holds characters that cannot be seen.</p>
+      )}
       <button className="primary" data-testid="approve" onClick={() => answer(true)}>
         Approve
       </button>
@@ -88,6 +98,9 @@ function Approval({ answer }: { answer: (approved: boolean, reason?: string) => 
     </div>
   );
 }
+
+const time = (at: number) =>
+  new Date(at).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
 
 /** `get_location` has no handler on the server: the browser runs it, if its user agrees. */
 function Location({
