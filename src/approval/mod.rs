@@ -1,19 +1,31 @@
-//! What a person decided, found in a history, and what of it may be acted on.
+//! Asking a person, and what of the answers may be acted on.
 //!
 //! ```text
-//! messages ──▶ ResumePlan ──settle(the host's open calls)──▶ DeferredToolResults ──▶ agent
-//!              what the client says                          what is so
+//! Question ──▶ ApprovalRecord ──▶ ApprovalId ──▶ the client ──▶ messages ──▶ ResumePlan
+//!                   │   the ledger keeps it        what it says                  │ redeem
+//!                   └────────────────────▶ claim, deny ◀── wishes ── Redemption ◀┘
+//!                                               └── outcomes ──▶ DeferredToolResults ──▶ agent
 //! ```
 //!
 //! A client answers inside the tool parts of the history that it sends back, and a history can be
 //! forged. So [`ResumePlan`] only reads: the answers, the outputs of client-executed tools, and the
-//! questions still open. What may run is decided by the host's own record of the calls that it
-//! left open ([`OpenCall`]): a tool runs if it was asked for under this approval id, and it runs
-//! with the host's copy of the input. A denial needs no proof, since nothing runs.
+//! questions still open. Whether an answer counts is said by what the server has itself:
 //!
-//! Left out here: proof that an answer belongs to this person and chat, expiry, and a ledger that
-//! redeems an approval once. Until then the host takes the calls out of its record, but for the
-//! pending ones, before it runs any.
+//! - the approval's id is a token that nobody else can make, bound to person, chat, call, tool,
+//!   definition, input and times;
+//! - the [`ApprovalRecord`] holds what was asked, and the tool runs with that input;
+//! - the [ledger's rules](Transition) let a yes claim the record once, before the tool runs, and keep
+//!   its outcome for whoever asks again.
+//!
+//! [`Redemption`] puts them together: it says what is to be looked up and asked for, and what became
+//! of each answer. What may not run is refused in one way, whatever the cause: nothing is consumed,
+//! and no chat is locked. A denial needs no proof, since nothing runs.
+//!
+//! A host that keeps its own record of open calls, without ids that prove anything, holds the answers
+//! against that instead: [`ResumePlan::settle`].
+//!
+//! Left out here: where records are kept (`ledger_store`) and running the
+//! tools (`approvals`).
 
 mod ai_sdk_signature;
 mod ask;
