@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::approval::{Principal, RecordId, RefusalCause, Revocation, UnixMillis};
+use crate::approval::{
+    ApprovalState, Principal, RecordId, RefusalCause, Revocation, ToolOutcome, UnixMillis,
+};
 use crate::id::{ChatId, ToolCallId};
 
 /// One thing that happened to an approval. It holds no token, no input and no output.
@@ -78,6 +80,27 @@ pub enum Happened {
     },
     /// It was claimed, and nobody knows whether it ran.
     OutcomeUnknown,
+}
+
+impl Happened {
+    /// What made a question what it is now.
+    pub(super) fn to_become(state: &ApprovalState) -> Option<Self> {
+        Some(match state {
+            ApprovalState::Pending => return None,
+            ApprovalState::Denied { decision } => {
+                Happened::Denied { reason: decision.reason.clone() }
+            }
+            ApprovalState::Expired => Happened::Expired,
+            ApprovalState::Revoked { cause, .. } => Happened::Revoked { cause: *cause },
+            ApprovalState::Claimed { decision, fence, .. } => {
+                Happened::Approved { fence: *fence, reason: decision.reason.clone() }
+            }
+            ApprovalState::Done { fence, outcome, .. } => {
+                Happened::Ran { fence: *fence, failed: matches!(outcome, ToolOutcome::Failed(_)) }
+            }
+            ApprovalState::Unknown { .. } => Happened::OutcomeUnknown,
+        })
+    }
 }
 
 /// Takes what happens to approvals. It is called where it happens, and must not wait.
