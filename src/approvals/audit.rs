@@ -119,10 +119,11 @@ impl AuditSink for TracingAudit {
             target: "ui_message_stream::audit",
             at = event.at.0,
             record = event.record.map(tracing::field::display),
-            chat = %event.chat_id,
+            // Escaped: these are words of the client's, and a line of a log is a line.
+            chat = ?event.chat_id,
             principal = %event.principal,
-            tool_call = %event.tool_call_id,
-            tool = %event.tool_name,
+            tool_call = ?event.tool_call_id,
+            tool = ?event.tool_name,
             input_digest = event.input_digest,
             happened = ?event.happened,
         );
