@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use ui_message_stream::approval::{
     Claim, ClaimAnswer, ClaimantId, Decision, DeferredOutcome, DeferredToolResults,
@@ -111,7 +112,7 @@ impl Bench {
         change(&mut self.effects.1.lock().unwrap());
     }
 
-    pub(crate) async fn ask(&self, tool_call_id: &str, input: Value) -> Asked {
+    pub(crate) async fn ask(&self, tool_call_id: &str, input: impl Serialize) -> Asked {
         let chat = self.approvals.of_chat(&ada(), &"chat".into());
         let input = Json::of(&input).unwrap();
         let asked = chat.ask(&"m2".into(), &tool_call_id.into(), "delete_file", &input, None).await;
@@ -154,7 +155,7 @@ impl Bench {
     pub(crate) async fn settled(
         &self,
         principal: &Principal,
-        body: &Value,
+        body: impl ToString,
     ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
         let body = body.to_string();
         let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
