@@ -114,6 +114,10 @@ const TEXT_LEN: usize = 135;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::approval::{ApprovalState, DefinitionDigest};
     use crate::json::Json;
@@ -210,5 +214,56 @@ mod tests {
         let rotated = KeyRing::new(2, &[2; 32]).unwrap().and_until(NOW, 1, &[1; 32]).unwrap();
         assert!(open(&rotated, &id, NOW).is_some());
         assert!(open(&rotated, &id, UnixMillis(NOW.0 + 1)).is_none());
+    }
+
+    /// Few letters, and those that a list of fields may be put together with, so that what one field
+    /// loses another one gains.
+    fn any_record() -> impl Strategy<Value = ApprovalRecord> {
+        let name = || "[ab\0\n]{0,3}";
+        let who = (prop::option::of(name()), prop::option::of(name()));
+        let what = (name(), name(), name(), name(), 0..2_u8, 0..3_u8);
+        (who, what, any::<(bool, bool)>()).prop_map(
+            |((tenant, id), (chat, message, call, tool, definition, input), flags)| {
+                let person = id.map_or_else(Principal::anonymous, |id| Principal::new(&*id));
+                ApprovalRecord {
+                    requester: match tenant {
+                        Some(tenant) => person.of_tenant(&*tenant),
+                        None => person,
+                    },
+                    chat_id: chat.into(),
+                    message_id: message.into(),
+                    tool_call_id: call.into(),
+                    tool_name: tool.into(),
+                    definition: DefinitionDigest::of(
+                        "",
+                        &"a".repeat(definition.into()),
+                        &Json::null(),
+                    ),
+                    input: Json::of(&"a".repeat(input.into())).unwrap(),
+                    provider_executed: flags.0,
+                    idempotent: flags.1,
+                    ..record()
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4))]
+
+        #[test]
+        fn of_all_pairs_of_records_only_equal_ones_have_the_same_token(
+            records in prop::collection::vec(any_record(), 5_000)
+        ) {
+            let mut known: HashMap<[u8; SEALED_BYTES], &ApprovalRecord> = HashMap::new();
+            let mut distinct: HashMap<String, [u8; SEALED_BYTES]> = HashMap::new();
+            for record in &records {
+                let bytes = sealed(record);
+                prop_assert_eq!(*known.entry(bytes).or_insert(record), record);
+                let fields = format!("{record:?}");
+                prop_assert_eq!(*distinct.entry(fields).or_insert(bytes), bytes);
+            }
+            prop_assert_eq!(known.len(), distinct.len());
+        }
     }
 }
