@@ -60,7 +60,8 @@ impl ChatApprovals {
         for refusal in redemption.judge(&records, &self.chat, &self.principal, |record| {
             desk.may_decide(&self.principal, record)
         }) {
-            self.tell_of(now, refusal);
+            let record = refusal.record.and_then(|id| records.get(&id));
+            self.tell_of(now, refusal, record.map(ApprovalRecord::input_digest));
         }
         let wishes = redemption.wishes();
         let mut unanswered = Vec::new();
@@ -225,7 +226,7 @@ impl ChatApprovals {
         Resolved { results, settled, running }
     }
 
-    fn tell_of(&self, at: UnixMillis, refusal: Refusal) {
+    fn tell_of(&self, at: UnixMillis, refusal: Refusal, input_digest: Option<String>) {
         self.desk.audit.take(&AuditEvent {
             at,
             record: refusal.record,
@@ -233,7 +234,7 @@ impl ChatApprovals {
             principal: self.principal.clone(),
             tool_call_id: refusal.tool_call_id,
             tool_name: refusal.tool_name,
-            input_digest: None,
+            input_digest,
             happened: Happened::Refused { cause: refusal.cause },
         });
     }
