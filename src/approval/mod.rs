@@ -11,9 +11,10 @@
 //! left open ([`OpenCall`]): a tool runs if it was asked for under this approval id, and it runs
 //! with the host's copy of the input. A denial needs no proof, since nothing runs.
 //!
-//! Left out here: proof that an answer belongs to this person and chat, expiry, and a ledger that
-//! redeems an approval once. Until then the host takes the calls out of its record, but for the
-//! pending ones, before it runs any.
+//! Where the approval's id is a token that the server sealed, the answer proves more: that just this
+//! was asked of this person in this chat ([`Redemption`]), and the record of it is used once, before
+//! it expires ([`ApprovalRecord`]). A host that keeps a record without that
+//! ([`ResumePlan::settle`]) takes the calls out of it, but for the pending ones, before it runs any.
 
 mod ask;
 mod canonical_json;
