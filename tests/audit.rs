@@ -3,18 +3,24 @@
 
 mod bench;
 
+use std::future::poll_fn;
 use std::io::Write;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use bench::{Bench, LEASE, ada, body, body_written_on, call, unanswered};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use ui_message_stream::approval::{
-    ApprovalRequest, KeyRing, OpenCall, Principal, ResumePlan, UnixMillis,
+    ApprovalRecord, ApprovalRequest, KeyRing, OpenCall, Principal, RecordId, ResumePlan, UnixMillis,
 };
 use ui_message_stream::approvals::{Asked, AuditEvent, TracingAudit};
 use ui_message_stream::checker::Checker;
+use ui_message_stream::ledger_store::{
+    Asked as Whose, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger,
+};
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, Chunk, Json, Translator};
@@ -201,5 +207,91 @@ async fn nothing_that_holds_an_approvals_id_shows_it() {
     ];
     for (what, text) in shown {
         assert!(!tells(&text, &asked) && !tells(&text, &other), "{what}: {text}");
+    }
+}
+
+/// A ledger behind a network: between asking and hearing others have their turn, and whoever asked
+/// may be gone by then, though it took place.
+#[derive(Debug)]
+struct Distant(Arc<MemoryLedger>);
+
+impl Distant {
+    async fn away<T>(&self, there: impl Future<Output = T>) -> T {
+        tokio::task::yield_now().await;
+        let answer = there.await;
+        tokio::task::yield_now().await;
+        answer
+    }
+}
+
+impl LedgerStore for Distant {
+    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
+        Box::pin(self.away(self.0.insert(record)))
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+        Box::pin(self.away(self.0.load(ids)))
+    }
+
+    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Loaded> {
+        Box::pin(self.away(self.0.pending(of)))
+    }
+
+    fn replace<'a>(&'a self, record: &'a ApprovalRecord, revision: u64) -> Answer<'a, bool> {
+        Box::pin(self.away(self.0.replace(record, revision)))
+    }
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+#[tokio::test]
+async fn wherever_a_request_is_dropped_everything_is_done_and_told_once() {
+    let stories: [(&str, &[&str]); 3] = [
+        ("yes", &["requested", "approved", "ran"]),
+        ("no", &["requested", "denied"]),
+        ("write on", &["requested", "denied"]),
+    ];
+    for (story, expected) in stories {
+        let mut cuts = 0;
+        loop {
+            let bench = Bench::new();
+            let asked = bench.ask("call_1", secret()).await;
+            let ledger = Arc::new(Distant(bench.ledger.clone()));
+            let bench = bench.with(|approvals| approvals.with_ledger(ledger));
+            let sent = match story {
+                "yes" => body(&[answer(&asked, true)]),
+                "no" => body(&[answer(&asked, false)]),
+                _ => body_written_on(&[unanswered("call_1", &asked)]),
+            };
+            let mut polls = 0;
+            let is_cut = {
+                let mut request = pin!(bench.outcomes(&sent));
+                poll_fn(|cx| {
+                    polls += 1;
+                    match request.as_mut().poll(cx) {
+                        Poll::Ready(_) => Poll::Ready(false),
+                        Poll::Pending if polls > cuts => Poll::Ready(true),
+                        Poll::Pending => Poll::Pending,
+                    }
+                })
+                .await
+            };
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            bench.outcomes(&sent).await;
+            assert_eq!(names(&bench.heard(asked.record)), expected, "{story}, cut at {cuts}");
+            assert_eq!(
+                bench.effects().len(),
+                usize::from(story == "yes"),
+                "{story}, cut at {cuts}"
+            );
+            if !is_cut {
+                break;
+            }
+            cuts += 1;
+        }
+        println!("{story}: dropped at {cuts} places");
+        assert!(cuts >= 3);
     }
 }

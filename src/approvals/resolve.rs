@@ -42,7 +42,8 @@ impl ChatApprovals {
     /// is refused as if it did not count; it stays pending.
     ///
     /// # Cancel safety
-    /// What was claimed runs and is stored even if this is dropped.
+    /// What was begun goes on if this is dropped: it is stored, what was claimed runs, and the audit
+    /// is told.
     pub async fn resolve(
         &self,
         plan: ResumePlan,
@@ -93,13 +94,16 @@ impl ChatApprovals {
             }
         }
         let past = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
-        let unanswered = self.close_unanswered(unanswered, &past).await;
+        let approvals = self.clone();
+        let closed = tokio::spawn(async move { approvals.close(unanswered, &past).await });
+        // A panic in it is one of the store or of the audit; what was closed is closed.
+        let unanswered = closed.await.unwrap_or_default();
         let results = redemption.settle(&unanswered, left_to_client);
         Ok(self.resolved(results, runs))
     }
 
     /// Lets expire what nobody answered in time, and denies what the person wrote past.
-    async fn close_unanswered(
+    async fn close(
         &self,
         unanswered: Vec<(ApprovalRecord, ApprovalId)>,
         past: &[RecordId],
