@@ -206,9 +206,17 @@ impl ApprovalRecord {
     }
 
     /// Takes the question back. `false` if it does not wait for an answer any more.
+    ///
+    /// A call whose claimant is gone is not run again then, even if its tool could be.
     pub fn revoke(&self, cause: Revocation, at: UnixMillis) -> Transition<bool> {
-        match self.state {
+        match &self.state {
+            ApprovalState::Pending if self.expires_at <= at => {
+                self.to(false, ApprovalState::Expired)
+            }
             ApprovalState::Pending => self.to(true, ApprovalState::Revoked { cause, at }),
+            ApprovalState::Claimed { decision, lease_until, .. } if *lease_until <= at => {
+                self.to(false, ApprovalState::Unknown { decision: decision.clone() })
+            }
             _ => self.stay(false),
         }
     }

@@ -155,8 +155,8 @@ pub enum Revocation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToolOutcome {
-    /// What it returned.
-    Output(Json),
+    /// What it returned. That may be a peer's, held to fewer rules.
+    Output(#[serde(deserialize_with = "Json::deserialize_received")] Json),
     /// Why it failed, in words that the person may read.
     Failed(String),
 }
@@ -303,3 +303,17 @@ macro_rules! written_in_hex {
 }
 
 written_in_hex! { RecordId(16) ClaimantId(16) DefinitionDigest(32) }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_that_a_peer_gave_is_read_back() {
+        // As a tool passes it on that asks another server.
+        let raw = serde_json::value::RawValue::from_string(r#"{"a":"\ud800","a":1e400}"#.into());
+        let outcome = ToolOutcome::Output(Json::received(&raw.unwrap()).unwrap());
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert_eq!(serde_json::from_str::<ToolOutcome>(&text).unwrap(), outcome);
+    }
+}

@@ -117,6 +117,8 @@ pub enum Answered {
     Claim(ClaimAnswer),
     /// To a no.
     Deny(DenyAnswer),
+    /// Nothing: it is not known whether the wish was heard.
+    Nothing,
 }
 
 /// An answer that does not count, for the audit.
@@ -206,7 +208,7 @@ impl Redemption {
         wishes
     }
 
-    /// Takes in what the ledger said to a wish, with the record as it is now.
+    /// Takes in what the ledger said to a wish, with the record as it is now, or was at last.
     pub fn answer(&mut self, wish: &Wish, record: ApprovalRecord, answered: Answered) {
         let reason = wish.reason.clone();
         let outcome = match answered {
@@ -214,7 +216,6 @@ impl Redemption {
                 DeferredOutcome::ForProvider { approved: false, reason, claim: None }
             }
             Answered::Deny(DenyAnswer::Denied) => DeferredOutcome::Denied { reason },
-            Answered::Deny(DenyAnswer::Refused(cause)) => refused_no(&record, cause, reason),
             Answered::Claim(ClaimAnswer::Won(claim)) if record.provider_executed => {
                 DeferredOutcome::ForProvider { approved: true, reason, claim: Some(claim) }
             }
@@ -226,7 +227,9 @@ impl Redemption {
             }
             Answered::Claim(ClaimAnswer::Done(outcome)) => DeferredOutcome::Ran { outcome },
             Answered::Claim(ClaimAnswer::Unknown) => DeferredOutcome::OutcomeUnknown,
-            Answered::Claim(ClaimAnswer::Refused(cause)) => refused(cause),
+            Answered::Claim(ClaimAnswer::Refused(_))
+            | Answered::Deny(DenyAnswer::Refused(_))
+            | Answered::Nothing => does_not_count(&record, wish.approved, reason),
         };
         if let Some(answer) = self.answers.get_mut(wish.index) {
             answer.fate = Fate::Settled(Box::new((Some(record), outcome)));
@@ -246,30 +249,33 @@ impl Redemption {
 
     /// What became of everything.
     ///
-    /// `unanswered` are the questions of this chat that still wait, or that were just denied
-    /// because the person wrote on, or that have expired; `left_to_client` the calls that the
-    /// client runs.
+    /// `unanswered` are the questions of this chat that waited when the answers came, as they are
+    /// now: those that the person wrote past are denied, and others may have expired or been decided
+    /// elsewhere. `left_to_client` are the calls that the client runs.
     pub fn settle(
         self,
         unanswered: &[(ApprovalRecord, ApprovalId)],
         left_to_client: &[OpenCall],
     ) -> DeferredToolResults {
         let mut open: Vec<OpenCall> = Vec::new();
-        let mut expired: Vec<OpenCall> = Vec::new();
+        let mut closed: Vec<(OpenCall, DeferredOutcome)> = Vec::new();
         for (record, id) in unanswered {
             let call = record.open_call(id.clone());
-            match record.state {
-                ApprovalState::Expired | ApprovalState::Revoked { .. } => expired.push(call),
+            match outcome_of(record) {
+                None | Some(DeferredOutcome::Denied { .. }) if self.plan.wrote_past(id) => {
+                    open.push(call);
+                }
                 // Whatever was refused there, the model hears of that, and is called.
-                _ if self.is_refused_at(record) && !self.plan.wrote_past(id) => {}
-                _ => open.push(call),
+                None if self.is_refused_at(record, id) => {}
+                None => open.push(call),
+                Some(outcome) => closed.push((call, outcome)),
             }
         }
         let answers = self.answers.into_iter().map(|answer| match answer.fate {
             Fate::PassedOver | Fate::Open => None,
             Fate::Settled(settled) => {
                 let (record, outcome) = *settled;
-                let is_final = record.is_some();
+                let is_final = record.as_ref().is_some_and(|record| !record.is_pending());
                 Some(Settled {
                     tool_name: record.map(|record| record.tool_name),
                     outcome,
@@ -279,12 +285,15 @@ impl Redemption {
         });
         let answers = answers.collect();
         open.extend(left_to_client.iter().cloned());
-        self.plan.settle_with(answers, &open, &expired)
+        self.plan.settle_with(answers, &open, closed)
     }
 
     /// Whether an answer at this record's call was refused: the client's word for which call it is
-    /// is enough to be told that nothing ran.
-    fn is_refused_at(&self, record: &ApprovalRecord) -> bool {
+    /// is enough to be told that nothing ran. Where two calls have one id, the other still asks.
+    fn is_refused_at(&self, record: &ApprovalRecord, id: &ApprovalId) -> bool {
+        if self.plan.pending().iter().any(|request| request.approval_id == *id) {
+            return false;
+        }
         let answers = self.answers.iter().zip(self.plan.answers());
         let refused = answers.filter(
             |(answer, _)| matches!(&answer.fate, Fate::Settled(settled) if settled.0.is_none()),
@@ -352,27 +361,39 @@ fn is_name_of(wire: &ToolCallId, own: &ToolCallId) -> bool {
     })
 }
 
-fn refused(cause: RefusalCause) -> DeferredOutcome {
-    match cause {
-        // Whoever gets here was asked: what is final may be told.
-        RefusalCause::Expired => DeferredOutcome::Expired,
-        RefusalCause::Revoked(_) => DeferredOutcome::Revoked,
-        _ => DeferredOutcome::Refused,
-    }
-}
-
-/// What a no that comes too late is told: the truth, since the tool may have run.
-fn refused_no(
-    record: &ApprovalRecord,
-    cause: RefusalCause,
-    reason: Option<String>,
-) -> DeferredOutcome {
-    match &record.state {
+/// What became of a question; `None` while it waits.
+fn outcome_of(record: &ApprovalRecord) -> Option<DeferredOutcome> {
+    Some(match &record.state {
+        ApprovalState::Pending => return None,
+        ApprovalState::Denied { decision } => {
+            DeferredOutcome::Denied { reason: decision.reason.clone() }
+        }
+        ApprovalState::Expired => DeferredOutcome::Expired,
+        ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
         ApprovalState::Claimed { .. } => DeferredOutcome::Running { record: record.id },
         ApprovalState::Done { outcome, .. } => DeferredOutcome::Ran { outcome: outcome.clone() },
         ApprovalState::Unknown { .. } => DeferredOutcome::OutcomeUnknown,
-        _ if cause == RefusalCause::AlreadyDecided => DeferredOutcome::Refused,
+    })
+}
+
+/// What an answer is told that comes too late, or that the ledger did not take: the truth, since the
+/// tool may have run for somebody else's answer. Whoever gets here was asked: what is final may be
+/// told.
+fn does_not_count(
+    record: &ApprovalRecord,
+    approved: bool,
+    reason: Option<String>,
+) -> DeferredOutcome {
+    match outcome_of(record) {
+        Some(
+            outcome @ (DeferredOutcome::Running { .. }
+            | DeferredOutcome::Ran { .. }
+            | DeferredOutcome::OutcomeUnknown),
+        ) => outcome,
         // It did not run, and the person said that it should not.
-        _ => DeferredOutcome::Denied { reason },
+        _ if !approved => DeferredOutcome::Denied { reason },
+        // After a yes the client's own check refuses a denial.
+        None | Some(DeferredOutcome::Denied { .. }) => DeferredOutcome::Refused,
+        Some(closed) => closed,
     }
 }

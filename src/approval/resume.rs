@@ -213,7 +213,7 @@ impl ResumePlan {
             })
         });
         let answers = answers.collect();
-        self.settle_with(answers, &open.into_iter().cloned().collect::<Vec<_>>(), &[])
+        self.settle_with(answers, &open.into_iter().cloned().collect::<Vec<_>>(), Vec::new())
     }
 
     /// The answers, and whether each stands in the message that the response goes on with.
@@ -229,12 +229,12 @@ impl ResumePlan {
     }
 
     /// Puts together what became of the answers, in their order (`None`: passed over), of the calls
-    /// that have none, and of those that nobody can answer any more.
+    /// that have none, and of those that nobody can answer any more: `closed`.
     pub(super) fn settle_with(
         self,
         answers: Vec<Option<Settled>>,
         open_calls: &[OpenCall],
-        expired: &[OpenCall],
+        closed: Vec<(OpenCall, DeferredOutcome)>,
     ) -> DeferredToolResults {
         let mut results = Vec::new();
         for ((message_at, response), answer) in self.approvals.iter().zip(answers) {
@@ -248,12 +248,9 @@ impl ResumePlan {
                 is_final,
             });
         }
-        for call in expired {
-            results.extend(
-                call.approval_id
-                    .as_ref()
-                    .map(|id| self.result_of_question(call, id, DeferredOutcome::Expired)),
-            );
+        for (call, outcome) in closed {
+            let id = call.approval_id.as_ref();
+            results.extend(id.map(|id| self.result_of_question(&call, id, outcome)));
         }
         let mut pending = Vec::new();
         let mut superseded = Vec::new();

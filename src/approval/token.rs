@@ -26,7 +26,7 @@ use crate::id::ApprovalId;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token {
     pub(super) record: RecordId,
-    binding: [u8; 32],
+    sealed: [u8; SEALED_BYTES],
 }
 
 /// Makes the id of an approval, from its record alone: made again, it is the same.
@@ -34,15 +34,11 @@ pub(super) struct Token {
 /// `None` if the key that sealed it may not be used any more.
 pub(super) fn seal(keys: &KeyRing, record: &ApprovalRecord, now: UnixMillis) -> Option<ApprovalId> {
     let key = keys.verifying(record.key_id, now)?;
+    let sealed = sealed(record);
+    let mac = key.mac().chain_update(sealed).finalize().into_bytes();
     let mut bytes = [0; TOKEN_BYTES];
-    bytes[0] = VERSION;
-    bytes[1..5].copy_from_slice(&record.key_id.to_be_bytes());
-    bytes[5..13].copy_from_slice(&record.requested_at.0.to_be_bytes());
-    bytes[13..21].copy_from_slice(&record.expires_at.0.to_be_bytes());
-    bytes[21..37].copy_from_slice(record.id.as_bytes());
-    bytes[37..69].copy_from_slice(&binding(record));
-    let mac = key.mac().chain_update(&bytes[..69]).finalize().into_bytes();
-    bytes[69..].copy_from_slice(&mac);
+    bytes[..SEALED_BYTES].copy_from_slice(&sealed);
+    bytes[SEALED_BYTES..].copy_from_slice(&mac);
     let mut text = String::with_capacity(PREFIX.len() + TEXT_LEN);
     text.push_str(PREFIX);
     URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
@@ -59,18 +55,28 @@ pub(super) fn open(keys: &KeyRing, id: &ApprovalId, now: UnixMillis) -> Option<T
         return None;
     }
     let key = keys.verifying(u32::from_be_bytes(*bytes[1..].first_chunk()?), now)?;
-    key.mac().chain_update(&bytes[..69]).verify_slice(&bytes[69..]).ok()?;
-    Some(Token {
-        record: RecordId::from_bytes(*bytes[21..].first_chunk()?),
-        binding: *bytes[37..].first_chunk()?,
-    })
+    let sealed = *bytes.first_chunk()?;
+    key.mac().chain_update(sealed).verify_slice(&bytes[SEALED_BYTES..]).ok()?;
+    Some(Token { record: RecordId::from_bytes(*sealed[21..].first_chunk()?), sealed })
 }
 
 impl Token {
-    /// Whether it was made for just this record.
+    /// Whether it was made for just this record, as it was then.
     pub(super) fn is_bound_to(&self, record: &ApprovalRecord) -> bool {
-        self.binding.ct_eq(&binding(record)).into()
+        self.sealed.ct_eq(&sealed(record)).into()
     }
+}
+
+/// All of a token but its MAC.
+fn sealed(record: &ApprovalRecord) -> [u8; SEALED_BYTES] {
+    let mut bytes = [0; SEALED_BYTES];
+    bytes[0] = VERSION;
+    bytes[1..5].copy_from_slice(&record.key_id.to_be_bytes());
+    bytes[5..13].copy_from_slice(&record.requested_at.0.to_be_bytes());
+    bytes[13..21].copy_from_slice(&record.expires_at.0.to_be_bytes());
+    bytes[21..37].copy_from_slice(record.id.as_bytes());
+    bytes[37..].copy_from_slice(&binding(record));
+    bytes
 }
 
 fn binding(record: &ApprovalRecord) -> [u8; 32] {
@@ -101,12 +107,17 @@ fn length_and(digest: &mut Sha256, field: &[u8]) {
 
 const PREFIX: &str = "a1.";
 const VERSION: u8 = 1;
-const TOKEN_BYTES: usize = 101;
+const SEALED_BYTES: usize = 69;
+const TOKEN_BYTES: usize = SEALED_BYTES + 32;
 /// 101 bytes in base64, without padding.
 const TEXT_LEN: usize = 135;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::approval::{ApprovalState, DefinitionDigest};
     use crate::json::Json;
@@ -170,7 +181,11 @@ mod tests {
     #[test]
     fn a_token_is_bound_to_every_field_that_was_asked_about() {
         let token = open(&keys(), &seal(&keys(), &record(), NOW).unwrap(), NOW).unwrap();
-        let changes: [fn(&mut ApprovalRecord); 13] = [
+        let changes: [fn(&mut ApprovalRecord); 17] = [
+            |record| record.id = RecordId::from_bytes([8; 16]),
+            |record| record.key_id = 2,
+            |record| record.requested_at = UnixMillis(999),
+            |record| record.expires_at = UnixMillis(2_001),
             |record| record.requester = Principal::new("ada"),
             |record| record.requester = Principal::new("eve").of_tenant("engines"),
             |record| record.requester = Principal::new("").of_tenant("enginesada"),
@@ -199,5 +214,56 @@ mod tests {
         let rotated = KeyRing::new(2, &[2; 32]).unwrap().and_until(NOW, 1, &[1; 32]).unwrap();
         assert!(open(&rotated, &id, NOW).is_some());
         assert!(open(&rotated, &id, UnixMillis(NOW.0 + 1)).is_none());
+    }
+
+    /// Few letters, and those that a list of fields may be put together with, so that what one field
+    /// loses another one gains.
+    fn any_record() -> impl Strategy<Value = ApprovalRecord> {
+        let name = || "[ab\0\n]{0,3}";
+        let who = (prop::option::of(name()), prop::option::of(name()));
+        let what = (name(), name(), name(), name(), 0..2_u8, 0..3_u8);
+        (who, what, any::<(bool, bool)>()).prop_map(
+            |((tenant, id), (chat, message, call, tool, definition, input), flags)| {
+                let person = id.map_or_else(Principal::anonymous, |id| Principal::new(&*id));
+                ApprovalRecord {
+                    requester: match tenant {
+                        Some(tenant) => person.of_tenant(&*tenant),
+                        None => person,
+                    },
+                    chat_id: chat.into(),
+                    message_id: message.into(),
+                    tool_call_id: call.into(),
+                    tool_name: tool.into(),
+                    definition: DefinitionDigest::of(
+                        "",
+                        &"a".repeat(definition.into()),
+                        &Json::null(),
+                    ),
+                    input: Json::of(&"a".repeat(input.into())).unwrap(),
+                    provider_executed: flags.0,
+                    idempotent: flags.1,
+                    ..record()
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4))]
+
+        #[test]
+        fn of_all_pairs_of_records_only_equal_ones_have_the_same_token(
+            records in prop::collection::vec(any_record(), 5_000)
+        ) {
+            let mut known: HashMap<[u8; SEALED_BYTES], &ApprovalRecord> = HashMap::new();
+            let mut distinct: HashMap<String, [u8; SEALED_BYTES]> = HashMap::new();
+            for record in &records {
+                let bytes = sealed(record);
+                prop_assert_eq!(*known.entry(bytes).or_insert(record), record);
+                let fields = format!("{record:?}");
+                prop_assert_eq!(*distinct.entry(fields).or_insert(bytes), bytes);
+            }
+            prop_assert_eq!(known.len(), distinct.len());
+        }
     }
 }

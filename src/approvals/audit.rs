@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::approval::{Principal, RecordId, RefusalCause, Revocation, UnixMillis};
+use crate::approval::{
+    ApprovalState, Principal, RecordId, RefusalCause, Revocation, ToolOutcome, UnixMillis,
+};
 use crate::id::{ChatId, ToolCallId};
 
 /// One thing that happened to an approval. It holds no token, no input and no output.
@@ -83,6 +85,27 @@ pub enum Happened {
     OutcomeUnknown,
 }
 
+impl Happened {
+    /// What made a question what it is now.
+    pub(super) fn to_become(state: &ApprovalState) -> Option<Self> {
+        Some(match state {
+            ApprovalState::Pending => return None,
+            ApprovalState::Denied { decision } => {
+                Happened::Denied { reason: decision.reason.clone() }
+            }
+            ApprovalState::Expired => Happened::Expired,
+            ApprovalState::Revoked { cause, .. } => Happened::Revoked { cause: *cause },
+            ApprovalState::Claimed { decision, fence, .. } => {
+                Happened::Approved { fence: *fence, reason: decision.reason.clone() }
+            }
+            ApprovalState::Done { fence, outcome, .. } => {
+                Happened::Ran { fence: *fence, failed: matches!(outcome, ToolOutcome::Failed(_)) }
+            }
+            ApprovalState::Unknown { .. } => Happened::OutcomeUnknown,
+        })
+    }
+}
+
 /// Takes what happens to approvals. It is called where it happens, and must not wait.
 pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
     /// Takes an event.
@@ -99,10 +122,11 @@ impl AuditSink for TracingAudit {
             target: "ui_message_stream::audit",
             at = event.at.0,
             record = event.record.map(tracing::field::display),
-            chat = event.chat_id.as_deref(),
+            // Escaped: these are words of the client's, and a line of a log is a line.
+            chat = ?event.chat_id,
             principal = %event.principal,
-            tool_call = event.tool_call_id.as_deref(),
-            tool = event.tool_name.as_deref(),
+            tool_call = ?event.tool_call_id,
+            tool = ?event.tool_name,
             input_digest = event.input_digest,
             happened = ?event.happened,
         );

@@ -24,7 +24,7 @@ pub use self::toolbox::{ApprovedCall, NoTools, ToolFacts, Toolbox};
 
 use crate::approval::{
     ApprovalRecord, Decision, InputNotShownAsIs, KeyRing, PersonsDecision, Principal, Question,
-    RecordId, RefusalCause, ResumePlan, Revocation, UnixMillis,
+    RecordId, RefusalCause, ResumePlan, Revocation, Transition, UnixMillis,
 };
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -98,6 +98,7 @@ impl Approvals {
 
     /// How long a process that runs an approved call may be silent before it counts as gone, and
     /// the call's outcome as unknown. 30 seconds unless set; it is renewed three times in that span.
+    /// Much less than a second leaves no time to renew it.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         self.with(|desk| desk.lease = lease)
@@ -186,14 +187,9 @@ impl Approvals {
     /// # Errors
     /// [`LedgerStoreError`].
     pub async fn revoke(&self, record: RecordId) -> Result<bool, LedgerStoreError> {
-        let changed =
-            change(&*self.0.ledger, record, |record, now| record.revoke(Revocation::ByHost, now));
-        let Some((record, was_pending)) = changed.await? else { return Ok(false) };
-        if was_pending {
-            let cause = Revocation::ByHost;
-            self.0.tell(&record, &record.requester, Happened::Revoked { cause }).await;
-        }
-        Ok(was_pending)
+        let rule = |record: &ApprovalRecord, now| record.revoke(Revocation::ByHost, now);
+        let changed = self.0.change(None, record, rule).await?;
+        Ok(changed.is_some_and(|changed| changed.answer))
     }
 
     fn with(self, set: impl FnOnce(&mut Desk)) -> Self {
@@ -342,7 +338,14 @@ impl ChatApprovals {
     /// # Errors
     /// [`LedgerStoreError`].
     pub async fn pending(&self) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        self.desk.pending(self.in_chat()).await
+        let mut pending = self.desk.pending(self.in_chat()).await?;
+        pending.retain(|pending| self.concerns(&pending.record));
+        Ok(pending)
+    }
+
+    /// Whether a question is for this person. Somebody else may have a chat of the same id.
+    fn concerns(&self, record: &ApprovalRecord) -> bool {
+        record.requester == self.principal || self.desk.may_decide(&self.principal, record)
     }
 
     fn in_chat(&self) -> Whose<'_> {
@@ -383,10 +386,23 @@ impl Desk {
         (self.may_decide)(principal, record)
     }
 
-    /// Tells the audit. Without the ledger's time it is told nevertheless.
-    async fn tell(&self, record: &ApprovalRecord, principal: &Principal, happened: Happened) {
-        let now = self.ledger.load(&[]).await.map_or_else(|_| system_time(), |loaded| loaded.now);
-        self.tell_at(now, record, principal, happened);
+    /// Asks the ledger about a record, and tells the audit what the record became; `None`: by its
+    /// requester's doing. Nothing comes between the change and the telling.
+    async fn change<T: Send>(
+        &self,
+        principal: Option<&Principal>,
+        id: RecordId,
+        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+    ) -> Result<Option<Changed<T>>, LedgerStoreError> {
+        let changed = change(&*self.ledger, id, move |record, now| {
+            let Transition { answer, next } = rule(record, now);
+            Transition { answer: (answer, now, next.is_some()), next }
+        });
+        let Some((record, (answer, at, is_new))) = changed.await? else { return Ok(None) };
+        if let Some(happened) = Happened::to_become(&record.state).filter(|_| is_new) {
+            self.tell_at(at, &record, principal.unwrap_or(&record.requester), happened);
+        }
+        Ok(Some(Changed { record, answer, at, is_new }))
     }
 
     fn tell_at(
@@ -407,6 +423,15 @@ impl Desk {
             happened,
         });
     }
+}
+
+/// A record that the ledger was asked about.
+struct Changed<T> {
+    record: ApprovalRecord,
+    answer: T,
+    at: UnixMillis,
+    /// Whether it became what it is by this.
+    is_new: bool,
 }
 
 impl fmt::Debug for Desk {

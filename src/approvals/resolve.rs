@@ -1,7 +1,7 @@
 //! Answers to outcomes: [`ChatApprovals::resolve`] asks the ledger, starts what was approved, and
 //! says what became of everything.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,15 +10,15 @@ use std::task::Poll;
 use tokio::sync::oneshot;
 
 use super::run::{Run, approved_call, await_outcome, begin};
-use super::{AuditEvent, ChatApprovals, Happened, random, system_time};
+use super::{AuditEvent, Changed, ChatApprovals, Happened, random, system_time};
 use crate::approval::{
-    Answered, ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantId, DeferredOutcome,
-    DeferredToolResult, DeferredToolResults, DenyAnswer, OpenCall, RecordId, Refusal, RefusalCause,
-    ResumePlan, Revocation, Transition, UnixMillis, Wish,
+    Answered, ApprovalRecord, ClaimAnswer, ClaimantId, Decision, DeferredOutcome,
+    DeferredToolResult, DeferredToolResults, DenyAnswer, OpenCall, RecordId, Refusal, ResumePlan,
+    Revocation, Transition, UnixMillis, Wish,
 };
 use crate::id::ApprovalId;
 use crate::json::Json;
-use crate::ledger_store::{LedgerStoreError, change};
+use crate::ledger_store::LedgerStoreError;
 
 /// What became of the calls that were left open, and the tools that run because of it.
 ///
@@ -44,7 +44,8 @@ impl ChatApprovals {
     /// is refused as if it did not count; it stays pending.
     ///
     /// # Cancel safety
-    /// What was claimed runs and is stored even if this is dropped.
+    /// What was begun goes on if this is dropped: it is stored, what was claimed runs, and the audit
+    /// is told.
     pub async fn resolve(
         &self,
         plan: ResumePlan,
@@ -62,11 +63,12 @@ impl ChatApprovals {
         for refusal in redemption.judge(&records, &self.chat, &self.principal, |record| {
             desk.may_decide(&self.principal, record)
         }) {
-            self.tell_of(now, refusal);
+            let record = refusal.record.and_then(|id| records.get(&id));
+            self.tell_of(now, refusal, record.map(ApprovalRecord::input_digest));
         }
         let wishes = redemption.wishes();
         let mut unanswered = Vec::new();
-        for kept in waiting.records {
+        for kept in waiting.records.into_iter().filter(|kept| self.concerns(&kept.record)) {
             let is_answered = wishes.iter().any(|wish| wish.record == kept.record.id);
             let id = kept.record.approval_id(&desk.keys, now);
             unanswered.extend(id.filter(|_| !is_answered).map(|id| (kept.record, id)));
@@ -78,31 +80,39 @@ impl ChatApprovals {
                 begun.push((wish.clone(), begin(self.clone(), wish, record.clone())));
             }
         }
-        let mut runs: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>> = HashMap::new();
         let mut descriptors = HashMap::new();
         let mut describe = |record: &ApprovalRecord| {
             let id = record.approval_id(&desk.keys, now);
             descriptors.extend(id.and_then(|id| Some((id, record.descriptor(now).ok()?))));
         };
+        let mut runs = Runs::default();
         for (wish, run) in begun {
             let Run { answered, outcome } = run;
+            if wish.approved {
+                runs.approved.insert(wish.record);
+            }
             if let Ok((record, answered)) = answered.await {
                 if matches!(answered, Answered::Claim(ClaimAnswer::Won(_))) {
-                    runs.insert(record.id, outcome);
+                    runs.begun.insert(record.id, outcome);
                 }
                 describe(&record);
                 redemption.answer(&wish, record, answered);
+            } else if let Some(record) = records.remove(&wish.record) {
+                redemption.answer(&wish, record, Answered::Nothing);
             }
         }
         let past = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
-        let unanswered = self.close_unanswered(unanswered, &past).await;
+        let approvals = self.clone();
+        let closed = tokio::spawn(async move { approvals.close(unanswered, &past).await });
+        // A panic in it is one of the store or of the audit; what was closed is closed.
+        let unanswered = closed.await.unwrap_or_default();
         unanswered.iter().for_each(|(record, _)| describe(record));
         let results = redemption.settle(&unanswered, left_to_client);
         Ok(self.resolved(results, descriptors, runs))
     }
 
     /// Lets expire what nobody answered in time, and denies what the person wrote past.
-    async fn close_unanswered(
+    async fn close(
         &self,
         unanswered: Vec<(ApprovalRecord, ApprovalId)>,
         past: &[RecordId],
@@ -110,36 +120,20 @@ impl ChatApprovals {
         let mut closed = Vec::new();
         for (record, id) in unanswered {
             let is_past = past.contains(&record.id);
-            let changed = change(&*self.desk.ledger, record.id, |record, now| {
+            let changed = self.desk.change(Some(&self.principal), record.id, |record, now| {
                 if !is_past {
                     return record.expire(now);
                 }
                 let denied = record.deny(&self.decision(now, Some(WROTE_ON.to_owned())));
                 Transition { answer: (), next: denied.next }
             });
-            let now = match changed.await {
-                Ok(Some((record, ()))) => record,
-                Ok(None) => continue,
+            match changed.await {
+                Ok(changed) => closed.extend(changed.map(|changed| (changed.record, id))),
                 Err(error) => {
                     tracing::error!(%error, "an unanswered approval stays as it is");
-                    record.clone()
+                    closed.push((record, id));
                 }
-            };
-            match &now.state {
-                ApprovalState::Expired if record.is_pending() => {
-                    self.desk.tell(&now, &self.principal, Happened::Expired).await;
-                }
-                ApprovalState::Denied { decision } if record.is_pending() => {
-                    let reason = decision.reason.clone();
-                    self.desk.tell(&now, &self.principal, Happened::Denied { reason }).await;
-                }
-                // Somebody answered elsewhere, meanwhile.
-                ApprovalState::Claimed { .. }
-                | ApprovalState::Done { .. }
-                | ApprovalState::Unknown { .. } => continue,
-                _ => {}
             }
-            closed.push((now, id));
         }
         closed
     }
@@ -148,104 +142,75 @@ impl ChatApprovals {
         &self,
         wish: &Wish,
         record: &ApprovalRecord,
-    ) -> (ApprovalRecord, Answered) {
-        let asked = if wish.approved {
-            self.claim(wish, record).await.map(|(record, answer)| (record, Answered::Claim(answer)))
-        } else {
-            self.deny(wish).await.map(|(record, answer)| (record, Answered::Deny(answer)))
-        };
-        asked.unwrap_or_else(|error| {
-            tracing::error!(record = %record.id, %error, "an answer could not be redeemed");
-            let cause = RefusalCause::Forgotten;
-            let answered = match wish.approved {
-                true => Answered::Claim(ClaimAnswer::Refused(cause)),
-                false => Answered::Deny(DenyAnswer::Refused(cause)),
-            };
-            (record.clone(), answered)
-        })
-    }
-
-    async fn deny(&self, wish: &Wish) -> Result<(ApprovalRecord, DenyAnswer), LedgerStoreError> {
-        let desk = &self.desk;
-        let changed = change(&*desk.ledger, wish.record, |record, now| {
-            let decision = self.decision(now, wish.reason.clone());
-            let denied = record.deny(&decision);
-            let is_new = denied.next.is_some();
-            Transition { answer: (denied.answer, is_new), next: denied.next }
-        });
-        let Some((record, (answer, is_new))) = changed.await? else {
-            return Err(LedgerStoreError::new("the record is gone"));
-        };
-        match answer {
-            DenyAnswer::Denied if is_new => {
-                let reason = wish.reason.clone();
-                desk.tell(&record, &self.principal, Happened::Denied { reason }).await;
-            }
-            DenyAnswer::Denied => {}
-            DenyAnswer::Refused(cause) => {
-                desk.tell(&record, &self.principal, Happened::Refused { cause }).await;
-            }
+    ) -> Result<(ApprovalRecord, Answered), LedgerStoreError> {
+        let decide = |now| self.decision(now, wish.reason.clone());
+        if wish.approved {
+            let claimant = ClaimantId::from_bytes(random());
+            let (record, answer) = self.claim(record, claimant, decide).await?;
+            return Ok((record, Answered::Claim(answer)));
         }
-        Ok((record, answer))
+        let denied = self
+            .desk
+            .change(Some(&self.principal), wish.record, |record, now| record.deny(&decide(now)));
+        let Changed { record, answer, at, .. } = denied.await?.ok_or_else(gone)?;
+        if let DenyAnswer::Refused(cause) = answer {
+            self.desk.tell_at(at, &record, &self.principal, Happened::Refused { cause });
+        }
+        Ok((record, Answered::Deny(answer)))
     }
 
-    async fn claim(
+    /// Claims a call, for the first time or because the last claimant is gone, if it may still run.
+    pub(super) async fn claim(
         &self,
-        wish: &Wish,
         record: &ApprovalRecord,
+        claimant: ClaimantId,
+        decide: impl Fn(UnixMillis) -> Decision + Send + Sync,
     ) -> Result<(ApprovalRecord, ClaimAnswer), LedgerStoreError> {
-        let desk = &self.desk;
-        if record.is_pending()
-            && let Some(cause) = self.no_longer_permitted(wish, record).await
-        {
-            let revoked = change(&*desk.ledger, record.id, |record, now| record.revoke(cause, now));
-            if let Some((record, true)) = revoked.await? {
-                desk.tell(&record, &self.principal, Happened::Revoked { cause }).await;
-                let refused = ClaimAnswer::Refused(RefusalCause::Revoked(cause));
-                return Ok((record, refused));
-            }
-        }
-        let claimant = ClaimantId::from_bytes(random());
-        let ask = || {
-            change(&*desk.ledger, wish.record, |record, now| {
-                let decision = self.decision(now, wish.reason.clone());
-                record.claim(&decision, claimant, desk.lease)
-            })
-        };
-        // The same claimant may ask again where the answer was lost.
-        let changed = match ask().await {
-            Ok(changed) => changed,
-            Err(_) => ask().await?,
-        };
-        let Some((record, answer)) = changed else {
-            return Err(LedgerStoreError::new("the record is gone"));
+        let (desk, principal) = (&self.desk, Some(&self.principal));
+        let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), claimant, desk.lease);
+        let forbidden = self.no_longer_permitted(record, decide(system_time())).await;
+        let Changed { record, answer, at, is_new } = if let Some(cause) = forbidden {
+            let revoked =
+                desk.change(principal, record.id, |record, now| record.revoke(cause, now));
+            let Changed { record, at, is_new, .. } = revoked.await?.ok_or_else(gone)?;
+            // At this very moment there is nothing left of it to be won.
+            let answer = claim(&record, at).answer;
+            Changed { record, answer, at, is_new }
+        } else {
+            let claimed = match desk.change(principal, record.id, claim).await {
+                Ok(claimed) => claimed,
+                // The same claimant may ask again where the answer was lost.
+                Err(_) => desk.change(principal, record.id, claim).await?,
+            };
+            claimed.ok_or_else(gone)?
         };
         let happened = match &answer {
-            ClaimAnswer::Won(Claim { fence, .. }) => {
-                let reason = wish.reason.clone();
-                Some(Happened::Approved { fence: *fence, reason })
-            }
-            ClaimAnswer::Unknown => Some(Happened::OutcomeUnknown),
+            // Won when the answer was lost.
+            ClaimAnswer::Won(_) if !is_new => Happened::to_become(&record.state),
             ClaimAnswer::Refused(cause) => Some(Happened::Refused { cause: *cause }),
-            ClaimAnswer::InFlight | ClaimAnswer::Done(_) => None,
+            _ => None,
         };
         if let Some(happened) = happened {
-            desk.tell(&record, &self.principal, happened).await;
+            desk.tell_at(at, &record, &self.principal, happened);
         }
         Ok((record, answer))
     }
 
-    /// Why a call may not run any more, if it may not.
+    /// Why a call may not be claimed any more, if it may not.
     async fn no_longer_permitted(
         &self,
-        wish: &Wish,
         record: &ApprovalRecord,
+        decision: Decision,
     ) -> Option<Revocation> {
+        let is_first = record.is_pending();
+        if !is_first && !record.idempotent {
+            return None;
+        }
         let tool = self.desk.toolbox.tool(&record.tool_name);
-        if tool.is_none_or(|tool| tool.definition != record.definition) {
+        let tool = tool.filter(|tool| tool.definition == record.definition);
+        if tool.is_none_or(|tool| !is_first && !tool.idempotent) {
             return Some(Revocation::DefinitionChanged);
         }
-        let decision = self.decision(system_time(), wish.reason.clone());
         let call = approved_call(record, decision, None);
         (!self.desk.toolbox.permits(&call).await).then_some(Revocation::NotPermitted)
     }
@@ -254,13 +219,17 @@ impl ChatApprovals {
         &self,
         results: DeferredToolResults,
         descriptors: HashMap<ApprovalId, Json>,
-        mut runs: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>>,
+        mut runs: Runs,
     ) -> Resolved {
         let (mut settled, mut running) = (VecDeque::new(), Vec::new());
         for result in results.results() {
             let run = match &result.outcome {
-                DeferredOutcome::Approved { claim: Some(claim), .. } => runs.remove(&claim.record),
-                DeferredOutcome::Running { record } => Some(await_outcome(self.clone(), *record)),
+                DeferredOutcome::Approved { claim: Some(claim), .. } => {
+                    runs.begun.remove(&claim.record)
+                }
+                DeferredOutcome::Running { record } => {
+                    Some(await_outcome(self.clone(), *record, runs.approved.contains(record)))
+                }
                 _ => None,
             };
             match run {
@@ -275,7 +244,7 @@ impl ChatApprovals {
         Resolved { results, descriptors, settled, running }
     }
 
-    fn tell_of(&self, at: UnixMillis, refusal: Refusal) {
+    fn tell_of(&self, at: UnixMillis, refusal: Refusal, input_digest: Option<String>) {
         self.desk.audit.take(&AuditEvent {
             at,
             record: refusal.record,
@@ -283,7 +252,7 @@ impl ChatApprovals {
             principal: self.principal.clone(),
             tool_call_id: Some(refusal.tool_call_id),
             tool_name: Some(refusal.tool_name),
-            input_digest: None,
+            input_digest,
             happened: Happened::Refused { cause: refusal.cause },
         });
     }
@@ -333,6 +302,18 @@ impl fmt::Debug for Resolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolved").field("results", &self.results).finish_non_exhaustive()
     }
+}
+
+/// What was approved.
+#[derive(Default)]
+struct Runs {
+    approved: HashSet<RecordId>,
+    /// What runs because of it.
+    begun: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>>,
+}
+
+fn gone() -> LedgerStoreError {
+    LedgerStoreError::new("the record is gone")
 }
 
 /// Why a call was denied that the person did not answer.

@@ -5,15 +5,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{ApprovedCall, ChatApprovals, Happened, random};
+use super::{ApprovedCall, Changed, ChatApprovals, Happened, random, system_time};
 use crate::approval::{
-    Answered, ApprovalRecord, Claim, ClaimAnswer, ClaimantAnswer, ClaimantId, Decision,
-    DeferredOutcome, RecordId, ToolOutcome, Transition, Wish,
+    Answered, ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantAnswer, ClaimantId,
+    Decision, DeferredOutcome, RecordId, Revocation, ToolOutcome, Wish,
 };
-use crate::ledger_store::{LedgerStoreError, change};
+use crate::ledger_store::{Kept, LedgerStoreError, Loaded, change};
 
 /// An answer on its way through the ledger, and what comes of it.
 pub(super) struct Run {
+    /// Does not come if the ledger does not answer.
     pub(super) answered: oneshot::Receiver<(ApprovalRecord, Answered)>,
     /// Comes only of a claim that was won.
     pub(super) outcome: oneshot::Receiver<DeferredOutcome>,
@@ -25,7 +26,13 @@ pub(super) fn begin(approvals: ChatApprovals, wish: Wish, record: ApprovalRecord
     let (tell_answer, answered) = oneshot::channel();
     let (tell_outcome, outcome) = oneshot::channel();
     tokio::spawn(async move {
-        let (record, answer) = approvals.ask_ledger(&wish, &record).await;
+        let (record, answer) = match approvals.ask_ledger(&wish, &record).await {
+            Ok(answered) => answered,
+            Err(error) => {
+                tracing::error!(record = %record.id, %error, "an answer could not be redeemed");
+                return;
+            }
+        };
         let claim = match &answer {
             Answered::Claim(ClaimAnswer::Won(claim)) if !record.provider_executed => {
                 Some(claim.clone())
@@ -49,9 +56,12 @@ impl ChatApprovals {
             return DeferredOutcome::Refused;
         };
         let call = approved_call(record, decision, Some(claim.clone()));
-        let mut tool = tokio::spawn(desk.toolbox.run(call));
-        let mut alive = interval(desk.lease / 3);
+        let toolbox = desk.toolbox.clone();
+        let mut tool = tokio::spawn(async move { toolbox.run(call).await });
+        let mut alive = interval((desk.lease / 3).max(Duration::from_millis(1)));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The claim has just begun.
+        alive.reset();
         let ran = loop {
             tokio::select! {
                 ran = &mut tool => break ran,
@@ -63,18 +73,51 @@ impl ChatApprovals {
             ToolOutcome::Failed(FAILED.to_owned())
         });
         match self.store(claim, &outcome).await {
-            Ok(ClaimantAnswer::Stored) => {
-                let failed = matches!(outcome, ToolOutcome::Failed(_));
-                let happened = Happened::Ran { fence: claim.fence, failed };
-                desk.tell(record, &self.principal, happened).await;
-                DeferredOutcome::Ran { outcome }
+            Ok(ClaimantAnswer::Stored) => DeferredOutcome::Ran { outcome },
+            Ok(ClaimantAnswer::Lost) => {
+                tracing::error!(record = %record.id, "the claim of a call that ran was lost");
+                // Others were told what became of it: so is whoever waits here.
+                let outcome = await_outcome(self.clone(), record.id, false).await;
+                outcome.unwrap_or(DeferredOutcome::OutcomeUnknown)
             }
-            lost => {
-                tracing::error!(record = %record.id, ?lost, "the outcome of a call is not stored");
-                desk.tell(record, &self.principal, Happened::OutcomeUnknown).await;
+            Err(error) => {
+                tracing::error!(record = %record.id, %error, "an outcome is not stored");
+                desk.tell_at(system_time(), record, &self.principal, Happened::OutcomeUnknown);
                 DeferredOutcome::OutcomeUnknown
             }
         }
+    }
+
+    /// What came of a call that somebody runs; `None` while it runs. If that one is gone, a tool that
+    /// may be run again is run again, unless what is waited for is no yes.
+    async fn look(
+        &self,
+        id: RecordId,
+        claimant: ClaimantId,
+        may_run_again: bool,
+    ) -> Result<Option<DeferredOutcome>, LedgerStoreError> {
+        let Loaded { now, records } = self.desk.ledger.load(&[id]).await?;
+        let Some(Kept { record, .. }) = records.into_iter().next() else {
+            return Ok(Some(DeferredOutcome::OutcomeUnknown));
+        };
+        Ok(Some(match &record.state {
+            ApprovalState::Claimed { lease_until, .. } if now < *lease_until => return Ok(None),
+            ApprovalState::Claimed { decision: first, .. } if may_run_again => {
+                let again = |now| Decision { responded_at: now, ..first.clone() };
+                let (record, answer) = self.claim(&record, claimant, again).await?;
+                let ClaimAnswer::Won(claim) = answer else { return Ok(None) };
+                self.run(&record, &claim).await
+            }
+            ApprovalState::Claimed { .. } => {
+                let revoke = |record: &ApprovalRecord, now| record.revoke(Revocation::ByHost, now);
+                self.desk.change(Some(&self.principal), id, revoke).await?;
+                return Ok(None);
+            }
+            ApprovalState::Done { outcome, .. } => {
+                DeferredOutcome::Ran { outcome: outcome.clone() }
+            }
+            _ => DeferredOutcome::OutcomeUnknown,
+        }))
     }
 
     async fn renew(&self, claim: &Claim) {
@@ -94,11 +137,20 @@ impl ChatApprovals {
     ) -> Result<ClaimantAnswer, LedgerStoreError> {
         let mut pause = Duration::from_millis(50);
         loop {
-            let stored = change(&*self.desk.ledger, claim.record, |record, now| {
-                record.complete(claim, outcome, now)
-            });
+            let (desk, by) = (&self.desk, &self.principal);
+            let stored = desk
+                .change(Some(by), claim.record, |record, now| record.complete(claim, outcome, now));
             match stored.await {
-                Ok(Some((_, answer))) => return Ok(answer),
+                Ok(Some(Changed { record, answer, at, is_new })) => {
+                    let happened = Happened::to_become(&record.state);
+                    // Stored when the answer was lost.
+                    if let Some(happened) =
+                        happened.filter(|_| answer == ClaimantAnswer::Stored && !is_new)
+                    {
+                        desk.tell_at(at, &record, by, happened);
+                    }
+                    return Ok(answer);
+                }
                 Ok(None) => return Ok(ClaimantAnswer::Lost),
                 Err(error) if pause > self.desk.lease => return Err(error),
                 Err(_) => sleep(pause).await,
@@ -125,43 +177,31 @@ pub(super) fn approved_call(
     }
 }
 
-/// Waits for the outcome of a call that another request runs. If that one is gone, a tool that may be
-/// run again is run again.
+/// Waits for the outcome of a call that another request runs.
 pub(super) fn await_outcome(
     approvals: ChatApprovals,
     id: RecordId,
+    may_run_again: bool,
 ) -> oneshot::Receiver<DeferredOutcome> {
     let (mut tell, outcome) = oneshot::channel();
     tokio::spawn(async move {
-        let desk = &approvals.desk;
         let claimant = ClaimantId::from_bytes(random());
         let mut pause = Duration::from_millis(20);
-        let came = loop {
-            let looked = change(&*desk.ledger, id, |record, now| {
-                let first = record.decision().cloned();
-                let again = first.map(|first| Decision { responded_at: now, ..first });
-                match again {
-                    Some(again) => record.claim(&again, claimant, desk.lease),
-                    None => Transition { answer: ClaimAnswer::Unknown, next: None },
+        loop {
+            match approvals.look(id, claimant, may_run_again).await {
+                Ok(Some(outcome)) => {
+                    let _ = tell.send(outcome);
+                    return;
                 }
-            });
-            match looked.await {
-                Ok(Some((record, ClaimAnswer::Won(claim)))) => {
-                    break approvals.run(&record, &claim).await;
-                }
-                Ok(Some((_, ClaimAnswer::Done(outcome)))) => {
-                    break DeferredOutcome::Ran { outcome };
-                }
-                Ok(Some((_, ClaimAnswer::InFlight))) | Err(_) => {}
-                Ok(_) => break DeferredOutcome::OutcomeUnknown,
+                Ok(None) => {}
+                Err(error) => tracing::warn!(record = %id, %error, "a running call is not seen"),
             }
             tokio::select! {
                 () = tell.closed() => return,
                 () = sleep(pause) => {}
             }
             pause = (pause * 2).min(Duration::from_secs(1));
-        };
-        let _ = tell.send(came);
+        }
     });
     outcome
 }

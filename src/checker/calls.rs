@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Rule, Violation};
 use crate::chunk::Chunk;
+use crate::id::ApprovalId;
 use crate::message::{ToolPart, ToolState};
 
 /// The calls of the message by their id, and the steps.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     by_id: HashMap<Box<str>, Call>,
-    approval_ids: HashSet<Box<str>>,
+    approval_ids: HashSet<ApprovalId>,
     /// Those whose input was begun in this step, so that its end need not look at all of them.
     begun_in_step: Vec<Box<str>>,
     step: usize,
@@ -64,7 +65,7 @@ impl Calls {
         // One message may hold two parts of a call, of which either may have been cut off.
         let id = &part.tool_call_id;
         let has_started = self.by_id.get(id.as_str()).is_some_and(|call| call.has_started);
-        self.approval_ids.extend(part.approval_id().map(|id| Box::from(id.as_str())));
+        self.approval_ids.extend(part.approval_id().cloned());
         let call = Call {
             state,
             step: self.step,
@@ -109,7 +110,7 @@ impl Calls {
                 call.state = State::Done;
             }
             Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
-                let is_new = self.approval_ids.insert(Box::from(&**approval_id));
+                let is_new = self.approval_ids.insert(ApprovalId::new(&**approval_id));
                 let Some(call) = self.find(tool_call_id, chunk, found) else {
                     return;
                 };

@@ -16,6 +16,7 @@ mod received;
 mod version;
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
@@ -28,6 +29,7 @@ pub use self::version::Version;
 
 use self::field::Field;
 pub(crate) use self::field::FieldWriter;
+use crate::id::ApprovalId;
 use crate::json::Json;
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 use crate::record::{FieldError, Object};
@@ -80,7 +82,7 @@ macro_rules! chunks {
         /// assert_eq!(serde_json::to_string(&chunk)?, r#"{"type":"text-start","id":"text-1"}"#);
         /// # Ok::<(), serde_json::Error>(())
         /// ```
-        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Chunk<'a> {
             $( $(#[$doc])* $variant { $( $(#[$field_doc])* $field: $type, )* }, )*
@@ -157,6 +159,24 @@ macro_rules! chunks {
                 }
             }
 
+            /// The name of the variant and its fields, an approval's id redacted.
+            fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $( Chunk::$variant { $($field),* } => {
+                        let mut shown = f.debug_struct(stringify!($variant));
+                        $( shown.field(stringify!($field), &Shown($key, $field)); )*
+                        shown.finish()
+                    } )*
+                    Chunk::Data { name, id, data, transient } => f
+                        .debug_struct("Data")
+                        .field("name", name)
+                        .field("id", id)
+                        .field("data", data)
+                        .field("transient", transient)
+                        .finish(),
+                }
+            }
+
             /// Reads the fields of a known kind; `None` if the kind is not known.
             fn read(kind: &str, object: &mut Object<'a>) -> Result<Option<Self>, FieldError> {
                 Ok(Some(match kind {
@@ -174,6 +194,25 @@ macro_rules! chunks {
             }
         }
     };
+}
+
+impl fmt::Debug for Chunk<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show(f)
+    }
+}
+
+/// A field under its key: the id of an approval is shown as [`ApprovalId`] shows it.
+struct Shown<'a>(&'static str, &'a dyn fmt::Debug);
+
+impl fmt::Debug for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 != "approvalId" {
+            return self.1.fmt(f);
+        }
+        let quoted = format!("{:?}", self.1);
+        ApprovalId::new(quoted.trim_matches('"')).fmt(f)
+    }
 }
 
 /// The version a number in the table stands for.

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::chunk::{InputEncoding, Version};
 use crate::event::{Executor, Text, ToolCall};
-use crate::id::ToolCallId;
+use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::message::{ToolPart, ToolState};
 
@@ -137,7 +137,7 @@ pub(super) struct ToolCalls {
     by_id: HashMap<ToolCallId, usize>,
     wire_ids: HashSet<ToolCallId>,
     /// Ids of questions asked in this message.
-    approval_ids: HashSet<Box<str>>,
+    approval_ids: HashSet<ApprovalId>,
 }
 
 impl ToolCalls {
@@ -174,7 +174,7 @@ impl ToolCalls {
             // What is in a state of a later version is nobody's to act on.
             shadowed: matches!(part.state, ToolState::Unknown { .. }),
         };
-        self.approval_ids.extend(part.approval_id().map(|id| id.as_str().into()));
+        self.approval_ids.extend(part.approval_id().cloned());
         self.enter(&part.tool_call_id, call);
     }
 

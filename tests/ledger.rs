@@ -1,0 +1,415 @@
+//! The ledger's rules against a small model of them, in every order of up to six operations of
+//! three actors.
+//!
+//! The model is written from the specification: a question is issued pending; the first of a yes,
+//! a no, taking back and the end of its time decides; a yes is a claim with a fence and a lease;
+//! a claim ends with its outcome or, once its lease is over, in not knowing, unless the tool is
+//! idempotent: then the next yes is the next attempt. It keeps a history instead of a state machine,
+//! and says what each actor is to be told from that.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use ui_message_stream::Json;
+use ui_message_stream::approval::{
+    ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantAnswer, ClaimantId, Decision,
+    DefinitionDigest, DenyAnswer, KeyRing, Principal, Question, RecordId, RefusalCause, Revocation,
+    ToolOutcome, Transition, UnixMillis,
+};
+
+/// Who acts: two requests of one person, and one of somebody else who may decide as well.
+const ACTORS: [(&str, u8); 3] = [("ada", 1), ("ada", 2), ("bob", 3)];
+const START: u64 = 1_000_000;
+const TO_ANSWER: u64 = 100;
+const LEASE: u64 = 30;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Operation {
+    /// By an actor.
+    Claim(usize),
+    Deny(usize),
+    Renew(usize),
+    Complete(usize),
+    /// By the host.
+    Revoke,
+    Expire,
+    /// Time passes: less than a lease, just a lease, or all the time to answer.
+    Wait(u64),
+}
+
+fn operations() -> Vec<Operation> {
+    let mut all = vec![Operation::Revoke, Operation::Expire];
+    all.extend([LEASE - 1, LEASE, TO_ANSWER].map(Operation::Wait));
+    for actor in 0..ACTORS.len() {
+        use Operation::{Claim, Complete, Deny, Renew};
+        all.extend([Claim(actor), Deny(actor), Renew(actor), Complete(actor)]);
+    }
+    all
+}
+
+/// What somebody is told.
+#[derive(Debug, Clone, PartialEq)]
+enum Told {
+    Won(u64),
+    InFlight,
+    /// Whose outcome.
+    Done(usize),
+    Unknown,
+    TooLate,
+    TakenBack,
+    Decided,
+    Denied,
+    Stored,
+    Lost,
+    Closed(bool),
+    Nothing,
+}
+
+/// What happened that counts, and when.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Deed {
+    Denied,
+    TakenBack,
+    TimeOver,
+    Claimed { by: usize, until: u64 },
+    Renewed { until: u64 },
+    Done { by: usize },
+    GivenUp,
+}
+
+/// The history of one question, and what each actor was given.
+#[derive(Debug, Clone)]
+struct Model {
+    deeds: Vec<Deed>,
+    now: u64,
+    idempotent: bool,
+    /// The number of the last attempt that each actor won.
+    held: [Option<u64>; 3],
+}
+
+impl Model {
+    fn attempts(&self) -> u64 {
+        self.deeds.iter().filter(|deed| matches!(deed, Deed::Claimed { .. })).count() as u64
+    }
+
+    /// Who said the first yes.
+    fn first_yes(&self) -> Option<usize> {
+        self.deeds.iter().find_map(|deed| match deed {
+            Deed::Claimed { by, .. } => Some(*by),
+            _ => None,
+        })
+    }
+
+    /// Whether somebody has the call, and until when they are taken to be alive.
+    fn running(&self) -> Option<u64> {
+        match self.deeds.last() {
+            Some(Deed::Claimed { until, .. } | Deed::Renewed { until }) => Some(*until),
+            _ => None,
+        }
+    }
+
+    fn is_lapsed(&self) -> bool {
+        self.running().is_some_and(|until| until <= self.now)
+    }
+
+    /// An unanswered question whose time is over is that from now on.
+    fn look_at_the_clock(&mut self) {
+        if self.deeds.is_empty() && START + TO_ANSWER <= self.now {
+            self.deeds.push(Deed::TimeOver);
+        }
+    }
+
+    fn apply(&mut self, operation: Operation) -> Told {
+        match operation {
+            Operation::Wait(time) => {
+                self.now += time;
+                Told::Nothing
+            }
+            Operation::Claim(by) => {
+                self.look_at_the_clock();
+                self.claim(by)
+            }
+            Operation::Deny(_) => {
+                self.look_at_the_clock();
+                match self.deeds.first() {
+                    None => {
+                        self.deeds.push(Deed::Denied);
+                        Told::Denied
+                    }
+                    Some(Deed::Denied) => Told::Denied,
+                    Some(Deed::TimeOver) => Told::TooLate,
+                    Some(Deed::TakenBack) => Told::TakenBack,
+                    Some(_) => Told::Decided,
+                }
+            }
+            Operation::Revoke => {
+                self.look_at_the_clock();
+                if self.deeds.is_empty() {
+                    self.deeds.push(Deed::TakenBack);
+                    return Told::Closed(true);
+                }
+                if self.is_lapsed() {
+                    self.deeds.push(Deed::GivenUp);
+                }
+                Told::Closed(false)
+            }
+            Operation::Expire => {
+                self.look_at_the_clock();
+                if self.is_lapsed() && !self.idempotent {
+                    self.deeds.push(Deed::GivenUp);
+                }
+                Told::Nothing
+            }
+            Operation::Renew(by) => {
+                if self.running().is_none() || self.held[by] != Some(self.attempts()) {
+                    return Told::Lost;
+                }
+                self.deeds.push(Deed::Renewed { until: self.now + LEASE });
+                Told::Stored
+            }
+            Operation::Complete(by) => {
+                let is_holder = self.held[by] == Some(self.attempts());
+                if is_holder && self.running().is_some() {
+                    self.deeds.push(Deed::Done { by });
+                    return Told::Stored;
+                }
+                match self.deeds.last() {
+                    Some(Deed::Done { by: first }) if is_holder && *first == by => Told::Stored,
+                    _ => Told::Lost,
+                }
+            }
+        }
+    }
+
+    fn claim(&mut self, by: usize) -> Told {
+        match self.deeds.first() {
+            None => {}
+            Some(Deed::Denied) => return Told::Decided,
+            Some(Deed::TimeOver) => return Told::TooLate,
+            Some(Deed::TakenBack) => return Told::TakenBack,
+            Some(_) => {}
+        }
+        if self.first_yes().is_some_and(|first| ACTORS[first].0 != ACTORS[by].0) {
+            return Told::Decided;
+        }
+        match self.deeds.last() {
+            Some(Deed::Done { by }) => return Told::Done(*by),
+            Some(Deed::GivenUp) => return Told::Unknown,
+            _ => {}
+        }
+        if self.running().is_some() && !self.is_lapsed() {
+            return match self.held[by] == Some(self.attempts()) {
+                true => Told::Won(self.attempts()),
+                false => Told::InFlight,
+            };
+        }
+        if self.is_lapsed() && !self.idempotent {
+            self.deeds.push(Deed::GivenUp);
+            return Told::Unknown;
+        }
+        self.deeds.push(Deed::Claimed { by, until: self.now + LEASE });
+        self.held[by] = Some(self.attempts());
+        Told::Won(self.attempts())
+    }
+
+    /// What is to be seen of it.
+    fn looks_like(&self) -> &'static str {
+        match self.deeds.last() {
+            None => "pending",
+            Some(Deed::Denied) => "denied",
+            Some(Deed::TakenBack) => "revoked",
+            Some(Deed::TimeOver) => "expired",
+            Some(Deed::Claimed { .. } | Deed::Renewed { .. }) => "claimed",
+            Some(Deed::Done { .. }) => "done",
+            Some(Deed::GivenUp) => "unknown",
+        }
+    }
+}
+
+/// The rules, as a store would keep what they say.
+#[derive(Debug, Clone)]
+struct Ledger {
+    record: ApprovalRecord,
+    now: u64,
+    claims: [Option<Claim>; 3],
+}
+
+impl Ledger {
+    fn keep<T>(&mut self, transition: Transition<T>) -> T {
+        if let Some(next) = transition.next {
+            self.record = next;
+        }
+        transition.answer
+    }
+
+    fn apply(&mut self, operation: Operation) -> Told {
+        let (now, lease) = (UnixMillis(self.now), Duration::from_millis(LEASE));
+        let decision = |actor: usize| Decision {
+            approved_by: Principal::new(ACTORS[actor].0),
+            responded_at: now,
+            reason: None,
+        };
+        match operation {
+            Operation::Wait(time) => {
+                self.now += time;
+                Told::Nothing
+            }
+            Operation::Claim(by) => {
+                let claimant = ClaimantId::from_bytes([ACTORS[by].1; 16]);
+                match self.keep(self.record.claim(&decision(by), claimant, lease)) {
+                    ClaimAnswer::Won(claim) => {
+                        assert_eq!(claim.idempotency_key(), self.record.id);
+                        let fence = claim.fence;
+                        self.claims[by] = Some(claim);
+                        Told::Won(fence)
+                    }
+                    ClaimAnswer::InFlight => Told::InFlight,
+                    ClaimAnswer::Done(ToolOutcome::Output(output)) => {
+                        Told::Done(output.to().unwrap())
+                    }
+                    ClaimAnswer::Unknown => Told::Unknown,
+                    ClaimAnswer::Refused(cause) => refused(cause),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Operation::Deny(by) => match self.keep(self.record.deny(&decision(by))) {
+                DenyAnswer::Denied => Told::Denied,
+                DenyAnswer::Refused(cause) => refused(cause),
+                other => panic!("{other:?}"),
+            },
+            Operation::Revoke => {
+                Told::Closed(self.keep(self.record.revoke(Revocation::ByHost, now)))
+            }
+            Operation::Expire => {
+                self.keep(self.record.expire(now));
+                Told::Nothing
+            }
+            Operation::Renew(by) => match self.claims[by].clone() {
+                Some(claim) => claimant(self.keep(self.record.renew(&claim, lease, now))),
+                None => Told::Lost,
+            },
+            Operation::Complete(by) => match self.claims[by].clone() {
+                Some(claim) => {
+                    let outcome = ToolOutcome::Output(Json::of(&by).unwrap());
+                    claimant(self.keep(self.record.complete(&claim, &outcome, now)))
+                }
+                None => Told::Lost,
+            },
+        }
+    }
+
+    fn looks_like(&self) -> &'static str {
+        match self.record.state {
+            ApprovalState::Pending => "pending",
+            ApprovalState::Denied { .. } => "denied",
+            ApprovalState::Expired => "expired",
+            ApprovalState::Revoked { .. } => "revoked",
+            ApprovalState::Claimed { .. } => "claimed",
+            ApprovalState::Done { .. } => "done",
+            ApprovalState::Unknown { .. } => "unknown",
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn refused(cause: RefusalCause) -> Told {
+    match cause {
+        RefusalCause::Expired => Told::TooLate,
+        RefusalCause::Revoked(Revocation::ByHost) => Told::TakenBack,
+        RefusalCause::AlreadyDecided => Told::Decided,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn claimant(answer: ClaimantAnswer) -> Told {
+    match answer {
+        ClaimantAnswer::Stored => Told::Stored,
+        ClaimantAnswer::Lost => Told::Lost,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn issued(idempotent: bool) -> ApprovalRecord {
+    let question = Question {
+        requester: Principal::new("ada"),
+        chat_id: "chat".into(),
+        message_id: "m1".into(),
+        tool_call_id: "call_1".into(),
+        tool_name: "delete_file".into(),
+        definition: DefinitionDigest::of("delete_file", "deletes a file", &Json::null()),
+        input: Json::null(),
+        provider_executed: false,
+        idempotent,
+        description: None,
+        time_to_answer: Duration::from_millis(TO_ANSWER),
+    };
+    let keys = KeyRing::new(1, &[1; 32]).unwrap();
+    question.into_record(&keys, RecordId::from_bytes([7; 16]), UnixMillis(START)).unwrap()
+}
+
+/// Where orders have led, and how many of them led there.
+struct Place {
+    ledger: Ledger,
+    model: Model,
+    orders: u64,
+    /// One of them.
+    order: Vec<Operation>,
+}
+
+/// All that the rules and the model look at.
+fn key(ledger: &Ledger, model: &Model) -> String {
+    format!("{:?} {:?} {model:?}", ledger.record.state, ledger.claims)
+}
+
+/// Does one thing in both, and says where that leads.
+fn step(place: &Place, operation: Operation) -> Place {
+    let (mut ledger, mut model) = (place.ledger.clone(), place.model.clone());
+    let mut order = place.order.clone();
+    order.push(operation);
+    let before = ledger.looks_like();
+    let (told, expected) = (ledger.apply(operation), model.apply(operation));
+    assert_eq!(told, expected, "{order:?}");
+    assert_eq!(ledger.looks_like(), model.looks_like(), "{order:?}");
+    if !matches!(before, "pending" | "claimed") {
+        assert_eq!(before, ledger.looks_like(), "what is final stays: {order:?}");
+    }
+    assert!(model.idempotent || model.attempts() <= 1, "{order:?}");
+    Place { ledger, model, orders: place.orders, order }
+}
+
+/// Orders that lead to the same place go on alike, so each place is left once for all of them.
+#[test]
+fn every_order_of_six_operations_of_three_actors_agrees_with_the_model() {
+    let all = operations();
+    for idempotent in [false, true] {
+        let ledger = Ledger { record: issued(idempotent), now: START, claims: Default::default() };
+        let model = Model { deeds: Vec::new(), now: START, idempotent, held: [None; 3] };
+        let start = Place { ledger, model, orders: 1, order: Vec::new() };
+        let mut places = HashMap::from([(String::new(), start)]);
+        let (mut orders, mut steps, mut ends, mut most_attempts) = (0, 0, BTreeMap::new(), 0);
+        for _ in 0..MOST_OPERATIONS {
+            let mut next: HashMap<String, Place> = HashMap::new();
+            for place in places.values() {
+                for &operation in &all {
+                    let place = step(place, operation);
+                    steps += 1;
+                    orders += place.orders;
+                    most_attempts = most_attempts.max(place.model.attempts());
+                    *ends.entry(place.model.looks_like()).or_insert(0) += place.orders;
+                    let known = next.entry(key(&place.ledger, &place.model));
+                    let same = place.orders;
+                    known.and_modify(|known| known.orders += same).or_insert(place);
+                }
+            }
+            places = next;
+        }
+        println!("idempotent: {idempotent}: {orders} orders agree, in {steps} steps: {ends:?}");
+        let expected: u64 =
+            (1..=MOST_OPERATIONS).map(|length| (all.len() as u64).pow(length)).sum();
+        assert_eq!(orders, expected);
+        assert_eq!(most_attempts > 1, idempotent);
+        assert_eq!(ends.len(), 7, "every state was reached");
+    }
+}
+
+const MOST_OPERATIONS: u32 = 6;
