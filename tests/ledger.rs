@@ -30,6 +30,10 @@ enum Operation {
     Deny(usize),
     Renew(usize),
     Complete(usize),
+    /// With another outcome.
+    Fail(usize),
+    /// With the first claim that the actor won, perhaps long ago.
+    CompleteLate(usize),
     /// By the host.
     Revoke,
     Expire,
@@ -41,8 +45,8 @@ fn operations() -> Vec<Operation> {
     let mut all = vec![Operation::Revoke, Operation::Expire];
     all.extend([LEASE - 1, LEASE, TO_ANSWER].map(Operation::Wait));
     for actor in 0..ACTORS.len() {
-        use Operation::{Claim, Complete, Deny, Renew};
-        all.extend([Claim(actor), Deny(actor), Renew(actor), Complete(actor)]);
+        use Operation::{Claim, Complete, CompleteLate, Deny, Fail, Renew};
+        all.extend([Claim, Deny, Renew, Complete, Fail, CompleteLate].map(|by| by(actor)));
     }
     all
 }
@@ -52,8 +56,8 @@ fn operations() -> Vec<Operation> {
 enum Told {
     Won(u64),
     InFlight,
-    /// Whose outcome.
-    Done(usize),
+    /// Whose outcome, and whether it is a failure.
+    Done(usize, bool),
     Unknown,
     TooLate,
     TakenBack,
@@ -73,7 +77,7 @@ enum Deed {
     TimeOver,
     Claimed { by: usize, until: u64 },
     Renewed { until: u64 },
-    Done { by: usize },
+    Done { by: usize, failed: bool },
     GivenUp,
 }
 
@@ -83,8 +87,8 @@ struct Model {
     deeds: Vec<Deed>,
     now: u64,
     idempotent: bool,
-    /// The number of the last attempt that each actor won.
-    held: [Option<u64>; 3],
+    /// The numbers of the attempts that each actor won.
+    held: [Vec<u64>; 3],
 }
 
 impl Model {
@@ -161,24 +165,34 @@ impl Model {
                 Told::Nothing
             }
             Operation::Renew(by) => {
-                if self.running().is_none() || self.held[by] != Some(self.attempts()) {
+                if self.running().is_none() || !self.holds(self.held[by].last()) {
                     return Told::Lost;
                 }
                 self.deeds.push(Deed::Renewed { until: self.now + LEASE });
                 Told::Stored
             }
-            Operation::Complete(by) => {
-                let is_holder = self.held[by] == Some(self.attempts());
-                if is_holder && self.running().is_some() {
-                    self.deeds.push(Deed::Done { by });
-                    return Told::Stored;
-                }
-                match self.deeds.last() {
-                    Some(Deed::Done { by: first }) if is_holder && *first == by => Told::Stored,
-                    _ => Told::Lost,
-                }
-            }
+            Operation::Complete(by) => self.complete(self.held[by].last().copied(), by, false),
+            Operation::Fail(by) => self.complete(self.held[by].last().copied(), by, true),
+            Operation::CompleteLate(by) => self.complete(self.held[by].first().copied(), by, false),
         }
+    }
+
+    /// Whether this is the number of the last attempt.
+    fn holds(&self, attempt: Option<&u64>) -> bool {
+        attempt == Some(&self.attempts())
+    }
+
+    fn complete(&mut self, attempt: Option<u64>, by: usize, failed: bool) -> Told {
+        let done = Deed::Done { by, failed };
+        if !self.holds(attempt.as_ref()) {
+            return Told::Lost;
+        }
+        if self.running().is_some() {
+            self.deeds.push(done);
+            return Told::Stored;
+        }
+        // Said twice it is said once.
+        if self.deeds.last() == Some(&done) { Told::Stored } else { Told::Lost }
     }
 
     fn claim(&mut self, by: usize) -> Told {
@@ -193,12 +207,12 @@ impl Model {
             return Told::Decided;
         }
         match self.deeds.last() {
-            Some(Deed::Done { by }) => return Told::Done(*by),
+            Some(Deed::Done { by, failed }) => return Told::Done(*by, *failed),
             Some(Deed::GivenUp) => return Told::Unknown,
             _ => {}
         }
         if self.running().is_some() && !self.is_lapsed() {
-            return match self.held[by] == Some(self.attempts()) {
+            return match self.holds(self.held[by].last()) {
                 true => Told::Won(self.attempts()),
                 false => Told::InFlight,
             };
@@ -208,7 +222,7 @@ impl Model {
             return Told::Unknown;
         }
         self.deeds.push(Deed::Claimed { by, until: self.now + LEASE });
-        self.held[by] = Some(self.attempts());
+        self.held[by].push(self.attempts());
         Told::Won(self.attempts())
     }
 
@@ -231,7 +245,7 @@ impl Model {
 struct Ledger {
     record: ApprovalRecord,
     now: u64,
-    claims: [Option<Claim>; 3],
+    claims: [Vec<Claim>; 3],
 }
 
 impl Ledger {
@@ -260,12 +274,17 @@ impl Ledger {
                     ClaimAnswer::Won(claim) => {
                         assert_eq!(claim.idempotency_key(), self.record.id);
                         let fence = claim.fence;
-                        self.claims[by] = Some(claim);
+                        if self.claims[by].last() != Some(&claim) {
+                            self.claims[by].push(claim);
+                        }
                         Told::Won(fence)
                     }
                     ClaimAnswer::InFlight => Told::InFlight,
                     ClaimAnswer::Done(ToolOutcome::Output(output)) => {
-                        Told::Done(output.to().unwrap())
+                        Told::Done(output.to().unwrap(), false)
+                    }
+                    ClaimAnswer::Done(ToolOutcome::Failed(by)) => {
+                        Told::Done(by.parse().unwrap(), true)
                     }
                     ClaimAnswer::Unknown => Told::Unknown,
                     ClaimAnswer::Refused(cause) => refused(cause),
@@ -284,18 +303,24 @@ impl Ledger {
                 self.keep(self.record.expire(now));
                 Told::Nothing
             }
-            Operation::Renew(by) => match self.claims[by].clone() {
-                Some(claim) => claimant(self.keep(self.record.renew(&claim, lease, now))),
+            Operation::Renew(by) => match self.claims[by].last() {
+                Some(claim) => claimant(self.keep(self.record.renew(claim, lease, now))),
                 None => Told::Lost,
             },
-            Operation::Complete(by) => match self.claims[by].clone() {
-                Some(claim) => {
-                    let outcome = ToolOutcome::Output(Json::of(&by).unwrap());
-                    claimant(self.keep(self.record.complete(&claim, &outcome, now)))
-                }
-                None => Told::Lost,
-            },
+            Operation::Complete(by) => self.complete(self.claims[by].last().cloned(), output(by)),
+            Operation::CompleteLate(by) => {
+                self.complete(self.claims[by].first().cloned(), output(by))
+            }
+            Operation::Fail(by) => {
+                let failed = ToolOutcome::Failed(by.to_string());
+                self.complete(self.claims[by].last().cloned(), failed)
+            }
         }
+    }
+
+    fn complete(&mut self, claim: Option<Claim>, outcome: ToolOutcome) -> Told {
+        let Some(claim) = claim else { return Told::Lost };
+        claimant(self.keep(self.record.complete(&claim, &outcome, UnixMillis(self.now))))
     }
 
     fn looks_like(&self) -> &'static str {
@@ -310,6 +335,10 @@ impl Ledger {
             ref other => panic!("{other:?}"),
         }
     }
+}
+
+fn output(by: usize) -> ToolOutcome {
+    ToolOutcome::Output(Json::of(&by).unwrap())
 }
 
 fn refused(cause: RefusalCause) -> Told {
@@ -383,7 +412,7 @@ fn every_order_of_six_operations_of_three_actors_agrees_with_the_model() {
     let all = operations();
     for idempotent in [false, true] {
         let ledger = Ledger { record: issued(idempotent), now: START, claims: Default::default() };
-        let model = Model { deeds: Vec::new(), now: START, idempotent, held: [None; 3] };
+        let model = Model { deeds: Vec::new(), now: START, idempotent, held: Default::default() };
         let start = Place { ledger, model, orders: 1, order: Vec::new() };
         let mut places = HashMap::from([(String::new(), start)]);
         let (mut orders, mut steps, mut ends, mut most_attempts) = (0, 0, BTreeMap::new(), 0);
