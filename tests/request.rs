@@ -368,6 +368,27 @@ fn no_instructions_and_nothing_for_a_provider_reach_the_agent() {
 }
 
 #[test]
+fn a_file_that_is_sent_along_may_have_a_mebibyte() {
+    let parsed = |scheme: &str, bytes: usize, limits: &Limits| {
+        let url = format!("{scheme}{}", "A".repeat(bytes - scheme.len()));
+        let part = json!({"type": "file", "mediaType": "image/png", "url": url});
+        let body = with_messages(json!([{"id": "u", "role": "user", "parts": [part]}]));
+        ChatRequest::parse(body.to_string().as_bytes(), limits).map(|_| ())
+    };
+    let limits = Limits::default();
+    assert!(parsed("data:image/png;base64,", 1 << 20, &limits).is_ok());
+    for scheme in ["data:image/png;base64,", "DATA:,", "data:"] {
+        let error = parsed(scheme, (1 << 20) + 1, &limits).unwrap_err();
+        assert!(matches!(error, ParseRequestError::DataUrlTooLong { limit: 1_048_576 }), "{error}");
+        assert!(error.is_limit());
+        assert!(error.to_string().contains("Limits::with_max_data_url_bytes"), "{error}");
+    }
+    assert!(parsed("data:,", 11, &limits.clone().with_max_data_url_bytes(10)).is_err());
+    // Nothing of it is sent along.
+    assert!(parsed("https://files.example/", (1 << 20) + 1, &limits).is_ok());
+}
+
+#[test]
 fn files_come_from_allowed_places_only() {
     let urls = [
         "https://example.com/a.png",

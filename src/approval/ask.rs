@@ -52,6 +52,9 @@ impl Question {
         id: RecordId,
         now: UnixMillis,
     ) -> Result<ApprovalRecord, InputNotShownAsIs> {
+        if self.input.as_str().len() > MOST_ASKED_ABOUT {
+            return Err(InputNotShownAsIs::TooLong);
+        }
         CanonicalJson::of(&self.input)?;
         let description = self.description.unwrap_or_else(|| {
             format!("{} {}", self.tool_name, beginning_of(self.input.as_str())).into()
@@ -207,9 +210,35 @@ fn is_hidden(c: char) -> bool {
 
 const DESCRIBED_CHARACTERS: usize = 200;
 
+/// How many bytes an input may have that a person is asked about.
+const MOST_ASKED_ABOUT: usize = 256 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_asked_about_more_than_they_can_read() {
+        let ask = |bytes: usize| {
+            let question = Question {
+                requester: Principal::anonymous(),
+                chat_id: "c".into(),
+                message_id: "m".into(),
+                tool_call_id: "call".into(),
+                tool_name: "write".into(),
+                definition: DefinitionDigest::of("write", "", &Json::null()),
+                input: Json::string(&"a".repeat(bytes - 2)),
+                provider_executed: false,
+                idempotent: false,
+                description: None,
+                time_to_answer: Duration::from_secs(1),
+            };
+            let keys = KeyRing::new(1, &[7; 32]).unwrap();
+            question.into_record(&keys, RecordId::from_bytes([0; 16]), UnixMillis(0))
+        };
+        assert!(ask(256 << 10).is_ok());
+        assert!(matches!(ask((256 << 10) + 1), Err(InputNotShownAsIs::TooLong)));
+    }
 
     #[test]
     fn an_input_that_hides_characters_is_told_from_one_that_does_not() {

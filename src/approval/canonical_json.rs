@@ -93,6 +93,9 @@ pub enum InputNotShownAsIs {
     /// great depth, or a number beyond a double.
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// It is longer than 256 KiB: nobody reads that, and it would come back with every request.
+    #[error("longer than 256 KiB; send less at once")]
+    TooLong,
     /// An integer that a double holds only in part, or only by luck.
     #[error("an integer beyond ±9007199254740991; send large numbers as strings")]
     LargeInteger,

@@ -50,6 +50,15 @@ pub enum ParseRequestError {
         /// The limit.
         limit: usize,
     },
+    /// A file's `data:` URL is longer than
+    /// [`Limits::with_max_data_url_bytes`](super::Limits::with_max_data_url_bytes) allows.
+    #[error(
+        "messages: a file of more than {limit} bytes; `Limits::with_max_data_url_bytes` allows more"
+    )]
+    DataUrlTooLong {
+        /// The limit.
+        limit: usize,
+    },
     /// A field is missing, of a wrong type, given twice, or holds what no client accepts.
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -64,6 +73,7 @@ impl ParseRequestError {
                 | ParseRequestError::TooManyMessages { .. }
                 | ParseRequestError::TooManyParts { .. }
                 | ParseRequestError::TooManyNodes { .. }
+                | ParseRequestError::DataUrlTooLong { .. }
         )
     }
 }

@@ -20,11 +20,13 @@ pub struct Limits {
     pub(super) max_messages: usize,
     pub(super) max_parts: usize,
     pub(super) max_nodes: usize,
+    pub(super) max_data_url_bytes: usize,
     pub(super) file_schemes: Cow<'static, [Cow<'static, str>]>,
 }
 
 impl Default for Limits {
-    /// 2 MiB, 64 levels, 500 messages, 2 000 parts, 20 000 nodes; files at `https:` and `data:`.
+    /// 2 MiB, 64 levels, 500 messages, 2 000 parts, 20 000 nodes; files at `https:` and `data:`, the
+    /// latter of 1 MiB.
     fn default() -> Self {
         Limits {
             max_bytes: 2 << 20,
@@ -32,6 +34,7 @@ impl Default for Limits {
             max_messages: 500,
             max_parts: 2_000,
             max_nodes: 20_000,
+            max_data_url_bytes: 1 << 20,
             file_schemes: Cow::Borrowed(&[Cow::Borrowed("https"), Cow::Borrowed("data")]),
         }
     }
@@ -80,6 +83,13 @@ impl Limits {
         self
     }
 
+    /// Sets how many bytes the `data:` URL of a file may have. In base64 a file is a third longer.
+    #[must_use]
+    pub fn with_max_data_url_bytes(mut self, max_data_url_bytes: usize) -> Self {
+        self.max_data_url_bytes = max_data_url_bytes;
+        self
+    }
+
     /// Sets from where files may come, by the scheme of their URL: `["https", "data"]`.
     ///
     /// Whoever fetches what `http` names may be sent to the server's own network.
@@ -90,6 +100,12 @@ impl Limits {
     ) -> Self {
         self.file_schemes = schemes.into_iter().map(|scheme| Cow::Owned(scheme.into())).collect();
         self
+    }
+
+    /// Whether this is the URL of a file that the client sends along, and it is too long.
+    pub(super) fn is_too_long_data_url(&self, url: &str) -> bool {
+        let scheme = url.get(..5).unwrap_or_default();
+        url.len() > self.max_data_url_bytes && scheme.eq_ignore_ascii_case("data:")
     }
 
     pub(super) fn allows_file_at(&self, url: &str) -> bool {

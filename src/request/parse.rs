@@ -11,7 +11,7 @@ use super::{Limits, ParseRequestError, Trigger};
 use crate::id::{ApprovalId, ChatId, MessageId};
 use crate::json::{string_end, unescaped};
 use crate::message::{
-    Budget, Fault, MessageSeed, Reader, Role, ToolState, UiMessage, push_tightly,
+    Budget, Fault, MessageSeed, Part, Reader, Role, ToolState, UiMessage, push_tightly,
 };
 use crate::record::{Extra, FieldError, Key, Object};
 
@@ -53,8 +53,19 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
         Fault::TooManyParts => ParseRequestError::TooManyParts { limit: limits.max_parts },
         Fault::TooManyNodes => ParseRequestError::TooManyNodes { limit: limits.max_nodes },
     })?;
+    refuse_large_files(&body, limits)?;
     refuse_contradictions(&body)?;
     Ok(body)
+}
+
+fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestError> {
+    let mut parts = body.messages.iter().flat_map(|message| &message.parts);
+    let is_large =
+        |part: &Part| matches!(part, Part::File(file) if limits.is_too_long_data_url(&file.url));
+    match parts.any(is_large) {
+        true => Err(ParseRequestError::DataUrlTooLong { limit: limits.max_data_url_bytes }),
+        false => Ok(()),
+    }
 }
 
 /// Whether brackets nest deeper than that. Looks no further than it must, and does not recurse.

@@ -1,29 +1,35 @@
-// Plays the attacks of fixtures/attacks/ against Node servers built with the AI SDK, and says what
-// held.
-//   node attacks.mjs [--only TEXT]    a line per attack and server
+// Plays the attacks of fixtures/attacks/ against Node servers built with the AI SDK, or against the
+// server of tests/attacks.rs, and says what held.
+//   node attacks.mjs [--only TEXT]    a line per attack and server: "N played, M do not hold"
 //   node attacks.mjs --json           the same as JSON, with the effects
 //   node attacks.mjs --check          compares docs/attacks.md: "N cells, M differ"
 //   node attacks.mjs --update         writes docs/attacks.md anew
+//   --against URL                     the server there, instead of the Node servers
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { play } from './attacks/player.mjs';
+import { RemoteServer } from './attacks/remote.mjs';
 import { NodeServer } from './attacks/server.mjs';
 import { differing, rewritten } from './attacks/document.mjs';
 import { loadClient, REFERENCE } from './clients.mjs';
 
 const SECRET = 'a secret of 32 bytes, for a test';
 
-/** The servers, by the name that the table's columns have. */
-const SERVERS = {
+/** The Node servers, by the name that the table's columns have. */
+const NODE_SERVERS = {
   'no secret': {},
   secret: { secret: SECRET },
   strict: { secret: SECRET, strict: true },
 };
 
+/** The column of the server in another process. */
+const REMOTE = 'this crate';
+
 const { values: options } = parseArgs({
   options: {
     only: { type: 'string', default: '' },
+    against: { type: 'string' },
     json: { type: 'boolean' },
     check: { type: 'boolean' },
     update: { type: 'boolean' },
@@ -39,19 +45,28 @@ const client = await loadClient(REFERENCE);
 const folder = fileURLToPath(new URL('../../fixtures/attacks/', import.meta.url));
 const document = fileURLToPath(new URL('../../docs/attacks.md', import.meta.url));
 
+/** What starts each server, given a recipe's model. */
+const servers = options.against
+  ? { [REMOTE]: model => RemoteServer.start(options.against, model) }
+  : Object.fromEntries(
+      Object.entries(NODE_SERVERS).map(([name, settings]) => [
+        name,
+        model => new NodeServer(client, settings, model),
+      ]),
+    );
+
 const results = [];
 for (const file of filesOf(folder)) {
   const recipe = JSON.parse(readFileSync(folder + file, 'utf8'));
-  const servers = {};
-  for (const [name, settings] of Object.entries(SERVERS)) {
+  const played = {};
+  for (const [name, start] of Object.entries(servers)) {
     try {
-      const start = model => new NodeServer(client, settings, model);
-      servers[name] = await play(client, recipe, start);
+      played[name] = await play(client, recipe, start);
     } catch (error) {
       throw new Error(`${file}, ${name}`, { cause: error });
     }
   }
-  results.push({ file, row: recipe.row, attack: recipe.attack, servers });
+  results.push({ file, row: recipe.row, attack: recipe.attack, servers: played });
 }
 
 if (options.json) console.log(JSON.stringify(results, null, 2));
@@ -74,6 +89,13 @@ function list() {
       console.log(`    ${name}: ${held}  (${seen.join(', ')})`);
     }
   }
+  const all = results.flatMap(({ servers }) => Object.values(servers));
+  const broken = all.filter(({ findings }) => findings.length > 0);
+  const unapproved = all.reduce((sum, result) => sum + result.unapproved, 0);
+  console.log(
+    `attacks: ${results.length} played, ${broken.length} do not hold, ` +
+      `${unapproved} effects that may not be`,
+  );
 }
 
 /** By row, then by name: a2 before a10. */

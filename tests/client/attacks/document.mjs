@@ -31,7 +31,7 @@ export function rewritten(path, results) {
   const { columns, lines, table } = tableIn(text);
   const measured = measuredLines(results);
   const own = Object.keys(measured.get(ALL));
-  const all = [...own, ...columns.filter(column => !own.includes(column))];
+  const all = [...columns, ...own.filter(column => !columns.includes(column))];
   const rows = [...measured].map(([file, cells]) => {
     const line = lines.get(file) ?? [];
     return all.map(column => cells[column] ?? line[columns.indexOf(column)] ?? '');

@@ -9,7 +9,7 @@ import { memoryChat } from '../memory-chat.mjs';
 import { json } from '../wire.mjs';
 import { Body } from './values.mjs';
 
-const URL = 'http://localhost/api/chat';
+const CHAT = 'http://localhost/api/chat';
 
 // What a server fetches is written down, but goes nowhere: no name is found.
 dns.lookup = (name, options, callback) => {
@@ -27,9 +27,10 @@ export async function play(client, recipe, start) {
   subscribe('undici:request:create', fetches);
   mock.timers.enable({ apis: ['Date'], now: Date.now() });
   try {
-    const player = new Player(client, start(recipe.model));
+    const server = await start(recipe.model);
+    const player = new Player(client, server);
     await player.playAll(recipe.steps).catch(error => player.giveUp(error));
-    return player.judge(recipe.holds ?? {}, fetched);
+    return player.judge(recipe.holds ?? {}, await server.log(), fetched);
   } finally {
     mock.timers.reset();
     unsubscribe('undici:request:create', fetches);
@@ -70,7 +71,7 @@ class Player {
   async #play(step) {
     const unknown = Object.keys(step).filter(key => !KEYS.includes(key));
     if (unknown.length) throw new Error(`a step has no ${unknown.join(', ')}`);
-    if (step.server === 'advance_clock') return mock.timers.tick(step.ms);
+    if (step.server === 'advance_clock') mock.timers.tick(step.ms);
     if (step.server) return this.#server.change(step);
     if (step.together) {
       const all = step.together.flatMap(one => Array(one.times ?? 1).fill({ keep: false, ...one }));
@@ -121,14 +122,14 @@ class Player {
     return new (memoryChat(this.#client))({
       id,
       messages: structuredClone(messages),
-      transport: new DefaultChatTransport({ api: URL, fetch }),
+      transport: new DefaultChatTransport({ api: CHAT, fetch }),
     });
   }
 
   async #send({ as = 'alice', headers: others }, post, body) {
     post.sent = body;
     const headers = { 'content-type': 'application/json', 'x-principal': as, ...others };
-    const request = new Request(URL, { method: 'POST', headers, body });
+    const request = new Request(CHAT, { method: 'POST', headers, body });
     const response = await this.#server.respond(request);
     post.status = response.status;
     post.received = await response.text();
@@ -153,9 +154,9 @@ class Player {
     }
   }
 
-  judge({ effects = [], absent = {}, present = {}, alike = [], fetches }, fetched) {
-    this.#judgeEffects(effects);
-    const prompts = this.#server.prompts;
+  judge({ effects = [], absent = {}, present = {}, alike = [], fetches }, log, fetched) {
+    const { prompts } = log;
+    this.#judgeEffects(effects, log.effects);
     const wire = this.#posts.map(({ received }) => received);
     if (absent.prompt?.some(text => isIn(text, prompts))) this.#find('prompt', 'reached the model');
     if (absent.wire?.some(text => isIn(text, wire))) this.#find('wire', 'reached the browser');
@@ -169,19 +170,19 @@ class Player {
     return {
       findings: this.#findings,
       seen: [...new Set(attacks.map(outcomeOf))],
-      effects: this.#server.effects,
+      effects: log.effects,
       unapproved: this.#unapproved,
     };
   }
 
-  #judgeEffects(allowed) {
+  #judgeEffects(allowed, effects) {
     const log = new Map();
-    for (const effect of this.#server.effects) {
+    for (const effect of effects) {
       const key = keyOf(effect);
       log.set(key, { effect, times: (log.get(key)?.times ?? 0) + 1 });
     }
-    for (const effect of allowed) {
-      const [least, most] = effect.times;
+    for (const { tool, input, times: [least, most] } of allowed) {
+      const effect = { tool, input: this.#body(null).meant(input) };
       const times = log.get(keyOf(effect))?.times ?? 0;
       log.delete(keyOf(effect));
       this.#unapproved += Math.max(times - most, 0);

@@ -10,8 +10,8 @@ const { MockLanguageModelV3, simulateReadableStream } = await loadMocks();
 const FILES = ['notes.txt', 'budget.xlsx', 'holiday.jpg', 'draft.md', 'report.pdf', 'old.log'];
 
 export class NodeServer {
-  effects = [];
-  prompts = [];
+  #effects = [];
+  #prompts = [];
   #client;
   #secret;
   #strict;
@@ -60,9 +60,14 @@ export class NodeServer {
     return result.toUIMessageStreamResponse({ originalMessages: messages });
   }
 
-  /** Does what a `server` step says; the clock is not this server's. */
+  /** What ran, and what the model read. */
+  log = () => ({ effects: this.#effects, prompts: this.#prompts });
+
+  /** Does what a `server` step says. */
   change({ server, tool, description, path_starts_with, output, error }) {
     const changes = {
+      // its clock is this process's
+      advance_clock: () => {},
       // a person who may not use a tool is not given it
       forbid: () => this.#gone.add(tool),
       remove_tool: () => this.#gone.add(tool),
@@ -89,7 +94,7 @@ export class NodeServer {
         inputSchema: z.object({ path: z.string().startsWith(start) }),
         needsApproval: true,
         execute: input => {
-          this.effects.push({ tool: 'delete_file', input });
+          this.#effects.push({ tool: 'delete_file', input });
           return this.#run('delete_file', { path: input.path, deleted: true });
         },
       }),
@@ -98,7 +103,7 @@ export class NodeServer {
         inputSchema: z.object({ to: z.string(), amount: z.number() }),
         needsApproval: ({ amount }) => amount > 1000,
         execute: input => {
-          this.effects.push({ tool: 'transfer', input });
+          this.#effects.push({ tool: 'transfer', input });
           return this.#run('transfer', { ...input, sent: true });
         },
       }),
@@ -116,7 +121,7 @@ export class NodeServer {
   #model() {
     return new MockLanguageModelV3({
       doStream: async ({ prompt }) => {
-        this.prompts.push(JSON.stringify(prompt));
+        this.#prompts.push(JSON.stringify(prompt));
         return { stream: simulateReadableStream({ chunks: this.#turn(prompt) }) };
       },
     });

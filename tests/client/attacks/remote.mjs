@@ -1,0 +1,64 @@
+// A server under attack in another process, over HTTP. It makes a chat route of its own for every
+// recipe, and tells what ran there and what the model read.
+import http from 'node:http';
+import { Body } from './values.mjs';
+
+export class RemoteServer {
+  #host;
+
+  constructor(host) {
+    this.#host = host;
+  }
+
+  /** A fresh server under `base`, with the recipe's `model`. */
+  static async start(base, model = []) {
+    const script = new Body().meant(model);
+    const { host } = await postJson(`${base}/hosts`, { model: script });
+    return new RemoteServer(`${base}/hosts/${host}`);
+  }
+
+  async respond(request) {
+    const headers = Object.fromEntries(request.headers);
+    const { status, text } = await send(`${this.#host}/api/chat`, {
+      method: request.method,
+      headers,
+      body: await request.text(),
+    });
+    return new Response(text, { status });
+  }
+
+  /** Does what a `server` step says. */
+  change = step => postJson(`${this.#host}/server`, step);
+
+  log = async () => JSON.parse((await send(`${this.#host}/log`, { method: 'GET' })).text);
+}
+
+async function postJson(url, value) {
+  const headers = { 'content-type': 'application/json' };
+  const { status, text } = await send(url, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify(value),
+  });
+  if (status !== 200) throw new Error(`${url}: ${status} ${text}`);
+  return text && JSON.parse(text);
+}
+
+/**
+ * Not by `fetch`, which adds headers of its own and whose requests are counted as the server's. A
+ * connection each: a server may close one whose body it did not read to the end.
+ */
+function send(url, { method, headers, body }) {
+  return new Promise((resolve, reject) => {
+    const request = http.request(url, { method, headers, agent: false }, response => {
+      const pieces = [];
+      response.on('data', piece => pieces.push(piece));
+      response.on('error', reject);
+      response.on('end', () => {
+        resolve({ status: response.statusCode, text: Buffer.concat(pieces).toString() });
+      });
+    });
+    request.on('error', reject);
+    request.end(body);
+  });
+}

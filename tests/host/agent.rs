@@ -1,0 +1,208 @@
+//! The agent: a model that finds a word in what the person said, and a loop around it.
+
+use std::sync::{Arc, Mutex};
+
+use async_stream::stream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ui_message_stream::approvals::AskError;
+use ui_message_stream::chat::{Respond, Turn};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::stream::BoxError;
+use ui_message_stream::{AgentEvent, Json};
+use uuid::Uuid;
+
+use super::tools::Tools;
+
+/// What the model does when it finds a word.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Line {
+    pub(crate) word: String,
+    pub(crate) calls: Vec<Scripted>,
+}
+
+/// A call as a model streams it: its input need not be JSON.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Scripted {
+    pub(crate) tool: String,
+    pub(crate) input: String,
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Model {
+    script: Arc<Vec<Line>>,
+    prompts: Arc<Mutex<Vec<String>>>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+/// What the model says to a prompt.
+enum Said {
+    Text(String),
+    Calls(Vec<Scripted>),
+}
+
+impl Model {
+    pub(crate) fn new(script: Vec<Line>) -> Self {
+        Model { script: script.into(), prompts: Arc::default(), failure: Arc::default() }
+    }
+
+    /// What it read, one text for each time that it was called.
+    pub(crate) fn prompts(&self) -> Vec<String> {
+        self.prompts.lock().unwrap().clone()
+    }
+
+    /// Lets it fail from now on, in the middle of a text.
+    pub(crate) fn set_failure(&self, error: &str) {
+        *self.failure.lock().unwrap() = Some(error.to_owned());
+    }
+
+    /// Reads a prompt: all that the agent was given, as it was given.
+    fn read(&self, turn: &Turn, results: &[Value]) -> Said {
+        let messages = serde_json::to_value(&turn.chat.messages).unwrap();
+        let prompt = json!({
+            "messages": messages,
+            "deferred": turn.deferred,
+            "notExecuted": turn.not_executed().collect::<Vec<_>>(),
+            "results": results,
+        });
+        self.prompts.lock().unwrap().push(prompt.to_string());
+        let messages = messages.as_array().unwrap();
+        let user = messages.iter().rposition(|message| message["role"] == "user");
+        let said = user.map(|at| text_of(&messages[at])).unwrap_or_default();
+        let since = &messages[user.map_or(0, |at| at + 1)..];
+        if !results.is_empty() || turn.not_executed().next().is_some() || since.iter().any(has_result) {
+            return Said::Text("That is what came of it.".to_owned());
+        }
+        match self.calls_for(&said) {
+            Some(calls) => Said::Calls(calls),
+            None => Said::Text(format!("You said: {said}")),
+        }
+    }
+
+    fn calls_for(&self, said: &str) -> Option<Vec<Scripted>> {
+        let lower = said.to_lowercase();
+        let scripted = self.script.iter().find(|line| lower.contains(&line.word));
+        if let Some(line) = scripted {
+            return Some(line.calls.clone());
+        }
+        let file = FILES.iter().find(|file| said.contains(**file)).unwrap_or(&FILES[0]);
+        let call = |tool: &str, input: Value| Scripted {
+            tool: tool.to_owned(),
+            input: input.to_string(),
+            id: None,
+        };
+        let weather = || call("get_weather", json!({"city": "Lisbon"}));
+        let deletion = || call("delete_file", json!({"path": file}));
+        let transfer = || call("transfer", json!({"to": "Harbour Bakery", "amount": 5000}));
+        let found = ["mixed", "delete", "weather", "location"].into_iter();
+        Some(match found.into_iter().find(|word| lower.contains(word))? {
+            "mixed" => vec![weather(), deletion(), transfer()],
+            "delete" => vec![deletion()],
+            "weather" => vec![weather()],
+            _ => vec![call("get_location", json!({}))],
+        })
+    }
+}
+
+/// The agent's loop: the model, the tools that need no approval, and the model again.
+pub(crate) fn scripted(model: Model, tools: Tools) -> impl Respond {
+    move |turn: Turn| {
+        let (model, tools) = (model.clone(), tools.clone());
+        stream! {
+            let mut results = Vec::new();
+            loop {
+                let calls = match model.read(&turn, &results) {
+                    Said::Calls(calls) => calls,
+                    Said::Text(text) => {
+                        yield Ok::<_, BoxError>(AgentEvent::text(text));
+                        let failure = model.failure.lock().unwrap().clone();
+                        if let Some(error) = failure {
+                            yield Err(error.into());
+                        }
+                        return;
+                    }
+                };
+                let mut waits = false;
+                for call in calls {
+                    let id = call.id.unwrap_or_else(|| format!("call_{}", Uuid::new_v4()));
+                    let announced = ToolCall::new(id.as_str(), call.tool.clone());
+                    let input = match Json::parse(&call.input) {
+                        Ok(input) if tools.takes(&call.tool, &input) => input,
+                        _ => {
+                            let input = Json::string(&call.input);
+                            let wrong = AgentEvent::tool_input_invalid(announced, input, INVALID);
+                            results.push(json!({"toolCallId": id, "error": INVALID}));
+                            yield Ok(wrong);
+                            continue;
+                        }
+                    };
+                    if call.tool == "get_location" {
+                        waits = true;
+                        yield Ok(AgentEvent::tool_input(announced.client_executed(), input));
+                        continue;
+                    }
+                    if Tools::needs_approval(&call.tool, &input) {
+                        let id = id.as_str().into();
+                        let approvals = &turn.approvals;
+                        match approvals.ask(&turn.message_id, &id, &call.tool, &input, None).await {
+                            Ok(asked) => {
+                                waits = true;
+                                yield Ok(AgentEvent::tool_input(announced, input));
+                                yield Ok(asked.event(id));
+                            }
+                            Err(AskError::Ledger(error)) => {
+                                yield Err(error.into());
+                                return;
+                            }
+                            Err(error) => {
+                                let error = error.to_string();
+                                results.push(json!({"toolCallId": id, "error": error}));
+                                yield Ok(AgentEvent::tool_input_invalid(announced, input, error));
+                            }
+                        }
+                        continue;
+                    }
+                    yield Ok(AgentEvent::tool_input(announced, input.clone()));
+                    match tools.execute(&call.tool, &input).map(|output| Json::parse(&output)) {
+                        Ok(Ok(output)) => {
+                            results.push(json!({"toolCallId": id, "output": output}));
+                            yield Ok(AgentEvent::tool_output(id.as_str(), output));
+                        }
+                        // What no client could be sent.
+                        Ok(Err(error)) => {
+                            let error = error.to_string();
+                            results.push(json!({"toolCallId": id, "error": error}));
+                            yield Ok(AgentEvent::tool_failed(id.as_str(), error));
+                        }
+                        Err(error) => {
+                            yield Err(error.into());
+                            return;
+                        }
+                    }
+                }
+                if waits {
+                    yield Ok(AgentEvent::finish(FinishReason::ToolCalls));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn has_result(message: &Value) -> bool {
+    let parts = message["parts"].as_array().into_iter().flatten();
+    parts.filter_map(|part| part["state"].as_str()).any(|state| state.starts_with("output-"))
+}
+
+fn text_of(message: &Value) -> String {
+    let parts = message["parts"].as_array().into_iter().flatten();
+    let texts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();
+    texts.join(" ")
+}
+
+const FILES: [&str; 6] =
+    ["notes.txt", "budget.xlsx", "holiday.jpg", "draft.md", "report.pdf", "old.log"];
+
+const INVALID: &str = "The tool does not take this input.";
