@@ -23,7 +23,6 @@ mod in_chat;
 mod message;
 #[path = "reduce/minimise.rs"]
 mod minimise;
-#[expect(dead_code, reason = "other tests need more of it")]
 mod real;
 #[path = "reduce/stream.rs"]
 mod stream;

@@ -9,7 +9,6 @@
 #[path = "signature/calls.rs"]
 mod calls;
 mod dice;
-#[expect(dead_code, reason = "other tests need more of it")]
 mod real;
 
 use std::collections::BTreeMap;

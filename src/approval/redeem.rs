@@ -261,7 +261,7 @@ impl Redemption {
         let mut closed: Vec<(OpenCall, DeferredOutcome)> = Vec::new();
         for (record, id) in unanswered {
             let call = record.open_call(id.clone());
-            match outcome_of(record) {
+            match record.outcome() {
                 None | Some(DeferredOutcome::Denied { .. }) if self.plan.wrote_past(id) => {
                     open.push(call);
                 }
@@ -305,6 +305,23 @@ impl Redemption {
 }
 
 impl ApprovalRecord {
+    /// What became of the question; `None` while it waits.
+    pub fn outcome(&self) -> Option<DeferredOutcome> {
+        Some(match &self.state {
+            ApprovalState::Pending => return None,
+            ApprovalState::Denied { decision } => {
+                DeferredOutcome::Denied { reason: decision.reason.clone() }
+            }
+            ApprovalState::Expired => DeferredOutcome::Expired,
+            ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
+            ApprovalState::Claimed { .. } => DeferredOutcome::Running { record: self.id },
+            ApprovalState::Done { outcome, .. } => {
+                DeferredOutcome::Ran { outcome: outcome.clone() }
+            }
+            ApprovalState::Unknown { .. } => DeferredOutcome::OutcomeUnknown,
+        })
+    }
+
     fn open_call(&self, approval_id: ApprovalId) -> OpenCall {
         OpenCall {
             tool_call_id: self.tool_call_id.clone(),
@@ -361,21 +378,6 @@ fn is_name_of(wire: &ToolCallId, own: &ToolCallId) -> bool {
     })
 }
 
-/// What became of a question; `None` while it waits.
-fn outcome_of(record: &ApprovalRecord) -> Option<DeferredOutcome> {
-    Some(match &record.state {
-        ApprovalState::Pending => return None,
-        ApprovalState::Denied { decision } => {
-            DeferredOutcome::Denied { reason: decision.reason.clone() }
-        }
-        ApprovalState::Expired => DeferredOutcome::Expired,
-        ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
-        ApprovalState::Claimed { .. } => DeferredOutcome::Running { record: record.id },
-        ApprovalState::Done { outcome, .. } => DeferredOutcome::Ran { outcome: outcome.clone() },
-        ApprovalState::Unknown { .. } => DeferredOutcome::OutcomeUnknown,
-    })
-}
-
 /// What an answer is told that comes too late, or that the ledger did not take: the truth, since the
 /// tool may have run for somebody else's answer. Whoever gets here was asked: what is final may be
 /// told.
@@ -384,7 +386,7 @@ fn does_not_count(
     approved: bool,
     reason: Option<String>,
 ) -> DeferredOutcome {
-    match outcome_of(record) {
+    match record.outcome() {
         Some(
             outcome @ (DeferredOutcome::Running { .. }
             | DeferredOutcome::Ran { .. }

@@ -23,8 +23,8 @@ pub use self::resolve::Resolved;
 pub use self::toolbox::{ApprovedCall, NoTools, ToolFacts, Toolbox};
 
 use crate::approval::{
-    ApprovalRecord, Decision, InputNotShownAsIs, KeyRing, PersonsDecision, Principal, Question,
-    RecordId, RefusalCause, ResumePlan, Revocation, Transition, UnixMillis,
+    ApprovalRecord, Decision, DeferredOutcome, InputNotShownAsIs, KeyRing, PersonsDecision,
+    Principal, Question, RecordId, RefusalCause, ResumePlan, Revocation, Transition, UnixMillis,
 };
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -343,9 +343,40 @@ impl ChatApprovals {
         Ok(pending)
     }
 
-    /// Whether a question is for this person. Somebody else may have a chat of the same id.
+    /// What became of questions whose answers were heard before, perhaps by a server that is gone:
+    /// of those that are decided and over, the outcomes.
+    ///
+    /// A history that has a question open still is closed with them: the tool may have run without
+    /// anybody having written it down there.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`].
+    pub async fn outcomes_of(
+        &self,
+        ids: &[ApprovalId],
+    ) -> Result<Vec<(ApprovalId, DeferredOutcome)>, LedgerStoreError> {
+        let (keys, wall) = (&self.desk.keys, system_time());
+        let mut outcomes = Vec::new();
+        for id in ids {
+            let Some(record) = ApprovalRecord::id_of(id, keys, wall) else { continue };
+            let expire = |record: &ApprovalRecord, now| record.expire(now);
+            let looked = self.desk.change(None, record, expire).await?;
+            let own = looked.map(|changed| changed.record).filter(|record| {
+                self.concerns(record)
+                    && record.chat_id == self.chat
+                    && record.has_id(id, keys, wall)
+            });
+            let outcome = own.and_then(|record| record.outcome());
+            let is_over =
+                |outcome: &DeferredOutcome| !matches!(outcome, DeferredOutcome::Running { .. });
+            outcomes.extend(outcome.filter(is_over).map(|outcome| (id.clone(), outcome)));
+        }
+        Ok(outcomes)
+    }
+
+    /// Whether a question is of this chat's owner. Somebody else may have a chat of the same id.
     fn concerns(&self, record: &ApprovalRecord) -> bool {
-        record.requester == self.principal || self.desk.may_decide(&self.principal, record)
+        record.requester == self.owner
     }
 
     fn in_chat(&self) -> Whose<'_> {
