@@ -2,8 +2,11 @@
 //!
 //! A store compares and replaces; what may become of a record is the [approval](crate::approval)
 //! room's to say. [`MemoryLedger`] serves one process; several servers share a `RedisLedger` (feature
-//! `redis`), or a store of their own behind this trait.
+//! `redis`), or a store of their own behind this trait, which `conformance` tests (feature
+//! `testing`).
 
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
