@@ -1,9 +1,11 @@
-//! The real things that tests talk to: Node with the pinned packages, and the demo as a
-//! process.
+//! The real things that tests talk to: Node with the pinned packages, the demo as a process, and
+//! `redis-server`.
 //!
 //! Where one is missing a test says so, past the test harness, and passes; with `CI=true` it fails.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
+
+pub(crate) mod redis_server;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
