@@ -19,7 +19,6 @@ mod generator;
 mod in_chat;
 #[path = "reduce/minimise.rs"]
 mod minimise;
-#[expect(dead_code, reason = "other tests need more of it")]
 mod real;
 #[path = "reduce/values.rs"]
 mod values;
