@@ -19,6 +19,8 @@ features:
     cargo check --no-default-features
     cargo check --no-default-features --features body
     cargo check --no-default-features --features axum
+    cargo check --no-default-features --features approvals
+    cargo check --no-default-features --features redis
     cargo check --no-default-features --features testing
     cargo check --no-default-features --features cli
 
@@ -37,6 +39,13 @@ fuzz-smoke:
 # The real client in all its pinned versions, 20 000 random event sequences.
 meaning:
     MEANING_CASES=20000 cargo test --test meaning -- --nocapture
+
+# Sixteen contenders for many approvals, and a hundred processes killed at each point; needs
+# redis-server.
+approvals:
+    MEMORY_RACES=100000 cargo test --all-features --test ledger_store -- --nocapture
+    REDIS_RACES=10000 cargo test --all-features --test redis -- --nocapture
+    KILLS=100 cargo test --all-features --test killed
 
 # Re-records the fixtures from the pinned packages.
 fixtures:
