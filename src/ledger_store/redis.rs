@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use super::{Asked, BoxFuture, KEPT_FOR, Kept, LedgerStore, LedgerStoreError, Loaded};
 use crate::approval::{ApprovalRecord, RecordId, UnixMillis};
 
-/// A ledger in Redis, for all servers that share it. Redis 5 or later, one primary; not Redis
-/// Cluster.
+/// A ledger in Redis, for all servers that share it. Redis 5 or later (tested with 7), one primary;
+/// not Redis Cluster.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::approval::{ApprovalRecord, RecordId, UnixMillis};
 /// | Redis is set to | killed, it loses | without power, it loses |
 /// |---|---|---|
 /// | `appendonly yes`, `appendfsync always` | nothing | nothing |
-/// | `appendonly yes`, `appendfsync everysec` | nothing | the last second or two |
+/// | `appendonly yes`, `appendfsync everysec` | nothing, or two seconds where the disk is behind | the last second or two |
 /// | snapshots only, as it is installed | all since the last one | all since the last one |
 /// | no persistence | everything | everything |
 ///
@@ -184,14 +184,16 @@ impl RedisLedger {
     }
 
     async fn read(&self, script: &ScriptInvocation<'_>) -> Result<Loaded, LedgerStoreError> {
-        let (now, found): (u64, Vec<(u64, String)>) = self.run(script).await?;
-        let records = found.into_iter().filter_map(|(revision, json)| {
+        let (now, found): (u64, Vec<(String, u64, String)>) = self.run(script).await?;
+        let records = found.into_iter().filter_map(|(key, revision, json)| {
             match serde_json::from_str::<ApprovalRecord>(&json) {
                 Ok(record) => Some(Kept { record, revision }),
                 // A newer version of this crate may have written it. It is as good as lost; the
                 // others are not.
+                // What the error says may hold what the record holds.
                 Err(error) => {
-                    tracing::error!(%error, "a record in the ledger cannot be read");
+                    let column = error.column();
+                    tracing::error!(key, column, "a record in the ledger cannot be read");
                     None
                 }
             }
@@ -320,7 +322,7 @@ tell_time(KEYS[1])
 local found = {}
 for at = 2, #KEYS do
     local kept = redis.call('HMGET', KEYS[at], 'revision', 'record')
-    if kept[1] then found[#found + 1] = kept end
+    if kept[1] then found[#found + 1] = {KEYS[at], kept[1], kept[2]} end
 end
 return {now, found}
 ";
@@ -329,8 +331,9 @@ const READ_INDEX: &str = r"
 tell_time(KEYS[1])
 local found = {}
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-    local kept = redis.call('HMGET', ARGV[1] .. id, 'revision', 'record')
-    if kept[1] then found[#found + 1] = kept end
+    local key = ARGV[1] .. id
+    local kept = redis.call('HMGET', key, 'revision', 'record')
+    if kept[1] then found[#found + 1] = {key, kept[1], kept[2]} end
 end
 return {now, found}
 ";

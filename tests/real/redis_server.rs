@@ -28,9 +28,9 @@ impl RedisServer {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("ui-message-stream-redis-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).unwrap();
         // Between looking for a free port and listening there, another may take it.
         for _ in 0..20 {
+            fs::create_dir_all(&folder).unwrap();
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let server = RedisServer { process: run(port, &folder), port, folder: folder.clone() };
             if let Some(server) = server.once_it_answers() {

@@ -104,7 +104,7 @@ type Name = (Option<&'static str>, &'static str);
 
 /// Pairs of names that a careless key would take for one.
 fn apart() -> Vec<Case> {
-    let pairs: [(&str, Name, Name); 10] = [
+    let pairs: [(&str, Name, Name); 11] = [
         ("of two tenants", (Some("a"), "x"), (Some("b"), "x")),
         ("of a tenant and of none", (Some("a"), "x"), (None, "x")),
         ("of the tenant without a name and of none", (Some(""), "x"), (None, "x")),
@@ -115,6 +115,11 @@ fn apart() -> Vec<Case> {
             "that read the same when joined by nothing to see",
             (Some("a\0"), "x"),
             (Some("a"), "\0x"),
+        ),
+        (
+            "that read the same when joined by a mark",
+            (Some("a\u{1}b"), "x"),
+            (Some("a"), "b\u{1}x"),
         ),
         ("that differ by case", (None, "x"), (None, "X")),
         ("that differ by a space", (None, "x"), (None, " x")),
@@ -164,7 +169,12 @@ fn apart() -> Vec<Case> {
         }
         Ok(())
     });
-    chats.into_iter().chain(people).chain([nobody]).collect()
+    let anybody = Case::new("nobody of a tenant is not a person", |store: Store| async move {
+        let (name, now) = (format!("ada {}", random_id()), now(&*store).await?);
+        let (nobody, person) = (Principal::anonymous().of_tenant(&*name), Principal::new(&*name));
+        are_apart(&*store, &nobody, &person, now).await
+    });
+    chats.into_iter().chain(people).chain([nobody, anybody]).collect()
 }
 
 async fn are_apart(

@@ -1,10 +1,9 @@
 //! The ledger in a real Redis: what a store promises, contenders with a connection each, and a Redis
 //! that goes away, hangs, is full, or whose replies are lost.
 
-#[path = "../contenders/mod.rs"]
 mod contenders;
+#[path = "redis/proxy.rs"]
 mod proxy;
-#[path = "../real/mod.rs"]
 mod real;
 
 use std::io::Write;

@@ -6,11 +6,14 @@
 //! client shows. `KILLS` says how often at each point (1), for a tool that runs at most once and for
 //! an idempotent one.
 
+#[path = "killed/effects.rs"]
 mod effects;
+#[path = "killed/points.rs"]
 mod points;
+#[path = "killed/program.rs"]
 mod program;
-#[path = "../real/mod.rs"]
 mod real;
+#[path = "killed/trial.rs"]
 mod trial;
 
 use std::collections::BTreeMap;
