@@ -61,7 +61,7 @@ use crate::approval::{ApprovalRecord, RecordId, UnixMillis};
 /// # When Redis is away
 /// Every operation ends within five seconds, with an error if it must. A connection that is lost is
 /// made again, and what was under way is asked for once more; it takes place once. For TLS
-/// (`rediss://`) enable `tokio-rustls-comp` of the crate `redis`, and one of its roots.
+/// (`rediss://`) enable the feature `tokio-rustls-comp` of the crate `redis` in your own `Cargo.toml`.
 ///
 /// # Keys
 /// Each begins with the [prefix](Self::with_prefix): `record:` and the record's id, `chat:` and
@@ -81,11 +81,12 @@ impl RedisLedger {
         let info = url.into_connection_info().map_err(LedgerStoreError::new)?;
         let info = info.set_tcp_settings(tcp_settings());
         let client = Client::open(info).map_err(LedgerStoreError::new)?;
-        // One attempt: whoever needs the connection then makes the next one.
+        // One attempt: whoever needs the connection then makes the next one. Answers have a time
+        // limit of their own.
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(0)
             .set_connection_timeout(Some(CONNECT_WITHIN))
-            .set_response_timeout(Some(RESPOND_WITHIN));
+            .set_response_timeout(None);
         let connection = in_time(ConnectionManager::new_with_config(client, config)).await?;
         let ledger = RedisLedger { connection, prefix: PREFIX.into() };
         ledger.warn_of_eviction().await;
@@ -285,7 +286,6 @@ async fn in_time<T>(
 
 const PREFIX: &str = "ui-message-stream:";
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-const RESPOND_WITHIN: Duration = Duration::from_secs(2);
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
 
