@@ -19,6 +19,8 @@ features:
     cargo check --no-default-features
     cargo check --no-default-features --features body
     cargo check --no-default-features --features axum
+    cargo check --no-default-features --features approvals
+    cargo check --no-default-features --features redis
     cargo check --no-default-features --features testing
     cargo check --no-default-features --features cli
 
@@ -46,6 +48,13 @@ test-unified:
 signatures:
     SIGNATURE_CASES=100000 cargo test --test signature
     SIGNATURE_CASES=100000 cargo test --features serde_json/arbitrary_precision,serde_json/preserve_order --test signature
+
+# Sixteen contenders for many approvals, and a hundred processes killed at each point; needs
+# redis-server.
+approvals:
+    MEMORY_RACES=100000 cargo test --all-features --test ledger_store -- --nocapture
+    REDIS_RACES=10000 cargo test --all-features --test redis -- --nocapture
+    KILLS=100 cargo test --all-features --test killed
 
 # Re-records the fixtures from the pinned packages.
 fixtures:

@@ -43,6 +43,7 @@
 //! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
 //! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | yes |
+//! | `redis` | `RedisLedger`: a ledger of approvals that several servers share | no |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]

@@ -73,6 +73,7 @@ const GLUE_ONLY: &[&str] = &[
     "tracing",
     "uuid",
     "tower_layer",
+    "redis",
 ];
 
 #[test]

@@ -4,9 +4,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Asked, BoxFuture, Kept, LedgerStore, LedgerStoreError, Loaded};
+use super::{Asked, BoxFuture, KEPT_FOR, Kept, LedgerStore, LedgerStoreError, Loaded};
 use crate::approval::{ApprovalRecord, Principal, RecordId, UnixMillis};
 use crate::id::ChatId;
 
@@ -166,6 +166,3 @@ fn system_time() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(since.as_millis().try_into().unwrap_or(u64::MAX))
 }
-
-/// How long a record is kept after it has expired.
-const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);

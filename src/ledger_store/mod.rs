@@ -1,17 +1,25 @@
 //! [`LedgerStore`]: where the records of approvals are kept, so that each is used once.
 //!
 //! A store compares and replaces; what may become of a record is the [approval](crate::approval)
-//! room's to say. [`MemoryLedger`] serves one process; what several servers share is a store of
-//! their own behind this trait.
+//! room's to say. [`MemoryLedger`] serves one process; several servers share a `RedisLedger` (feature
+//! `redis`), or a store of their own behind this trait, which `conformance` tests (feature
+//! `testing`).
 
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 pub use futures_core::future::BoxFuture;
 
 pub use self::memory::MemoryLedger;
+#[cfg(feature = "redis")]
+pub use self::redis::RedisLedger;
 
 use crate::approval::{ApprovalRecord, Principal, RecordId, Transition, UnixMillis};
 use crate::id::ChatId;
@@ -24,7 +32,7 @@ use crate::id::ChatId;
 /// - [`replace`](Self::replace) is one atomic step. Of several at once for the same revision one
 ///   succeeds.
 /// - `now` is one clock for all who share the store, and does not run backwards.
-/// - A record is kept until 24 hours after it has expired, and one that is claimed for as long.
+/// - A record is kept until [`KEPT_FOR`] after it has expired, and one that is claimed for as long.
 ///
 /// The functions may be dropped while they wait: then it is not known whether they took place.
 pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
@@ -48,6 +56,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
         revision: u64,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>>;
 }
+
+/// How long a record is kept after it has expired.
+pub const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whose questions are meant.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,11 @@
-//! The real things that tests talk to: Node with the pinned packages, and the demo as a process.
+//! The real things that tests talk to: Node with the pinned packages, the demo as a process, and
+//! `redis-server`.
 //!
-//! Where Node is missing a test says so, past the test harness, and passes; with `CI=true` it fails.
+//! Where one is missing a test says so, past the test harness, and passes; with `CI=true` it fails.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+pub(crate) mod redis_server;
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -25,6 +30,11 @@ pub(crate) fn node_project(folder: &str) -> Option<PathBuf> {
 pub(crate) fn missing(why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
     say(&format!("SKIPPED, the real thing is not here: {why}"));
+}
+
+/// A number that the environment may set.
+pub(crate) fn number(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }
 
 /// Writes a line that the harness does not hold back.

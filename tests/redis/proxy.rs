@@ -1,0 +1,54 @@
+//! Stands before a Redis and loses its replies.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Hands on what both sides say, until it is to lose replies.
+pub(crate) struct Proxy {
+    pub(crate) url: String,
+    replies_to_lose: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    pub(crate) fn before(redis: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}/", listener.local_addr().unwrap());
+        let replies_to_lose = Arc::new(AtomicUsize::new(0));
+        let to_lose = Arc::clone(&replies_to_lose);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, to_lose) = (client.unwrap(), Arc::clone(&to_lose));
+                let Ok(redis) = TcpStream::connect(("127.0.0.1", redis)) else { continue };
+                let (to_redis, to_client) =
+                    (redis.try_clone().unwrap(), client.try_clone().unwrap());
+                thread::spawn(move || hand_on(client, to_redis, None));
+                thread::spawn(move || hand_on(redis, to_client, Some(&to_lose)));
+            }
+        });
+        Proxy { url, replies_to_lose }
+    }
+
+    /// Loses the next so many replies, each with its connection.
+    pub(crate) fn lose_replies(&self, count: usize) {
+        self.replies_to_lose.store(count, Ordering::SeqCst);
+    }
+}
+
+fn hand_on(mut from: TcpStream, mut to: TcpStream, to_lose: Option<&AtomicUsize>) {
+    let mut bytes = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        let is_lost = to_lose.is_some_and(|to_lose| {
+            to_lose
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                .is_ok()
+        });
+        if is_lost || to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
