@@ -7,8 +7,6 @@
 
 pub(crate) mod redis_server;
 
-#![allow(dead_code, reason = "not every test needs all of it")]
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
