@@ -131,8 +131,8 @@ impl Toolbox for Tool {
             let key = call.idempotency_key;
             effects.write(&format!("attempt {key}")).sync_all().unwrap();
             stop.passes(Point::ToolBegun).await;
-            // Long enough for the lease to be renewed meanwhile.
-            sleep(Duration::from_millis(20)).await;
+            // Long enough for the lease to be renewed meanwhile, which it is after a third.
+            sleep(LEASE / 2).await;
             let effect = format!("effect {key}");
             // What an idempotent tool does: it recognises a call that it gets twice.
             if !(idempotent && effects.count(&effect) > 0) {
