@@ -58,6 +58,7 @@ pub mod message;
 pub mod request;
 pub mod approval;
 pub mod event;
+pub mod run;
 pub mod translator;
 pub mod sse;
 pub mod reducer;
