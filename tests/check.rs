@@ -107,6 +107,20 @@ fn whoever_executes_a_call_may_be_said_with_its_output() {
     }
 }
 
+#[test]
+fn what_a_step_leaves_open_is_said_once() {
+    let lines = [
+        r#"{"type":"start-step"}"#,
+        r#"{"type":"tool-input-start","toolCallId":"c","toolName":"t"}"#,
+        r#"{"type":"finish-step"}"#,
+        r#"{"type":"finish-step"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#,
+    ];
+    let found = findings(Checker::new(), lines.into_iter());
+    let at: Vec<_> = found.iter().filter(|(_, v)| v.rule == Rule::InputLeftOpen).collect();
+    assert_eq!(at.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
+}
+
 /// A fixture's chunks as lines, and a checker for the message that they continue.
 fn stream(text: &str) -> (Checker, Vec<String>) {
     let mut checker = Checker::new();

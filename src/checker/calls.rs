@@ -246,11 +246,14 @@ impl Calls {
         self.ids_where(|call| call.state == State::Streaming)
     }
 
-    pub(super) fn left_streaming_in_step(&self) -> Vec<Box<str>> {
-        let begun = self.begun_in_step.iter();
+    /// Those that the step that ends leaves open. They are asked about once, for steps may end more
+    /// often than they begin.
+    pub(super) fn take_left_streaming_in_step(&mut self) -> Vec<Box<str>> {
+        // Taken, not drained: that costs what the largest step has had.
+        let begun = std::mem::take(&mut self.begun_in_step).into_iter();
         let is_left = |call: &Call| call.state == State::Streaming;
-        let left = begun.filter(|id| self.by_id.get(&***id).is_some_and(is_left));
-        let mut left: Vec<Box<str>> = left.cloned().collect();
+        let mut left: Vec<Box<str>> =
+            begun.filter(|id| self.by_id.get(id).is_some_and(is_left)).collect();
         left.sort_unstable();
         left
     }
