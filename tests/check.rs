@@ -80,6 +80,47 @@ fn what_the_translator_sends_is_without_a_finding() {
     }
 }
 
+#[test]
+fn whoever_executes_a_call_may_be_said_with_its_output() {
+    // Of its own calls a server sends no results that the client would send back.
+    for (announced, settled, resubmits) in
+        [("", "true", false), ("true", "false", true), ("true", "", false), ("", "", true)]
+    {
+        let executed = |flag: &str| match flag {
+            "" => String::new(),
+            flag => format!(r#","providerExecuted":{flag}"#),
+        };
+        let (announced, settled) = (executed(announced), executed(settled));
+        let lines = [
+            r#"{"type":"start"}"#.to_owned(),
+            r#"{"type":"start-step"}"#.to_owned(),
+            format!(
+                r#"{{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1{announced}}}"#
+            ),
+            format!(r#"{{"type":"tool-output-available","toolCallId":"c","output":1{settled}}}"#),
+            r#"{"type":"finish"}"#.to_owned(),
+        ];
+        let found = findings(Checker::new(), lines.iter().map(String::as_str));
+        let rules: Vec<_> = found.iter().map(|(_, violation)| violation.rule).collect();
+        let expected = if resubmits { &[Rule::EndlessResubmission][..] } else { &[] };
+        assert_eq!(rules, expected, "{announced}{settled}");
+    }
+}
+
+#[test]
+fn what_a_step_leaves_open_is_said_once() {
+    let lines = [
+        r#"{"type":"start-step"}"#,
+        r#"{"type":"tool-input-start","toolCallId":"c","toolName":"t"}"#,
+        r#"{"type":"finish-step"}"#,
+        r#"{"type":"finish-step"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#,
+    ];
+    let found = findings(Checker::new(), lines.into_iter());
+    let at: Vec<_> = found.iter().filter(|(_, v)| v.rule == Rule::InputLeftOpen).collect();
+    assert_eq!(at.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
+}
+
 /// A fixture's chunks as lines, and a checker for the message that they continue.
 fn stream(text: &str) -> (Checker, Vec<String>) {
     let mut checker = Checker::new();

@@ -13,7 +13,7 @@ pub(super) struct Calls {
     by_id: HashMap<Box<str>, Call>,
     approval_ids: HashSet<ApprovalId>,
     /// Those whose input was begun in this step, so that its end need not look at all of them.
-    begun_in_step: Vec<Box<str>>,
+    begun_in_step: HashSet<Box<str>>,
     step: usize,
     /// The last step that the client shows: one without content is not seen.
     shown_step: usize,
@@ -78,7 +78,8 @@ impl Calls {
 
     pub(super) fn start_step(&mut self) {
         self.step += 1;
-        self.begun_in_step.clear();
+        // Not cleared: that costs what the largest step has had.
+        self.begun_in_step = HashSet::new();
     }
 
     /// The client shows what it holds.
@@ -92,14 +93,25 @@ impl Calls {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::Streaming;
                 call.has_started = true;
-                self.begun_in_step.push(Box::from(&**tool_call_id));
+                self.begun_in_step.insert(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputDelta { tool_call_id, .. } => {
-                let call = self.by_id.get(&**tool_call_id);
-                let has_started = call.is_some_and(|call| call.has_started);
-                found.extend(
-                    (!has_started).then(|| violation(Rule::InputNotStarted, chunk, tool_call_id)),
-                );
+                let call = self.by_id.get_mut(&**tool_call_id);
+                let Some(call) = call.filter(|call| call.has_started) else {
+                    found.push(violation(Rule::InputNotStarted, chunk, tool_call_id));
+                    return;
+                };
+                // In another step the client makes a second part of it.
+                let rule = match (call.state == State::Streaming, call.step == self.step) {
+                    (true, true) => return,
+                    (true, false) => Rule::InputLeftOpen,
+                    (false, true) => Rule::InputAfterItsEnd,
+                    (false, false) => Rule::RepeatedToolCall,
+                };
+                found.push(violation(rule, chunk, tool_call_id));
+                call.state = State::Streaming;
+                call.step = self.step;
+                self.begun_in_step.insert(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
@@ -120,13 +132,13 @@ impl Calls {
                 }
                 call.state = State::Asked;
             }
-            Chunk::ToolOutputAvailable { tool_call_id, preliminary, .. } => {
+            Chunk::ToolOutputAvailable { tool_call_id, preliminary, provider_executed, .. } => {
                 let is_final = *preliminary != Some(true);
                 let state = if is_final { State::Done } else { State::Preliminary };
-                self.settle(tool_call_id, state, chunk, found);
+                self.settle(tool_call_id, state, *provider_executed, chunk, found);
             }
-            Chunk::ToolOutputError { tool_call_id, .. } => {
-                self.settle(tool_call_id, State::Done, chunk, found);
+            Chunk::ToolOutputError { tool_call_id, provider_executed, .. } => {
+                self.settle(tool_call_id, State::Done, *provider_executed, chunk, found);
             }
             Chunk::ToolOutputDenied { tool_call_id } => {
                 let asked = self.by_id.get(&**tool_call_id).is_none_or(|call| {
@@ -138,7 +150,7 @@ impl Calls {
                 if !asked {
                     found.push(violation(Rule::DenialWithoutQuestion, chunk, tool_call_id));
                 }
-                self.settle(tool_call_id, State::Denied, chunk, found);
+                self.settle(tool_call_id, State::Denied, None, chunk, found);
             }
             _ => {}
         }
@@ -182,7 +194,7 @@ impl Calls {
         }
         call.step = step;
         call.is_dynamic = is_dynamic;
-        call.is_provider_executed |= provider_executed == Some(true);
+        call.is_provider_executed = provider_executed.unwrap_or(call.is_provider_executed);
         call
     }
 
@@ -199,7 +211,14 @@ impl Calls {
         call
     }
 
-    fn settle(&mut self, id: &str, state: State, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
+    fn settle(
+        &mut self,
+        id: &str,
+        state: State,
+        provider_executed: Option<bool>,
+        chunk: &Chunk<'_>,
+        found: &mut Vec<Violation>,
+    ) {
         let Some(call) = self.find(id, chunk, found) else {
             return;
         };
@@ -209,6 +228,7 @@ impl Calls {
             found.push(violation(Rule::AlreadySettled, chunk, id));
         }
         call.state = state;
+        call.is_provider_executed = provider_executed.unwrap_or(call.is_provider_executed);
     }
 
     fn ids_where(&self, is_it: impl Fn(&Call) -> bool) -> Vec<Box<str>> {
@@ -227,11 +247,16 @@ impl Calls {
         self.ids_where(|call| call.state == State::Streaming)
     }
 
-    pub(super) fn left_streaming_in_step(&self) -> Vec<Box<str>> {
-        let begun = self.begun_in_step.iter();
-        let left = begun
-            .filter(|id| self.by_id.get(&***id).is_some_and(|call| call.state == State::Streaming));
-        left.cloned().collect()
+    /// Those that the step that ends leaves open. They are asked about once, for steps may end more
+    /// often than they begin.
+    pub(super) fn take_left_streaming_in_step(&mut self) -> Vec<Box<str>> {
+        // Taken, not drained: that costs what the largest step has had.
+        let begun = std::mem::take(&mut self.begun_in_step).into_iter();
+        let is_left = |call: &Call| call.state == State::Streaming;
+        let mut left: Vec<Box<str>> =
+            begun.filter(|id| self.by_id.get(id).is_some_and(is_left)).collect();
+        left.sort_unstable();
+        left
     }
 
     pub(super) fn left_preliminary(&self) -> Vec<Box<str>> {

@@ -296,7 +296,7 @@ impl Checker {
             }
             Chunk::FinishStep {} => {
                 self.close_parts("the step");
-                for id in self.calls.left_streaming_in_step() {
+                for id in self.calls.take_left_streaming_in_step() {
                     self.find(Rule::InputLeftOpen, format!("tool call {id:?} at finish-step"));
                 }
             }

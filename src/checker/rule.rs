@@ -120,6 +120,10 @@ rules! {
     InputLeftOpen Warning "input-left-open"
         why "the call stays `input-streaming` for ever"
         remedy "send `tool-input-available` or `tool-input-error` in the same step"
+    /// A piece of tool input behind its end.
+    InputAfterItsEnd Warning "input-after-its-end"
+        why "the client drops the output, and shows the call as `input-streaming` again"
+        remedy "send every `tool-input-delta` before `tool-input-available` or `tool-input-error`"
     /// Preliminary output without a final one.
     OutputLeftPreliminary Warning "output-left-preliminary"
         why "the call never counts as done"

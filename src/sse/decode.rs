@@ -90,7 +90,7 @@ impl Decoder {
     /// The line on which an event begins that no blank line has ended yet. At the end of the stream
     /// a browser drops it.
     pub fn unfinished(&self) -> Option<usize> {
-        let begins_here = self.line.starts_with(b"data:").then_some(self.lines + 1);
+        let begins_here = self.unmarked(&self.line).starts_with(b"data:").then_some(self.lines + 1);
         self.event.as_ref().map(|event| event.line).or(begins_here)
     }
 
@@ -99,13 +99,16 @@ impl Decoder {
         self.line.len() + self.event.as_ref().map_or(0, |event| event.data.len())
     }
 
+    /// The line, without the byte order mark before the first one.
+    fn unmarked<'l>(&self, line: &'l [u8]) -> &'l [u8] {
+        let mark = if self.begun { &[][..] } else { "\u{FEFF}".as_bytes() };
+        line.strip_prefix(mark).unwrap_or(line)
+    }
+
     fn end_line(&mut self, line: &[u8]) {
         self.lines += 1;
-        let line = if std::mem::replace(&mut self.begun, true) {
-            line
-        } else {
-            line.strip_prefix("\u{FEFF}".as_bytes()).unwrap_or(line)
-        };
+        let line = self.unmarked(line);
+        self.begun = true;
         if line.is_empty() {
             self.ready.extend(self.event.take());
             return;
@@ -154,5 +157,22 @@ mod tests {
         }
         let bytes: Vec<&[u8]> = text.chunks(1).collect();
         assert_eq!(decode(&bytes), whole);
+    }
+
+    #[test]
+    fn an_event_without_its_end_is_known_of() {
+        for (text, line) in [
+            ("data: a", Some(1)),
+            ("data: a\n", Some(1)),
+            ("\u{FEFF}data: a", Some(1)),
+            ("\n\u{FEFF}data: a", None),
+            (": hi\ndata: a\n\ndata:", Some(4)),
+            ("data: a\n\n", None),
+            (": hi", None),
+        ] {
+            let mut decoder = Decoder::default();
+            decoder.push(text.as_bytes());
+            assert_eq!(decoder.unfinished(), line, "{text:?}");
+        }
     }
 }

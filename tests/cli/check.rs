@@ -4,7 +4,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::fixture_files::fixture_files;
-use crate::program::{PROGRAM, Ran, run, run_with, text};
+use crate::program::{PROGRAM, Ran, run, run_with, scratch, text};
 use crate::real;
 use crate::streams::{responses, streams};
 
@@ -178,6 +178,26 @@ fn each_request_in_a_file_begins_anew() {
     assert_eq!(run_with(&["check"], &continued).out, "");
     let ran = run_with(&["check"], &format!("{continued}{afresh}\n{output}\n"));
     assert_eq!(ran.code, 1);
+    assert!(ran.out.starts_with("line 4: unknown-tool-call"), "{}", ran.out);
+}
+
+#[test]
+fn a_request_that_is_no_chat_request_begins_anew_too() {
+    let chunk = |json: &str| format!("{{\"at\":1,\"chunk\":{json}}}\n");
+    let asked = "{\"request\":{\"id\":\"chat\",\"message\":\"hi\"}}\n";
+    let answer = chunk(r#"{"type":"start"}"#) + &chunk(r#"{"type":"finish"}"#);
+    let twice = format!("{asked}{answer}{asked}{answer}");
+    let ran = run_with(&["check", "--warnings"], &twice);
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
+    assert_eq!(ran.err.lines().count(), 2, "{}", ran.err);
+    // The first answer goes on with the message that is given, no other does.
+    let message = scratch("no_chat_request").join("message.json");
+    let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
+    fs::write(&message, format!(r#"{{"id":"m","role":"assistant","parts":[{part}]}}"#)).unwrap();
+    let output = chunk(r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#);
+    let continued = format!("{asked}{output}{asked}{output}");
+    let ran = run_with(&["check", "--message", text(&message)], &continued);
+    assert_eq!((ran.code, ran.out.lines().count()), (1, 1), "{}", ran.out);
     assert!(ran.out.starts_with("line 4: unknown-tool-call"), "{}", ran.out);
 }
 

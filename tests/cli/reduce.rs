@@ -132,6 +132,21 @@ fn a_chat_that_resumes_goes_on_only_with_an_input_that_was_cut_off() {
 }
 
 #[test]
+fn what_one_response_is_thrown_at_for_does_not_hide_the_next() {
+    let asked = json!({"request": {"id": "chat", "trigger": "submit-message", "messages": []}});
+    let start = |id: &str| json!({"chunk": {"type": "start", "messageId": id}});
+    let bad = json!({"chunk": {"type": "text-end", "id": "0"}});
+    for bad in [bad.to_string(), "not json".to_owned()] {
+        let first = format!("{asked}\n{}\n{bad}\n", start("a"));
+        let ran = run_with(&["reduce"], &format!("{first}{asked}\n{}\n", start("b")));
+        assert_eq!((ran.code, &message(&ran)["id"]), (1, &json!("b")));
+        assert!(ran.err.starts_with("line 3: "), "{}", ran.err);
+        let again = run_with(&["reduce"], &first.repeat(2));
+        assert_eq!((again.code, again.err.lines().count()), (1, 2), "{}", again.err);
+    }
+}
+
+#[test]
 fn a_stream_that_shows_nothing_gives_null() {
     assert_eq!(run(&["reduce"]), Ran { code: 0, out: "null\n".into(), err: String::new() });
 }

@@ -37,6 +37,22 @@ fn a_wrong_command_is_exit_code_2_and_says_why() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = scratch("usage_folder");
+    for arguments in [
+        &["check", text(&folder)][..],
+        &["reduce", text(&folder)],
+        &["check", "--message", text(&folder)],
+        &["parse-request", text(&folder)],
+        &["replay", text(&folder)],
+    ] {
+        let ran = run(arguments);
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.starts_with(text(&folder)), "{arguments:?}: {}", ran.err);
+    }
+}
+
+#[test]
 fn a_recording_that_is_none_is_named_with_its_line() {
     let path = scratch("usage").join("broken.jsonl");
     std::fs::write(&path, "{\"request\":{}}\n{\"chunk\":\n").unwrap();

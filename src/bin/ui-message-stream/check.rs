@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
-    let mut input = Input::open(&arguments.stream)?;
+    let input = Input::open(&arguments.stream)?;
     let start = |message: Option<UiMessage>| {
         let checker = arguments.stream.reader.checker(message.as_ref());
         match arguments.client {
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
             None => checker,
         }
     };
-    let mut checker = start(input.message.take());
+    let mut checker = start(input.message.clone());
     let mut findings = Findings { arguments, out: io::stdout().lock(), any: false };
     // The last line of the stream, once it has one.
     let mut last = None;

@@ -2,7 +2,8 @@
 //!
 //! A line of JSON is a chunk, or an object around one as fixtures and recordings have it:
 //! `{"chunk":…}`, `{"message":…}` for the message that the stream goes on with, and `{"request":…}`
-//! for a POST that may name one. Other lines of such files (events) are passed over.
+//! for a POST that may name one, and begins another stream in any case. Other lines of such files
+//! (events) are passed over.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -20,7 +21,7 @@ use crate::{StreamArguments, Trouble};
 /// A stream that is open for reading.
 pub(crate) struct Input {
     reader: Box<dyn BufRead>,
-    /// The message that the stream goes on with, by `--message`.
+    /// The message that the stream goes on with, by `--message`, unless the file names one.
     pub(crate) message: Option<UiMessage>,
 }
 
@@ -51,7 +52,11 @@ impl Input {
         let blank = read_blank(&mut self.reader)?;
         let is_json = matches!(self.reader.fill_buf()?.first(), Some(b'{' | b'[' | b'"'));
         let reader = Cursor::new(blank).chain(self.reader);
-        if is_json { json_lines(reader, &mut handle) } else { events(reader, &mut handle) }
+        if is_json {
+            Lines { given: self.message, chunks_are_bare: false }.read(reader, &mut handle)
+        } else {
+            events(reader, &mut handle)
+        }
     }
 }
 
@@ -74,7 +79,12 @@ fn read_blank(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
 pub(crate) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, Trouble> {
     match path {
         Some(path) if path != Path::new("-") => {
-            let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let named = |error| format!("{}: {error}", path.display());
+            let file = File::open(path).map_err(named)?;
+            // A folder opens, and fails where it is read.
+            if file.metadata().map_err(named)?.is_dir() {
+                return Err(named(io::ErrorKind::IsADirectory.into()).into());
+            }
             Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
         }
         _ => Ok(Box::new(BufReader::with_capacity(BUFFER, io::stdin()))),
@@ -116,67 +126,77 @@ fn events(
     }
 }
 
-fn json_lines(
-    mut reader: impl BufRead,
-    handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
-    let mut buffer = Vec::new();
-    let mut line = 0;
-    let mut chunks_are_bare = false;
-    while reader.read_until(b'\n', &mut buffer)? > 0 {
-        line += 1;
-        // Three times as fast as the lossy reading where nothing is lost.
-        let text = str::from_utf8(&buffer)
-            .map_or_else(|_| String::from_utf8_lossy(&buffer), Cow::Borrowed);
-        let text = text.trim_start_matches('\u{FEFF}').trim();
-        if !text.is_empty() {
-            handle_line(line, text, &mut chunks_are_bare, handle)?;
-        }
-        buffer.clear();
-    }
-    Ok(())
+/// Lines of JSON, and what was seen of them.
+struct Lines {
+    /// The message by `--message`, for the first request if it names none itself.
+    given: Option<UiMessage>,
+    chunks_are_bare: bool,
 }
 
-fn handle_line(
-    line: usize,
-    text: &str,
-    chunks_are_bare: &mut bool,
-    handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
-    if text.starts_with(r#"{"type""#) {
-        *chunks_are_bare = true;
-        return handle(Item::Data { line, data: text });
+impl Lines {
+    fn read(
+        mut self,
+        mut reader: impl BufRead,
+        handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        let mut buffer = Vec::new();
+        let mut line = 0;
+        while reader.read_until(b'\n', &mut buffer)? > 0 {
+            line += 1;
+            // Three times as fast as the lossy reading where nothing is lost.
+            let text = str::from_utf8(&buffer)
+                .map_or_else(|_| String::from_utf8_lossy(&buffer), Cow::Borrowed);
+            let text = text.trim_start_matches('\u{FEFF}').trim();
+            if !text.is_empty() {
+                self.take(line, text, handle)?;
+            }
+            buffer.clear();
+        }
+        Ok(())
     }
-    let around = match serde_json::from_str::<Around<'_>>(text) {
-        Ok(around) if around.kind.is_none() => around,
-        _ => {
-            *chunks_are_bare = true;
+
+    fn take(
+        &mut self,
+        line: usize,
+        text: &str,
+        handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        if text.starts_with(r#"{"type""#) {
+            self.chunks_are_bare = true;
             return handle(Item::Data { line, data: text });
         }
-    };
-    let is_other = around.event.or(around.message).is_some();
-    let message = around.message.filter(|message| message.get().starts_with('{'));
-    if let Some(chunk) = around.chunk {
-        handle(Item::Data { line, data: chunk.get() })
-    } else if let Some(message) = message {
-        let message =
-            UiMessage::parse(message.get()).map_err(|error| format!("line {line}: {error}"))?;
-        handle(Item::Beginning { line, message: Some(message) })
-    } else if let Some(request) = around.request {
-        match ChatRequest::parse(request.get().as_bytes(), &unlimited()) {
-            Ok(chat) => {
-                handle(Item::Beginning { line, message: chat.continued_as_sent().cloned() })
+        let around = match serde_json::from_str::<Around<'_>>(text) {
+            Ok(around) if around.kind.is_none() => around,
+            _ => {
+                self.chunks_are_bare = true;
+                return handle(Item::Data { line, data: text });
             }
-            Err(error) => {
-                eprintln!("line {line}: the request is not read: {error}");
-                Ok(())
-            }
+        };
+        let is_other = around.event.or(around.message).is_some();
+        let message = around.message.filter(|message| message.get().starts_with('{'));
+        if let Some(chunk) = around.chunk {
+            handle(Item::Data { line, data: chunk.get() })
+        } else if let Some(message) = message {
+            let message =
+                UiMessage::parse(message.get()).map_err(|error| format!("line {line}: {error}"))?;
+            handle(Item::Beginning { line, message: Some(message) })
+        } else if let Some(request) = around.request {
+            let given = self.given.take();
+            let message = match ChatRequest::parse(request.get().as_bytes(), &unlimited()) {
+                Ok(chat) => chat.continued_as_sent().cloned(),
+                // A front end may send what it likes: its last message alone, for instance.
+                Err(error) => {
+                    eprintln!("line {line}: the request is not read: {error}");
+                    given
+                }
+            };
+            handle(Item::Beginning { line, message })
+        } else if is_other && !self.chunks_are_bare {
+            // An event of a fixture; or the body of a failed response, in which the client sees nothing.
+            Ok(())
+        } else {
+            handle(Item::Data { line, data: text })
         }
-    } else if is_other && !*chunks_are_bare {
-        // An event of a fixture; or the body of a failed response, in which the client sees nothing.
-        Ok(())
-    } else {
-        handle(Item::Data { line, data: text })
     }
 }
 

@@ -15,22 +15,27 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
-    let mut input = Input::open(&arguments.stream)?;
+    let input = Input::open(&arguments.stream)?;
     let start = |message| arguments.stream.reader.reducer(message);
-    let mut reducer = start(input.message.take());
-    let mut thrown = None;
+    let mut reducer = start(input.message.clone());
+    // By the present stream, and by any in the file.
+    let (mut has_thrown, mut any_has_thrown) = (false, false);
     input.for_each(|item| {
         match item {
-            Item::Beginning { message, .. } => reducer = start(message),
+            Item::Beginning { message, .. } => {
+                reducer = start(message);
+                has_thrown = false;
+            }
             Item::Data { line, data }
-                if thrown.is_none() && !reducer.has_stopped() && data != "[DONE]" =>
+                if !has_thrown && !reducer.has_stopped() && data != "[DONE]" =>
             {
                 let taken = match Received::parse(data) {
                     Ok(received) => reducer.push(&received).map_err(|error| error.to_string()),
                     Err(error) => Err(error.to_string()),
                 };
                 if let Err(error) = taken {
-                    thrown = Some(format!("line {line}: {error}: {}", beginning(data)));
+                    eprintln!("line {line}: {error}: {}", beginning(data));
+                    (has_thrown, any_has_thrown) = (true, true);
                 }
             }
             Item::Data { .. } | Item::Unfinished { .. } => {}
@@ -41,13 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     serde_json::to_writer(&mut out, &reducer.shown()).map_err(io::Error::from)?;
     writeln!(out)?;
     out.flush()?;
-    match thrown {
-        Some(error) => {
-            eprintln!("{error}");
-            Ok(ExitCode::from(1))
-        }
-        None => Ok(ExitCode::SUCCESS),
-    }
+    Ok(ExitCode::from(u8::from(any_has_thrown)))
 }
 
 /// Enough of a chunk to know it by.

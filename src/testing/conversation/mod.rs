@@ -29,8 +29,9 @@ use crate::stream::BoxError;
 ///
 /// It holds the messages as `Chat` of `ai@6.0.326` does, sends what that sends, and sends again by
 /// itself where `sendAutomaticallyWhen` says so. Every method returns when the response has been
-/// read to its end, or as far as [`stop_after`](Self::stop_after) says; under tokio's paused time nothing waits. The chat is `chat-1`, and the ids that
-/// the client makes are `client-1`, `client-2`, …
+/// read to its end, or as far as [`stop_after`](Self::stop_after) says; under tokio's paused time
+/// nothing waits. The chat is `chat-1`, and the ids that the client makes are `client-1`,
+/// `client-2`, …
 ///
 /// Every response is held against the [`Checker`](crate::checker::Checker), for clients from
 /// `ai@6.0.0` on.
