@@ -64,3 +64,12 @@ async fn nobody_else_can_answer_unless_the_host_says_so() {
     assert_eq!(bench.outcomes(&answer).await.len(), 1);
     assert_eq!(bench.effects().len(), 1);
 }
+
+#[tokio::test]
+async fn a_lease_of_no_time_does_not_lose_the_outcome() {
+    let mut bench = Bench::new();
+    bench.approvals = bench.approvals.with_lease(Duration::ZERO);
+    let asked = bench.ask("call_1", json!({"path": "notes.txt"})).await;
+    let outcomes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    assert!(matches!(outcomes[..], [DeferredOutcome::Ran { .. }]), "{outcomes:?}");
+}

@@ -50,7 +50,8 @@ impl ChatApprovals {
         };
         let call = approved_call(record, decision, Some(claim.clone()));
         let mut tool = tokio::spawn(desk.toolbox.run(call));
-        let mut alive = interval(desk.lease / 3);
+        // tokio panics at none at all.
+        let mut alive = interval((desk.lease / 3).max(Duration::from_millis(1)));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ran = loop {
             tokio::select! {
