@@ -58,6 +58,7 @@ impl ChatApprovals {
         let call = approved_call(record, decision, Some(claim.clone()));
         let toolbox = desk.toolbox.clone();
         let mut tool = tokio::spawn(async move { toolbox.run(call).await });
+        // tokio panics at none at all.
         let mut alive = interval((desk.lease / 3).max(Duration::from_millis(1)));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The claim has just begun.

@@ -39,7 +39,7 @@ pub(crate) fn race(
     let started = Instant::now();
     let ids: Vec<RecordId> = (0..approvals).map(id).collect();
     let start = Barrier::new(CONTENDERS);
-    let answers: Vec<Vec<Got>> = thread::scope(|scope| {
+    let answers: Vec<Vec<Result<Got, String>>> = thread::scope(|scope| {
         let contenders: Vec<_> = (0..CONTENDERS)
             .map(|number| {
                 let (ids, ledger, start) = (&ids, &ledger, &start);
@@ -52,7 +52,10 @@ pub(crate) fn race(
     });
     let mut tally = Tally { approvals, in_flight: 0, done: 0, took: started.elapsed() };
     for (at, id) in ids.iter().enumerate() {
-        let got = |what| answers.iter().filter(|answers| answers[at] == what).count();
+        for answers in &answers {
+            assert!(answers[at].is_ok(), "approval {id}: {:?}", answers[at]);
+        }
+        let got = |what| answers.iter().filter(|answers| answers[at] == Ok(what)).count();
         assert_eq!(got(Got::Won), 1, "approval {id}");
         tally.in_flight += got(Got::InFlight);
         tally.done += got(Got::Done);
@@ -60,47 +63,56 @@ pub(crate) fn race(
     tally
 }
 
+/// A failure is an answer too: whoever panicked would leave the others waiting.
 async fn contend(
     ledger: &dyn LedgerStore,
     ids: &[RecordId],
     number: usize,
     start: &Barrier,
-) -> Vec<Got> {
-    let mut claimant = [0; 16];
-    claimant[0] = number.try_into().unwrap();
-    let claimant = ClaimantId::from_bytes(claimant);
-    let outcome = ToolOutcome::Output(Json::of(&json!({"ran for": number})).unwrap());
+) -> Vec<Result<Got, String>> {
     let mut got = Vec::new();
     // They wait for each other now and then, so that they stay close together.
     for ids in ids.chunks(BETWEEN_STARTS) {
+        let mut inserted = Vec::new();
         if number == 0 {
             for id in ids {
-                assert!(ledger.insert(&record(*id)).await.unwrap());
+                inserted.push(ledger.insert(&record(*id)).await);
             }
         }
         start.wait();
         for id in ids {
-            let claimed = change(ledger, *id, |record, now| {
-                let approved_by = record.requester.clone();
-                let decision = Decision { approved_by, responded_at: now, reason: None };
-                record.claim(&decision, claimant, Duration::from_secs(60 * 60))
-            });
-            let (_, answer) = claimed.await.unwrap().unwrap();
-            got.push(match answer {
-                ClaimAnswer::InFlight => Got::InFlight,
-                ClaimAnswer::Done(_) => Got::Done,
-                ClaimAnswer::Won(claim) => {
-                    let completed =
-                        change(ledger, *id, |record, now| record.complete(&claim, &outcome, now));
-                    let (_, stored) = completed.await.unwrap().unwrap();
-                    assert_eq!(stored, ClaimantAnswer::Stored);
-                    Got::Won
-                }
-                other => panic!("approval {id}: {other:?}"),
-            });
+            got.push(claim(ledger, *id, number).await);
+        }
+        if !inserted.iter().all(|inserted| matches!(inserted, Ok(true))) {
+            got.pop();
+            got.push(Err(format!("inserted: {inserted:?}")));
         }
     }
     got
+}
+
+async fn claim(ledger: &dyn LedgerStore, id: RecordId, number: usize) -> Result<Got, String> {
+    let mut claimant = [0; 16];
+    claimant[0] = number.try_into().unwrap();
+    let claimed = change(ledger, id, |record, now| {
+        let approved_by = record.requester.clone();
+        let decision = Decision { approved_by, responded_at: now, reason: None };
+        record.claim(&decision, ClaimantId::from_bytes(claimant), Duration::from_secs(60 * 60))
+    });
+    match claimed.await {
+        Ok(Some((_, ClaimAnswer::InFlight))) => Ok(Got::InFlight),
+        Ok(Some((_, ClaimAnswer::Done(_)))) => Ok(Got::Done),
+        Ok(Some((_, ClaimAnswer::Won(claim)))) => {
+            let outcome = ToolOutcome::Output(Json::of(&json!({"ran for": number})).unwrap());
+            let completed =
+                change(ledger, id, |record, now| record.complete(&claim, &outcome, now));
+            match completed.await {
+                Ok(Some((_, ClaimantAnswer::Stored))) => Ok(Got::Won),
+                other => Err(format!("{other:?}")),
+            }
+        }
+        other => Err(format!("{other:?}")),
+    }
 }
 
 impl fmt::Display for Tally {
