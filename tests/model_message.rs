@@ -4,5 +4,8 @@
 mod brief;
 #[path = "model_message/deferred.rs"]
 mod deferred;
+mod fixture_files;
 #[path = "model_message/histories.rs"]
 mod histories;
+#[path = "model_message/upstream.rs"]
+mod upstream;
