@@ -57,6 +57,7 @@ pub mod chunk;
 pub mod message;
 pub mod request;
 pub mod approval;
+pub mod model_message;
 pub mod event;
 pub mod run;
 pub mod translator;

@@ -14,6 +14,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("message", true, &["chunk"]),
     ("request", true, &["message"]),
     ("approval", true, &["message"]),
+    ("model_message", true, &["approval", "message"]),
     ("event", true, &["approval", "chunk"]),
     ("translator", true, &["chunk", "event", "message"]),
     ("sse", true, &["chunk"]),

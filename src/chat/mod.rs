@@ -76,7 +76,8 @@ pub struct Turn {
 
 impl Turn {
     /// The calls whose answers did not count. The history has them open still, and this turn's model
-    /// is to be told that they were not executed.
+    /// is to be told that they were not executed:
+    /// [`FromUi::with_deferred`](crate::model_message::FromUi::with_deferred) does.
     pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
         self.deferred.results().iter().filter(|result| !result.is_final)
     }

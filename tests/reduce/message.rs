@@ -19,7 +19,7 @@ pub(crate) fn message(dice: &mut Dice) -> Option<String> {
     UiMessage::parse(&message).ok().map(|_| message)
 }
 
-fn part(dice: &mut Dice) -> Fields {
+pub(crate) fn part(dice: &mut Dice) -> Fields {
     let part = match dice.below(12) {
         0 | 1 => Fields::of("step-start"),
         2 => Fields::of("text")
