@@ -82,6 +82,8 @@ pub mod approvals;
 pub mod chat_store;
 #[cfg(feature = "approvals")]
 pub mod chat;
+#[cfg(feature = "agent")]
+pub mod agent;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -19,7 +19,6 @@ mod fields;
 mod generator;
 #[path = "reduce/message.rs"]
 mod message;
-#[expect(dead_code, reason = "other tests need more of it")]
 mod real;
 #[path = "reduce/stream.rs"]
 mod stream;

@@ -2,7 +2,6 @@
 //!
 //! `cargo run --example chat`, then open the page and ask it to delete a file.
 
-mod agent;
 mod model;
 mod world;
 
@@ -13,17 +12,18 @@ use axum::response::{Html, Json};
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
-use ui_message_stream::approvals::Approvals;
+use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{ChatPolicy, approval_routes, chat_routes};
-use ui_message_stream::chat::Chats;
+use ui_message_stream::json::JsonError;
 
-use world::SharedWorld;
+use model::ScriptedModel;
+use world::{DeleteFile, SharedWorld, Transfer, Weather};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().init();
     let world = Arc::new(SharedWorld::default());
-    let chats = Chats::new(agent::of(Arc::clone(&world)), Approvals::new(Arc::clone(&world)));
+    let chats = agent(Arc::clone(&world))?.into_chats();
     let app = Router::new()
         .route("/", get(async || Html(include_str!("page.html"))))
         .route("/api/world", get(async move || Json(world.now())))
@@ -48,4 +48,40 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     axum::serve(listener, app).await?;
     Ok(())
+}
+
+/// An agent whose tools act on this world.
+fn agent(world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
+    let (delete_in, transfer_in) = (Arc::clone(&world), Arc::clone(&world));
+    let weather =
+        Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
+            .with_title("Look up the weather");
+    let delete = Tool::new("delete_file", move |input: DeleteFile| {
+        let deleted = delete_in.delete(&input);
+        async move { Ok::<_, JsonError>(deleted) }
+    });
+    let transfer = Tool::new("transfer", move |input: Transfer| {
+        let sent = transfer_in.send(input);
+        async move { Ok::<_, JsonError>(sent) }
+    });
+    let location = Tool::client_executed(
+        "get_location",
+        "Where the person is, if they say so.",
+        ui_message_stream::Json::parse(r#"{"type":"object"}"#)?,
+    );
+    Ok(Agent::new(ScriptedModel::new(world))
+        .tool(weather)
+        .tool(
+            delete
+                .with_title("Delete a file")
+                .describe(|input| format!("Delete {}", input.path))
+                .needs_approval(),
+        )
+        .tool(
+            transfer
+                .with_title("Transfer money")
+                .describe(|input| format!("Send {} to {}", input.amount, input.to))
+                .needs_approval_when(|input, _| input.amount > 1_000),
+        )
+        .tool(location.with_title("Share your location")))
 }

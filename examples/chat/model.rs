@@ -1,143 +1,162 @@
-//! The scripted model: it reads the last thing the person wrote, and does what a real one would.
+//! The scripted model: it reads the last thing that was said, and does what a real one would.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_stream::stream;
-use futures::Stream;
+use async_stream::try_stream;
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use ui_message_stream::Json;
-use ui_message_stream::approvals::AskError;
-use ui_message_stream::chat::Turn;
+use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model_message::{
+    ModelMessage, ToolContent, ToolResult, ToolResultContent, UserContent,
+};
+use ui_message_stream::run::ModelEvent;
 use uuid::Uuid;
 
-use crate::agent::AgentError;
-use crate::world::{SharedWorld, in_words};
+use crate::world::{SharedWorld, denied_in_words, in_words};
 
-/// What the model does with a message of the person.
-pub(crate) fn turn(
+/// A model without a provider, which knows the files of its world.
+#[derive(Debug)]
+pub(crate) struct ScriptedModel {
     world: Arc<SharedWorld>,
-    turn: Turn,
-    said: String,
-) -> impl Stream<Item = Result<AgentEvent, AgentError>> + Send {
-    let asks = |word: &str| said.to_lowercase().contains(word);
-    let file = json!({ "path": world.file_named_in(&said) });
-    let transfer = json!({ "to": "Harbour Bakery", "amount": 5000 });
-    let weather = json!({ "city": "Lisbon" });
-    let (opening, calls): (&str, Vec<(&str, Value)>) = if asks("mixed") {
-        let calls = vec![("get_weather", weather), ("delete_file", file), ("transfer", transfer)];
-        ("Three things at once.", calls)
-    } else if asks("delete") {
-        ("I can delete that file for you.", vec![("delete_file", file)])
-    } else if asks("weather") {
-        ("Let me look.", vec![("get_weather", weather)])
-    } else if asks("location") {
-        ("Your browser knows that.", vec![("get_location", json!({}))])
-    } else {
-        ("", vec![])
-    };
-    let (is_slow, fails) = (asks("slow"), asks("fail"));
-    stream! {
-        yield Ok(AgentEvent::StepStart);
-        for await event in words(opening) { yield Ok(event); }
-        let mut outputs = Vec::new();
-        let mut waits = false;
-        for (tool, input) in calls {
-            let (call, json) = (tool_call(tool), Json::of(&input)?);
-            let id = call.id.clone();
-            yield Ok(AgentEvent::tool_input_start(call.clone()));
-            for piece in pieces(json.as_str(), 8) {
-                yield Ok(AgentEvent::tool_input_delta(id.clone(), piece));
+}
+
+impl ScriptedModel {
+    pub(crate) fn new(world: Arc<SharedWorld>) -> Self {
+        ScriptedModel { world }
+    }
+}
+
+impl Model for ScriptedModel {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let (mut news, said) = heard(&request.messages);
+        let turn = said.map(|said| self.turn(&said));
+        Box::pin(try_stream! {
+            let Turn { opening, calls, closing } = turn.unwrap_or_else(|| {
+                if news.is_empty() {
+                    news.push("Nothing was left to do.".to_owned());
+                }
+                Turn::default()
+            });
+            news.push(opening);
+            for word in words(&news.join(" ")) {
+                yield ModelEvent::Said(AgentEvent::text(word));
                 sleep(PACE).await;
             }
-            yield Ok(AgentEvent::tool_input(call, json.clone()));
-            match tool {
-                "get_location" => waits = true,
-                "get_weather" => outputs.push((id, world.run_tool(tool, &input)?)),
-                _ => {
-                    let what = described(tool, &input);
-                    match turn.approvals.ask(&turn.message_id, &id, tool, &json, Some(&what)).await {
-                        Ok(asked) => {
-                            yield Ok(asked.event(id));
-                            waits = true;
-                        }
-                        Err(AskError::NotShownAsIs(wrong)) => {
-                            yield Ok(AgentEvent::tool_failed(id, wrong.to_string()));
-                        }
-                        Err(error) => {
-                            yield Err(error.into());
-                            return;
-                        }
-                    }
+            for (tool, input) in &calls {
+                let call = ToolCall::new(format!("call_{}", Uuid::new_v4().simple()), *tool);
+                yield ModelEvent::Said(AgentEvent::tool_input_start(call.clone()));
+                let input = input.to_string();
+                for piece in pieces(&input, 8) {
+                    yield ModelEvent::Said(AgentEvent::tool_input_delta(call.id.clone(), piece));
+                    sleep(PACE).await;
                 }
+                yield ModelEvent::Call(Box::new(call), input);
             }
-        }
-        for (id, output) in &outputs {
-            yield Ok(AgentEvent::tool_output(id.clone(), Json::of(output)?));
-        }
-        yield Ok(AgentEvent::StepFinish);
-        if waits {
-            yield Ok(AgentEvent::finish(FinishReason::ToolCalls));
-            return;
-        }
-        yield Ok(AgentEvent::StepStart);
-        if fails {
-            for await event in words("This will not end well, I am afr") { yield Ok(event); }
-            yield Err("the model went away".into());
-        } else if is_slow {
-            for n in 1..=200 {
-                yield Ok(AgentEvent::text(format!("{n} ")));
-                sleep(Duration::from_millis(100)).await;
+            match closing {
+                Closing::None => {}
+                Closing::Slowly => for n in 1..=200 {
+                    yield ModelEvent::Said(AgentEvent::text(format!("{n} ")));
+                    sleep(Duration::from_millis(100)).await;
+                },
+                Closing::Fails => Err("the model went away")?,
             }
-        } else if let Some((_, output)) = outputs.first() {
-            for await event in words(&in_words("get_weather", output)) { yield Ok(event); }
+            let reason = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
+            yield ModelEvent::Finished(reason);
+        })
+    }
+}
+
+/// What the model does with a message of the person.
+#[derive(Default)]
+struct Turn {
+    opening: String,
+    calls: Vec<(&'static str, Value)>,
+    closing: Closing,
+}
+
+#[derive(Default)]
+enum Closing {
+    #[default]
+    None,
+    Slowly,
+    Fails,
+}
+
+impl ScriptedModel {
+    fn turn(&self, said: &str) -> Turn {
+        let asks = |word: &str| said.to_lowercase().contains(word);
+        let file = ("delete_file", json!({ "path": self.world.file_named_in(said) }));
+        let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": 5000 }));
+        let weather = ("get_weather", json!({ "city": "Lisbon" }));
+        let (opening, calls) = if asks("mixed") {
+            ("Three things at once.", vec![weather, file, transfer])
+        } else if asks("delete") {
+            ("I can delete that file for you.", vec![file])
+        } else if asks("weather") {
+            ("Let me look.", vec![weather])
+        } else if asks("location") {
+            ("Your browser knows that.", vec![("get_location", json!({}))])
+        } else if asks("slow") {
+            return Turn { closing: Closing::Slowly, ..Turn::default() };
+        } else if asks("fail") {
+            let opening = "This will not end well, I am afr".to_owned();
+            return Turn { opening, closing: Closing::Fails, ..Turn::default() };
         } else {
-            for await event in words(&format!("You said: {said}")) { yield Ok(event); }
-        }
-        yield Ok(AgentEvent::StepFinish);
-        yield Ok(AgentEvent::finish(FinishReason::Stop));
+            return Turn { opening: format!("You said: {said}"), ..Turn::default() };
+        };
+        Turn { opening: opening.to_owned(), calls, closing: Closing::None }
     }
 }
 
-fn tool_call(tool: &'static str) -> ToolCall {
-    let call = ToolCall::new(format!("call_{}", Uuid::new_v4().simple()), tool);
-    match tool {
-        "delete_file" => call.with_title("Delete a file"),
-        "transfer" => call.with_title("Transfer money"),
-        "get_location" => call.with_title("Share your location").client_executed(),
-        _ => call.with_title("Look up the weather"),
+/// What became of calls since the model spoke last, and what the person said since.
+fn heard(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
+    let is_assistant = |message: &ModelMessage| matches!(message, ModelMessage::Assistant { .. });
+    let spoke = messages.iter().rposition(is_assistant);
+    let since = &messages[spoke.map_or(0, |at| at + 1)..];
+    let (mut news, mut said) = (Vec::new(), None);
+    for message in since {
+        match message {
+            ModelMessage::Tool { content } => news.extend(content.iter().filter_map(became)),
+            ModelMessage::User { content } => {
+                let texts = content.iter().filter_map(|content| match content {
+                    UserContent::Text(text) => Some(text.text.as_str()),
+                    _ => None,
+                });
+                said = Some(texts.collect::<Vec<_>>().join(" "));
+            }
+            _ => {}
+        }
     }
+    (news, said)
 }
 
-/// What a person is asked.
-fn described(tool: &str, input: &Value) -> String {
-    match tool {
-        "delete_file" => format!("Delete {}", input["path"].as_str().unwrap_or("a file")),
-        "transfer" => {
-            format!("Send {} to {}", input["amount"], input["to"].as_str().unwrap_or("?"))
+/// What became of a call, in words.
+fn became(content: &ToolContent) -> Option<String> {
+    let ToolContent::Result(ToolResultContent { tool_name, result, .. }) = content else {
+        return None;
+    };
+    Some(match result {
+        // Not every string of a browser is one here.
+        ToolResult::Output(output) => {
+            in_words(tool_name, &output.to().unwrap_or_else(|_| output.as_str().into()))
         }
-        other => other.to_owned(),
-    }
+        ToolResult::Error(why) => format!("{tool_name} failed: {why}."),
+        ToolResult::Denied { reason } => denied_in_words(tool_name, reason.as_deref()),
+        other => format!("{tool_name}: {}.", other.text().trim_end_matches('.')),
+    })
 }
 
 /// A text as a model writes it.
-pub(crate) fn words(text: &str) -> impl Stream<Item = AgentEvent> + Send + use<> {
-    let words: Vec<String> = text.split_inclusive(' ').map(str::to_owned).collect();
-    stream! {
-        for word in words {
-            yield AgentEvent::text(word);
-            sleep(PACE).await;
-        }
-    }
+fn words(text: &str) -> Vec<String> {
+    text.split_inclusive(' ').map(str::to_owned).collect()
 }
 
-fn pieces(text: &str, size: usize) -> impl Iterator<Item = String> {
+fn pieces(text: &str, size: usize) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
-    let pieces: Vec<String> = characters.chunks(size).map(|piece| piece.iter().collect()).collect();
-    pieces.into_iter()
+    characters.chunks(size).map(|piece| piece.iter().collect()).collect()
 }
 
 const PACE: Duration = Duration::from_millis(12);

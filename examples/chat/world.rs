@@ -1,15 +1,11 @@
 //! The world that the demo's tools act on, in memory, so that one can see what happened and what
 //! did not.
 
-use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use ui_message_stream::Json;
-use ui_message_stream::approval::{DefinitionDigest, ToolOutcome};
-use ui_message_stream::approvals::{ApprovedCall, ToolFacts, Toolbox};
-use ui_message_stream::ledger_store::BoxFuture;
 
 /// Files that can be deleted, and money that can be sent.
 #[derive(Debug, Clone, Serialize)]
@@ -18,7 +14,20 @@ pub(crate) struct World {
     pub(crate) transfers: Vec<Transfer>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Looks up the weather in a city.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Weather {
+    pub(crate) city: String,
+}
+
+/// Deletes a file for good.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct DeleteFile {
+    pub(crate) path: String,
+}
+
+/// Sends money to somebody.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Transfer {
     pub(crate) to: String,
     pub(crate) amount: u64,
@@ -52,33 +61,19 @@ impl SharedWorld {
         chosen.cloned().unwrap_or_else(|| "notes.txt".to_owned())
     }
 
-    /// Runs a tool that the server runs.
-    pub(crate) fn run_tool(&self, tool: &str, input: &Value) -> Result<Value, String> {
-        match tool {
-            "get_weather" => Ok(json!({ "city": input["city"], "celsius": 21, "sky": "clear" })),
-            "delete_file" => {
-                let path = input["path"].as_str().ok_or("delete_file takes a path")?;
-                let mut world = self.lock();
-                let before = world.files.len();
-                world.files.retain(|file| file != path);
-                Ok(json!({ "path": path, "deleted": world.files.len() < before }))
-            }
-            "transfer" => {
-                let transfer = Transfer::deserialize(input).map_err(|error| error.to_string())?;
-                let output = json!({ "to": transfer.to, "amount": transfer.amount, "sent": true });
-                self.lock().transfers.push(transfer);
-                Ok(output)
-            }
-            other => Err(format!("there is no tool {other:?}")),
-        }
+    /// Deletes a file, if it is there.
+    pub(crate) fn delete(&self, DeleteFile { path }: &DeleteFile) -> Value {
+        let mut world = self.lock();
+        let before = world.files.len();
+        world.files.retain(|file| file != path);
+        json!({ "path": path, "deleted": world.files.len() < before })
     }
 
-    fn takes(&self, tool: &str, input: &Json) -> bool {
-        match tool {
-            "delete_file" => input.to::<Value>().is_ok_and(|input| input["path"].is_string()),
-            "transfer" => input.to::<Transfer>().is_ok(),
-            _ => false,
-        }
+    /// Sends money.
+    pub(crate) fn send(&self, transfer: Transfer) -> Value {
+        let output = json!({ "to": transfer.to, "amount": transfer.amount, "sent": true });
+        self.lock().transfers.push(transfer);
+        output
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {
@@ -86,26 +81,9 @@ impl SharedWorld {
     }
 }
 
-/// What approvals ask of the tools that need one.
-impl Toolbox for SharedWorld {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
-        let description = match name {
-            "delete_file" => "Deletes a file for good.",
-            "transfer" => "Sends money.",
-            _ => return None,
-        };
-        Some(ToolFacts::new(DefinitionDigest::of(name, description, &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(ready(self.takes(&call.tool_name, &call.input)))
-    }
-
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
-        let ran = call.input.to().map_err(|error| error.to_string());
-        let ran = ran.and_then(|input| self.run_tool(&call.tool_name, &input));
-        let output = ran.and_then(|output| Json::of(&output).map_err(|error| error.to_string()));
-        Box::pin(ready(output.map_or_else(ToolOutcome::Failed, ToolOutcome::Output)))
+impl Weather {
+    pub(crate) fn report(&self) -> Value {
+        json!({ "city": self.city, "celsius": 21, "sky": "clear" })
     }
 }
 

@@ -66,6 +66,11 @@ impl Recorder {
         });
     }
 
+    /// The message as it is so far.
+    pub fn message(&mut self) -> &UiMessage {
+        self.reducer.message()
+    }
+
     /// The message as it is now that the agent has said everything, if it said anything, and the
     /// calls in it that the client is to run.
     pub fn finish(self) -> (Option<UiMessage>, Vec<OpenCall>) {

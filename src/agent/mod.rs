@@ -1,0 +1,306 @@
+//! [`Agent`]: a model and tools, for those who have no agent of their own.
+//!
+//! It drives a [`Run`]: each errand is begun, and what it brings is handed back. Nothing is decided
+//! here. What the model reads is made from the chat's messages and from what the run has said so
+//! far, so that the next turn's model reads the same.
+
+mod model;
+mod tool;
+mod tool_run;
+mod tools;
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as poll_ready};
+
+use futures_core::Stream;
+
+pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
+pub use self::tool::{
+    ApprovalContext, ClientExecuted, Handler, IntoTool, Told, Tool, ToolContext, WithContext,
+    WithoutContext,
+};
+pub use self::tools::AnyTool;
+
+use self::model::ModelInputs;
+use self::tool_run::Once;
+use self::tools::Tools;
+use crate::approval::{OpenCall, ToolOutcome};
+use crate::approvals::{Approvals, ApprovedCall, AskError, ToolFacts, Toolbox};
+use crate::chat::{Chats, Respond, Said, Turn};
+use crate::event::AgentEvent;
+use crate::history::Recorder;
+use crate::ledger_store::BoxFuture;
+use crate::message::UiMessage;
+use crate::model_message::{FromUi, ModelMessage};
+use crate::run::{Errand, Input, Run, Step, ToolEvent};
+use crate::stream::BoxError;
+
+/// A model and its tools.
+///
+/// ```
+/// use axum::Router;
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use ui_message_stream::agent::{Agent, Tool};
+/// use ui_message_stream::axum::chat_routes;
+/// # use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
+/// # #[derive(Debug)] struct MyModel;
+/// # impl Model for MyModel {
+/// #     fn call(&self, _: ModelRequest) -> ModelStream { Box::pin(futures::stream::empty()) }
+/// # }
+///
+/// /// Sends money.
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Transfer {
+///     to: String,
+///     amount: u64,
+/// }
+///
+/// async fn transfer(transfer: Transfer) -> Result<String, std::io::Error> {
+///     Ok(format!("{} went to {}", transfer.amount, transfer.to))
+/// }
+///
+/// let agent = Agent::new(MyModel)
+///     .tool(Tool::new("transfer", transfer).needs_approval_when(|input, _| input.amount > 1_000));
+/// let app: Router = Router::new().nest("/api/chat", chat_routes(agent.into_chats()));
+/// ```
+#[derive(Clone)]
+pub struct Agent(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    model: Arc<dyn Model>,
+    tools: Tools,
+    instructions: Option<Arc<str>>,
+    most_steps: u32,
+}
+
+impl Agent {
+    /// An agent of this model, which has no tools yet.
+    pub fn new(model: impl Model) -> Self {
+        Agent(Arc::new(Inner {
+            model: Arc::new(model),
+            tools: Tools::default(),
+            instructions: None,
+            most_steps: 20,
+        }))
+    }
+
+    /// What the model is told before everything else.
+    #[must_use]
+    pub fn with_instructions(self, instructions: impl Into<Arc<str>>) -> Self {
+        self.with(|inner| inner.instructions = Some(instructions.into()))
+    }
+
+    /// How often the model is called in a turn at most; 20 times unless set.
+    #[must_use]
+    pub fn with_most_steps(self, steps: u32) -> Self {
+        self.with(|inner| inner.most_steps = steps)
+    }
+
+    /// Gives it a tool.
+    ///
+    /// # Panics
+    /// If it has a tool of this name: an agent is made when a server starts, and nobody can know
+    /// which of the two is meant.
+    #[must_use]
+    #[track_caller]
+    pub fn tool(self, tool: impl IntoTool) -> Self {
+        self.with(|inner| inner.tools.add(tool.into_tool()))
+    }
+
+    /// Conversations that this agent answers, kept in memory, with approvals of their own. For keys,
+    /// stores and an audit of yours, make the [`Chats`] yourself:
+    /// `Chats::new(agent.clone(), Approvals::new(agent))`.
+    pub fn into_chats(self) -> Chats {
+        Chats::new(self.clone(), Approvals::new(self))
+    }
+
+    #[track_caller]
+    fn with(self, set: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        set(&mut inner);
+        Agent(Arc::new(inner))
+    }
+
+    fn begin(&self, errand: Errand, turn: &Arc<Turn>, transcript: &mut Transcript) -> Inputs {
+        let tools = &self.0.tools;
+        match errand {
+            Errand::CallModel { .. } => {
+                let request = ModelRequest {
+                    instructions: self.0.instructions.clone(),
+                    messages: transcript.messages(turn),
+                    tools: tools.descriptions(),
+                };
+                Box::pin(ModelInputs::of(self.0.model.call(request), tools.clone()))
+            }
+            Errand::Prepare(call) => {
+                let (tools, turn) = (tools.clone(), Arc::clone(turn));
+                one(async move {
+                    let verdict = tools.prepare(&call, &turn).await;
+                    Input::Prepared { tool_call_id: call.tool_call_id, verdict }
+                })
+            }
+            Errand::Ask(call) => {
+                let (tools, turn) = (tools.clone(), Arc::clone(turn));
+                one(async move { ask(&tools, &turn, call).await })
+            }
+            Errand::RunTool(call) => tools.run(call, turn),
+        }
+    }
+}
+
+impl Toolbox for Agent {
+    fn tool(&self, name: &str) -> Option<ToolFacts> {
+        self.0.tools.facts(name)
+    }
+
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(ready(self.0.tools.check(&call.tool_name, &call.input).is_ok()))
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        self.0.tools.run_approved(call)
+    }
+}
+
+impl Respond for Agent {
+    fn respond(&self, turn: Turn) -> Said {
+        Box::pin(AgentRun {
+            agent: self.clone(),
+            run: Run::new(self.0.most_steps),
+            transcript: Transcript::of(&turn),
+            turn: Arc::new(turn),
+            errands: Vec::new(),
+        })
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent")
+            .field("model", &self.0.model)
+            .field("tools", &self.0.tools)
+            .field("most_steps", &self.0.most_steps)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an errand brings, as it comes.
+type Inputs = Pin<Box<dyn Stream<Item = Input> + Send>>;
+
+/// One turn under way.
+struct AgentRun {
+    agent: Agent,
+    run: Run,
+    turn: Arc<Turn>,
+    transcript: Transcript,
+    errands: Vec<Inputs>,
+}
+
+impl AgentRun {
+    /// What any errand brings next; `None` if none is under way.
+    fn poll_errands(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        let mut at = 0;
+        while let Some(errand) = self.errands.get_mut(at) {
+            match errand.as_mut().poll_next(cx) {
+                Poll::Ready(Some(input)) => return Poll::Ready(Some(input)),
+                Poll::Ready(None) => drop(self.errands.swap_remove(at)),
+                Poll::Pending => at += 1,
+            }
+        }
+        if self.errands.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
+
+impl Stream for AgentRun {
+    type Item = Result<AgentEvent, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            match this.run.poll() {
+                Step::Say(event) => {
+                    this.transcript.hear(&event);
+                    return Poll::Ready(Some(Ok(event)));
+                }
+                Step::Begin(errand) => {
+                    let inputs = this.agent.begin(errand, &this.turn, &mut this.transcript);
+                    this.errands.push(inputs);
+                }
+                Step::Wait => match poll_ready!(this.poll_errands(cx)) {
+                    Some(input) => this.run.handle(input),
+                    None => this.run.handle(Input::ModelFailed(GONE.into())),
+                },
+                Step::End(_) => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+/// What has been said, for the model to read.
+struct Transcript {
+    before: Vec<UiMessage>,
+    /// Where the message that is being written stands among them.
+    place: usize,
+    now: Recorder,
+}
+
+impl Transcript {
+    fn of(turn: &Turn) -> Self {
+        let mut before = turn.chat.messages.clone();
+        let place = before.iter().rposition(|message| message.id == turn.message_id);
+        let now = match place {
+            Some(place) => Recorder::continuing(before.remove(place)),
+            None => Recorder::new(turn.message_id.clone()),
+        };
+        Transcript { place: place.unwrap_or(before.len()), before, now }
+    }
+
+    fn hear(&mut self, event: &AgentEvent) {
+        self.now.handle_event(event);
+    }
+
+    fn messages(&mut self, turn: &Turn) -> Vec<ModelMessage> {
+        let mut messages = self.before.clone();
+        messages.insert(self.place, self.now.message().clone());
+        FromUi::new().with_deferred(&turn.deferred).model_messages(&messages)
+    }
+}
+
+async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {
+    let OpenCall { tool_call_id, tool_name, input, .. } = call;
+    let description = tools.describe(&tool_name, &input);
+    let asked = turn
+        .approvals
+        .ask(&turn.message_id, &tool_call_id, &tool_name, &input, description.as_deref())
+        .await;
+    match asked {
+        Ok(asked) => Input::Asked {
+            tool_call_id,
+            approval_id: asked.approval_id,
+            descriptor: Some(asked.descriptor),
+        },
+        Err(error) => {
+            let why = match &error {
+                AskError::NotShownAsIs(why) => why.to_string(),
+                _ => NOT_ASKED.to_owned(),
+            };
+            tracing::warn!(%error, tool = &*tool_name, "nobody is asked about a tool call");
+            Input::Tool { tool_call_id, event: ToolEvent::Failed(why) }
+        }
+    }
+}
+
+fn one(input: impl Future<Output = Input> + Send + 'static) -> Inputs {
+    Box::pin(Once::of(input))
+}
+
+/// Said of a model that ends without a word.
+const GONE: &str = "The model ended without an answer.";
+
+/// Said of a call that needs a person, where nobody could be asked.
+const NOT_ASKED: &str = "This tool call was not executed: nobody could be asked to approve it.";

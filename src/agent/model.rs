@@ -1,0 +1,100 @@
+//! [`Model`]: what an adapter gives.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::tools::Tools;
+use crate::event::AgentEvent;
+use crate::json::Json;
+use crate::model_message::ModelMessage;
+use crate::run::{Input, ModelEvent};
+use crate::stream::{BoxError, MASKED_ERROR};
+
+/// A model, behind whatever client talks to it.
+///
+/// An adapter is a mapping and nothing else: the request to what the provider takes, what the
+/// provider streams to [`ModelEvent`]s. What is to become of a call is decided elsewhere.
+pub trait Model: Send + Sync + fmt::Debug + 'static {
+    /// Calls it. The stream ends with [`ModelEvent::Finished`], or with an error that the person
+    /// does not read.
+    fn call(&self, request: ModelRequest) -> ModelStream;
+}
+
+/// What a model is called with.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ModelRequest {
+    /// What it is told before everything else.
+    pub instructions: Option<Arc<str>>,
+    /// What was said. Every tool call in it has exactly one result.
+    pub messages: Vec<ModelMessage>,
+    /// What it may call.
+    pub tools: Arc<[ToolDescription]>,
+}
+
+/// A tool, as a model reads it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ToolDescription {
+    /// What the model calls it by.
+    pub name: Box<str>,
+    /// What it does, and when to call it.
+    pub description: Box<str>,
+    /// The JSON Schema of its input.
+    pub input_schema: Json,
+}
+
+/// What a model says, as it says it.
+pub type ModelStream = Pin<Box<dyn Stream<Item = Result<ModelEvent, BoxError>> + Send>>;
+
+/// What a model says, as the run takes it in: its calls with what the tools say of themselves.
+pub(super) struct ModelInputs {
+    stream: Option<ModelStream>,
+    tools: Tools,
+}
+
+impl ModelInputs {
+    pub(super) fn of(stream: ModelStream, tools: Tools) -> Self {
+        ModelInputs { stream: Some(stream), tools }
+    }
+
+    fn announced(&self, mut event: ModelEvent) -> ModelEvent {
+        match &mut event {
+            ModelEvent::Call(call, _) | ModelEvent::Said(AgentEvent::ToolInputStart { call }) => {
+                self.tools.announce(call)
+            }
+            _ => {}
+        }
+        event
+    }
+}
+
+impl Stream for ModelInputs {
+    type Item = Input;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(None);
+        };
+        let next = ready!(stream.as_mut().poll_next(cx));
+        let is_last = matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_)));
+        if is_last {
+            self.stream = None;
+        }
+        Poll::Ready(Some(match next {
+            Some(Ok(event)) => Input::Model(self.announced(event)),
+            Some(Err(error)) => {
+                tracing::error!(%error, "the model failed");
+                Input::ModelFailed(MASKED_ERROR.into())
+            }
+            None => {
+                tracing::error!("the model's stream ended before it was finished");
+                Input::ModelFailed(MASKED_ERROR.into())
+            }
+        }))
+    }
+}

@@ -1,0 +1,332 @@
+//! [`Tool`]: a function that a model may call, with what has to hold before it runs.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use super::tools::AnyTool;
+use crate::approval::{Principal, RecordId};
+use crate::history::Chat;
+use crate::id::{ChatId, ToolCallId};
+use crate::json::{Json, JsonError};
+use crate::ledger_store::BoxFuture;
+use crate::run::ToolEvent;
+use crate::stream::BoxError;
+
+/// A tool whose input is an `I`.
+///
+/// Its description, for the model, is the documentation of `I`, and the schema of its input is that
+/// of `I`. The input is held against the schema before anything else happens.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use ui_message_stream::agent::Tool;
+///
+/// /// Deletes a file for good.
+/// #[derive(Deserialize, JsonSchema)]
+/// struct DeleteFile {
+///     path: String,
+/// }
+///
+/// let delete = Tool::new("delete_file", async |input: DeleteFile| {
+///     std::fs::remove_file(input.path).map(|()| "deleted")
+/// });
+/// let delete = delete.needs_approval().describe(|input| format!("Delete {}", input.path));
+/// # let _ = delete;
+/// ```
+pub struct Tool<I> {
+    pub(super) about: About,
+    pub(super) handle: Arc<Handle<I>>,
+    pub(super) approval: NeedsApproval<I>,
+    pub(super) describe: Option<Arc<Describe<I>>>,
+    pub(super) idempotent: bool,
+    pub(super) timeout: Duration,
+    pub(super) time_to_answer: Option<Duration>,
+}
+
+/// What every tool has.
+pub(super) struct About {
+    pub(super) name: Box<str>,
+    pub(super) title: Option<Box<str>>,
+    pub(super) description: Box<str>,
+    pub(super) input_schema: Json,
+}
+
+pub(super) type Handle<I> =
+    dyn Fn(I, ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
+pub(super) type Describe<I> = dyn Fn(&I) -> String + Send + Sync;
+type When<I> = dyn Fn(&I, &ApprovalContext) -> bool + Send + Sync;
+type If<I> = dyn Fn(Arc<I>, ApprovalContext) -> BoxFuture<'static, bool> + Send + Sync;
+
+pub(super) enum NeedsApproval<I> {
+    Never,
+    Always,
+    When(Arc<When<I>>),
+    If(Arc<If<I>>),
+}
+
+/// A tool that the client runs: there is nothing to run here.
+#[derive(Debug, Clone, Copy)]
+pub enum ClientExecuted {}
+
+/// What a tool is handed beside its input.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ToolContext {
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Whose chat it is.
+    pub principal: Principal,
+    /// Which chat.
+    pub chat_id: ChatId,
+    /// The same on every attempt to run an approved call; `None` of a call that needed no approval.
+    pub idempotency_key: Option<RecordId>,
+    pub(super) preliminary: Option<mpsc::Sender<ToolEvent>>,
+}
+
+impl ToolContext {
+    /// Shows an output that a later one replaces. Of a call that a person approved only the final
+    /// output is shown.
+    ///
+    /// # Errors
+    /// [`JsonError`] if it is not an output that can be sent.
+    pub async fn preliminary(
+        &self,
+        output: &(impl Serialize + ?Sized + Sync),
+    ) -> Result<(), JsonError> {
+        let output = Json::of(output)?;
+        if let Some(preliminary) = &self.preliminary {
+            // Nobody may be listening any more; the tool goes on.
+            let _ = preliminary.send(ToolEvent::Preliminary(output)).await;
+        }
+        Ok(())
+    }
+}
+
+/// What a predicate may look at beside the input.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ApprovalContext {
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Whose chat it is.
+    pub principal: Principal,
+    /// The conversation so far.
+    pub chat: Arc<Chat>,
+}
+
+/// What runs a tool: an async function of its input, or of its input and a [`ToolContext`].
+pub trait Handler<I, Form>: Send + Sync + 'static {
+    /// Runs it.
+    fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>>;
+}
+
+/// The form of a handler that takes the input alone.
+#[derive(Debug)]
+pub struct WithoutContext(PhantomData<()>);
+
+/// The form of a handler that takes the input and the context.
+#[derive(Debug)]
+pub struct WithContext(PhantomData<()>);
+
+impl<F, Fut, I, O, E> Handler<I, WithoutContext> for F
+where
+    F: Fn(I) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, E>> + Send + 'static,
+    O: Serialize,
+    E: Into<BoxError>,
+{
+    fn call(&self, input: I, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
+        let output = self(input);
+        Box::pin(async move { Ok(Json::of(&output.await.map_err(Into::into)?)?) })
+    }
+}
+
+impl<F, Fut, I, O, E> Handler<I, WithContext> for F
+where
+    F: Fn(I, ToolContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, E>> + Send + 'static,
+    O: Serialize,
+    E: Into<BoxError>,
+{
+    fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
+        let output = self(input, context);
+        Box::pin(async move { Ok(Json::of(&output.await.map_err(Into::into)?)?) })
+    }
+}
+
+impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
+    /// A tool that this function runs. Of its errors the model and the person read what is [`Told`].
+    ///
+    /// # Panics
+    /// If the schema of `I` is not JSON that can be sent, which no derived one is.
+    #[track_caller]
+    pub fn new<Form>(name: impl Into<Box<str>>, handler: impl Handler<I, Form>) -> Self {
+        let schema = schemars::schema_for!(I);
+        let description = schema.get("description").and_then(|text| text.as_str());
+        let about = About {
+            name: name.into(),
+            title: None,
+            description: description.unwrap_or_default().into(),
+            input_schema: Json::of(&schema).expect("a derived schema is plain JSON"),
+        };
+        Tool {
+            about,
+            handle: Arc::new(move |input, context| handler.call(input, context)),
+            approval: NeedsApproval::Never,
+            describe: None,
+            idempotent: false,
+            timeout: Duration::from_secs(60),
+            time_to_answer: None,
+        }
+    }
+
+    /// What the model reads of it, instead of the documentation of `I`.
+    #[must_use]
+    pub fn with_description(mut self, description: impl Into<Box<str>>) -> Self {
+        self.about.description = description.into();
+        self
+    }
+
+    /// A person is asked before each call.
+    #[must_use]
+    pub fn needs_approval(mut self) -> Self {
+        self.approval = NeedsApproval::Always;
+        self
+    }
+
+    /// A person is asked where this says so. The input is the model's: it says what an injected text
+    /// may have made it say. If it panics, a person is asked.
+    #[must_use]
+    pub fn needs_approval_when(
+        mut self,
+        asks: impl Fn(&I, &ApprovalContext) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.approval = NeedsApproval::When(Arc::new(asks));
+        self
+    }
+
+    /// As [`needs_approval_when`](Self::needs_approval_when), where looking takes time. An error in
+    /// it means: ask.
+    #[must_use]
+    pub fn needs_approval_if<F, Fut>(mut self, asks: F) -> Self
+    where
+        F: Fn(Arc<I>, ApprovalContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
+    {
+        self.approval = NeedsApproval::If(Arc::new(move |input, context| {
+            let asks = asks(input, context);
+            Box::pin(async move {
+                asks.await.unwrap_or_else(|error| {
+                    tracing::error!(%error, "whether a call needs approval is not known: it does");
+                    true
+                })
+            })
+        }));
+        self
+    }
+
+    /// What the person is asked, made from the input; the tool's name and the input unless set.
+    #[must_use]
+    pub fn describe(mut self, describe: impl Fn(&I) -> String + Send + Sync + 'static) -> Self {
+        self.describe = Some(Arc::new(describe));
+        self
+    }
+
+    /// Calls that it gets twice it recognises, by [`ToolContext::idempotency_key`]: it may be run
+    /// again after a crash.
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// How long it may take; a minute unless set. It is dropped then, at the point it waits at, and
+    /// has failed.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long an answer of the person is waited for, if not as long as for other tools.
+    #[must_use]
+    pub fn with_time_to_answer(mut self, time: Duration) -> Self {
+        self.time_to_answer = Some(time);
+        self
+    }
+}
+
+/// A tool that the client runs. It has no handler and needs no approval here.
+impl Tool<ClientExecuted> {
+    /// A tool that the client runs, with the schema of its input.
+    pub fn client_executed(
+        name: impl Into<Box<str>>,
+        description: impl Into<Box<str>>,
+        input_schema: Json,
+    ) -> Self {
+        Tool {
+            about: About {
+                name: name.into(),
+                title: None,
+                description: description.into(),
+                input_schema,
+            },
+            handle: Arc::new(|input, _| match input {}),
+            approval: NeedsApproval::Never,
+            describe: None,
+            idempotent: false,
+            timeout: Duration::ZERO,
+            time_to_answer: None,
+        }
+    }
+}
+
+impl<I> Tool<I> {
+    /// What a person reads for its name.
+    #[must_use]
+    pub fn with_title(mut self, title: impl Into<Box<str>>) -> Self {
+        self.about.title = Some(title.into());
+        self
+    }
+}
+
+impl<I> fmt::Debug for Tool<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool").field("name", &self.about.name).finish_non_exhaustive()
+    }
+}
+
+/// What an [`Agent`](super::Agent) takes for a tool.
+pub trait IntoTool {
+    /// The tool with its type of input forgotten.
+    fn into_tool(self) -> Arc<dyn AnyTool>;
+}
+
+impl<T: AnyTool> IntoTool for Arc<T> {
+    fn into_tool(self) -> Arc<dyn AnyTool> {
+        self
+    }
+}
+
+/// An error whose words are for the model and the person. Those of every other error are for the log
+/// alone, and "The tool failed." is said instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Told(pub String);
+
+/// What is told of an error.
+pub(super) fn told(error: &BoxError) -> String {
+    let shown = error.downcast_ref::<Told>();
+    shown.map_or_else(|| FAILED.to_owned(), |told| told.0.clone())
+}
+
+const FAILED: &str = "The tool failed.";

@@ -1,0 +1,124 @@
+//! Running a tool: on a task of its own, for so long and no longer, and whatever it does, with an
+//! end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::tool::{ToolContext, told};
+use super::tools::AnyTool;
+use crate::id::ToolCallId;
+use crate::json::Json;
+use crate::run::{Input, ToolEvent};
+
+/// A call that runs: its preliminary outputs as they come, then its end.
+pub(super) struct ToolRun {
+    id: ToolCallId,
+    preliminary: mpsc::Receiver<ToolEvent>,
+    /// `None` once it has ended.
+    task: Option<JoinHandle<ToolEvent>>,
+}
+
+impl ToolRun {
+    pub(super) fn of(
+        tool: Arc<dyn AnyTool>,
+        id: ToolCallId,
+        input: Json,
+        mut context: ToolContext,
+    ) -> Self {
+        let (sender, preliminary) = mpsc::channel(PRELIMINARY_AHEAD);
+        context.preliminary = Some(sender);
+        let task = tokio::spawn(async move { outcome(&*tool, input, context).await });
+        ToolRun { id, preliminary, task: Some(task) }
+    }
+
+    pub(super) fn failed(id: ToolCallId) -> Self {
+        let (_, preliminary) = mpsc::channel(1);
+        let task = tokio::spawn(async { ToolEvent::Failed(FAILED.to_owned()) });
+        ToolRun { id, preliminary, task: Some(task) }
+    }
+
+    fn news(&self, event: ToolEvent) -> Poll<Option<Input>> {
+        Poll::Ready(Some(Input::Tool { tool_call_id: self.id.clone(), event }))
+    }
+}
+
+impl Stream for ToolRun {
+    type Item = Input;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        // A context that outlives its tool keeps the channel open: the task says when it is over.
+        if let Poll::Ready(Some(event)) = self.preliminary.poll_recv(cx) {
+            return self.news(event);
+        }
+        let Some(task) = &mut self.task else {
+            return Poll::Ready(None);
+        };
+        let ended = std::task::ready!(Pin::new(task).poll(cx));
+        self.task = None;
+        let event = ended.unwrap_or_else(|error| {
+            tracing::error!(%error, "a tool panicked");
+            ToolEvent::Failed(FAILED.to_owned())
+        });
+        self.news(event)
+    }
+}
+
+/// Runs a tool to its end.
+pub(super) async fn outcome(tool: &dyn AnyTool, input: Json, context: ToolContext) -> ToolEvent {
+    match timeout(tool.timeout(), tool.call(input, context)).await {
+        Ok(Ok(output)) if output.as_str().len() > MOST_OUTPUT_BYTES => {
+            ToolEvent::Failed(TOO_LARGE.to_owned())
+        }
+        Ok(Ok(output)) => ToolEvent::Output(output),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a tool failed");
+            ToolEvent::Failed(told(&error))
+        }
+        Err(_) => ToolEvent::Failed(TOO_LONG.to_owned()),
+    }
+}
+
+/// One input, once it is there.
+pub(super) struct Once(Option<Pin<Box<dyn Future<Output = Input> + Send>>>);
+
+impl Once {
+    pub(super) fn of(input: impl Future<Output = Input> + Send + 'static) -> Self {
+        Once(Some(Box::pin(input)))
+    }
+}
+
+impl Stream for Once {
+    type Item = Input;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        let Some(input) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        let input = std::task::ready!(input.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(Some(input))
+    }
+}
+
+/// Said of a tool that panicked.
+const FAILED: &str = "The tool failed.";
+
+/// How many preliminary outputs may wait to be shown.
+const PRELIMINARY_AHEAD: usize = 16;
+
+/// How long an output may be. The client sends it back with every request.
+const MOST_OUTPUT_BYTES: usize = 1024 * 1024;
+
+/// Said of an output beyond that.
+const TOO_LARGE: &str = "The tool returned more than can be shown.";
+
+/// Said of a tool that did not come to its end in time.
+const TOO_LONG: &str =
+    "The tool took too long and was stopped. What it did until then is not known.";

@@ -1,0 +1,338 @@
+//! The tools of an agent: found by name, their inputs checked, their policies asked.
+
+use std::fmt;
+use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::model::ToolDescription;
+use super::tool::{ApprovalContext, ClientExecuted, IntoTool, NeedsApproval, Tool, ToolContext};
+use super::tool_run::ToolRun;
+use crate::approval::{CanonicalJson, DefinitionDigest, InputNotShownAsIs, OpenCall, ToolOutcome};
+use crate::approvals::{ApprovedCall, ToolFacts};
+use crate::chat::Turn;
+use crate::event::{Executor, ToolCall};
+use crate::json::Json;
+use crate::ledger_store::BoxFuture;
+use crate::run::{ToolEvent, Verdict};
+use crate::stream::BoxError;
+
+/// A tool with its type of input forgotten. [`Tool`] is one; a source of tools that are only known
+/// when it runs, as a tool server is, makes its own.
+pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
+    /// What the model reads of it.
+    fn description(&self) -> ToolDescription;
+
+    /// What a person reads for its name.
+    fn title(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether the client runs it.
+    fn is_client_executed(&self) -> bool {
+        false
+    }
+
+    /// Whether it takes this input, which fits its schema; else why not, for the model.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check(&self, input: &Json) -> Result<(), String>;
+
+    /// Whether a person is asked before this call. What cannot be said is yes.
+    fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool>;
+
+    /// What the person is asked.
+    fn describe(&self, _input: &Json) -> Option<String> {
+        None
+    }
+
+    /// Whether it may be run again after a crash.
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    /// How long it may take.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    /// How long an answer of the person is waited for.
+    fn time_to_answer(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Runs it.
+    fn call(&self, input: Json, context: ToolContext)
+    -> BoxFuture<'static, Result<Json, BoxError>>;
+}
+
+impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
+    fn description(&self) -> ToolDescription {
+        ToolDescription {
+            name: self.about.name.clone(),
+            description: self.about.description.clone(),
+            input_schema: self.about.input_schema.clone(),
+        }
+    }
+
+    fn title(&self) -> Option<&str> {
+        self.about.title.as_deref()
+    }
+
+    fn check(&self, input: &Json) -> Result<(), String> {
+        input.to::<I>().map(drop).map_err(|error| error.to_string())
+    }
+
+    fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool> {
+        let asks = match (&self.approval, input.to::<I>()) {
+            (NeedsApproval::Never, _) => false,
+            (NeedsApproval::Always, _) | (_, Err(_)) => true,
+            (NeedsApproval::When(asks), Ok(input)) => {
+                let asks = catch_unwind(AssertUnwindSafe(|| asks(&input, &context)));
+                asks.unwrap_or_else(|_| {
+                    tracing::error!(tool = &*self.about.name, "the approval predicate panicked");
+                    true
+                })
+            }
+            (NeedsApproval::If(asks), Ok(input)) => {
+                let asks = asks(Arc::new(input), context);
+                // A task of its own: a panic in it means yes, and not the end of the run.
+                let asks = tokio::spawn(asks);
+                return Box::pin(async move { asks.await.unwrap_or(true) });
+            }
+        };
+        Box::pin(ready(asks))
+    }
+
+    fn describe(&self, input: &Json) -> Option<String> {
+        let (describe, input) = (self.describe.as_ref()?, input.to::<I>().ok()?);
+        catch_unwind(AssertUnwindSafe(|| describe(&input))).ok()
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn time_to_answer(&self) -> Option<Duration> {
+        self.time_to_answer
+    }
+
+    fn call(
+        &self,
+        input: Json,
+        context: ToolContext,
+    ) -> BoxFuture<'static, Result<Json, BoxError>> {
+        match input.to::<I>() {
+            Ok(input) => (self.handle)(input, context),
+            Err(error) => Box::pin(ready(Err(error.into()))),
+        }
+    }
+}
+
+impl<I: DeserializeOwned + Send + Sync + 'static> IntoTool for Tool<I> {
+    fn into_tool(self) -> Arc<dyn AnyTool> {
+        Arc::new(self)
+    }
+}
+
+#[derive(Debug)]
+struct ClientTool(Tool<ClientExecuted>);
+
+impl AnyTool for ClientTool {
+    fn description(&self) -> ToolDescription {
+        let about = &self.0.about;
+        ToolDescription {
+            name: about.name.clone(),
+            description: about.description.clone(),
+            input_schema: about.input_schema.clone(),
+        }
+    }
+
+    fn title(&self) -> Option<&str> {
+        self.0.about.title.as_deref()
+    }
+
+    fn is_client_executed(&self) -> bool {
+        true
+    }
+
+    fn check(&self, _: &Json) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn needs_approval(&self, _: &Json, _: ApprovalContext) -> BoxFuture<'static, bool> {
+        Box::pin(ready(false))
+    }
+
+    fn call(&self, _: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
+        Box::pin(ready(Err("a client-executed tool has no handler here".into())))
+    }
+}
+
+impl IntoTool for Tool<ClientExecuted> {
+    fn into_tool(self) -> Arc<dyn AnyTool> {
+        Arc::new(ClientTool(self))
+    }
+}
+
+/// The tools of an agent.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tools(Vec<Known>);
+
+/// A tool, and what is made of it once.
+#[derive(Clone)]
+struct Known {
+    tool: Arc<dyn AnyTool>,
+    about: ToolDescription,
+    schema: Arc<jsonschema::Validator>,
+}
+
+impl Tools {
+    #[track_caller]
+    pub(super) fn add(&mut self, tool: Arc<dyn AnyTool>) {
+        let about = tool.description();
+        let name = &about.name;
+        assert!(self.find(name).is_none(), "there are two tools named {name:?}");
+        let schema = about.input_schema.to::<Value>().ok();
+        let schema = schema.and_then(|schema| jsonschema::validator_for(&schema).ok());
+        let schema = schema.unwrap_or_else(|| panic!("the schema of tool {name:?} is none"));
+        self.0.push(Known { tool, about, schema: Arc::new(schema) });
+    }
+
+    /// Completes what a model says of a call: who runs it, and what a person reads for its name.
+    pub(super) fn announce(&self, call: &mut ToolCall) {
+        let known = self.find(&call.tool_name).filter(|_| call.executed_by == Executor::Server);
+        if let Some(Known { tool, .. }) = known {
+            if tool.is_client_executed() {
+                call.executed_by = Executor::Client;
+            }
+            call.title = tool.title().map(|title| title.to_owned().into()).or(call.title.take());
+        }
+    }
+
+    pub(super) fn descriptions(&self) -> Arc<[ToolDescription]> {
+        self.0.iter().map(|known| known.about.clone()).collect()
+    }
+
+    pub(super) fn facts(&self, name: &str) -> Option<ToolFacts> {
+        let Known { tool, about, .. } = self.find(name)?;
+        let digest = DefinitionDigest::of(&about.name, &about.description, &about.input_schema);
+        let mut facts = ToolFacts::new(digest);
+        facts.idempotent = tool.is_idempotent();
+        facts.time_to_answer = tool.time_to_answer();
+        Some(facts)
+    }
+
+    pub(super) fn describe(&self, name: &str, input: &Json) -> Option<String> {
+        self.find(name)?.tool.describe(input)
+    }
+
+    /// Whether a tool takes this input; else why not, for the model.
+    pub(super) fn check(&self, name: &str, input: &Json) -> Result<(), String> {
+        let Some(Known { tool, schema, .. }) = self.find(name) else {
+            return Err(format!("there is no tool named {name:?}"));
+        };
+        // What a reader of trees would take for something else, nobody has seen.
+        if let Err(error @ InputNotShownAsIs::ReservedKey) = CanonicalJson::of(input) {
+            return Err(error.to_string());
+        }
+        let value: Value = input.to().map_err(|error| error.to_string())?;
+        let wrong: Vec<String> = schema
+            .iter_errors(&value)
+            .take(MOST_ERRORS)
+            .map(|error| match error.instance_path().as_str() {
+                "" => error.to_string(),
+                place => format!("{place}: {error}"),
+            })
+            .collect();
+        if !wrong.is_empty() {
+            return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
+        }
+        tool.check(input).map_err(|error| format!("the input does not fit: {error}"))
+    }
+
+    /// What is to become of a call.
+    pub(super) async fn prepare(&self, call: &OpenCall, turn: &Turn) -> Verdict {
+        if let Err(why) = self.check(&call.tool_name, &call.input) {
+            return Verdict::Invalid(why);
+        }
+        // It is there: its input was just checked.
+        let Some(Known { tool, .. }) = self.find(&call.tool_name) else {
+            return Verdict::AskPerson;
+        };
+        if tool.is_client_executed() {
+            return Verdict::LeaveToClient;
+        }
+        let context = ApprovalContext {
+            tool_call_id: call.tool_call_id.clone(),
+            principal: turn.principal.clone(),
+            chat: Arc::new(turn.chat.clone()),
+        };
+        match tool.needs_approval(&call.input, context).await {
+            true => Verdict::AskPerson,
+            false => Verdict::Run,
+        }
+    }
+
+    /// Runs a call that needs nobody's approval.
+    pub(super) fn run(&self, call: OpenCall, turn: &Turn) -> super::Inputs {
+        let context = ToolContext {
+            tool_call_id: call.tool_call_id.clone(),
+            principal: turn.principal.clone(),
+            chat_id: turn.chat.id.clone(),
+            idempotency_key: None,
+            preliminary: None,
+        };
+        let id = call.tool_call_id;
+        match self.find(&call.tool_name) {
+            Some(known) => Box::pin(ToolRun::of(known.tool.clone(), id, call.input, context)),
+            None => Box::pin(ToolRun::failed(id)),
+        }
+    }
+
+    /// Runs a call that was approved, to its end.
+    pub(super) fn run_approved(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        let context = ToolContext {
+            tool_call_id: call.tool_call_id.clone(),
+            principal: call.requester.clone(),
+            chat_id: call.chat_id.clone(),
+            idempotency_key: Some(call.idempotency_key),
+            preliminary: None,
+        };
+        let Some(known) = self.find(&call.tool_name) else {
+            let gone = ToolOutcome::Failed(format!("there is no tool named {:?}", call.tool_name));
+            return Box::pin(ready(gone));
+        };
+        let tool = known.tool.clone();
+        Box::pin(async move {
+            match super::tool_run::outcome(&*tool, call.input, context).await {
+                ToolEvent::Output(output) | ToolEvent::Preliminary(output) => {
+                    ToolOutcome::Output(output)
+                }
+                ToolEvent::Failed(why) => ToolOutcome::Failed(why),
+            }
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<&Known> {
+        self.0.iter().find(|known| *known.about.name == *name)
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tool.fmt(f)
+    }
+}
+
+/// How many errors of an input a model is told of at once.
+const MOST_ERRORS: usize = 5;

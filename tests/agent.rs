@@ -1,0 +1,273 @@
+//! The agent loop: whatever the model and the tools do, every call has its result, the others go on,
+//! and the stream ends well.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool, ToolContext};
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::Chats;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::request::Limits;
+use ui_message_stream::run::ModelEvent;
+use ui_message_stream::{ChatRequest, Json};
+
+/// A model that makes these calls at first, and says how many results it read then.
+#[derive(Debug)]
+struct Calls(&'static [(&'static str, &'static str)]);
+
+impl Model for Calls {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let results = request.messages.iter().map(|message| match message {
+            ModelMessage::Tool { content } => content.len(),
+            _ => 0,
+        });
+        let results: usize = results.sum();
+        let finished = |reason| Ok(ModelEvent::Finished(reason));
+        if results > 0 {
+            let said = ModelEvent::Said(AgentEvent::text(format!("{results} results")));
+            return Box::pin(stream::iter([Ok(said), finished(FinishReason::Stop)]));
+        }
+        let calls = self.0.iter().enumerate().map(|(at, (tool, input))| {
+            let call = ToolCall::new(format!("call_{at}"), *tool);
+            Ok(ModelEvent::Call(Box::new(call), (*input).to_owned()))
+        });
+        let calls: Vec<_> = calls.chain([finished(FinishReason::ToolCalls)]).collect();
+        Box::pin(stream::iter(calls))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Input {
+    n: u64,
+}
+
+async fn double(input: Input) -> Result<u64, Told> {
+    Ok(2 * input.n)
+}
+
+async fn post(chats: &Chats, body: &Value) -> Vec<Value> {
+    let body = body.to_string();
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let response = chats.answer(&Principal::new("ada"), request).await.unwrap();
+    let bytes: Vec<u8> =
+        response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
+    let text = String::from_utf8(bytes).unwrap();
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+async fn first_turn(agent: Agent) -> Vec<Value> {
+    let body = json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+    ]});
+    post(&agent.into_chats(), &body).await
+}
+
+/// What became of the calls, by id: the chunk that settled each.
+fn outcomes(chunks: &[Value]) -> Vec<(String, Value)> {
+    let settled = chunks.iter().filter(|chunk| {
+        let kind = chunk["type"].as_str().unwrap();
+        let is_result = kind.starts_with("tool-output") || kind == "tool-input-error";
+        is_result && chunk["preliminary"] != true
+    });
+    let mut outcomes: Vec<(String, Value)> = settled
+        .map(|chunk| {
+            let said = [&chunk["output"], &chunk["errorText"]];
+            let said = said.into_iter().find(|said| !said.is_null()).unwrap();
+            (chunk["toolCallId"].as_str().unwrap().to_owned(), said.clone())
+        })
+        .collect();
+    outcomes.sort_by(|a, b| a.0.cmp(&b.0));
+    outcomes
+}
+
+fn said(chunks: &[Value]) -> String {
+    chunks.iter().filter_map(|chunk| chunk["delta"].as_str()).collect()
+}
+
+fn ends(chunks: &[Value]) -> &Value {
+    &chunks.last().unwrap()["finishReason"]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_misbehaves_leaves_the_others_alone() {
+    let agent = Agent::new(Calls(&[
+        ("double", r#"{"n":1}"#),
+        ("panics", r#"{"n":1}"#),
+        ("hangs", r#"{"n":1}"#),
+        ("returns_ten_megabytes", r#"{"n":1}"#),
+        ("floods", r#"{"n":1}"#),
+        ("tells_a_secret", r#"{"n":1}"#),
+        ("tells_what_is_wrong", r#"{"n":1}"#),
+        ("double", r#"{"n":4}"#),
+    ]))
+    .tool(Tool::new("double", double))
+    .tool(Tool::new("panics", async |input: Input| -> Result<u64, Told> {
+        panic!("a secret {}", input.n)
+    }))
+    .tool(
+        Tool::new("hangs", async |_: Input| -> Result<u64, Told> { std::future::pending().await })
+            .with_timeout(Duration::from_secs(5)),
+    )
+    .tool(Tool::new("returns_ten_megabytes", async |_: Input| {
+        Ok::<_, Told>("x".repeat(10 * 1024 * 1024))
+    }))
+    .tool(Tool::new("floods", async |_: Input, context: ToolContext| {
+        for n in 0..10_000 {
+            context.preliminary(&n).await.unwrap();
+        }
+        Ok::<_, Told>("done")
+    }))
+    .tool(Tool::new("tells_a_secret", async |_: Input| {
+        Err::<u64, _>(std::io::Error::other("postgres://user:secret@host"))
+    }))
+    .tool(Tool::new("tells_what_is_wrong", async |_: Input| {
+        Err::<u64, _>(Told("the account is closed".to_owned()))
+    }));
+    let chunks = first_turn(agent).await;
+    let outcomes: Vec<Value> = outcomes(&chunks).into_iter().map(|(_, outcome)| outcome).collect();
+    assert_eq!(
+        outcomes,
+        [
+            json!(2),
+            json!("The tool failed."),
+            json!("The tool took too long and was stopped. What it did until then is not known."),
+            json!("The tool returned more than can be shown."),
+            json!("done"),
+            json!("The tool failed."),
+            json!("the account is closed"),
+            json!(8),
+        ]
+    );
+    assert_eq!(said(&chunks), "8 results");
+    assert_eq!(ends(&chunks), "stop");
+    assert!(!chunks.iter().any(|chunk| chunk.to_string().contains("secret@")));
+}
+
+#[tokio::test]
+async fn an_input_that_a_tool_does_not_take_never_reaches_it() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&ran);
+    let counted = Tool::new("counted", move |input: Input| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move { Ok::<_, Told>(input.n) }
+    });
+    let agent = Agent::new(Calls(&[
+        ("counted", r#"{"n":"#),
+        ("counted", r#"{"n":-1}"#),
+        ("counted", r#"{"n":"1"}"#),
+        ("counted", r#"{}"#),
+        ("counted", ""),
+        ("counted", r#"{"n":1,"n":2}"#),
+        ("counted", r#"{"n":1,"__proto__":{}}"#),
+        ("counted", r#"[1]"#),
+        ("gone", r#"{"n":1}"#),
+        ("counted", r#"{"n":7}"#),
+    ]))
+    .tool(counted);
+    let chunks = first_turn(agent).await;
+    let outcomes = outcomes(&chunks);
+    assert_eq!(outcomes.len(), 10, "{outcomes:?}");
+    for (id, outcome) in &outcomes[..9] {
+        assert!(outcome.as_str().is_some_and(|why| !why.is_empty()), "{id}: {outcome}");
+    }
+    assert_eq!(outcomes[9].1, json!(7));
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    assert_eq!(said(&chunks), "10 results");
+}
+
+#[tokio::test]
+async fn a_predicate_sees_the_input_and_a_failing_one_means_ask() {
+    let asked = |tool: Tool<Input>| async {
+        let agent = Agent::new(Calls(&[("tool", r#"{"n":5}"#)])).tool(tool);
+        let chunks = first_turn(agent).await;
+        chunks.iter().any(|chunk| chunk["type"] == "tool-approval-request")
+    };
+    let tool = || Tool::new("tool", double);
+    assert!(!asked(tool()).await);
+    assert!(asked(tool().needs_approval()).await);
+    assert!(asked(tool().needs_approval_when(|input, _| input.n > 4)).await);
+    assert!(!asked(tool().needs_approval_when(|input, _| input.n > 5)).await);
+    assert!(asked(tool().needs_approval_when(|_, _| panic!("in the predicate"))).await);
+    assert!(asked(tool().needs_approval_if(async |input, _| Ok(input.n > 4))).await);
+    assert!(
+        !asked(tool().needs_approval_if(async |_, context| {
+            Ok(context.principal != Principal::new("ada"))
+        }))
+        .await
+    );
+    assert!(asked(tool().needs_approval_if(async |_, _| Err("unreachable".into()))).await);
+    assert!(asked(tool().needs_approval_if(async |_, _| panic!("in the predicate"))).await);
+}
+
+#[tokio::test]
+async fn server_tools_of_a_step_run_while_others_wait() {
+    let location =
+        Tool::client_executed("location", "Where.", Json::parse(r#"{"type":"object"}"#).unwrap());
+    let agent =
+        Agent::new(Calls(&[("ask", r#"{"n":1}"#), ("location", "{}"), ("double", r#"{"n":3}"#)]))
+            .tool(Tool::new("ask", double).needs_approval())
+            .tool(Tool::new("double", double))
+            .tool(location);
+    let chunks = first_turn(agent).await;
+    assert_eq!(outcomes(&chunks), [("call_2".to_owned(), json!(6))]);
+    assert!(chunks.iter().any(|chunk| chunk["type"] == "tool-approval-request"));
+    assert_eq!(ends(&chunks), "tool-calls");
+    assert_eq!(said(&chunks), "", "the model is not called while somebody is waited for");
+}
+
+#[tokio::test]
+async fn the_model_is_called_so_often_and_no_more() {
+    /// Calls a tool for ever.
+    #[derive(Debug)]
+    struct Insists(AtomicUsize);
+    impl Model for Insists {
+        fn call(&self, _: ModelRequest) -> ModelStream {
+            let n = self.0.fetch_add(1, Ordering::SeqCst);
+            let call = ToolCall::new(format!("call_{n}"), "double");
+            Box::pin(stream::iter([
+                Ok(ModelEvent::Call(Box::new(call), r#"{"n":1}"#.to_owned())),
+                Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
+            ]))
+        }
+    }
+    let agent = Agent::new(Insists(AtomicUsize::new(0))).with_most_steps(3);
+    let chunks = first_turn(agent.tool(Tool::new("double", double))).await;
+    assert_eq!(outcomes(&chunks).len(), 3);
+    assert_eq!(ends(&chunks), "tool-calls");
+}
+
+#[tokio::test]
+async fn a_model_that_fails_or_ends_without_a_word_is_an_error_that_says_nothing() {
+    #[derive(Debug)]
+    struct Fails(bool);
+    impl Model for Fails {
+        fn call(&self, _: ModelRequest) -> ModelStream {
+            let text = Ok(ModelEvent::Said(AgentEvent::text("Well")));
+            match self.0 {
+                true => Box::pin(stream::iter([text, Err("key sk-secret is wrong".into())])),
+                false => Box::pin(stream::iter([text])),
+            }
+        }
+    }
+    for fails in [true, false] {
+        let chunks = first_turn(Agent::new(Fails(fails))).await;
+        let error = chunks.iter().find(|chunk| chunk["type"] == "error").unwrap();
+        assert_eq!(error["errorText"], "An error occurred.");
+    }
+}
+
+#[test]
+#[should_panic(expected = "there are two tools named \"double\"")]
+fn two_tools_of_one_name_are_refused_when_the_server_starts() {
+    let _ =
+        Agent::new(Calls(&[])).tool(Tool::new("double", double)).tool(Tool::new("double", double));
+}
