@@ -42,7 +42,8 @@
 //! | (none) | the core: synchronous, without a runtime | always |
 //! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
-//! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | yes |
+//! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | with `agent` |
+//! | `agent` | an agent for those who have none: a model, typed tools, the loop | yes |
 //! | `redis` | `RedisLedger`: a ledger of approvals that several servers share | no |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 

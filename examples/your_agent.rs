@@ -1,0 +1,76 @@
+//! An agent of one's own behind `useChat`: hand over its events, and say what approvals need to know
+//! of its tools. `cargo run --example your_agent`, then post to it as `useChat` does.
+
+use std::error::Error;
+use std::future::ready;
+use std::sync::{Mutex, PoisonError};
+
+use async_stream::try_stream;
+use axum::Router;
+use futures::Stream;
+use tokio::net::TcpListener;
+use ui_message_stream::approval::{DefinitionDigest, ToolOutcome};
+use ui_message_stream::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
+use ui_message_stream::axum::{approval_routes, chat_routes};
+use ui_message_stream::chat::{Chats, Turn};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::ledger_store::BoxFuture;
+use ui_message_stream::{AgentEvent, Json};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// What the tools act on.
+#[derive(Debug)]
+struct Files(Mutex<Vec<String>>);
+
+impl Toolbox for Files {
+    fn tool(&self, name: &str) -> Option<ToolFacts> {
+        let definition = DefinitionDigest::of(name, "Deletes a file.", &Json::null());
+        (name == "delete_file").then(|| ToolFacts::new(definition))
+    }
+
+    /// Asked again when the answer comes, which may be an hour later.
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(ready(call.input.to::<String>().is_ok()))
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = files.len();
+        files.retain(|file| call.input.to().ok().as_ref() != Some(file));
+        let said = if files.len() < before { "deleted" } else { "it was not there" };
+        Box::pin(ready(ToolOutcome::Output(Json::string(said))))
+    }
+}
+
+/// Your agent: it asks, and goes on when the person has answered.
+fn respond(turn: Turn) -> impl Stream<Item = Result<AgentEvent, BoxError>> {
+    try_stream! {
+        if turn.deferred.results().is_empty() {
+            let (tool, input) = ("delete_file", Json::string("notes.txt"));
+            let call = ToolCall::new(format!("call_{}", uuid::Uuid::new_v4().simple()), tool);
+            let id = call.id.clone();
+            yield AgentEvent::text("I would delete notes.txt.");
+            yield AgentEvent::tool_input(call, input.clone());
+            let asked = turn.approvals.ask(&turn.message_id, &id, tool, &input, None).await?;
+            yield asked.event(id);
+        } else {
+            // What came of the call stands in the message already: `turn.chat` has it.
+            yield AgentEvent::text("As you wish.");
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    tracing_subscriber::fmt().init();
+    let files = Files(Mutex::new(vec!["notes.txt".to_owned()]));
+    let chats = Chats::new(respond, Approvals::new(files));
+    let app = Router::new()
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats));
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("useChat can post to http://{}/api/chat", listener.local_addr()?);
+    axum::serve(listener, app).await?;
+    Ok(())
+}
