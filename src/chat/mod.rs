@@ -101,6 +101,8 @@ type LiveKey = (Option<Box<str>>, ChatId);
 /// How a run is told to stop, and others that it is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Live {
+    /// For others to be over.
+    Waits,
     Runs,
     IsToStop,
 }
@@ -222,14 +224,18 @@ impl Chats {
     }
 
     /// Changes a conversation, whatever others do to it meanwhile.
-    async fn change(&self, of: &Chat, change: impl Fn(&mut Chat)) -> Result<Chat, ChatStoreError> {
+    async fn change<T>(
+        &self,
+        of: &Chat,
+        change: impl Fn(&mut Chat) -> T,
+    ) -> Result<(Chat, T), ChatStoreError> {
         loop {
             let kept = self.0.store.load(of.owner.tenant(), &of.id).await?;
             let revision = kept.as_ref().map(|kept| kept.revision);
             let mut chat = kept.map_or_else(|| of.clone(), |kept| kept.chat);
-            change(&mut chat);
+            let said = change(&mut chat);
             if self.0.store.save(&chat, revision).await? {
-                return Ok(chat);
+                return Ok((chat, said));
             }
         }
     }

@@ -10,14 +10,16 @@ use futures_core::Stream;
 use tokio::sync::{mpsc, watch};
 
 use super::{ChatError, Chats, Live, LiveKey, Said, Turn};
-use crate::approval::{DeferredOutcome, DeferredToolResult, Principal, ResumePlan};
+use crate::approval::{
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, Principal, ResumePlan,
+};
 use crate::approvals::{DecisionsOnMessage, Resolved};
 use crate::body::{UiMessageStream, fresh_message_id};
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
 use crate::history::{Chat, Recorder};
 use crate::id::{ApprovalId, MessageId};
-use crate::message::{Role, UiMessage};
+use crate::message::{Part, Role, ToolPart, UiMessage};
 use crate::reducer::compact;
 use crate::request::ChatRequest;
 use crate::stream::{BoxError, EventItem, MASKED_ERROR, words_of};
@@ -31,7 +33,7 @@ pub(super) struct Run {
     chat: Chat,
     /// The message that the server goes on with, or begins.
     message_id: MessageId,
-    /// How many parts of it the client holds.
+    /// How many parts of it the client holds, counting [content](is_content).
     shown: usize,
     plan: ResumePlan,
     /// Whether the person wrote something new, or wants a new answer.
@@ -55,7 +57,9 @@ impl Run {
             principal,
             chat,
             message_id: continued.unwrap_or_else(fresh_message_id),
-            shown: request.continued_as_sent().map_or(0, |message| message.parts.len()),
+            shown: request
+                .continued_as_sent()
+                .map_or(0, |message| message.parts.iter().filter(|part| is_content(part)).count()),
             plan: ResumePlan::new(request.messages(), request.continued()),
             has_question: request.continued().is_none(),
             request: Some(Arc::new(request)),
@@ -104,6 +108,7 @@ impl Run {
     pub(super) async fn decide(mut self) -> Result<Vec<ApprovalId>, ChatError> {
         let answers: Vec<(ApprovalId, bool)> =
             self.plan.approvals().map(|said| (said.approval_id.clone(), said.approved)).collect();
+        let live = self.register(Live::Waits);
         let resolved = self.resolve().await?;
         let results = resolved.results().results();
         let counts = |(id, approved): &(ApprovalId, bool)| {
@@ -112,7 +117,7 @@ impl Run {
         };
         let counting = answers.into_iter().filter(counts).map(|(id, _)| id).collect();
         tokio::spawn(async move {
-            if let Err(error) = self.go_on(resolved).await {
+            if let Err(error) = self.go_on_after_others(resolved, live).await {
                 tracing::error!(%error, "a run that was decided on elsewhere could not go on");
             }
         });
@@ -120,8 +125,28 @@ impl Run {
     }
 
     async fn go(&mut self) -> Result<(), ChatError> {
+        let live = self.register(Live::Runs);
         let resolved = self.resolve().await?;
-        self.go_on(resolved).await
+        self.go_on(resolved, live).await
+    }
+
+    /// Goes on once nothing else runs in the chat: the run that asked may be on its way still, and
+    /// ask for more.
+    async fn go_on_after_others(
+        &mut self,
+        resolved: Resolved,
+        live: Registered,
+    ) -> Result<(), ChatError> {
+        self.others_are_over().await;
+        live.sender.send_if_modified(|live| {
+            let waits = *live == Live::Waits;
+            if waits {
+                *live = Live::Runs;
+            }
+            waits
+        });
+        (self.chat, ()) = self.chats.change(&self.chat, |_| ()).await?;
+        self.go_on(resolved, live).await
     }
 
     async fn resolve(&self) -> Result<Resolved, ChatError> {
@@ -131,30 +156,49 @@ impl Run {
         Ok(approvals.resolve(self.plan.clone(), left_to_client).await?)
     }
 
-    async fn go_on(&mut self, mut resolved: Resolved) -> Result<(), ChatError> {
+    /// Of several runs that answer the calls of a message, one goes on: the one that writes the last
+    /// result which the history lacks. The others show what it says.
+    async fn go_on(&mut self, mut resolved: Resolved, live: Registered) -> Result<(), ChatError> {
         let deferred = resolved.results().clone();
-        let is_retry = !self.has_question
-            && deferred.results().iter().any(|result| result.is_final)
-            && deferred.results().iter().all(|result| self.was_heard(result));
-        let live = (!is_retry).then(|| self.register());
         let mut settled = Vec::new();
+        let mut completes = false;
         while let Some(result) = resolved.next().await {
-            if !is_retry {
-                let written = self.chats.change(&self.chat, |chat| chat.settle(&result)).await;
-                self.chat = written?;
+            if result.is_final {
+                let descriptor = resolved.descriptor(&result);
+                let others_run = self.do_others_run(&live);
+                let change = |chat: &mut Chat| {
+                    let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_run);
+                    let was_complete = !waits(chat) && have_results(chat, &deferred, is_news);
+                    chat.settle(&result, descriptor.as_ref());
+                    !was_complete && !waits(chat) && have_results(chat, &deferred, |_| false)
+                };
+                let (chat, last) = self.chats.change(&self.chat, change).await?;
+                self.chat = chat;
+                completes |= last;
             }
             self.tell(&resolved, &result).await;
             settled.push(result);
         }
-        if is_retry {
-            return self.replay(&settled).await;
-        }
         if !deferred.superseded().is_empty() {
-            self.chat = self.chats.change(&self.chat, |chat| chat.supersede(&deferred)).await?;
+            let supersede = |chat: &mut Chat| chat.supersede(&deferred);
+            (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
         }
-        if !self.has_question && !deferred.pending().is_empty() {
-            self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
-            return Ok(());
+        if !self.has_question {
+            if !completes && self.is_waiting(&self.chat, &deferred, self.do_others_run(&live)) {
+                self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
+                return Ok(());
+            }
+            let is_refused = settled
+                .iter()
+                .any(|result| !result.is_final || result.outcome == DeferredOutcome::Refused);
+            let was_answered_before = match settled.is_empty() {
+                true => self.rest_of(&self.chat).is_some(),
+                false => !completes && !is_refused,
+            };
+            if was_answered_before {
+                drop(live);
+                return self.replay().await;
+            }
         }
         let turn = Turn {
             principal: self.chat.owner.clone(),
@@ -165,19 +209,7 @@ impl Run {
             request: self.request.clone(),
         };
         let said = self.chats.0.agent.respond(turn);
-        let stop = live.as_ref().map(|live| live.sender.subscribe());
-        self.listen(said, stop).await
-    }
-
-    /// Whether the server knew of this result before the request. A refusal is news in any case.
-    fn was_heard(&self, result: &DeferredToolResult) -> bool {
-        match result.outcome {
-            DeferredOutcome::Refused => false,
-            DeferredOutcome::Ran { .. }
-            | DeferredOutcome::Running { .. }
-            | DeferredOutcome::OutcomeUnknown => true,
-            _ => self.chat.has_result(result),
-        }
+        self.listen(said, &live).await
     }
 
     /// Tells the client what became of a call of the message that it goes on with.
@@ -200,24 +232,19 @@ impl Run {
         }
     }
 
-    /// Passes on what the agent says, and keeps it.
-    async fn listen(
-        &mut self,
-        mut said: Said,
-        mut stop: Option<watch::Receiver<Live>>,
-    ) -> Result<(), ChatError> {
-        let mut recorder = match self.chat.message(&self.message_id) {
+    /// Passes on what the agent says, and keeps it: a question and the end only once they are kept,
+    /// for what a client was told it may answer.
+    async fn listen(&mut self, mut said: Said, live: &Registered) -> Result<(), ChatError> {
+        let mut begun = self.chat.message(&self.message_id).cloned();
+        let mut recorder = match &begun {
             Some(message) => Recorder::continuing(message.clone()),
             None => Recorder::new(self.message_id.clone()),
         };
+        let mut stop = live.sender.subscribe();
+        let mut asked = Vec::new();
         let mut panicked = false;
-        loop {
-            let stopped = async {
-                match &mut stop {
-                    Some(stop) => drop(stop.wait_for(|live| *live == Live::IsToStop).await),
-                    None => std::future::pending().await,
-                }
-            };
+        let last = loop {
+            let stopped = async { drop(stop.wait_for(|live| *live == Live::IsToStop).await) };
             let next = poll_fn(|cx| {
                 let polled = catch_unwind(AssertUnwindSafe(|| said.as_mut().poll_next(cx)));
                 polled.unwrap_or_else(|panic| {
@@ -233,49 +260,107 @@ impl Run {
             match &event {
                 Some(Ok(event)) => recorder.handle_event(event),
                 Some(Err(_)) => recorder.handle_event(&AgentEvent::error(MASKED_ERROR)),
-                None => break,
+                None => break None,
             }
-            let is_over = event.as_ref().is_some_and(is_last);
+            if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
+                asked.push(approval_id.clone());
+                begun = self.keep(Some(recorder.message().clone()), begun, &[]).await?;
+            }
+            if event.as_ref().is_some_and(is_last) || panicked {
+                break event;
+            }
             if let Some(event) = event {
                 self.say(event).await;
             }
-            if is_over || panicked {
-                break;
+        };
+        let (message, left_to_client) = recorder.finish();
+        if let Some(message) = &message {
+            asked.retain(|id| !message.tool_parts().any(|part| part.approval_id() == Some(id)));
+        }
+        self.keep(message, begun, &left_to_client).await?;
+        self.take_back(&asked).await?;
+        if let Some(last) = last {
+            self.say(last).await;
+        }
+        Ok(())
+    }
+
+    /// Keeps a message that was written since `begun`, and gives it back to be gone on with.
+    async fn keep(
+        &self,
+        message: Option<UiMessage>,
+        begun: Option<UiMessage>,
+        left_to_client: &[OpenCall],
+    ) -> Result<Option<UiMessage>, ChatError> {
+        let keep = |chat: &mut Chat| {
+            chat.left_to_client.extend(left_to_client.iter().cloned());
+            if let Some(message) = &message {
+                chat.put(message.clone(), begun.as_ref());
+            }
+        };
+        self.chats.change(&self.chat, keep).await?;
+        Ok(message)
+    }
+
+    /// Takes back questions that nobody was shown: the translator could not mean them.
+    async fn take_back(&self, unshown: &[ApprovalId]) -> Result<(), ChatError> {
+        if unshown.is_empty() {
+            return Ok(());
+        }
+        let approvals = self.chats.approvals();
+        for waiting in approvals.of_chat(&self.chat.owner, &self.chat.id).pending().await? {
+            if unshown.contains(&waiting.approval_id) {
+                approvals.revoke(waiting.record.id).await?;
             }
         }
-        let (message, left_to_client) = recorder.finish();
-        self.chats
-            .change(&self.chat, |chat| {
-                chat.left_to_client.extend(left_to_client.iter().cloned());
-                if let Some(message) = message.clone() {
-                    chat.put(message);
-                }
-            })
-            .await?;
         Ok(())
     }
 
     /// Answers a request that was answered before with what came of it then.
-    async fn replay(&self, settled: &[DeferredToolResult]) -> Result<(), ChatError> {
+    async fn replay(&self) -> Result<(), ChatError> {
         self.others_are_over().await;
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
-        let message = kept.as_ref().and_then(|kept| kept.chat.message(&self.message_id));
-        let rest = message.and_then(|message| message.parts.get(self.shown..));
-        if let Some(rest) = rest.filter(|_| settled.iter().any(|result| result.is_final)) {
-            let tail = UiMessage::new(self.message_id.clone(), Role::Assistant, rest.to_vec());
+        if let Some(tail) = kept.and_then(|kept| self.rest_of(&kept.chat)) {
             for chunk in compact(&tail).unwrap_or_default() {
                 self.say(Ok(AgentEvent::Chunk(Box::new(chunk)))).await;
             }
         }
-        self.say(Ok(AgentEvent::finish(FinishReason::Stop))).await;
         Ok(())
     }
 
-    /// Waits until no other run of this chat is under way here.
+    /// What of the message the client does not hold, if it lacks something.
+    fn rest_of(&self, chat: &Chat) -> Option<UiMessage> {
+        let parts = &chat.message(&self.message_id)?.parts;
+        let content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
+        let (lacking, _) = content.skip(self.shown).next()?;
+        let with_its_step = lacking.checked_sub(1).filter(|&at| is_step_start(&parts[at]));
+        let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
+        Some(UiMessage::new(self.message_id.clone(), Role::Assistant, rest))
+    }
+
+    /// Whether the message holds calls that have no result yet, and will get one: from the person,
+    /// the client, or another run here.
+    fn is_waiting(&self, chat: &Chat, deferred: &DeferredToolResults, others_run: bool) -> bool {
+        let is_open = |call: &OpenCall| {
+            chat.has_result(call.approval_id.as_ref(), &call.tool_call_id) != Some(true)
+        };
+        let message = chat.message(&self.message_id).filter(|_| others_run);
+        deferred.pending().iter().any(is_open)
+            || message.is_some_and(|message| !message.tool_parts().all(ToolPart::is_settled))
+    }
+
+    fn do_others_run(&self, live: &Registered) -> bool {
+        let runs = self.chats.live();
+        let mut runs = runs.get(&self.key()).into_iter().flatten();
+        runs.any(|run| !run.same_channel(&live.sender))
+    }
+
+    /// Waits until no other run of this chat is under way here, but for those that wait like this.
     async fn others_are_over(&self) {
         let others: Vec<watch::Receiver<Live>> = {
             let live = self.chats.live();
-            live.get(&self.key()).into_iter().flatten().map(watch::Sender::subscribe).collect()
+            let runs = live.get(&self.key()).into_iter().flatten();
+            runs.filter(|run| *run.borrow() != Live::Waits).map(watch::Sender::subscribe).collect()
         };
         for mut other in others {
             while other.changed().await.is_ok() {}
@@ -293,8 +378,8 @@ impl Run {
         (self.chat.owner.tenant().map(Into::into), self.chat.id.clone())
     }
 
-    fn register(&self) -> Registered {
-        let (sender, _) = watch::channel(Live::Runs);
+    fn register(&self, live: Live) -> Registered {
+        let (sender, _) = watch::channel(live);
         self.chats.live().entry(self.key()).or_default().push(sender.clone());
         Registered { chats: self.chats.clone(), key: self.key(), sender }
     }
@@ -317,6 +402,47 @@ impl Drop for Registered {
             }
         }
     }
+}
+
+/// Whether the calls that were answered have their results. Of one that the history does not hold,
+/// `lacks_result` says.
+fn have_results(
+    chat: &Chat,
+    deferred: &DeferredToolResults,
+    lacks_result: impl Fn(&DeferredToolResult) -> bool,
+) -> bool {
+    let mut answered = deferred.results().iter().filter(|result| result.is_final);
+    answered.all(|result| {
+        let found = match result.outcome {
+            // The provider gives the result.
+            DeferredOutcome::ForProvider { approved: true, .. } => None,
+            _ => chat.has_result(result.approval_id.as_ref(), &result.tool_call_id),
+        };
+        found.unwrap_or_else(|| !lacks_result(result))
+    })
+}
+
+/// Whether an earlier request cannot have brought this result.
+fn is_news(result: &DeferredToolResult) -> bool {
+    !matches!(
+        result.outcome,
+        DeferredOutcome::Ran { .. }
+            | DeferredOutcome::Running { .. }
+            | DeferredOutcome::OutcomeUnknown
+    )
+}
+
+/// Whether a part says something. What only ends a response, the client holds and the server may
+/// not.
+fn is_content(part: &Part) -> bool {
+    match part {
+        Part::Data(data) => &*data.name != "run-end",
+        part => !is_step_start(part),
+    }
+}
+
+fn is_step_start(part: &Part) -> bool {
+    matches!(part, Part::StepStart { .. })
 }
 
 /// Whether nothing can follow.

@@ -95,11 +95,30 @@ impl Chat {
         self.place_of(continued, Role::Assistant).map(|_| continued.clone())
     }
 
-    /// Keeps an assistant message: in the place of the one that it goes on with, or as the last.
-    pub fn put(&mut self, message: UiMessage) {
-        match self.place_of(&message.id, Role::Assistant) {
-            Some(place) => self.messages[place] = message,
-            None => self.messages.push(message),
+    /// Keeps an assistant message: as the last or, if it goes on with one, in the place of that.
+    ///
+    /// `begun` is the message that it goes on with, as it was then. What became of it since stays:
+    /// the results of its calls, and what others added that went on with it, too. If the person has
+    /// taken it away meanwhile, it is not kept.
+    pub fn put(&mut self, message: UiMessage, begun: Option<&UiMessage>) {
+        let place = self.place_of(&message.id, Role::Assistant);
+        let Some(begun) = begun else {
+            match place {
+                Some(place) => self.messages[place] = message,
+                None => self.messages.push(message),
+            }
+            return;
+        };
+        let Some(kept) = place.map(|place| &mut self.messages[place]) else { return };
+        let mut parts = message.parts.into_iter();
+        for ((now, before), after) in kept.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
+            if now == before {
+                *now = after;
+            }
+        }
+        kept.parts.extend(parts);
+        if kept.metadata == begun.metadata {
+            kept.metadata = message.metadata;
         }
     }
 

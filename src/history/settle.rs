@@ -9,22 +9,39 @@ use crate::json::Json;
 use crate::message::{Approval, ApprovalDetails, Part, PastApproval, Role, ToolPart, ToolState};
 
 impl Chat {
-    /// Whether a call of this conversation has its result already.
-    pub fn has_result(&self, result: &DeferredToolResult) -> bool {
-        let calls = self.tool_parts().filter(|part| is_of(part, result));
-        calls.last().is_some_and(ToolPart::is_settled)
+    /// Whether a call of this conversation has its result. `None` if there is no such call.
+    pub fn has_result(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<bool> {
+        let calls = self.tool_parts().filter(|part| is_asked(part, approval, id));
+        calls.last().map(ToolPart::is_settled)
     }
 
-    /// Writes down what became of a call, unless that is not the end of it.
-    pub fn settle(&mut self, result: &DeferredToolResult) {
+    /// Writes down what became of a call, unless that is not the end of it. `descriptor` is what a
+    /// person is shown beside the call now.
+    pub fn settle(&mut self, result: &DeferredToolResult, descriptor: Option<&Json>) {
         if !result.is_final {
             return;
         }
         self.left_to_client.retain(|call| call.tool_call_id != result.tool_call_id);
-        if let Some(part) = self.open_part(|part| is_of(part, result))
-            && let Some(state) = settled(part, &result.outcome)
-        {
-            part.state = state;
+        let Some(part) = self.open_part(|part| is_of(part, result)) else { return };
+        let Some(state) = settled(part, &result.outcome) else { return };
+        part.state = state;
+        let shown_beside = part.tool_call_id.clone();
+        if let Some(descriptor) = descriptor {
+            self.describe(&shown_beside, descriptor);
+        }
+    }
+
+    fn describe(&mut self, call: &ToolCallId, descriptor: &Json) {
+        let parts = self.messages.iter_mut().rev().flat_map(|message| message.parts.iter_mut());
+        let mut data = parts.filter_map(|part| match part {
+            Part::Data(data) => Some(data),
+            _ => None,
+        });
+        let of_call = |id: &str| id == call.as_str();
+        let beside =
+            data.find(|data| &*data.name == APPROVAL && data.id.as_deref().is_some_and(of_call));
+        if let Some(beside) = beside {
+            beside.data = Some(descriptor.clone());
         }
     }
 
@@ -144,6 +161,9 @@ fn failed(
         result_provider_metadata: None,
     }
 }
+
+/// The data that is shown beside a call.
+const APPROVAL: &str = "approval";
 
 /// Why a call was denied that the person did not answer.
 const WROTE_ON: &str = "not answered: the person wrote on instead";

@@ -9,7 +9,7 @@ pub(crate) mod redis_server;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// The folder of a Node project in this repository, with its packages installed.
@@ -80,8 +80,6 @@ pub(crate) fn run_node(folder: &Path, arguments: &[&str]) -> String {
 /// The demo, running on a port of its own.
 pub(crate) struct Demo {
     process: Child,
-    /// Kept open for what the demo goes on to print.
-    _printed: BufReader<ChildStdout>,
     pub(crate) url: String,
 }
 
@@ -101,7 +99,9 @@ impl Demo {
         let mut line = String::new();
         printed.read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
-        Demo { url: url.to_owned(), process, _printed: printed }
+        // What it goes on to print must go somewhere: it would wait for a pipe that is full.
+        std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
+        Demo { url: url.to_owned(), process }
     }
 }
 
