@@ -215,7 +215,11 @@ fn rule(state: State, wish: Wish) -> (Said, Becomes) {
             Renew | RenewTheSecondClaim | Complete | CompleteOtherwise | CompleteTheSecondClaim,
             _,
         ) => (Said::Lost, stays),
-        (Revoke, State::Pending | State::PendingTooLong) => (Said::Revoked, Becomes::Revoked),
+        (Revoke, State::Pending) => (Said::Revoked, Becomes::Revoked),
+        (Revoke, State::PendingTooLong) => (Said::NotRevoked, Becomes::Expired),
+        (Revoke, State::Abandoned | State::AbandonedButIdempotent) => {
+            (Said::NotRevoked, Becomes::Unknown)
+        }
         (Revoke, _) => (Said::NotRevoked, stays),
         (Expire, State::PendingTooLong) => (Said::Nothing, Becomes::Expired),
         (Expire, State::Abandoned) => (Said::Nothing, Becomes::Unknown),
