@@ -15,6 +15,9 @@ use axum::http::{Request, StatusCode};
 use host::{Answer, Client, Host, PERSON};
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::{Principal, ResumePlan};
+use ui_message_stream::request::Limits;
 
 /// A chat in which something was asked, and what answers all of it.
 async fn asked(host: &Host, say: &str, approved: bool) -> (Client, String) {
@@ -238,4 +241,32 @@ async fn the_real_client_reads_what_a_retry_gets() {
         assert_eq!(result["resubmits"], json!({"approvals": false, "toolCalls": false}));
     }
     real::say(&format!("retried answers: {} read by the real client", questions.len()));
+}
+
+/// A server is gone between a tool's outcome and the history: what the ledger knows is written down
+/// with the next message, and the model is not told that nothing ran.
+#[tokio::test]
+async fn after_the_outcome_was_stored_and_the_history_was_not() {
+    for (approved, state, prompt) in
+        [(true, "output-available", "notes.txt"), (false, "output-denied", "denied")]
+    {
+        let host = Host::new();
+        let (mut client, body) = asked(&host, "delete notes.txt", approved).await;
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let plan = ResumePlan::new(request.messages(), request.continued());
+        let approvals = host.chats.approvals().of_chat(&Principal::new("alice"), request.id());
+        let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
+        while resolved.next().await.is_some() {}
+        assert_eq!(host.tools.effects().len(), usize::from(approved));
+
+        client.say(&host, "hello").await;
+        let history = host.get("alice", "/api/chat/chat").await.json();
+        let parts = history["messages"][1]["parts"].as_array().unwrap();
+        let call = parts.iter().find(|part| part["type"] == "tool-delete_file").unwrap();
+        assert_eq!(call["state"], state, "{call}");
+        let prompts = host.model.prompts();
+        let read = prompts.last().unwrap();
+        assert!(read.contains(prompt), "{read}");
+        assert_eq!(host.tools.effects().len(), usize::from(approved));
+    }
 }

@@ -199,6 +199,19 @@ impl OpenCall {
         }
     }
 
+    /// What became of it in the end.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn became(&self, outcome: DeferredOutcome) -> DeferredToolResult {
+        DeferredToolResult {
+            message_id: None,
+            tool_call_id: self.tool_call_id.clone(),
+            tool_name: self.tool_name.clone(),
+            approval_id: self.approval_id.clone(),
+            outcome,
+            is_final: true,
+        }
+    }
+
     /// The provider runs the tool: it is handed the person's answer.
     #[must_use]
     pub fn provider_executed(mut self) -> Self {

@@ -259,7 +259,8 @@ impl ChatApprovals {
 }
 
 impl Resolved {
-    /// What became of the calls at the moment of the answers: some of them run.
+    /// What became of the calls at the moment of the answers. What stands as
+    /// [`Approved`](DeferredOutcome::Approved) here runs already: it is not for anybody else to run.
     pub fn results(&self) -> &DeferredToolResults {
         &self.results
     }

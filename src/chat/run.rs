@@ -183,7 +183,9 @@ impl Run {
             let supersede = |chat: &mut Chat| chat.supersede(&deferred);
             (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
         }
-        if !self.has_question {
+        if self.has_question {
+            self.close_decided(&deferred).await?;
+        } else {
             if !completes && self.is_waiting(&self.chat, &deferred, self.do_others_run(&live)) {
                 self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
                 return Ok(());
@@ -210,6 +212,37 @@ impl Run {
         };
         let said = self.chats.0.agent.respond(turn);
         self.listen(said, &live).await
+    }
+
+    /// Writes down what became of questions that were decided while nobody could: a server may be
+    /// gone between a tool's outcome and the history, and the model is not to be told that nothing
+    /// ran.
+    async fn close_decided(&mut self, deferred: &DeferredToolResults) -> Result<(), ChatError> {
+        let mut open = self.chat.open_questions();
+        open.retain(|open| {
+            let id = open.approval_id.as_ref();
+            !deferred.pending().iter().any(|pending| pending.approval_id.as_ref() == id)
+        });
+        if open.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<ApprovalId> =
+            open.iter().filter_map(|open| open.approval_id.clone()).collect();
+        let approvals = self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id);
+        let outcomes = approvals.outcomes_of(&ids).await?;
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        let close = |chat: &mut Chat| {
+            for (id, outcome) in &outcomes {
+                let open = open.iter().find(|open| open.approval_id.as_ref() == Some(id));
+                if let Some(open) = open {
+                    chat.settle(&open.became(outcome.clone()), None);
+                }
+            }
+        };
+        (self.chat, ()) = self.chats.change(&self.chat, close).await?;
+        Ok(())
     }
 
     /// Tells the client what became of a call of the message that it goes on with.
@@ -331,8 +364,8 @@ impl Run {
     /// What of the message the client does not hold, if it lacks something.
     fn rest_of(&self, chat: &Chat) -> Option<UiMessage> {
         let parts = &chat.message(&self.message_id)?.parts;
-        let content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
-        let (lacking, _) = content.skip(self.shown).next()?;
+        let mut content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
+        let (lacking, _) = content.nth(self.shown)?;
         let with_its_step = lacking.checked_sub(1).filter(|&at| is_step_start(&parts[at]));
         let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
         Some(UiMessage::new(self.message_id.clone(), Role::Assistant, rest))

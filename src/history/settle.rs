@@ -15,6 +15,17 @@ impl Chat {
         calls.last().map(ToolPart::is_settled)
     }
 
+    /// The calls that a person was asked about, and that have no result here.
+    pub fn open_questions(&self) -> Vec<OpenCall> {
+        let open = self.tool_parts().filter(|part| !part.is_settled());
+        let asked = open.filter_map(|part| {
+            let input = part.input().cloned().unwrap_or_else(Json::null);
+            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+            Some(OpenCall::awaiting_approval(part.approval_id()?.clone(), id, name, input))
+        });
+        asked.collect()
+    }
+
     /// Writes down what became of a call, unless that is not the end of it. `descriptor` is what a
     /// person is shown beside the call now.
     pub fn settle(&mut self, result: &DeferredToolResult, descriptor: Option<&Json>) {
