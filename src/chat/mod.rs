@@ -9,17 +9,15 @@
 //!                            └─────────────────────┴───▶ response
 //! ```
 
+mod live;
 mod run;
 
-use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use futures_core::Stream;
-use tokio::sync::watch;
-
+use self::live::LiveRuns;
 use self::run::Run;
 use crate::approval::{DeferredToolResult, DeferredToolResults, PersonsDecision, Principal};
 use crate::approvals::{Approvals, ChatApprovals};
@@ -31,6 +29,7 @@ use crate::id::{ChatId, MessageId};
 use crate::ledger_store::LedgerStoreError;
 use crate::request::ChatRequest;
 use crate::stream::{BoxError, EventItem};
+use futures_core::Stream;
 
 /// What answers a turn: an agent.
 ///
@@ -93,18 +92,7 @@ struct Inner {
     agent: Arc<dyn Respond>,
     approvals: Approvals,
     store: Arc<dyn ChatStore>,
-    live: Mutex<HashMap<LiveKey, Vec<watch::Sender<Live>>>>,
-}
-
-type LiveKey = (Option<Box<str>>, ChatId);
-
-/// How a run is told to stop, and others that it is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Live {
-    /// For others to be over.
-    Waits,
-    Runs,
-    IsToStop,
+    live: LiveRuns,
 }
 
 impl Chats {
@@ -114,7 +102,7 @@ impl Chats {
             agent: Arc::new(agent),
             approvals,
             store: Arc::new(MemoryChats::new()),
-            live: Mutex::default(),
+            live: LiveRuns::default(),
         }))
     }
 
@@ -124,7 +112,7 @@ impl Chats {
     pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
         let Inner { agent, approvals, .. } = &*self.0;
         let (agent, approvals) = (Arc::clone(agent), approvals.clone());
-        Chats(Arc::new(Inner { agent, approvals, store, live: Mutex::default() }))
+        Chats(Arc::new(Inner { agent, approvals, store, live: LiveRuns::default() }))
     }
 
     /// The approvals that the conversations ask for.
@@ -194,10 +182,7 @@ impl Chats {
     /// As [`chat`](Self::chat).
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
         self.chat(principal, id).await?;
-        let key = (principal.tenant().map(Into::into), id.clone());
-        for run in self.live().get(&key).into_iter().flatten() {
-            run.send_replace(Live::IsToStop);
-        }
+        self.0.live.stop(principal.tenant(), id);
         Ok(())
     }
 
@@ -238,10 +223,6 @@ impl Chats {
                 return Ok((chat, said));
             }
         }
-    }
-
-    fn live(&self) -> MutexGuard<'_, HashMap<LiveKey, Vec<watch::Sender<Live>>>> {
-        self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

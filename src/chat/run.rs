@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
-use super::{ChatError, Chats, Live, LiveKey, Said, Turn};
+use super::live::{Live, LiveRun};
+use super::{ChatError, Chats, Said, Turn};
 use crate::approval::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, Principal, ResumePlan,
 };
@@ -135,16 +136,10 @@ impl Run {
     async fn go_on_after_others(
         &mut self,
         resolved: Resolved,
-        live: Registered,
+        live: LiveRun,
     ) -> Result<(), ChatError> {
         self.others_are_over().await;
-        live.sender.send_if_modified(|live| {
-            let waits = *live == Live::Waits;
-            if waits {
-                *live = Live::Runs;
-            }
-            waits
-        });
+        live.runs_now();
         (self.chat, ()) = self.chats.change(&self.chat, |_| ()).await?;
         self.go_on(resolved, live).await
     }
@@ -158,14 +153,14 @@ impl Run {
 
     /// Of several runs that answer the calls of a message, one goes on: the one that writes the last
     /// result which the history lacks. The others show what it says.
-    async fn go_on(&mut self, mut resolved: Resolved, live: Registered) -> Result<(), ChatError> {
+    async fn go_on(&mut self, mut resolved: Resolved, live: LiveRun) -> Result<(), ChatError> {
         let deferred = resolved.results().clone();
         let mut settled = Vec::new();
         let mut completes = false;
         while let Some(result) = resolved.next().await {
             if result.is_final {
                 let descriptor = resolved.descriptor(&result);
-                let others_run = self.do_others_run(&live);
+                let others_run = live.has_others();
                 let change = |chat: &mut Chat| {
                     let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_run);
                     let was_complete = !waits(chat) && have_results(chat, &deferred, is_news);
@@ -186,7 +181,7 @@ impl Run {
         if self.has_question {
             self.close_decided(&deferred).await?;
         } else {
-            if !completes && self.is_waiting(&self.chat, &deferred, self.do_others_run(&live)) {
+            if !completes && self.is_waiting(&self.chat, &deferred, live.has_others()) {
                 self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
                 return Ok(());
             }
@@ -267,13 +262,13 @@ impl Run {
 
     /// Passes on what the agent says, and keeps it: a question and the end only once they are kept,
     /// for what a client was told it may answer.
-    async fn listen(&mut self, mut said: Said, live: &Registered) -> Result<(), ChatError> {
+    async fn listen(&mut self, mut said: Said, live: &LiveRun) -> Result<(), ChatError> {
         let mut begun = self.chat.message(&self.message_id).cloned();
         let mut recorder = match &begun {
             Some(message) => Recorder::continuing(message.clone()),
             None => Recorder::new(self.message_id.clone()),
         };
-        let mut stop = live.sender.subscribe();
+        let mut stop = live.subscribe();
         let mut asked = Vec::new();
         let mut panicked = false;
         let last = loop {
@@ -382,22 +377,9 @@ impl Run {
             || message.is_some_and(|message| !message.tool_parts().all(ToolPart::is_settled))
     }
 
-    fn do_others_run(&self, live: &Registered) -> bool {
-        let runs = self.chats.live();
-        let mut runs = runs.get(&self.key()).into_iter().flatten();
-        runs.any(|run| !run.same_channel(&live.sender))
-    }
-
-    /// Waits until no other run of this chat is under way here, but for those that wait like this.
+    /// Waits until no other run of this chat is under way here.
     async fn others_are_over(&self) {
-        let others: Vec<watch::Receiver<Live>> = {
-            let live = self.chats.live();
-            let runs = live.get(&self.key()).into_iter().flatten();
-            runs.filter(|run| *run.borrow() != Live::Waits).map(watch::Sender::subscribe).collect()
-        };
-        for mut other in others {
-            while other.changed().await.is_ok() {}
-        }
+        self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
     }
 
     /// Says it to whoever reads; a run goes on without.
@@ -407,33 +389,8 @@ impl Run {
         }
     }
 
-    fn key(&self) -> LiveKey {
-        (self.chat.owner.tenant().map(Into::into), self.chat.id.clone())
-    }
-
-    fn register(&self, live: Live) -> Registered {
-        let (sender, _) = watch::channel(live);
-        self.chats.live().entry(self.key()).or_default().push(sender.clone());
-        Registered { chats: self.chats.clone(), key: self.key(), sender }
-    }
-}
-
-/// A run that others can stop and wait for, as long as this is kept.
-struct Registered {
-    chats: Chats,
-    key: LiveKey,
-    sender: watch::Sender<Live>,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        let mut live = self.chats.live();
-        if let Some(runs) = live.get_mut(&self.key) {
-            runs.retain(|run| !run.same_channel(&self.sender));
-            if runs.is_empty() {
-                live.remove(&self.key);
-            }
-        }
+    fn register(&self, live: Live) -> LiveRun {
+        self.chats.0.live.register(self.chat.owner.tenant(), &self.chat.id, live)
     }
 }
 
