@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
 use futures_core::Stream;
+use tracing::{Span, field};
 
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
 pub use self::tool::{
@@ -76,6 +77,7 @@ struct Inner {
     tools: Tools,
     instructions: Option<Arc<str>>,
     most_steps: u32,
+    tells_usage: bool,
 }
 
 impl Agent {
@@ -86,6 +88,7 @@ impl Agent {
             tools: Tools::default(),
             instructions: None,
             most_steps: 20,
+            tells_usage: false,
         }))
     }
 
@@ -99,6 +102,12 @@ impl Agent {
     #[must_use]
     pub fn with_most_steps(self, steps: u32) -> Self {
         self.with(|inner| inner.most_steps = steps)
+    }
+
+    /// Says in the metadata of each message what it cost: see [`Run::telling_usage`].
+    #[must_use]
+    pub fn with_usage_in_metadata(self) -> Self {
+        self.with(|inner| inner.tells_usage = true)
     }
 
     /// Gives it a tool.
@@ -171,7 +180,17 @@ impl Respond for Agent {
     fn respond(&self, turn: Turn) -> Said {
         Box::pin(AgentRun {
             agent: self.clone(),
-            run: Run::new(self.0.most_steps),
+            run: match self.0.tells_usage {
+                true => Run::new(self.0.most_steps).telling_usage(),
+                false => Run::new(self.0.most_steps),
+            },
+            span: tracing::info_span!(
+                "invoke_agent",
+                gen_ai.operation.name = "invoke_agent",
+                gen_ai.conversation.id = turn.chat.id.as_str(),
+                gen_ai.usage.input_tokens = field::Empty,
+                gen_ai.usage.output_tokens = field::Empty,
+            ),
             transcript: Transcript::of(&turn),
             turn: Arc::new(turn),
             errands: Vec::new(),
@@ -199,6 +218,8 @@ struct AgentRun {
     turn: Arc<Turn>,
     transcript: Transcript,
     errands: Vec<Inputs>,
+    /// Named after the conventions of OpenTelemetry for generative AI; without any content.
+    span: Span,
 }
 
 impl AgentRun {
@@ -221,6 +242,7 @@ impl Stream for AgentRun {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        let _entered = this.span.clone().entered();
         loop {
             match this.run.poll() {
                 Step::Say(event) => {
@@ -235,7 +257,12 @@ impl Stream for AgentRun {
                     Some(input) => this.run.handle(input),
                     None => this.run.handle(Input::ModelFailed(GONE.into())),
                 },
-                Step::End(_) => return Poll::Ready(None),
+                Step::End(_) => {
+                    let usage = this.run.usage();
+                    this.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
+                    this.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+                    return Poll::Ready(None);
+                }
             }
         }
     }

@@ -52,6 +52,7 @@ pub struct Run {
     had_invalid_input: bool,
     next: VecDeque<Step>,
     usage: Usage,
+    tells_usage: bool,
     end: Option<RunEnd>,
 }
 
@@ -172,6 +173,11 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
+#[derive(Serialize)]
+struct UsageMetadata {
+    usage: Usage,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -225,8 +231,17 @@ impl Run {
             had_invalid_input: false,
             next: VecDeque::new(),
             usage: Usage::default(),
+            tells_usage: false,
             end: None,
         }
+    }
+
+    /// Says in the message's metadata what the model calls cost, as
+    /// `{"usage": {"inputTokens": …, "outputTokens": …}}`.
+    #[must_use]
+    pub fn telling_usage(mut self) -> Self {
+        self.tells_usage = true;
+        self
     }
 
     /// What the model calls cost so far.
@@ -349,8 +364,7 @@ impl Run {
 
     fn call_model(&mut self) {
         if self.step == self.most_steps {
-            self.next.push_back(Step::Say(AgentEvent::finish(FinishReason::ToolCalls)));
-            self.end = Some(RunEnd::StepLimit);
+            self.finish(FinishReason::ToolCalls, RunEnd::StepLimit);
             return;
         }
         self.step += 1;
@@ -368,14 +382,20 @@ impl Run {
         let waiting: Vec<OpenCall> =
             self.calls.iter().filter(waits).map(|call| call.call.clone()).collect();
         if !waiting.is_empty() {
-            self.next.push_back(Step::Say(AgentEvent::finish(FinishReason::ToolCalls)));
-            self.end = Some(RunEnd::Paused { waiting });
+            self.finish(FinishReason::ToolCalls, RunEnd::Paused { waiting });
         } else if self.has_results() {
             self.model = ModelState::NotCalled;
         } else {
-            self.next.push_back(Step::Say(AgentEvent::finish(reason)));
-            self.end = Some(RunEnd::Finished);
+            self.finish(reason, RunEnd::Finished);
         }
+    }
+
+    fn finish(&mut self, reason: FinishReason, end: RunEnd) {
+        let usage = self.tells_usage.then_some(UsageMetadata { usage: self.usage });
+        // Two numbers always serialize.
+        let metadata = usage.and_then(|usage| Json::of(&usage).ok());
+        self.next.push_back(Step::Say(AgentEvent::Finish { reason, metadata }));
+        self.end = Some(end);
     }
 
     /// Whether there are results that the model has not read.
