@@ -78,7 +78,10 @@ struct Inner {
     instructions: Option<Arc<str>>,
     most_steps: u32,
     tells_usage: bool,
+    transform: Option<Arc<Transform>>,
 }
+
+type Transform = dyn Fn(Said) -> Said + Send + Sync;
 
 impl Agent {
     /// An agent of this model, which has no tools yet.
@@ -89,6 +92,7 @@ impl Agent {
             instructions: None,
             most_steps: 20,
             tells_usage: false,
+            transform: None,
         }))
     }
 
@@ -108,6 +112,13 @@ impl Agent {
     #[must_use]
     pub fn with_usage_in_metadata(self) -> Self {
         self.with(|inner| inner.tells_usage = true)
+    }
+
+    /// Lets what the agent says pass through here, on its way to the person and to the history:
+    /// [paced](crate::smooth::Smooth), for instance. A later one takes the place of an earlier one.
+    #[must_use]
+    pub fn with_transform(self, transform: impl Fn(Said) -> Said + Send + Sync + 'static) -> Self {
+        self.with(|inner| inner.transform = Some(Arc::new(transform)))
     }
 
     /// Gives it a tool.
@@ -178,7 +189,7 @@ impl Toolbox for Agent {
 
 impl Respond for Agent {
     fn respond(&self, turn: Turn) -> Said {
-        Box::pin(AgentRun {
+        let said: Said = Box::pin(AgentRun {
             agent: self.clone(),
             run: match self.0.tells_usage {
                 true => Run::new(self.0.most_steps).telling_usage(),
@@ -194,7 +205,11 @@ impl Respond for Agent {
             transcript: Transcript::of(&turn),
             turn: Arc::new(turn),
             errands: Vec::new(),
-        })
+        });
+        match &self.0.transform {
+            Some(transform) => transform(said),
+            None => said,
+        }
     }
 }
 
