@@ -325,6 +325,7 @@ async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {
             tool_call_id,
             approval_id: asked.approval_id,
             descriptor: Some(asked.descriptor),
+            signature: asked.signature.map(Into::into),
         },
         Err(error) => {
             let why = match &error {

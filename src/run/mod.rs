@@ -112,6 +112,8 @@ pub enum Input {
         approval_id: ApprovalId,
         /// What the person is shown of it.
         descriptor: Option<Json>,
+        /// The AI SDK's signature, for a backend built with it that shares the chat.
+        signature: Option<Text>,
     },
     /// A tool has news.
     Tool {
@@ -296,11 +298,16 @@ impl Run {
                 call.state = state;
                 self.next.push_back(next);
             }
-            Input::Asked { tool_call_id, approval_id, descriptor } => {
+            Input::Asked { tool_call_id, approval_id, descriptor, signature } => {
                 let Some(call) = self.call(&tool_call_id, CallState::Asking) else { return };
                 call.state = CallState::Waits;
                 call.call.approval_id = Some(approval_id.clone());
-                let asked = AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor };
+                let asked = AgentEvent::ApprovalRequested {
+                    tool_call_id,
+                    approval_id,
+                    descriptor,
+                    signature,
+                };
                 self.next.push_back(Step::Say(asked));
             }
             Input::Tool { tool_call_id, event } => self.tool_says(tool_call_id, event),
