@@ -245,7 +245,9 @@ impl Asked {
         let Some(body) = body.filter(|_| sender == self.person.as_str()) else { return false };
         let mut messages = items(&body["messages"]);
         messages.extend(body.get("message").cloned());
-        let question = messages.iter().position(|one| one.to_string().contains(&self.token));
+        let question = messages.iter().position(|message| {
+            message["role"] == "assistant" && message.to_string().contains(&self.token)
+        });
         let last_word = messages.iter().rposition(|message| message["role"] == "user");
         match question {
             Some(question) => last_word > Some(question),
