@@ -5,12 +5,19 @@
 
 mod host;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use host::{Client, Host, Line, Scripted};
 use serde_json::{Value, json};
+use ui_message_stream::approval::{ApprovalRecord, RecordId};
+use ui_message_stream::ledger_store::{
+    Asked, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger,
+};
 
 fn decisions(ids: &[(&str, bool)]) -> Value {
     let decisions = ids.iter().map(|(id, yes)| json!({"approvalId": id, "approved": yes}));
@@ -343,6 +350,71 @@ async fn a_yes_here_and_a_no_there_at_once_end_in_one_of_them() {
             .map(|part| &part["state"])
             .collect();
         assert_eq!(states, [if denied { "output-denied" } else { "output-available" }]);
+    }
+}
+
+/// Counts the records that are asked for at once.
+#[derive(Debug, Default)]
+struct Counting {
+    ledger: MemoryLedger,
+    most: Arc<AtomicUsize>,
+}
+
+impl LedgerStore for Counting {
+    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
+        self.ledger.insert(record)
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+        self.most.fetch_max(ids.len(), Relaxed);
+        self.ledger.load(ids)
+    }
+
+    fn pending<'a>(&'a self, of: Asked<'a>) -> Answer<'a, Loaded> {
+        self.ledger.pending(of)
+    }
+
+    fn replace<'a>(&'a self, record: &'a ApprovalRecord, revision: u64) -> Answer<'a, bool> {
+        self.ledger.replace(record, revision)
+    }
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+#[tokio::test]
+async fn a_decision_sent_a_thousand_times_is_looked_up_once() {
+    let most = Arc::new(AtomicUsize::new(0));
+    let ledger = Counting { ledger: MemoryLedger::new(), most: most.clone() };
+    let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
+    let mut browser = Client::new("alice", "chat");
+    browser.say(&host, "delete notes.txt").await;
+    let id = browser.approval_ids()[0].clone();
+    let answer = host.decide("alice", &decisions(&[(id.as_str(), true); 1000])).await.json();
+    assert_eq!(counts(&answer), [true; 1000]);
+    assert_eq!(most.load(Relaxed), 1);
+    assert_eq!(host.tools.effects().len(), 1);
+}
+
+#[tokio::test]
+async fn of_a_yes_and_a_no_in_one_body_the_no_counts() {
+    for (first, second) in [(true, false), (false, true)] {
+        let host = Host::new();
+        let mut browser = Client::new("alice", "chat");
+        browser.say(&host, "delete notes.txt").await;
+        let id = browser.approval_ids()[0].clone();
+        let both = decisions(&[(&id, first), (&id, second)]);
+        assert_eq!(counts(&host.decide("alice", &both).await.json()), [!first, !second]);
+        history(&host, "alice", "chat").await;
+        assert!(host.tools.effects().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn nothing_between_keeps_what_is_for_one_person() {
+    let host = Host::new();
+    Client::new("alice", "chat").say(&host, "delete notes.txt").await;
+    for path in ["/api/approvals", "/api/chat/chat"] {
+        assert_eq!(host.get("alice", path).await.headers["cache-control"], "no-store", "{path}");
     }
 }
 

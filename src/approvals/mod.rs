@@ -14,6 +14,7 @@ mod resolve;
 mod run;
 mod toolbox;
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -136,8 +137,8 @@ impl Approvals {
         }
     }
 
-    /// Sorts decisions by the message that they are for. What this person cannot decide is left out,
-    /// and told to the audit.
+    /// Sorts decisions by the message that they are for, each once, however often it was sent. What
+    /// this person cannot decide is left out, and told to the audit.
     ///
     /// # Errors
     /// [`LedgerStoreError`].
@@ -147,16 +148,22 @@ impl Approvals {
         decisions: Vec<PersonsDecision>,
     ) -> Result<Vec<DecisionsOnMessage>, LedgerStoreError> {
         let (keys, now) = (&self.0.keys, system_time());
-        let ids = decisions.iter().filter_map(|d| ApprovalRecord::id_of(&d.approval_id, keys, now));
-        let ids: Vec<RecordId> = ids.collect();
-        let loaded = match ids.is_empty() {
-            true => Vec::new(),
-            false => self.0.ledger.load(&ids).await?.records,
-        };
+        let mut heard = HashSet::new();
+        let decisions: Vec<(Option<RecordId>, PersonsDecision)> = decisions
+            .into_iter()
+            .filter(|said| heard.insert((said.approval_id.clone(), said.approved)))
+            .map(|said| (ApprovalRecord::id_of(&said.approval_id, keys, now), said))
+            .collect();
+        let ids: HashSet<RecordId> = decisions.iter().filter_map(|(id, _)| *id).collect();
+        let ids: Vec<RecordId> = ids.into_iter().collect();
+        let mut records = HashMap::new();
+        if !ids.is_empty() {
+            let loaded = self.0.ledger.load(&ids).await?.records.into_iter();
+            records.extend(loaded.map(|kept| (kept.record.id, kept.record)));
+        }
         let mut sorted: Vec<DecisionsOnMessage> = Vec::new();
-        for decision in decisions {
-            let records = loaded.iter().map(|kept| &kept.record);
-            let record = records.into_iter().find(|record| {
+        for (id, decision) in decisions {
+            let record = id.and_then(|id| records.get(&id)).filter(|record| {
                 let is_own = record.requester == *principal || self.0.may_decide(principal, record);
                 is_own && record.has_id(&decision.approval_id, keys, now)
             });

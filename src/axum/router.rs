@@ -7,7 +7,7 @@ use ::axum::Router;
 use ::axum::extract::{FromRequestParts, Path, Request, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -268,7 +268,9 @@ fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => {
             let json = HeaderValue::from_static("application/json");
-            ([(CONTENT_TYPE, json)], body).into_response()
+            // What it holds is for one person, and an approval's id is as good as a key.
+            let no_store = HeaderValue::from_static("no-store");
+            ([(CONTENT_TYPE, json), (CACHE_CONTROL, no_store)], body).into_response()
         }
         Err(error) => {
             tracing::error!(%error, "an answer does not serialize");

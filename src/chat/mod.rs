@@ -10,8 +10,10 @@
 //! ```
 
 mod live;
+mod reader;
 mod run;
 
+use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
@@ -169,23 +171,30 @@ impl Chats {
     /// # Errors
     /// [`ChatError::Ledger`] and [`ChatError::Store`]: nothing was decided in the chats that are
     /// left.
+    ///
+    /// # Cancel safety
+    /// The chat that is decided in goes on; in those that are left nothing is decided.
     pub async fn decide(
         &self,
         principal: &Principal,
         decisions: Vec<PersonsDecision>,
     ) -> Result<Vec<Decided>, ChatError> {
-        let mut counting = Vec::new();
+        let mut counting = HashSet::new();
         for on_message in self.0.approvals.sort(principal, decisions.clone()).await? {
             let (owner, id) = (on_message.requester.clone(), &on_message.chat_id);
             let chat = match self.0.store.load(owner.tenant(), id).await? {
+                // Theirs was forgotten, and somebody else has begun one of this id.
+                Some(kept) if kept.chat.owner != owner => continue,
                 Some(kept) => kept.chat,
                 None => Chat::new(id.clone(), owner),
             };
             let run = Run::of_decisions(self, principal.clone(), chat, &on_message);
-            counting.extend(run.decide().await?);
+            // On a task of its own: whoever asked may be gone before the run goes on.
+            let decided = tokio::spawn(run.decide()).await;
+            counting.extend(decided.map_err(LedgerStoreError::new)??);
         }
         let decided = decisions.into_iter().map(|decision| {
-            let counts = counting.contains(&decision.approval_id);
+            let counts = counting.contains(&(decision.approval_id.clone(), decision.approved));
             Decided { decision, counts }
         });
         Ok(decided.collect())
@@ -235,16 +244,22 @@ impl Chats {
         }
     }
 
-    /// Changes a conversation, whatever others do to it meanwhile.
+    /// Changes a conversation, whatever others do to it meanwhile; not if it was forgotten meanwhile
+    /// and somebody else has begun one of its id.
     async fn change<T>(
         &self,
         of: &Chat,
         change: impl Fn(&mut Chat) -> T,
-    ) -> Result<(Chat, T), ChatStoreError> {
+    ) -> Result<(Chat, T), ChatError> {
         loop {
             let kept = self.0.store.load(of.owner.tenant(), &of.id).await?;
-            let revision = kept.as_ref().map(|kept| kept.revision);
-            let mut chat = kept.map_or_else(|| of.clone(), |kept| kept.chat);
+            let (mut chat, revision) = match kept {
+                Some(KeptChat { chat, .. }) if chat.owner != of.owner => {
+                    return Err(ChatError::NotYours);
+                }
+                Some(KeptChat { chat, revision }) => (chat, Some(revision)),
+                None => (of.clone(), None),
+            };
             let said = change(&mut chat);
             if self.0.store.save(&chat, revision).await? {
                 return Ok((chat, said));

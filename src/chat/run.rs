@@ -2,14 +2,15 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::live::{Live, LiveRun};
+use super::reader::Reader;
 use super::{ChatError, Chats, Said, Turn};
 use crate::approval::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, Principal, ResumePlan,
@@ -40,10 +41,10 @@ pub(super) struct Run {
     /// Whether the person wrote something new, or wants a new answer.
     has_question: bool,
     request: Option<Arc<ChatRequest>>,
-    reader: Option<mpsc::Sender<Event>>,
+    reader: Option<Reader>,
 }
 
-type Event = Result<AgentEvent, BoxError>;
+pub(super) type Event = Result<AgentEvent, BoxError>;
 
 impl Run {
     pub(super) fn of_request(
@@ -94,15 +95,15 @@ impl Run {
             Some(message) => Translator::continuing(message),
             None => Translator::new(self.message_id.clone()),
         };
-        let (reader, events) = mpsc::channel(EVENTS_AHEAD);
-        self.reader = Some(reader);
+        let (reader, events) = Reader::new();
+        self.reader = reader;
         tokio::spawn(async move {
             if let Err(error) = self.go().await {
-                tracing::error!(%error, "a run could not begin");
-                self.say(Err(error.into())).await;
+                tracing::error!(%error, "a run could not go on");
+                self.say(Err(error)).await;
             }
         });
-        UiMessageStream::with_translator(translator, Shown(events))
+        UiMessageStream::with_translator(translator, events)
     }
 
     /// Runs to the end, with nobody reading along.
@@ -126,7 +127,7 @@ impl Run {
     }
 
     /// Takes decisions, says which of them count, and lets the run go on on a task of its own.
-    pub(super) async fn decide(mut self) -> Result<Vec<ApprovalId>, ChatError> {
+    pub(super) async fn decide(mut self) -> Result<Vec<(ApprovalId, bool)>, ChatError> {
         let answers: Vec<(ApprovalId, bool)> =
             self.plan.approvals().map(|said| (said.approval_id.clone(), said.approved)).collect();
         let live = self.register(Live::Waits);
@@ -136,7 +137,7 @@ impl Run {
             let result = results.iter().find(|result| result.approval_id.as_ref() == Some(id));
             result.is_some_and(|result| result.is_final && result.outcome.agrees_with(*approved))
         };
-        let counting = answers.into_iter().filter(counts).map(|(id, _)| id).collect();
+        let counting = answers.into_iter().filter(counts).collect();
         tokio::spawn(async move {
             if let Err(error) = self.go_on_after_others(resolved, live).await {
                 tracing::error!(%error, "a run that was decided on elsewhere could not go on");
@@ -145,10 +146,22 @@ impl Run {
         Ok(counting)
     }
 
-    async fn go(&mut self) -> Result<(), ChatError> {
-        let live = self.register(Live::Runs);
-        let resolved = self.resolve().await?;
-        self.go_on(resolved, live).await
+    /// A panic of the host's code is an error too: the client is told, and does not take what it has
+    /// for the whole.
+    async fn go(&mut self) -> Result<(), BoxError> {
+        let mut going = pin!(async {
+            let live = self.register(Live::Runs);
+            let resolved = self.resolve().await?;
+            self.go_on(resolved, live).await
+        });
+        poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| going.as_mut().poll(cx)));
+            polled.map_or_else(
+                |panic| Poll::Ready(Err(words_of(&*panic).into())),
+                |polled| polled.map_err(BoxError::from),
+            )
+        })
+        .await
     }
 
     /// Goes on once nothing else runs in the chat: the run that asked may be on its way still, and
@@ -261,7 +274,7 @@ impl Run {
     }
 
     /// Tells the client what became of a call of the message that it goes on with.
-    async fn tell(&self, resolved: &Resolved, result: &DeferredToolResult) {
+    async fn tell(&mut self, resolved: &Resolved, result: &DeferredToolResult) {
         let continued = self.request.as_ref().and_then(|request| request.continued());
         if continued.map(|message| &message.id) != result.message_id.as_ref() {
             return;
@@ -365,10 +378,11 @@ impl Run {
     }
 
     /// Answers a request that was answered before with what came of it then.
-    async fn replay(&self) -> Result<(), ChatError> {
+    async fn replay(&mut self) -> Result<(), ChatError> {
         self.others_are_over().await;
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
-        if let Some(tail) = kept.and_then(|kept| self.rest_of(&kept.chat)) {
+        let own = kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner);
+        if let Some(tail) = own.and_then(|chat| self.rest_of(&chat)) {
             for chunk in compact(&tail).unwrap_or_default() {
                 self.say(Ok(AgentEvent::Chunk(Box::new(chunk)))).await;
             }
@@ -403,9 +417,9 @@ impl Run {
     }
 
     /// Says it to whoever reads; a run goes on without.
-    async fn say(&self, event: Event) {
-        if let Some(reader) = &self.reader {
-            let _ = reader.send(event).await;
+    async fn say(&mut self, event: Event) {
+        if let Some(reader) = self.reader.take() {
+            self.reader = reader.hears(event).await;
         }
     }
 
@@ -475,17 +489,3 @@ impl<S: Stream<Item: EventItem>> Stream for Events<S> {
         Poll::Ready(item.map(EventItem::into_event))
     }
 }
-
-/// A run as its reader sees it.
-struct Shown(mpsc::Receiver<Event>);
-
-impl Stream for Shown {
-    type Item = Event;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.0.poll_recv(cx)
-    }
-}
-
-/// How far a run may be ahead of its reader, in events.
-const EVENTS_AHEAD: usize = 64;

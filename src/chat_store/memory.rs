@@ -21,9 +21,11 @@ type Key = (Option<Box<str>>, ChatId);
 
 #[derive(Debug, Default)]
 struct Chats {
-    kept: HashMap<Key, (u64, KeptChat)>,
-    /// In the order in which they were saved.
+    kept: HashMap<Key, KeptChat>,
+    /// In the order in which they were saved, by their revisions.
     order: BTreeMap<u64, Key>,
+    /// The latest revision. None is given twice: a conversation that was forgotten and begun anew is
+    /// another one.
     saved: u64,
 }
 
@@ -56,7 +58,7 @@ impl ChatStore for MemoryChats {
         id: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<KeptChat>, ChatStoreError>> {
         let key = (tenant.map(Into::into), id.clone());
-        let found = self.chats().kept.get(&key).map(|(_, kept)| kept.clone());
+        let found = self.chats().kept.get(&key).cloned();
         Box::pin(ready(Ok(found)))
     }
 
@@ -67,17 +69,17 @@ impl ChatStore for MemoryChats {
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         let key = (chat.owner.tenant().map(Into::into), chat.id.clone());
         let mut chats = self.chats();
-        let current = chats.kept.get(&key).map(|(place, kept)| (*place, kept.revision));
-        if current.map(|(_, revision)| revision) != revision {
+        let current = chats.kept.get(&key).map(|kept| kept.revision);
+        if current != revision {
             return Box::pin(ready(Ok(false)));
         }
-        if let Some((place, _)) = current {
-            chats.order.remove(&place);
+        if let Some(replaced) = current {
+            chats.order.remove(&replaced);
         }
         chats.saved += 1;
-        let (place, revision) = (chats.saved, revision.map_or(0, |revision| revision + 1));
-        chats.order.insert(place, key.clone());
-        chats.kept.insert(key, (place, KeptChat { chat: chat.clone(), revision }));
+        let revision = chats.saved;
+        chats.order.insert(revision, key.clone());
+        chats.kept.insert(key, KeptChat { chat: chat.clone(), revision });
         if chats.kept.len() > self.most
             && let Some((_, oldest)) = chats.order.pop_first()
         {

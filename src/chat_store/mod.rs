@@ -40,7 +40,8 @@ pub trait ChatStore: Send + Sync + fmt::Debug + 'static {
 pub struct KeptChat {
     /// The conversation.
     pub chat: Chat,
-    /// Changes each time that it is saved.
+    /// Changes each time that it is saved, and does not come back: not even where a conversation was
+    /// forgotten and another one was begun under its id.
     pub revision: u64,
 }
 

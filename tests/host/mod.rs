@@ -19,6 +19,7 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::approvals::Approvals;
 use ui_message_stream::axum::{approval_routes, chat_routes};
 use ui_message_stream::chat::Chats;
+use ui_message_stream::chat_store::ChatStore;
 use ui_message_stream::ledger_store::MemoryLedger;
 
 use self::agent::Model;
@@ -54,11 +55,15 @@ impl Host {
         let approvals = set_up(Approvals::new(tools.clone()).with_ledger(ledger.clone()));
         let agent = agent::scripted(model.clone(), tools.clone());
         let chats = Chats::new(agent, approvals);
-        let routes = Router::new()
-            .nest("/api/chat", chat_routes(chats.clone()))
-            .nest("/api/approvals", approval_routes(chats.clone()))
-            .layer(from_fn(authenticate));
+        let routes = routes(&chats);
         Host { routes, chats, tools, model, ledger, now: Arc::new(Mutex::new(now)) }
+    }
+
+    /// The conversations are kept there.
+    pub(crate) fn with_store(mut self, store: impl ChatStore) -> Self {
+        self.chats = self.chats.with_store(Arc::new(store));
+        self.routes = routes(&self.chats);
+        self
     }
 
     /// Lets time pass.
@@ -67,6 +72,13 @@ impl Host {
         *now = now.after(time);
         self.ledger.set_time(*now);
     }
+}
+
+fn routes(chats: &Chats) -> Router {
+    Router::new()
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats.clone()))
+        .layer(from_fn(authenticate))
 }
 
 /// The host's authentication: who a request comes from stands in a header.

@@ -1,0 +1,56 @@
+//! [`Reader`]: whoever reads the response of a run, which goes on without them.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::run::Event;
+
+/// Who reads a run, as long as they do.
+pub(super) struct Reader {
+    events: mpsc::Sender<Event>,
+    /// Room for one more word, kept for the last.
+    last: mpsc::OwnedPermit<Event>,
+}
+
+impl Reader {
+    pub(super) fn new() -> (Option<Self>, Shown) {
+        let (events, received) = mpsc::channel(EVENTS_AHEAD + 1);
+        let last = events.clone().try_reserve_owned();
+        (last.ok().map(|last| Reader { events, last }), Shown(received))
+    }
+
+    /// Nobody waits for a reader who stands still: the calls of this chat would wait too, and other
+    /// pages that show it. The reader is told that this is not all.
+    pub(super) async fn hears(self, event: Event) -> Option<Self> {
+        match timeout(PATIENCE, self.events.send(event)).await {
+            Ok(Ok(())) => Some(self),
+            Ok(Err(_)) => None,
+            Err(_) => {
+                self.last.send(Err("the client does not read".into()));
+                None
+            }
+        }
+    }
+}
+
+/// A run as its reader sees it.
+pub(super) struct Shown(mpsc::Receiver<Event>);
+
+impl Stream for Shown {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+/// How far a run may be ahead of its reader, in events.
+const EVENTS_AHEAD: usize = 64;
+
+/// How long a run waits for a reader to take an event.
+const PATIENCE: Duration = Duration::from_secs(30);
