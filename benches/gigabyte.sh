@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --release --features cli
-tool=$PWD/target/release/ui-message-stream
+tool=$(realpath "${CARGO_TARGET_DIR:-target}")/release/ui-message-stream
 cd "${1:-$(mktemp -d)}"
 
 # Steps of one text, in deltas of a word, and one tool call: NAME, words a step, bytes a word.

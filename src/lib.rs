@@ -72,6 +72,8 @@ pub mod stream;
 #[cfg(feature = "body")]
 pub mod writer;
 #[cfg(feature = "body")]
+pub mod smooth;
+#[cfg(feature = "body")]
 pub mod body;
 #[cfg(feature = "axum")]
 pub mod axum;

@@ -1,8 +1,8 @@
 //! The agent loop: whatever the model and the tools do, every call has its result, the others go on,
 //! and the stream ends well.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -16,7 +16,7 @@ use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model_message::ModelMessage;
 use ui_message_stream::request::Limits;
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::run::{ModelEvent, Usage};
 use ui_message_stream::{ChatRequest, Json};
 
 /// A model that makes these calls at first, and says how many results it read then.
@@ -270,4 +270,68 @@ async fn a_model_that_fails_or_ends_without_a_word_is_an_error_that_says_nothing
 fn two_tools_of_one_name_are_refused_when_the_server_starts() {
     let _ =
         Agent::new(Calls(&[])).tool(Tool::new("double", double)).tool(Tool::new("double", double));
+}
+
+#[tokio::test]
+async fn what_it_cost_stands_in_the_metadata_where_that_is_asked_for() {
+    #[derive(Debug)]
+    struct Costs;
+    impl Model for Costs {
+        fn call(&self, _: ModelRequest) -> ModelStream {
+            let used = Usage { input_tokens: 7, output_tokens: 3 };
+            Box::pin(stream::iter([
+                Ok(ModelEvent::Said(AgentEvent::text("Hi"))),
+                Ok(ModelEvent::Used(used)),
+                Ok(ModelEvent::Finished(FinishReason::Stop)),
+            ]))
+        }
+    }
+    let metadata = |chunks: Vec<Value>| chunks.last().unwrap()["messageMetadata"].clone();
+    assert_eq!(metadata(first_turn(Agent::new(Costs)).await), Value::Null);
+    let told = metadata(first_turn(Agent::new(Costs).with_usage_in_metadata()).await);
+    assert_eq!(told, json!({"usage": {"inputTokens": 7, "outputTokens": 3}}));
+}
+
+#[tokio::test]
+async fn spans_are_named_after_the_conventions_and_hold_no_content() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .finish();
+    // The run and its tools are spawned on this thread.
+    let guard = tracing::subscriber::set_default(subscriber);
+    let agent = Agent::new(Calls(&[("double", r#"{"n":4242}"#)])).tool(Tool::new("double", double));
+    first_turn(agent).await;
+    drop(guard);
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let has = |span: &str| log.lines().any(|line| line.contains(span) && line.contains("close"));
+    assert!(has("invoke_agent{gen_ai.operation.name=\"invoke_agent\""), "{log}");
+    assert!(has(":chat{gen_ai.operation.name=\"chat\""), "{log}");
+    assert!(has(":execute_tool{gen_ai.operation.name=\"execute_tool\""), "{log}");
+    assert!(!log.contains("4242") && !log.contains("8484"), "{log}");
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'w> tracing_subscriber::fmt::MakeWriter<'w> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'w self) -> Self {
+        self.clone()
+    }
 }

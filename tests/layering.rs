@@ -23,6 +23,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("checker", true, &["chunk", "message"]),
     ("history", true, &["approval", "event", "message", "reducer", "request", "translator"]),
     ("stream", false, &["chunk", "event", "message", "reducer", "sse", "translator"]),
+    ("smooth", false, &["event", "stream"]),
     ("writer", false, &["event", "stream"]),
     (
         "body",
@@ -45,7 +46,11 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
             "stream",
         ],
     ),
-    ("axum", false, &["approval", "approvals", "body", "chat", "message", "request", "stream"]),
+    (
+        "axum",
+        false,
+        &["approval", "approvals", "body", "chat", "history", "message", "request", "stream"],
+    ),
     ("ledger_store", false, &["approval"]),
     ("approvals", false, &["approval", "event", "ledger_store"]),
     ("chat_store", false, &["history"]),

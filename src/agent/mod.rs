@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
 use futures_core::Stream;
+use tracing::{Span, field};
 
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
 pub use self::tool::{
@@ -76,7 +77,11 @@ struct Inner {
     tools: Tools,
     instructions: Option<Arc<str>>,
     most_steps: u32,
+    tells_usage: bool,
+    transform: Option<Arc<Transform>>,
 }
+
+type Transform = dyn Fn(Said) -> Said + Send + Sync;
 
 impl Agent {
     /// An agent of this model, which has no tools yet.
@@ -86,6 +91,8 @@ impl Agent {
             tools: Tools::default(),
             instructions: None,
             most_steps: 20,
+            tells_usage: false,
+            transform: None,
         }))
     }
 
@@ -99,6 +106,19 @@ impl Agent {
     #[must_use]
     pub fn with_most_steps(self, steps: u32) -> Self {
         self.with(|inner| inner.most_steps = steps)
+    }
+
+    /// Says in the metadata of each message what it cost: see [`Run::telling_usage`].
+    #[must_use]
+    pub fn with_usage_in_metadata(self) -> Self {
+        self.with(|inner| inner.tells_usage = true)
+    }
+
+    /// Lets what the agent says pass through here, on its way to the person and to the history:
+    /// [paced](crate::smooth::Smooth), for instance. A later one takes the place of an earlier one.
+    #[must_use]
+    pub fn with_transform(self, transform: impl Fn(Said) -> Said + Send + Sync + 'static) -> Self {
+        self.with(|inner| inner.transform = Some(Arc::new(transform)))
     }
 
     /// Gives it a tool.
@@ -169,13 +189,27 @@ impl Toolbox for Agent {
 
 impl Respond for Agent {
     fn respond(&self, turn: Turn) -> Said {
-        Box::pin(AgentRun {
+        let said: Said = Box::pin(AgentRun {
             agent: self.clone(),
-            run: Run::new(self.0.most_steps),
+            run: match self.0.tells_usage {
+                true => Run::new(self.0.most_steps).telling_usage(),
+                false => Run::new(self.0.most_steps),
+            },
+            span: tracing::info_span!(
+                "invoke_agent",
+                gen_ai.operation.name = "invoke_agent",
+                gen_ai.conversation.id = turn.chat.id.as_str(),
+                gen_ai.usage.input_tokens = field::Empty,
+                gen_ai.usage.output_tokens = field::Empty,
+            ),
             transcript: Transcript::of(&turn),
             turn: Arc::new(turn),
             errands: Vec::new(),
-        })
+        });
+        match &self.0.transform {
+            Some(transform) => transform(said),
+            None => said,
+        }
     }
 }
 
@@ -199,6 +233,8 @@ struct AgentRun {
     turn: Arc<Turn>,
     transcript: Transcript,
     errands: Vec<Inputs>,
+    /// Named after the conventions of OpenTelemetry for generative AI; without any content.
+    span: Span,
 }
 
 impl AgentRun {
@@ -221,6 +257,7 @@ impl Stream for AgentRun {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        let _entered = this.span.clone().entered();
         loop {
             match this.run.poll() {
                 Step::Say(event) => {
@@ -235,7 +272,12 @@ impl Stream for AgentRun {
                     Some(input) => this.run.handle(input),
                     None => this.run.handle(Input::ModelFailed(GONE.into())),
                 },
-                Step::End(_) => return Poll::Ready(None),
+                Step::End(_) => {
+                    let usage = this.run.usage();
+                    this.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
+                    this.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+                    return Poll::Ready(None);
+                }
             }
         }
     }
@@ -283,6 +325,7 @@ async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {
             tool_call_id,
             approval_id: asked.approval_id,
             descriptor: Some(asked.descriptor),
+            signature: asked.signature.map(Into::into),
         },
         Err(error) => {
             let why = match &error {

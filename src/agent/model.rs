@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use tracing::{Span, field};
 
 use super::tools::Tools;
 use crate::event::AgentEvent;
@@ -55,15 +56,30 @@ pub type ModelStream = Pin<Box<dyn Stream<Item = Result<ModelEvent, BoxError>> +
 pub(super) struct ModelInputs {
     stream: Option<ModelStream>,
     tools: Tools,
+    span: Span,
 }
 
 impl ModelInputs {
     pub(super) fn of(stream: ModelStream, tools: Tools) -> Self {
-        ModelInputs { stream: Some(stream), tools }
+        let span = tracing::info_span!(
+            "chat",
+            gen_ai.operation.name = "chat",
+            gen_ai.response.finish_reasons = field::Empty,
+            gen_ai.usage.input_tokens = field::Empty,
+            gen_ai.usage.output_tokens = field::Empty,
+        );
+        ModelInputs { stream: Some(stream), tools, span }
     }
 
     fn announced(&self, mut event: ModelEvent) -> ModelEvent {
         match &mut event {
+            ModelEvent::Used(usage) => {
+                self.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
+                self.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+            }
+            ModelEvent::Finished(reason) => {
+                self.span.record("gen_ai.response.finish_reasons", reason.as_str());
+            }
             ModelEvent::Call(call, _) | ModelEvent::Said(AgentEvent::ToolInputStart { call }) => {
                 self.tools.announce(call)
             }
@@ -77,6 +93,7 @@ impl Stream for ModelInputs {
     type Item = Input;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        let _entered = self.span.clone().entered();
         let Some(stream) = &mut self.stream else {
             return Poll::Ready(None);
         };

@@ -10,6 +10,7 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::tool::{ToolContext, told};
 use super::tools::AnyTool;
@@ -34,7 +35,8 @@ impl ToolRun {
     ) -> Self {
         let (sender, preliminary) = mpsc::channel(PRELIMINARY_AHEAD);
         context.preliminary = Some(sender);
-        let task = tokio::spawn(async move { outcome(&*tool, input, context).await });
+        let run = async move { outcome(&*tool, input, context).await };
+        let task = tokio::spawn(run.in_current_span());
         ToolRun { id, preliminary, task: Some(task) }
     }
 
@@ -72,6 +74,16 @@ impl Stream for ToolRun {
 
 /// Runs a tool to its end.
 pub(super) async fn outcome(tool: &dyn AnyTool, input: Json, context: ToolContext) -> ToolEvent {
+    let span = tracing::info_span!(
+        "execute_tool",
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = &*tool.description().name,
+        gen_ai.tool.call.id = context.tool_call_id.as_str(),
+    );
+    run_to_end(tool, input, context).instrument(span).await
+}
+
+async fn run_to_end(tool: &dyn AnyTool, input: Json, context: ToolContext) -> ToolEvent {
     match timeout(tool.timeout(), tool.call(input, context)).await {
         Ok(Ok(output)) if output.as_str().len() > MOST_OUTPUT_BYTES => {
             ToolEvent::Failed(TOO_LARGE.to_owned())

@@ -24,8 +24,9 @@ pub use self::resolve::Resolved;
 pub use self::toolbox::{ApprovedCall, NoTools, ToolFacts, Toolbox};
 
 use crate::approval::{
-    ApprovalRecord, Decision, DeferredOutcome, InputNotShownAsIs, KeyRing, PersonsDecision,
-    Principal, Question, RecordId, RefusalCause, ResumePlan, Revocation, Transition, UnixMillis,
+    AiSdkSignature, ApprovalRecord, Decision, DeferredOutcome, InputNotShownAsIs, KeyRing,
+    PersonsDecision, Principal, Question, RecordId, RefusalCause, ResumePlan, Revocation,
+    SignCallError, SignatureForm, SignedCall, Transition, UnixMillis,
 };
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -49,6 +50,7 @@ struct Desk {
     toolbox: Arc<dyn Toolbox>,
     audit: Arc<dyn AuditSink>,
     may_decide: Arc<MayDecide>,
+    signature: Option<(AiSdkSignature, SignatureForm)>,
     time_to_answer: Duration,
     lease: Duration,
 }
@@ -68,6 +70,7 @@ impl Approvals {
             toolbox: Arc::new(toolbox),
             audit: Arc::new(TracingAudit),
             may_decide: Arc::new(|_, _| false),
+            signature: None,
             time_to_answer: Duration::from_secs(60 * 60),
             lease: Duration::from_secs(30),
         }))
@@ -103,6 +106,15 @@ impl Approvals {
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         self.with(|desk| desk.lease = lease)
+    }
+
+    /// Signs each question as the AI SDK does, too, so that a backend built with it takes the answer
+    /// in a chat that both serve. It proves nothing here: the approval's id does. Only clients from
+    /// 6.0.202 on know the field, and from 6.0.221 on send it back: it leaves by
+    /// [`Version::V6At`](crate::chunk::Version).
+    #[must_use]
+    pub fn with_ai_sdk_signature(self, signature: AiSdkSignature, form: SignatureForm) -> Self {
+        self.with(|desk| desk.signature = Some((signature, form)))
     }
 
     /// Lets others than the person who was asked decide. Asked about records of other people only,
@@ -258,6 +270,8 @@ pub struct Asked {
     pub record: RecordId,
     /// What is shown beside the call.
     pub descriptor: Json,
+    /// The AI SDK's signature, [where that is set](Approvals::with_ai_sdk_signature).
+    pub signature: Option<String>,
 }
 
 /// Why nobody was asked.
@@ -271,6 +285,9 @@ pub enum AskError {
     /// A text in it cannot be sent.
     #[error("the question cannot be sent: {0}")]
     Descriptor(#[from] JsonError),
+    /// The AI SDK's signature does not fit a call of these names.
+    #[error("the question cannot be signed: {0}")]
+    Signature(#[from] SignCallError),
     /// There is no such tool.
     #[error("there is no tool of this name")]
     UnknownTool,
@@ -286,6 +303,7 @@ impl Asked {
             tool_call_id,
             approval_id: self.approval_id.clone(),
             descriptor: Some(self.descriptor.clone()),
+            signature: self.signature.clone().map(Into::into),
         }
     }
 }
@@ -332,12 +350,22 @@ impl ChatApprovals {
         // The key that made the record is there to seal it.
         let approval_id = record.approval_id(&desk.keys, now).ok_or(AskError::UnknownTool)?;
         let descriptor = record.descriptor(now)?;
+        let signature = desk.signature.as_ref().map(|(signature, form)| {
+            let call = SignedCall {
+                approval_id: &approval_id,
+                tool_call_id,
+                tool_name,
+                input: &record.input,
+            };
+            signature.sign(*form, call)
+        });
+        let signature = signature.transpose()?;
         if !desk.ledger.insert(&record).await? {
             return Err(LedgerStoreError::new("128 random bits were drawn twice").into());
         }
         let expires_at = record.expires_at;
         desk.tell_at(now, &record, &self.principal, Happened::Requested { expires_at });
-        Ok(Asked { approval_id, record: record.id, descriptor })
+        Ok(Asked { approval_id, record: record.id, descriptor, signature })
     }
 
     /// What waits for an answer in this chat, the oldest first.

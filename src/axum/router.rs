@@ -7,9 +7,9 @@ use ::axum::Router;
 use ::axum::extract::{FromRequestParts, Path, Request, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::extract::read_json;
@@ -18,16 +18,18 @@ use super::rejection::ChatRejection;
 use crate::approval::{PersonsDecision, Principal, UnixMillis};
 use crate::approvals::PendingApproval;
 use crate::chat::{Chats, Decided};
+use crate::history::StopReason;
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 use crate::message::UiMessage;
 use crate::request::ChatRequest;
+use crate::stream::Outcome;
 
 /// The routes of a chat, to be nested where `useChat` posts to.
 ///
 /// | route | does |
 /// |---|---|
-/// | `POST /` | answers what `useChat` posts |
+/// | `POST /` | answers what `useChat` posts; to `accept: application/json` in full, as `{"message", "stopReason", "approvals"}` |
 /// | `GET /{id}` | the conversation, as `{"messages": […]}`, for a page that is opened again |
 /// | `GET /{id}/stream` | `204`: there is no live response to reconnect to |
 /// | `DELETE /{id}/stream` | stops what runs in the chat |
@@ -77,8 +79,22 @@ pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: Chats) -> Router
 async fn answer(
     State(chats): State<Chats>,
     Asks(principal): Asks,
+    headers: HeaderMap,
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
+    if wants_json(&headers) {
+        let answer = chats.answer_in_full(&principal, request).await;
+        let answer = answer.map_err(ChatRejection::chat)?;
+        return Ok(json(&Answer {
+            message: answer.message.as_ref(),
+            stop_reason: match answer.outcome {
+                Outcome::Finished => answer.stop_reason.into(),
+                Outcome::Aborted => Ended::Aborted,
+                _ => Ended::Error,
+            },
+            approvals: answer.approvals.iter().map(PendingAnswer::of).collect(),
+        }));
+    }
     let response = chats.answer(&principal, request).await.map_err(ChatRejection::chat)?;
     Ok(response.into_response())
 }
@@ -152,6 +168,41 @@ async fn decide(
         counts: *counts,
     });
     Ok(json(&DecidedAnswers { decisions: decisions.collect() }))
+}
+
+/// Whether a client asks for JSON, and not for a stream of events. What `useChat` sends says
+/// neither.
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepts = |media_type: &str| {
+        headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+            let mut types = value.split(',').map(|item| item.split(';').next().unwrap_or_default());
+            types.any(|item| item.trim().eq_ignore_ascii_case(media_type))
+        })
+    };
+    accepts("application/json") && !accepts("text/event-stream")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    message: Option<&'a UiMessage>,
+    stop_reason: Ended,
+    approvals: Vec<PendingAnswer<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Ended {
+    Aborted,
+    Error,
+    #[serde(untagged)]
+    Because(StopReason),
+}
+
+impl From<StopReason> for Ended {
+    fn from(reason: StopReason) -> Self {
+        Ended::Because(reason)
+    }
 }
 
 #[derive(Serialize)]

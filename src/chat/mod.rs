@@ -22,15 +22,16 @@ use std::sync::Arc;
 use self::live::LiveRuns;
 use self::run::Run;
 use crate::approval::{DeferredToolResult, DeferredToolResults, PersonsDecision, Principal};
-use crate::approvals::{Approvals, ChatApprovals};
+use crate::approvals::{Approvals, ChatApprovals, PendingApproval};
 use crate::body::UiMessageStream;
 use crate::chat_store::{ChatStore, ChatStoreError, KeptChat, MemoryChats};
 use crate::event::AgentEvent;
-use crate::history::Chat;
+use crate::history::{Chat, StopReason};
 use crate::id::{ChatId, MessageId};
 use crate::ledger_store::LedgerStoreError;
+use crate::message::UiMessage;
 use crate::request::ChatRequest;
-use crate::stream::{BoxError, EventItem};
+use crate::stream::{BoxError, EventItem, Outcome};
 use futures_core::Stream;
 
 /// What answers a turn: an agent.
@@ -136,6 +137,32 @@ impl Chats {
     ) -> Result<UiMessageStream, ChatError> {
         let (chat, continued) = self.take(principal, &request).await?;
         Ok(Run::of_request(self, principal.clone(), chat, continued, request).begin())
+    }
+
+    /// Takes a request, and answers it in full, once the run has ended.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    ///
+    /// # Cancel safety
+    /// Once the run has begun it goes on by itself.
+    pub async fn answer_in_full(
+        &self,
+        principal: &Principal,
+        request: ChatRequest,
+    ) -> Result<FullAnswer, ChatError> {
+        let (chat, continued) = self.take(principal, &request).await?;
+        let run = Run::of_request(self, principal.clone(), chat, continued, request);
+        let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
+        let outcome = run.wait().await;
+        let chat = self.chat(principal, &id).await?;
+        let pending = self.0.approvals.of_chat(principal, &id).pending().await?;
+        Ok(FullAnswer {
+            stop_reason: chat.stop_reason(&message_id),
+            message: chat.message(&message_id).cloned(),
+            approvals: pending,
+            outcome,
+        })
     }
 
     /// Takes decisions that came by another way than the chat itself: a second screen, a webhook.
@@ -250,6 +277,20 @@ impl fmt::Debug for Chats {
             .field("store", &self.0.store)
             .finish_non_exhaustive()
     }
+}
+
+/// What came of a request, for those who do not read it as a stream.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct FullAnswer {
+    /// The assistant message as the server keeps it; `None` if the agent said nothing.
+    pub message: Option<UiMessage>,
+    /// What has to happen before it goes on.
+    pub stop_reason: StopReason,
+    /// What waits for an answer of the person in this chat.
+    pub approvals: Vec<PendingApproval>,
+    /// How the run ended.
+    pub outcome: Outcome,
 }
 
 /// What became of a decision.

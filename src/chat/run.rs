@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use tokio::sync::oneshot;
 
 use super::live::{Live, LiveRun};
 use super::reader::Reader;
@@ -19,11 +20,11 @@ use crate::body::{UiMessageStream, fresh_message_id};
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
 use crate::history::{Chat, Recorder};
-use crate::id::{ApprovalId, MessageId};
+use crate::id::{ApprovalId, ChatId, MessageId};
 use crate::message::{Part, Role, ToolPart, UiMessage};
 use crate::reducer::compact;
 use crate::request::ChatRequest;
-use crate::stream::{BoxError, EventItem, MASKED_ERROR, words_of};
+use crate::stream::{BoxError, EventItem, MASKED_ERROR, Outcome, words_of};
 use crate::translator::Translator;
 
 /// One run, before it begins.
@@ -103,6 +104,26 @@ impl Run {
             }
         });
         UiMessageStream::with_translator(translator, events)
+    }
+
+    /// Runs to the end, with nobody reading along.
+    pub(super) async fn wait(self) -> Outcome {
+        let (tell, outcome) = oneshot::channel();
+        let mut response = self.begin().on_finish(move |end| {
+            // Who waits for it may be gone.
+            let _ = tell.send(end.outcome);
+        });
+        while poll_fn(|cx| Pin::new(&mut response).poll_next(cx)).await.is_some() {}
+        // It is told when the response has ended, however it did.
+        outcome.await.unwrap_or(Outcome::Failed)
+    }
+
+    pub(super) fn chat_id(&self) -> &ChatId {
+        &self.chat.id
+    }
+
+    pub(super) fn message_id(&self) -> &MessageId {
+        &self.message_id
     }
 
     /// Takes decisions, says which of them count, and lets the run go on on a task of its own.

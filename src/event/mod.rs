@@ -124,6 +124,10 @@ pub enum AgentEvent {
         /// for clients that know it the descriptor of the approval itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         descriptor: Option<Json>,
+        /// The AI SDK's signature, for a backend built with it that shares the chat; for clients that
+        /// know it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signature: Option<Text>,
     },
     /// The person said no. A refusal by the server is a [`ToolFailed`](AgentEvent::ToolFailed).
     ToolDenied {
@@ -221,6 +225,7 @@ impl AgentEvent {
             tool_call_id: tool_call_id.into(),
             approval_id: approval_id.into(),
             descriptor: None,
+            signature: None,
         }
     }
 

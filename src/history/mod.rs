@@ -9,10 +9,12 @@
 
 mod recorder;
 mod settle;
+mod stop_reason;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::recorder::Recorder;
+pub use self::stop_reason::StopReason;
 
 use crate::approval::{OpenCall, Principal};
 use crate::id::{ChatId, MessageId};

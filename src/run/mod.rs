@@ -52,6 +52,7 @@ pub struct Run {
     had_invalid_input: bool,
     next: VecDeque<Step>,
     usage: Usage,
+    tells_usage: bool,
     end: Option<RunEnd>,
 }
 
@@ -111,6 +112,8 @@ pub enum Input {
         approval_id: ApprovalId,
         /// What the person is shown of it.
         descriptor: Option<Json>,
+        /// The AI SDK's signature, for a backend built with it that shares the chat.
+        signature: Option<Text>,
     },
     /// A tool has news.
     Tool {
@@ -172,6 +175,11 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
+#[derive(Serialize)]
+struct UsageMetadata {
+    usage: Usage,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -225,8 +233,17 @@ impl Run {
             had_invalid_input: false,
             next: VecDeque::new(),
             usage: Usage::default(),
+            tells_usage: false,
             end: None,
         }
+    }
+
+    /// Says in the message's metadata what the model calls cost, as
+    /// `{"usage": {"inputTokens": …, "outputTokens": …}}`.
+    #[must_use]
+    pub fn telling_usage(mut self) -> Self {
+        self.tells_usage = true;
+        self
     }
 
     /// What the model calls cost so far.
@@ -281,11 +298,16 @@ impl Run {
                 call.state = state;
                 self.next.push_back(next);
             }
-            Input::Asked { tool_call_id, approval_id, descriptor } => {
+            Input::Asked { tool_call_id, approval_id, descriptor, signature } => {
                 let Some(call) = self.call(&tool_call_id, CallState::Asking) else { return };
                 call.state = CallState::Waits;
                 call.call.approval_id = Some(approval_id.clone());
-                let asked = AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor };
+                let asked = AgentEvent::ApprovalRequested {
+                    tool_call_id,
+                    approval_id,
+                    descriptor,
+                    signature,
+                };
                 self.next.push_back(Step::Say(asked));
             }
             Input::Tool { tool_call_id, event } => self.tool_says(tool_call_id, event),
@@ -349,8 +371,7 @@ impl Run {
 
     fn call_model(&mut self) {
         if self.step == self.most_steps {
-            self.next.push_back(Step::Say(AgentEvent::finish(FinishReason::ToolCalls)));
-            self.end = Some(RunEnd::StepLimit);
+            self.finish(FinishReason::ToolCalls, RunEnd::StepLimit);
             return;
         }
         self.step += 1;
@@ -368,14 +389,20 @@ impl Run {
         let waiting: Vec<OpenCall> =
             self.calls.iter().filter(waits).map(|call| call.call.clone()).collect();
         if !waiting.is_empty() {
-            self.next.push_back(Step::Say(AgentEvent::finish(FinishReason::ToolCalls)));
-            self.end = Some(RunEnd::Paused { waiting });
+            self.finish(FinishReason::ToolCalls, RunEnd::Paused { waiting });
         } else if self.has_results() {
             self.model = ModelState::NotCalled;
         } else {
-            self.next.push_back(Step::Say(AgentEvent::finish(reason)));
-            self.end = Some(RunEnd::Finished);
+            self.finish(reason, RunEnd::Finished);
         }
+    }
+
+    fn finish(&mut self, reason: FinishReason, end: RunEnd) {
+        let usage = self.tells_usage.then_some(UsageMetadata { usage: self.usage });
+        // Two numbers always serialize.
+        let metadata = usage.and_then(|usage| Json::of(&usage).ok());
+        self.next.push_back(Step::Say(AgentEvent::Finish { reason, metadata }));
+        self.end = Some(end);
     }
 
     /// Whether there are results that the model has not read.

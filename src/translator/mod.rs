@@ -214,8 +214,14 @@ impl Translator {
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.invalid_tool_input(call, input, error, out)?;
             }
-            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor } => {
-                self.ask(tool_call_id, approval_id, descriptor.as_ref(), out)?;
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor, signature } => {
+                let question = tools::Question {
+                    approval_id,
+                    descriptor: descriptor.as_ref(),
+                    input_schema_input: None,
+                    signature: signature.as_deref(),
+                };
+                self.ask(tool_call_id, &question, out)?;
             }
             AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
             AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {

@@ -200,15 +200,12 @@ impl Translator {
     pub(super) fn ask(
         &mut self,
         id: &ToolCallId,
-        approval_id: &ApprovalId,
-        descriptor: Option<&Json>,
+        question: &Question<'_>,
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
-        let question =
-            Question { approval_id, descriptor, input_schema_input: None, signature: None };
-        self.request_approval(id, &question, out)?;
+        self.request_approval(id, question, out)?;
         let call = self.calls.named(id)?;
-        if let (CallState::Asked, Some(descriptor)) = (&call.state, descriptor) {
+        if let (CallState::Asked, Some(descriptor)) = (&call.state, question.descriptor) {
             let chunk = Chunk::Data {
                 name: Cow::Borrowed("approval"),
                 id: Some(Cow::Borrowed(&call.wire_id)),

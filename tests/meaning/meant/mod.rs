@@ -197,7 +197,7 @@ impl Reading {
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.announced(Announced::of(call).with_invalid(value(input), error))
             }
-            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor } => {
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor, .. } => {
                 let answers = self.asks(tool_call_id, approval_id);
                 if let Some(descriptor) = descriptor.as_ref().filter(|_| answers == ok()) {
                     self.describes_question(tool_call_id, value(descriptor));
