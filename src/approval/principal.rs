@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Who asks, or who decides. It comes from the host's authentication, never from a body.
 ///
 /// An approval belongs to the principal whose chat it was asked in, and nobody else can answer it
-/// unless the host says so. Without authentication there is one anonymous principal for everybody:
-/// whoever knows a chat's id and an approval's id may answer.
+/// unless the host says so. Without authentication there is one anonymous principal for everybody,
+/// and what is asked for one may be answered by all.
 ///
 /// ```
 /// use ui_message_stream::approval::Principal;

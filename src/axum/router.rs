@@ -35,7 +35,8 @@ use crate::stream::Outcome;
 /// | `DELETE /{id}/stream` | stops what runs in the chat |
 ///
 /// Who asks is the [`Principal`] in the request's extensions, put there by the host's
-/// authentication. Without one everybody is the same nobody, and a warning says so.
+/// authentication. Without one everybody is the same nobody, who can read all chats and answer all
+/// approvals, and a warning says so.
 ///
 /// ```
 /// use axum::Router;
@@ -291,8 +292,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Asks {
             WARNED.call_once(|| {
                 tracing::warn!(
                     "requests come without a `Principal` in their extensions: everybody is the \
-                     same anonymous person, and whoever knows a chat's id can read it and answer \
-                     its approvals"
+                     same anonymous person, who can read all chats and answer all approvals"
                 );
             });
             Principal::anonymous()

@@ -228,7 +228,7 @@ impl Chats {
         principal: &Principal,
         request: &ChatRequest,
     ) -> Result<(Chat, Option<MessageId>), ChatError> {
-        loop {
+        for _ in 0..MOST_ATTEMPTS {
             let kept = self.0.store.load(principal.tenant(), request.id()).await?;
             let (mut chat, revision) = match kept {
                 Some(KeptChat { chat, .. }) if chat.owner != *principal => {
@@ -242,6 +242,7 @@ impl Chats {
                 return Ok((chat, continued));
             }
         }
+        Err(changes_too_fast())
     }
 
     /// Changes a conversation, whatever others do to it meanwhile; not if it was forgotten meanwhile
@@ -251,7 +252,7 @@ impl Chats {
         of: &Chat,
         change: impl Fn(&mut Chat) -> T,
     ) -> Result<(Chat, T), ChatError> {
-        loop {
+        for _ in 0..MOST_ATTEMPTS {
             let kept = self.0.store.load(of.owner.tenant(), &of.id).await?;
             let (mut chat, revision) = match kept {
                 Some(KeptChat { chat, .. }) if chat.owner != of.owner => {
@@ -265,6 +266,7 @@ impl Chats {
                 return Ok((chat, said));
             }
         }
+        Err(changes_too_fast())
     }
 }
 
@@ -322,3 +324,11 @@ impl ChatError {
         !matches!(self, ChatError::NotYours) && self.source().is_some()
     }
 }
+
+fn changes_too_fast() -> ChatError {
+    ChatStoreError::new("the chat changes faster than it can be read").into()
+}
+
+/// How often a change is tried that others come before. Each time one of them is through: so many
+/// there are only if the store never takes one.
+const MOST_ATTEMPTS: usize = 1000;
