@@ -48,6 +48,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("axum", false, &["approval", "approvals", "body", "chat", "message", "request", "stream"]),
     ("ledger_store", false, &["approval"]),
     ("approvals", false, &["approval", "event", "ledger_store"]),
+    ("mcp", false, &["agent", "ledger_store", "stream"]),
     ("chat_store", false, &["history"]),
     (
         "chat",
@@ -92,6 +93,7 @@ const GLUE_ONLY: &[&str] = &[
     "uuid",
     "tower_layer",
     "redis",
+    "rmcp",
 ];
 
 #[test]
