@@ -44,6 +44,7 @@
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
 //! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | with `agent` |
 //! | `agent` | an agent for those who have none: a model, typed tools, the loop | yes |
+//! | `mcp` | the tools of a Model Context Protocol server, over `rmcp` | no |
 //! | `redis` | `RedisLedger`: a ledger of approvals that several servers share | no |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 
@@ -87,6 +88,8 @@ pub mod chat_store;
 pub mod chat;
 #[cfg(feature = "agent")]
 pub mod agent;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 #[cfg(feature = "testing")]
 pub mod testing;
 

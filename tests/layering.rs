@@ -53,6 +53,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ),
     ("ledger_store", false, &["approval"]),
     ("approvals", false, &["approval", "event", "ledger_store"]),
+    ("mcp", false, &["agent", "ledger_store", "stream"]),
     ("chat_store", false, &["history"]),
     (
         "chat",
@@ -97,6 +98,7 @@ const GLUE_ONLY: &[&str] = &[
     "uuid",
     "tower_layer",
     "redis",
+    "rmcp",
 ];
 
 #[test]

@@ -132,6 +132,20 @@ impl Agent {
         self.with(|inner| inner.tools.add(tool.into_tool()))
     }
 
+    /// Gives it several tools.
+    ///
+    /// # Panics
+    /// As [`tool`](Self::tool).
+    #[must_use]
+    #[track_caller]
+    pub fn tools(self, tools: impl IntoIterator<Item: IntoTool>) -> Self {
+        self.with(|inner| {
+            for tool in tools {
+                inner.tools.add(tool.into_tool());
+            }
+        })
+    }
+
     /// Conversations that this agent answers, kept in memory, with approvals of their own. For keys,
     /// stores and an audit of yours, make the [`Chats`] yourself:
     /// `Chats::new(agent.clone(), Approvals::new(agent))`.
@@ -176,6 +190,10 @@ impl Agent {
 impl Toolbox for Agent {
     fn tool(&self, name: &str) -> Option<ToolFacts> {
         self.0.tools.facts(name)
+    }
+
+    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(self.0.tools.refresh(name))
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {

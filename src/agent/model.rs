@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use jsonschema::Validator;
+use serde_json::Value;
 use tracing::{Span, field};
 
 use super::tools::Tools;
@@ -47,6 +49,23 @@ pub struct ToolDescription {
     pub description: Box<str>,
     /// The JSON Schema of its input.
     pub input_schema: Json,
+}
+
+impl ToolDescription {
+    /// A tool of this name. Providers take letters, digits, `_` and `-`, at most 64 of them.
+    pub fn new(
+        name: impl Into<Box<str>>,
+        description: impl Into<Box<str>>,
+        input_schema: Json,
+    ) -> Self {
+        ToolDescription { name: name.into(), description: description.into(), input_schema }
+    }
+
+    /// What holds an input against the schema; `None` if it is no schema.
+    pub(crate) fn validator(&self) -> Option<Validator> {
+        let schema: Value = self.input_schema.to().ok()?;
+        jsonschema::validator_for(&schema).ok()
+    }
 }
 
 /// What a model says, as it says it.

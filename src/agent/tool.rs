@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use super::model::ToolDescription;
 use super::tools::AnyTool;
 use crate::approval::{Principal, RecordId};
 use crate::history::Chat;
@@ -58,6 +59,16 @@ pub(super) struct About {
     pub(super) title: Option<Box<str>>,
     pub(super) description: Box<str>,
     pub(super) input_schema: Json,
+}
+
+impl About {
+    pub(super) fn description(&self) -> ToolDescription {
+        ToolDescription {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+        }
+    }
 }
 
 pub(super) type Handle<I> =

@@ -77,7 +77,7 @@ pub(super) async fn outcome(tool: &dyn AnyTool, input: Json, context: ToolContex
     let span = tracing::info_span!(
         "execute_tool",
         gen_ai.operation.name = "execute_tool",
-        gen_ai.tool.name = &*tool.description().name,
+        gen_ai.tool.name = tool.name(),
         gen_ai.tool.call.id = context.tool_call_id.as_str(),
     );
     run_to_end(tool, input, context).instrument(span).await

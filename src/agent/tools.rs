@@ -3,9 +3,10 @@
 use std::fmt;
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jsonschema::Validator;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -24,8 +25,25 @@ use crate::stream::BoxError;
 /// A tool with its type of input forgotten. [`Tool`] is one; a source of tools that are only known
 /// when it runs, as a tool server is, makes its own.
 pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
-    /// What the model reads of it.
-    fn description(&self) -> ToolDescription;
+    /// What the model calls it by. It stays the same.
+    fn name(&self) -> &str;
+
+    /// What the model reads of it, as far as is known. It may be another the next time; while it is
+    /// `None`, the tool is gone, and no call of it runs.
+    fn description(&self) -> Option<ToolDescription>;
+
+    /// Looks at what it is now, where that is decided elsewhere. `false` if it cannot be seen.
+    ///
+    /// Awaited just before an approved call is claimed. A call whose tool is not what the person was
+    /// asked about, or cannot be seen, does not run.
+    fn refresh(&self) -> BoxFuture<'_, bool> {
+        Box::pin(ready(true))
+    }
+
+    /// Whether the client does not know it by name.
+    fn is_dynamic(&self) -> bool {
+        false
+    }
 
     /// What a person reads for its name.
     fn title(&self) -> Option<&str> {
@@ -72,12 +90,12 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
 }
 
 impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
-    fn description(&self) -> ToolDescription {
-        ToolDescription {
-            name: self.about.name.clone(),
-            description: self.about.description.clone(),
-            input_schema: self.about.input_schema.clone(),
-        }
+    fn name(&self) -> &str {
+        &self.about.name
+    }
+
+    fn description(&self) -> Option<ToolDescription> {
+        Some(self.about.description())
     }
 
     fn title(&self) -> Option<&str> {
@@ -148,13 +166,12 @@ impl<I: DeserializeOwned + Send + Sync + 'static> IntoTool for Tool<I> {
 struct ClientTool(Tool<ClientExecuted>);
 
 impl AnyTool for ClientTool {
-    fn description(&self) -> ToolDescription {
-        let about = &self.0.about;
-        ToolDescription {
-            name: about.name.clone(),
-            description: about.description.clone(),
-            input_schema: about.input_schema.clone(),
-        }
+    fn name(&self) -> &str {
+        &self.0.about.name
+    }
+
+    fn description(&self) -> Option<ToolDescription> {
+        Some(self.0.about.description())
     }
 
     fn title(&self) -> Option<&str> {
@@ -188,24 +205,48 @@ impl IntoTool for Tool<ClientExecuted> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools(Vec<Known>);
 
-/// A tool, and what is made of it once.
+/// A tool, and what is made of its definition, until that changes.
 #[derive(Clone)]
 struct Known {
     tool: Arc<dyn AnyTool>,
+    definition: Arc<Mutex<Option<Arc<Definition>>>>,
+}
+
+struct Definition {
     about: ToolDescription,
-    schema: Arc<jsonschema::Validator>,
+    schema: Validator,
+}
+
+impl Known {
+    /// What the tool is; `None` while it is gone, or is nothing that can be called.
+    fn definition(&self) -> Option<Arc<Definition>> {
+        let about = self.tool.description()?;
+        let mut known = self.definition.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|known| known.about != about) {
+            let schema = about.validator();
+            *known = schema.map(|schema| Arc::new(Definition { about, schema }));
+        }
+        known.clone()
+    }
 }
 
 impl Tools {
     #[track_caller]
     pub(super) fn add(&mut self, tool: Arc<dyn AnyTool>) {
-        let about = tool.description();
-        let name = &about.name;
+        let known = Known { tool, definition: Arc::default() };
+        let name = known.tool.name();
         assert!(self.find(name).is_none(), "there are two tools named {name:?}");
-        let schema = about.input_schema.to::<Value>().ok();
-        let schema = schema.and_then(|schema| jsonschema::validator_for(&schema).ok());
-        let schema = schema.unwrap_or_else(|| panic!("the schema of tool {name:?} is none"));
-        self.0.push(Known { tool, about, schema: Arc::new(schema) });
+        let is_gone = known.tool.description().is_none();
+        assert!(is_gone || known.definition().is_some(), "the schema of tool {name:?} is none");
+        self.0.push(known);
+    }
+
+    /// Looks at a tool anew; `false` if it cannot be seen.
+    pub(super) async fn refresh(&self, name: &str) -> bool {
+        match self.find(name) {
+            Some(known) => known.tool.refresh().await,
+            None => true,
+        }
     }
 
     /// Completes what a model says of a call: who runs it, and what a person reads for its name.
@@ -215,16 +256,20 @@ impl Tools {
             if tool.is_client_executed() {
                 call.executed_by = Executor::Client;
             }
+            call.dynamic |= tool.is_dynamic();
             call.title = tool.title().map(|title| title.to_owned().into()).or(call.title.take());
         }
     }
 
     pub(super) fn descriptions(&self) -> Arc<[ToolDescription]> {
-        self.0.iter().map(|known| known.about.clone()).collect()
+        let definitions = self.0.iter().filter_map(Known::definition);
+        definitions.map(|definition| definition.about.clone()).collect()
     }
 
     pub(super) fn facts(&self, name: &str) -> Option<ToolFacts> {
-        let Known { tool, about, .. } = self.find(name)?;
+        let known = self.find(name)?;
+        let (tool, definition) = (&known.tool, known.definition()?);
+        let about = &definition.about;
         let digest = DefinitionDigest::of(&about.name, &about.description, &about.input_schema);
         let mut facts = ToolFacts::new(digest);
         facts.idempotent = tool.is_idempotent();
@@ -238,7 +283,8 @@ impl Tools {
 
     /// Whether a tool takes this input; else why not, for the model.
     pub(super) fn check(&self, name: &str, input: &Json) -> Result<(), String> {
-        let Some(Known { tool, schema, .. }) = self.find(name) else {
+        let known = self.find(name).and_then(|known| Some((&known.tool, known.definition()?)));
+        let Some((tool, definition)) = known else {
             return Err(format!("there is no tool named {name:?}"));
         };
         // What a reader of trees would take for something else, nobody has seen.
@@ -246,7 +292,8 @@ impl Tools {
             return Err(error.to_string());
         }
         let value: Value = input.to().map_err(|error| error.to_string())?;
-        let wrong: Vec<String> = schema
+        let wrong: Vec<String> = definition
+            .schema
             .iter_errors(&value)
             .take(MOST_ERRORS)
             .map(|error| match error.instance_path().as_str() {
@@ -324,7 +371,7 @@ impl Tools {
     }
 
     fn find(&self, name: &str) -> Option<&Known> {
-        self.0.iter().find(|known| *known.about.name == *name)
+        self.0.iter().find(|known| known.tool.name() == name)
     }
 }
 

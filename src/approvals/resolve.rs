@@ -206,7 +206,8 @@ impl ChatApprovals {
         if !is_first && !record.idempotent {
             return None;
         }
-        let tool = self.desk.toolbox.tool(&record.tool_name);
+        let is_seen = self.desk.toolbox.refresh(&record.tool_name).await;
+        let tool = self.desk.toolbox.tool(&record.tool_name).filter(|_| is_seen);
         let tool = tool.filter(|tool| tool.definition == record.definition);
         if tool.is_none_or(|tool| !is_first && !tool.idempotent) {
             return Some(Revocation::DefinitionChanged);

@@ -21,6 +21,15 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     /// The tool of this name, as it is now.
     fn tool(&self, name: &str) -> Option<ToolFacts>;
 
+    /// Looks at the tool of this name where it comes from, if that is elsewhere, so that
+    /// [`tool`](Self::tool) says what it is now. `false` if it cannot be seen.
+    ///
+    /// Asked just before an approved call is claimed. A call whose tool cannot be seen is closed as
+    /// one whose tool is gone.
+    fn refresh<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(ready(true))
+    }
+
     /// Whether this call may run now: the policy, the schema of the input, what the person may do.
     ///
     /// Asked just before an approved call is claimed. A call that may not run is closed for good, and
@@ -37,6 +46,10 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
 impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
     fn tool(&self, name: &str) -> Option<ToolFacts> {
         (**self).tool(name)
+    }
+
+    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+        (**self).refresh(name)
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {

@@ -1,0 +1,32 @@
+//! What a tool of a server returned: an output, or why it failed.
+
+use ::rmcp::model::{CallToolResult, ContentBlock};
+
+use crate::agent::Told;
+use crate::json::Json;
+use crate::stream::BoxError;
+
+/// The structured content, if there is any; else the text, if there is nothing but text; else the
+/// blocks of content as they stand. What the server says of an error is meant to be told, in its
+/// first words.
+pub(super) fn output(result: CallToolResult) -> Result<Json, BoxError> {
+    let texts = result.content.iter().map(|block| block.as_text().map(|text| text.text.as_str()));
+    if result.is_error == Some(true) {
+        let why = texts.flatten().collect::<Vec<_>>().join("\n");
+        let told: String = why.chars().take(MOST_TOLD).collect();
+        return Err(match told.trim() {
+            "" => "the tool says that it failed, and not why".into(),
+            told => Told(told.to_owned()).into(),
+        });
+    }
+    if let Some(structured) = &result.structured_content {
+        return Ok(Json::of(structured)?);
+    }
+    Ok(match texts.collect::<Option<Vec<_>>>() {
+        Some(texts) => Json::string(&texts.join("\n")),
+        None => Json::of::<[ContentBlock]>(&result.content)?,
+    })
+}
+
+/// How many characters of an error are told.
+const MOST_TOLD: usize = 2000;

@@ -1,0 +1,269 @@
+//! The tools of a Model Context Protocol server: who is asked, what comes back, and that nothing
+//! runs that is not what was approved.
+
+#[path = "mcp/chat.rs"]
+mod chat;
+#[path = "mcp/server.rs"]
+mod server;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData, ToolAnnotations};
+use serde_json::{Value, json};
+use ui_message_stream::agent::{Agent, AnyTool};
+use ui_message_stream::approval::REVOKED;
+use ui_message_stream::mcp::{McpError, McpServer, McpTool};
+use ui_message_stream::testing::Conversation;
+
+use chat::{Calls, asks, chunks, ends_well, outcomes, page};
+use server::{Listing, Server, reads, tool, tool_of};
+
+fn path() -> Value {
+    json!({"path": "notes.txt"})
+}
+
+/// What a call of a tool that asks nobody becomes.
+async fn outcome(returns: Option<Result<CallToolResult, ErrorData>>) -> Value {
+    let (server, connected, _running) = Server::start(vec![reads("read")]).await;
+    *server.0.returns.lock().unwrap() = returns;
+    let tools = connected.tools().await.unwrap().into_iter();
+    let tools = tools.map(|tool| tool.with_timeout(Duration::from_secs(5)));
+    let mut page = page(Agent::new(Calls::of(&[("read", path())])).tools(tools));
+    page.send("Go").await;
+    let chunks = chunks(&page);
+    assert!(ends_well(&chunks), "{chunks:#?}");
+    assert!(!chunks.iter().any(|chunk| chunk.to_string().contains("secret")));
+    assert!(chunks.iter().any(|chunk| chunk["dynamic"] == true));
+    outcomes(&chunks).remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_returns_is_its_output_and_what_it_says_of_a_failure_is_told() {
+    let success = |blocks| Some(Ok(CallToolResult::success(blocks)));
+    let text = |text: &str| ContentBlock::text(text);
+    let structured = CallToolResult::structured(json!({"size": 3}));
+    assert_eq!(outcome(Some(Ok(structured))).await, json!({"size": 3}));
+    assert_eq!(outcome(success(vec![text("one"), text("two")])).await, "one\ntwo");
+    assert_eq!(outcome(success(vec![])).await, "");
+    assert_eq!(
+        outcome(success(vec![text("one"), ContentBlock::image("AA==", "image/png")])).await,
+        json!([
+            {"type": "text", "text": "one"},
+            {"type": "image", "data": "AA==", "mimeType": "image/png"},
+        ])
+    );
+    let failed = |text: &str| Some(Ok(CallToolResult::error(vec![ContentBlock::text(text)])));
+    assert_eq!(outcome(failed("there is no such file")).await, "there is no such file");
+    assert_eq!(outcome(failed("")).await, "The tool failed.");
+    let long = outcome(failed(&"long ".repeat(1_000_000))).await;
+    assert!(long.as_str().unwrap().len() <= 2000);
+    let masked = ErrorData::internal_error("postgres://user:secret@host", None);
+    assert_eq!(outcome(Some(Err(masked))).await, "The tool failed.");
+    let proto = serde_json::from_str(r#"{"__proto__":"secret"}"#).unwrap();
+    assert_eq!(outcome(Some(Ok(CallToolResult::structured(proto)))).await, "The tool failed.");
+    let large = success(vec![text(&"x".repeat(10 * 1024 * 1024))]);
+    assert_eq!(outcome(large).await, "The tool returned more than can be shown.");
+    assert_eq!(
+        outcome(None).await,
+        "The tool took too long and was stopped. What it did until then is not known."
+    );
+}
+
+#[tokio::test]
+async fn who_is_asked_the_annotations_say_unless_the_host_does() {
+    type Decide = fn(McpTool) -> McpTool;
+    let as_is: Decide = |tool| tool;
+    let hints = ToolAnnotations::new;
+    for (annotations, decide, asked) in [
+        (None, as_is, true),
+        (Some(hints()), as_is, true),
+        (Some(hints().read_only(false)), as_is, true),
+        (Some(hints().read_only(true)), as_is, false),
+        (Some(hints().destructive(true)), as_is, true),
+        (Some(hints().destructive(false)), as_is, false),
+        (Some(hints().read_only(true).destructive(true)), as_is, true),
+        (Some(hints().read_only(true)), McpTool::needs_approval as Decide, true),
+        (None, McpTool::needs_no_approval as Decide, false),
+    ] {
+        let mut tool = tool("change");
+        tool.annotations = annotations;
+        let (server, connected, _running) = Server::start(vec![tool.clone()]).await;
+        let tools = connected.tools().await.unwrap().into_iter().map(decide);
+        let mut page = page(Agent::new(Calls::of(&[("change", path())])).tools(tools));
+        page.send("Go").await;
+        assert_eq!(asks(&chunks(&page)), asked, "{:?}", tool.annotations);
+        assert_eq!(server.called().is_empty(), asked);
+        if asked {
+            page.approve("change").await;
+            assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
+            assert_eq!(server.called(), ["change"]);
+        }
+    }
+}
+
+/// A page on which somebody is asked about a tool, and the server.
+async fn asked() -> (Server, server::Running, McpServer, Conversation<'static>, Calls) {
+    let (server, connected, running) = Server::start(vec![tool("delete")]).await;
+    let calls = Calls::of(&[("delete", path())]);
+    let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
+    let mut page = page(agent);
+    page.send("Go").await;
+    assert!(asks(&chunks(&page)));
+    (server, running, connected, page, calls)
+}
+
+#[tokio::test]
+async fn what_is_another_tool_by_the_time_of_the_answer_does_not_run() {
+    let with_description = |text: &'static str| {
+        let mut tool = tool("delete");
+        tool.description = Some(text.into());
+        tool
+    };
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    for (changed, says_so) in [
+        (vec![with_description("Deletes every file.")], false),
+        (vec![with_description("Deletes every file.")], true),
+        (vec![tool_of("delete", schema)], false),
+        (vec![tool("another")], false),
+        (vec![], false),
+    ] {
+        let (server, running, _connected, mut page, _) = asked().await;
+        server.set_tools(changed.clone());
+        if says_so {
+            running.peer().notify_tool_list_changed().await.unwrap();
+        }
+        page.approve("delete").await;
+        let chunks = chunks(&page);
+        assert_eq!(outcomes(&chunks), [REVOKED], "{changed:?}");
+        assert!(ends_well(&chunks));
+        assert!(server.called().is_empty());
+    }
+    let (server, _running, _connected, mut page, _) = asked().await;
+    // What says nothing about what the tool does is no change of it.
+    server.set_tools(vec![tool("new"), tool("delete")]);
+    page.approve("delete").await;
+    assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
+    assert_eq!(server.called(), ["delete"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_does_not_say_any_more_is_not_taken_for_what_it_said() {
+    let (server, _running, _connected, mut page, _) = asked().await;
+    *server.0.listing.lock().unwrap() = Listing::Silent;
+    page.approve("delete").await;
+    assert_eq!(outcomes(&chunks(&page)), [REVOKED]);
+    assert!(server.called().is_empty());
+}
+
+#[tokio::test]
+async fn a_changed_tool_asks_again_and_the_model_reads_what_it_is_now() {
+    let (server, connected, running) = Server::start(vec![reads("read"), reads("other")]).await;
+    let tools = connected.tools().await.unwrap();
+    let read = tools[0].clone().needs_no_approval();
+    let calls = Calls::of(&[("read", json!({"file": "notes.txt"})), ("other", path())]);
+    let agent = Agent::new(calls.clone()).tools([read.clone(), tools[1].clone()]);
+    let schema = json!({"type": "object", "required": ["file"]});
+    let changed = tool_of("read", schema).annotate(ToolAnnotations::new().read_only(true));
+    server.set_tools(vec![changed, tool("slipped_in")]);
+    running.peer().notify_tool_list_changed().await.unwrap();
+    while !read.description().unwrap().input_schema.as_str().contains("file") {
+        tokio::task::yield_now().await;
+    }
+    let mut page = page(agent);
+    page.send("Go").await;
+    let first = chunks(&page);
+    assert!(asks(&first));
+    assert_eq!(outcomes(&first), ["there is no tool named \"other\""]);
+    let offered = calls.offered();
+    assert_eq!(offered.len(), 1);
+    assert_eq!(offered[0].input_schema.as_str(), r#"{"required":["file"],"type":"object"}"#);
+    page.approve("read").await;
+    assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
+    assert_eq!(server.called(), ["read"]);
+}
+
+#[tokio::test]
+async fn tools_that_nobody_can_call_are_left_out() {
+    let (server, connected, _running) = Server::start(vec![
+        tool("files/read"),
+        tool("files.read"),
+        tool("files/read"),
+        tool_of("no_schema", json!({"type": 5})),
+        tool_of("elsewhere", json!({"$ref": "http://127.0.0.1:9/schema"})),
+        tool_of("prototype", serde_json::from_str(r#"{"__proto__":{}}"#).unwrap()),
+        tool_of("endless", json!({"$ref": "#"})),
+        tool_of("endless_too", json!({"allOf": [{"$ref": "#"}]})),
+        tool_of(
+            "endless_in_turn",
+            json!({
+                "anyOf": [{"$ref": "#/$defs/a"}],
+                "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"not": {"$ref": "#/$defs/a"}}},
+            }),
+        ),
+    ])
+    .await;
+    let tools = connected.tools().await.unwrap();
+    let names: Vec<&str> = tools.iter().map(AnyTool::name).collect();
+    assert_eq!(names, ["files_read", "endless", "endless_too", "endless_in_turn"]);
+    // Whatever is held against them, the process lives.
+    let calls = [("endless", path()), ("endless_too", path()), ("endless_in_turn", path())];
+    let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
+    page.send("Go").await;
+    assert!(ends_well(&chunks(&page)));
+
+    *server.0.listing.lock().unwrap() = Listing::Endless;
+    assert!(matches!(connected.tools().await, Err(McpError::TooMany)));
+}
+
+#[tokio::test]
+async fn two_servers_may_have_tools_of_one_name() {
+    let (here, one, _one) = Server::start(vec![reads("read")]).await;
+    let (there, other, _other) = Server::start(vec![reads("read")]).await;
+    let prefixed = |tools: Vec<McpTool>, prefix: &'static str| {
+        tools.into_iter().map(move |tool| tool.with_prefix(prefix))
+    };
+    let agent = Agent::new(Calls::of(&[("there.read", path()), ("there_read", path())]))
+        .tools(prefixed(one.tools().await.unwrap(), "here_"))
+        .tools(prefixed(other.tools().await.unwrap(), "there."));
+    let mut page = page(agent);
+    page.send("Go").await;
+    let said = outcomes(&chunks(&page));
+    assert_eq!(said, [json!("there is no tool named \"there.read\""), json!({"ok": true})]);
+    assert_eq!((here.called().len(), there.called()), (0, vec!["read".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_has_no_tools() {
+    let (_server, running, connected, mut page, calls) = asked().await;
+    running.cancel().await.unwrap();
+    page.approve("delete").await;
+    let chunks = chunks(&page);
+    assert_eq!(outcomes(&chunks), [REVOKED]);
+    assert!(ends_well(&chunks));
+    assert!(calls.offered().is_empty());
+    assert!(matches!(connected.tools().await, Err(McpError::List(_))));
+}
+
+/// The example as it runs, with a server in a process of its own.
+#[test]
+fn the_example_asks_before_it_deletes() {
+    let build = ["build", "--quiet", "--all-features", "--example", "mcp_tools"];
+    assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
+    let test = std::env::current_exe().unwrap();
+    let target = test.parent().and_then(std::path::Path::parent).unwrap();
+    for (answer, left) in [("y\n", r#""output":"plan.txt""#), ("n\n", "tool-output-denied")] {
+        let mut example = Command::new(target.join("examples/mcp_tools"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut example.stdin.take().unwrap(), answer.as_bytes()).unwrap();
+        let output = example.wait_with_output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{printed}");
+        assert!(printed.contains(r#"May "delete_file" run with {"name":"notes.txt"}?"#));
+        assert!(printed.contains(left), "{printed}");
+        assert!(printed.contains("That was that."), "{printed}");
+    }
+}
