@@ -49,6 +49,15 @@ impl ToolRun {
     }
 }
 
+/// A run that is stopped stops its tools.
+impl Drop for ToolRun {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
 impl Stream for ToolRun {
     type Item = Input;
 
