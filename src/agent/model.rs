@@ -64,9 +64,12 @@ impl ModelInputs {
 
     fn announced(&self, mut event: ModelEvent) -> ModelEvent {
         match &mut event {
-            ModelEvent::Call(call, _) | ModelEvent::Said(AgentEvent::ToolInputStart { call }) => {
-                self.tools.announce(call)
-            }
+            ModelEvent::Call(call, _)
+            | ModelEvent::Said(
+                AgentEvent::ToolInputStart { call }
+                | AgentEvent::ToolInput { call, .. }
+                | AgentEvent::ToolInputInvalid { call, .. },
+            ) => self.tools.announce(call),
             _ => {}
         }
         event
