@@ -16,7 +16,7 @@
 mod call_names;
 mod step;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,8 @@ pub struct Run {
     model: ModelState,
     calls: Vec<Call>,
     names: CallNames,
+    /// The calls, of all steps, that are decided about here.
+    own: HashSet<ToolCallId>,
     /// Whether a call of this step had an input that is none: the model is to read of it.
     had_invalid_input: bool,
     next: VecDeque<Step>,
@@ -129,6 +131,7 @@ impl Run {
             model: ModelState::NotCalled,
             calls: Vec::new(),
             names: CallNames::default(),
+            own: HashSet::new(),
             had_invalid_input: false,
             next: VecDeque::new(),
             usage: Usage::default(),
@@ -236,7 +239,7 @@ impl Run {
             | AgentEvent::ToolDenied { tool_call_id }
             | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
                 *tool_call_id = self.names.of(tool_call_id);
-                if self.calls.iter().any(|call| call.open.tool_call_id == *tool_call_id) {
+                if self.own.contains(tool_call_id) {
                     return;
                 }
             }
@@ -265,6 +268,7 @@ impl Run {
         }
         let name: Box<str> = (&*call.tool_name).into();
         let open = OpenCall::left_to_client(call.id.clone(), name, input);
+        self.own.insert(open.tool_call_id.clone());
         self.next.push_back(Step::Begin(Errand::Check(open.clone())));
         self.calls.push(Call { announced: call, open, state: CallState::Checked });
     }
