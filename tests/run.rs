@@ -237,8 +237,7 @@ fn where_the_model_breaks_off_what_runs_comes_to_its_end_and_nothing_begins() {
 fn more_tokens_than_a_number_holds_are_as_many_as_it_holds() {
     let mut run = speaking();
     for _ in 0..2 {
-        let mut usage = Usage::default();
-        usage.input_tokens = u64::MAX - 1;
+        let usage = Usage { input_tokens: u64::MAX - 1, output_tokens: 1 };
         said(&mut run, ModelEvent::Used(usage));
     }
     assert_eq!(run.usage().input_tokens, u64::MAX);

@@ -96,9 +96,7 @@ fn model_event(dice: &mut Dice) -> ModelEvent {
         }
         5 if dice.chance(50) => return ModelEvent::Finished(FinishReason::ToolCalls),
         5 => {
-            let mut usage = Usage::default();
-            usage.output_tokens = u64::MAX;
-            return ModelEvent::Used(usage);
+            return ModelEvent::Used(Usage { input_tokens: 1, output_tokens: u64::MAX });
         }
         6 => AgentEvent::tool_input_start(call(dice)),
         7 => AgentEvent::tool_input_delta(id, "{"),
