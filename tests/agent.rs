@@ -17,6 +17,7 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model_message::ModelMessage;
 use ui_message_stream::request::Limits;
 use ui_message_stream::run::{ModelEvent, Usage};
+use ui_message_stream::stream::BoxError;
 use ui_message_stream::{ChatRequest, Json};
 
 /// A model that makes these calls at first, and says how many results it read then.
@@ -182,6 +183,197 @@ async fn an_input_that_a_tool_does_not_take_never_reaches_it() {
     assert_eq!(outcomes[9].1, json!(7));
     assert_eq!(ran.load(Ordering::SeqCst), 1);
     assert_eq!(said(&chunks), "10 results");
+}
+
+#[tokio::test]
+async fn an_input_that_only_the_schema_refuses_never_reaches_the_tool() {
+    #[derive(Deserialize, JsonSchema)]
+    struct Narrow {
+        #[schemars(range(min = 1, max = 10))]
+        n: i64,
+        #[schemars(regex(pattern = "^[a-z]+$"), length(max = 3))]
+        name: String,
+    }
+    let narrow = Tool::new("narrow", async |input: Narrow| {
+        Ok::<_, Told>(format!("{} {}", input.n, input.name))
+    });
+    let agent = Agent::new(Calls(&[
+        ("narrow", r#"{"n":0,"name":"a"}"#),
+        ("narrow", r#"{"n":11,"name":"a"}"#),
+        ("narrow", r#"{"n":1,"name":"A"}"#),
+        ("narrow", r#"{"n":1,"name":"abcd"}"#),
+        ("narrow", r#"{"n":10,"name":"abc"}"#),
+    ]));
+    let chunks = first_turn(agent.tool(narrow)).await;
+    let kind = |id: &str, kind: &str| {
+        chunks.iter().any(|chunk| chunk["toolCallId"] == id && chunk["type"] == kind)
+    };
+    for id in ["call_0", "call_1", "call_2", "call_3"] {
+        assert!(kind(id, "tool-input-error"), "{id}");
+        assert!(!kind(id, "tool-input-available"), "{id}: a page would take it for what fits");
+    }
+    assert_eq!(outcomes(&chunks)[4].1, json!("10 abc"));
+}
+
+#[tokio::test]
+async fn preliminary_outputs_come_in_order_and_the_final_one_last() {
+    let counts = Tool::new("counts", async |input: Input, context: ToolContext| {
+        for n in 0..input.n {
+            context.preliminary(&n).await?;
+        }
+        Ok::<_, BoxError>("done")
+    });
+    let agent = Agent::new(Calls(&[("counts", r#"{"n":50}"#)])).tool(counts);
+    let chunks = first_turn(agent).await;
+    let outputs = chunks.iter().filter(|chunk| chunk["type"] == "tool-output-available");
+    let shown: Vec<(Value, bool)> =
+        outputs.map(|chunk| (chunk["output"].clone(), chunk["preliminary"] == true)).collect();
+    let expected = (0..50).map(|n| (json!(n), true)).chain([(json!("done"), false)]);
+    assert_eq!(shown, expected.collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_context_that_outlives_its_tool_keeps_nobody_waiting() {
+    let leaves = Tool::new("leaves", async |_: Input, context: ToolContext| {
+        tokio::spawn(async move {
+            for n in 0.. {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let _ = context.preliminary(&n).await;
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Ok::<_, Told>("done")
+    });
+    let waits = Tool::new("waits", async |_: Input| {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok::<_, Told>("waited")
+    });
+    let agent = Agent::new(Calls(&[("leaves", r#"{"n":1}"#), ("waits", r#"{"n":1}"#)]));
+    let chunks = first_turn(agent.tool(leaves).tool(waits)).await;
+    let of_leaves: Vec<&Value> =
+        chunks.iter().filter(|chunk| chunk["toolCallId"] == "call_0").collect();
+    assert_eq!(of_leaves.last().unwrap()["output"], "done", "nothing comes behind the end");
+    assert!(of_leaves.len() > 5, "it was shown what came before");
+    assert_eq!(said(&chunks), "2 results");
+}
+
+/// Tells when it is dropped.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// An agent whose tool waits for ten seconds, and how often that came to its end, one way or another.
+fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (returned, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counter, guard) = (Arc::clone(&returned), Arc::clone(&dropped));
+    let waits = Tool::new("waits", move |_: Input| {
+        let (counter, guard) = (Arc::clone(&counter), Dropped(Arc::clone(&guard)));
+        async move {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            counter.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+            Ok::<_, Told>("waited")
+        }
+    });
+    let agent = Agent::new(Calls(&[("waits", r#"{"n":1}"#)])).tool(waits);
+    (agent, returned, dropped)
+}
+
+/// Asks, and does not read the answer.
+async fn ask_and_leave(chats: &Chats) {
+    let body = json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+    ]});
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    drop(chats.answer(&Principal::new("ada"), request).await.unwrap());
+}
+
+/// The chat, some seconds later.
+async fn later(chats: &Chats, seconds: u64) -> Value {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    serde_json::to_value(chat.messages).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_nobody_reads_leaves_the_tool_its_end_and_the_history_its_message() {
+    let (agent, returned, _) = waiting_agent();
+    let chats = agent.into_chats();
+    ask_and_leave(&chats).await;
+    let messages = later(&chats, 30).await;
+    assert_eq!(returned.load(Ordering::SeqCst), 1);
+    let parts = messages[1]["parts"].as_array().unwrap();
+    assert!(parts.iter().any(|part| part["output"] == "waited"), "{parts:?}");
+    assert_eq!(parts.last().unwrap()["text"], "1 results");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_stopped_stops_its_tools() {
+    let (agent, returned, dropped) = waiting_agent();
+    let chats = agent.into_chats();
+    ask_and_leave(&chats).await;
+    later(&chats, 5).await;
+    assert_eq!(dropped.load(Ordering::SeqCst), 0);
+    chats.stop(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    let messages = later(&chats, 1).await;
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    let parts = messages[1]["parts"].as_array().unwrap();
+    assert!(parts.iter().any(|part| part["state"] == "output-error"), "{parts:?}");
+    later(&chats, 30).await;
+    assert_eq!(returned.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_client_answers_the_second_of_two_calls_of_one_id() {
+    /// Asks the client with each answer, under the same id.
+    #[derive(Debug)]
+    struct Insists(AtomicUsize);
+    impl Model for Insists {
+        fn call(&self, request: ModelRequest) -> ModelStream {
+            let results = request.messages.iter().map(|message| match message {
+                ModelMessage::Tool { content } => content.len(),
+                _ => 0,
+            });
+            let results: usize = results.sum();
+            assert_eq!(results, self.0.fetch_add(1, Ordering::SeqCst), "it reads every output");
+            let call = ToolCall::new("call_0", "location");
+            Box::pin(stream::iter([
+                Ok(ModelEvent::Call(Box::new(call), "{}".to_owned())),
+                Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
+            ]))
+        }
+    }
+    let schema = Json::parse(r#"{"type":"object"}"#).unwrap();
+    let chats = Agent::new(Insists(AtomicUsize::new(0)))
+        .tool(Tool::client_executed("location", "Where.", schema))
+        .into_chats();
+    let asked = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let mut parts: Vec<Value> = Vec::new();
+    let mut id = Value::Null;
+    for n in 0..3 {
+        let mut messages = vec![asked.clone()];
+        if n > 0 {
+            messages.push(json!({"id": id, "role": "assistant", "parts": parts}));
+        }
+        let chunks = post(&chats, &json!({"id": "chat", "messages": messages})).await;
+        id = chunks[0]["messageId"].clone();
+        let call = chunks.iter().find(|chunk| chunk["type"] == "tool-input-available");
+        let call = call.unwrap_or_else(|| panic!("{n}: {chunks:?}"));
+        parts.push(json!({"type": "step-start"}));
+        parts.push(json!({
+            "type": "tool-location", "toolCallId": call["toolCallId"], "input": {},
+            "state": "output-available", "output": n,
+        }));
+    }
+    let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    let history = serde_json::to_value(&chat.messages).unwrap();
+    let outputs = history[1]["parts"].as_array().unwrap().iter();
+    let outputs: Vec<&Value> = outputs.filter_map(|part| part.get("output")).collect();
+    assert_eq!(outputs, [&json!(0), &json!(1)], "the third waits");
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ mod fields;
 mod fixture_files;
 #[path = "model_message/histories.rs"]
 mod histories;
+#[path = "model_message/made_up.rs"]
+mod made_up;
 #[path = "reduce/message.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod message;

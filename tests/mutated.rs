@@ -287,7 +287,7 @@ fn same(a: &Value, b: &Value) -> bool {
 fn no_mutant_of_an_honest_request_runs_what_nobody_approved() {
     let requests: usize = match std::env::var("MUTATED_REQUESTS") {
         Ok(number) => number.parse().expect("MUTATED_REQUESTS is a number"),
-        Err(_) => 20_000,
+        Err(_) => 5_000,
     };
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     let hook = std::panic::take_hook();

@@ -9,6 +9,7 @@ mod tool;
 mod tool_run;
 mod tools;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -33,6 +34,7 @@ use crate::approvals::{Approvals, ApprovedCall, AskError, ToolFacts, Toolbox};
 use crate::chat::{Chats, Respond, Said, Turn};
 use crate::event::AgentEvent;
 use crate::history::Recorder;
+use crate::id::ToolCallId;
 use crate::ledger_store::BoxFuture;
 use crate::message::UiMessage;
 use crate::model_message::{FromUi, ModelMessage};
@@ -171,6 +173,10 @@ impl Agent {
                 };
                 Box::pin(ModelInputs::of(self.0.model.call(request), tools.clone()))
             }
+            Errand::Check(call) => {
+                let fits = tools.check(&call.tool_name, &call.input);
+                one(ready(Input::Checked { tool_call_id: call.tool_call_id, fits }))
+            }
             Errand::Prepare(call) => {
                 let (tools, turn) = (tools.clone(), Arc::clone(turn));
                 one(async move {
@@ -207,11 +213,12 @@ impl Toolbox for Agent {
 
 impl Respond for Agent {
     fn respond(&self, turn: Turn) -> Said {
+        let run = Run::new(self.0.most_steps).with_calls(calls_of(&turn));
         let said: Said = Box::pin(AgentRun {
             agent: self.clone(),
             run: match self.0.tells_usage {
-                true => Run::new(self.0.most_steps).telling_usage(),
-                false => Run::new(self.0.most_steps),
+                true => run.telling_usage(),
+                false => run,
             },
             span: tracing::info_span!(
                 "invoke_agent",
@@ -222,7 +229,7 @@ impl Respond for Agent {
             ),
             transcript: Transcript::of(&turn),
             turn: Arc::new(turn),
-            errands: Vec::new(),
+            errands: VecDeque::new(),
         });
         match &self.0.transform {
             Some(transform) => transform(said),
@@ -250,19 +257,35 @@ struct AgentRun {
     run: Run,
     turn: Arc<Turn>,
     transcript: Transcript,
-    errands: Vec<Inputs>,
+    errands: VecDeque<Inputs>,
     /// Named after the conventions of OpenTelemetry for generative AI; without any content.
     span: Span,
 }
 
 impl AgentRun {
+    /// Begins an errand. What is decided about a call is heard before the model goes on, so that it
+    /// stands beside the call.
+    fn begin(&mut self, errand: Errand) {
+        let is_decision = matches!(errand, Errand::Check(_) | Errand::Prepare(_) | Errand::Ask(_));
+        let inputs = self.agent.begin(errand, &self.turn, &mut self.transcript);
+        match is_decision {
+            true => self.errands.push_front(inputs),
+            false => self.errands.push_back(inputs),
+        }
+    }
+
     /// What any errand brings next; `None` if none is under way.
     fn poll_errands(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
         let mut at = 0;
         while let Some(errand) = self.errands.get_mut(at) {
             match errand.as_mut().poll_next(cx) {
-                Poll::Ready(Some(input)) => return Poll::Ready(Some(input)),
-                Poll::Ready(None) => drop(self.errands.swap_remove(at)),
+                Poll::Ready(Some(input)) => {
+                    // Behind the others: what has much to say does not keep them waiting.
+                    let errand = self.errands.remove(at);
+                    self.errands.extend(errand);
+                    return Poll::Ready(Some(input));
+                }
+                Poll::Ready(None) => drop(self.errands.remove(at)),
                 Poll::Pending => at += 1,
             }
         }
@@ -282,13 +305,12 @@ impl Stream for AgentRun {
                     this.transcript.hear(&event);
                     return Poll::Ready(Some(Ok(event)));
                 }
-                Step::Begin(errand) => {
-                    let inputs = this.agent.begin(errand, &this.turn, &mut this.transcript);
-                    this.errands.push(inputs);
-                }
+                Step::Begin(errand) => this.begin(errand),
                 Step::Wait => match poll_ready!(this.poll_errands(cx)) {
                     Some(input) => this.run.handle(input),
-                    None => this.run.handle(Input::ModelFailed(GONE.into())),
+                    // Every errand says how it ends. If one did not, what is open is closed as of
+                    // any stream that ends.
+                    None => return Poll::Ready(None),
                 },
                 Step::End(_) => {
                     let usage = this.run.usage();
@@ -331,6 +353,12 @@ impl Transcript {
     }
 }
 
+/// The calls of the message that the agent goes on with.
+fn calls_of(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
+    let message = turn.chat.message(&turn.message_id);
+    message.into_iter().flat_map(UiMessage::tool_parts).map(|part| part.tool_call_id.clone())
+}
+
 async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {
     let OpenCall { tool_call_id, tool_name, input, .. } = call;
     let description = tools.describe(&tool_name, &input);
@@ -341,9 +369,8 @@ async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {
     match asked {
         Ok(asked) => Input::Asked {
             tool_call_id,
+            details: Some(asked.details()),
             approval_id: asked.approval_id,
-            descriptor: Some(asked.descriptor),
-            signature: asked.signature.map(Into::into),
         },
         Err(error) => {
             let why = match &error {
@@ -359,9 +386,6 @@ async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {
 fn one(input: impl Future<Output = Input> + Send + 'static) -> Inputs {
     Box::pin(Once::of(input))
 }
-
-/// Said of a model that ends without a word.
-const GONE: &str = "The model ended without an answer.";
 
 /// Said of a call that needs a person, where nobody could be asked.
 const NOT_ASKED: &str = "This tool call was not executed: nobody could be asked to approve it.";

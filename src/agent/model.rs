@@ -99,9 +99,12 @@ impl ModelInputs {
             ModelEvent::Finished(reason) => {
                 self.span.record("gen_ai.response.finish_reasons", reason.as_str());
             }
-            ModelEvent::Call(call, _) | ModelEvent::Said(AgentEvent::ToolInputStart { call }) => {
-                self.tools.announce(call)
-            }
+            ModelEvent::Call(call, _)
+            | ModelEvent::Said(
+                AgentEvent::ToolInputStart { call }
+                | AgentEvent::ToolInput { call, .. }
+                | AgentEvent::ToolInputInvalid { call, .. },
+            ) => self.tools.announce(call),
             _ => {}
         }
         event

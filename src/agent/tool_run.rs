@@ -24,6 +24,8 @@ pub(super) struct ToolRun {
     preliminary: mpsc::Receiver<ToolEvent>,
     /// `None` once it has ended.
     task: Option<JoinHandle<ToolEvent>>,
+    /// How it ended, until that is told.
+    end: Option<ToolEvent>,
 }
 
 impl ToolRun {
@@ -37,13 +39,13 @@ impl ToolRun {
         context.preliminary = Some(sender);
         let run = async move { outcome(&*tool, input, context).await };
         let task = tokio::spawn(run.in_current_span());
-        ToolRun { id, preliminary, task: Some(task) }
+        ToolRun { id, preliminary, task: Some(task), end: None }
     }
 
     pub(super) fn failed(id: ToolCallId) -> Self {
         let (_, preliminary) = mpsc::channel(1);
         let task = tokio::spawn(async { ToolEvent::Failed(FAILED.to_owned()) });
-        ToolRun { id, preliminary, task: Some(task) }
+        ToolRun { id, preliminary, task: Some(task), end: None }
     }
 
     fn news(&self, event: ToolEvent) -> Poll<Option<Input>> {
@@ -51,24 +53,43 @@ impl ToolRun {
     }
 }
 
+/// A run that is stopped stops its tools.
+impl Drop for ToolRun {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
 impl Stream for ToolRun {
     type Item = Input;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
-        // A context that outlives its tool keeps the channel open: the task says when it is over.
-        if let Poll::Ready(Some(event)) = self.preliminary.poll_recv(cx) {
-            return self.news(event);
+        loop {
+            match self.preliminary.poll_recv(cx) {
+                Poll::Ready(Some(event)) => return self.news(event),
+                Poll::Ready(None) if self.task.is_none() => {
+                    return match self.end.take() {
+                        Some(end) => self.news(end),
+                        None => Poll::Ready(None),
+                    };
+                }
+                _ => {}
+            }
+            let Some(task) = &mut self.task else {
+                return Poll::Pending;
+            };
+            let ended = std::task::ready!(Pin::new(task).poll(cx));
+            self.task = None;
+            self.end = Some(ended.unwrap_or_else(|error| {
+                tracing::error!(%error, "a tool panicked");
+                ToolEvent::Failed(FAILED.to_owned())
+            }));
+            // What it showed before its end is told first; what a context shows that outlives it, no
+            // more.
+            self.preliminary.close();
         }
-        let Some(task) = &mut self.task else {
-            return Poll::Ready(None);
-        };
-        let ended = std::task::ready!(Pin::new(task).poll(cx));
-        self.task = None;
-        let event = ended.unwrap_or_else(|error| {
-            tracing::error!(%error, "a tool panicked");
-            ToolEvent::Failed(FAILED.to_owned())
-        });
-        self.news(event)
     }
 }
 

@@ -251,14 +251,19 @@ impl Tools {
 
     /// Completes what a model says of a call: who runs it, and what a person reads for its name.
     pub(super) fn announce(&self, call: &mut ToolCall) {
-        let known = self.find(&call.tool_name).filter(|_| call.executed_by == Executor::Server);
-        if let Some(Known { tool, .. }) = known {
-            if tool.is_client_executed() {
-                call.executed_by = Executor::Client;
-            }
-            call.dynamic |= tool.is_dynamic();
-            call.title = tool.title().map(|title| title.to_owned().into()).or(call.title.take());
+        if call.executed_by != Executor::Server {
+            return;
         }
+        let Some(Known { tool, .. }) = self.find(&call.tool_name) else {
+            // The client knows no tool of this name either.
+            call.dynamic = true;
+            return;
+        };
+        if tool.is_client_executed() {
+            call.executed_by = Executor::Client;
+        }
+        call.dynamic |= tool.is_dynamic();
+        call.title = tool.title().map(|title| title.to_owned().into()).or(call.title.take());
     }
 
     pub(super) fn descriptions(&self) -> Arc<[ToolDescription]> {
@@ -309,10 +314,7 @@ impl Tools {
 
     /// What is to become of a call.
     pub(super) async fn prepare(&self, call: &OpenCall, turn: &Turn) -> Verdict {
-        if let Err(why) = self.check(&call.tool_name, &call.input) {
-            return Verdict::Invalid(why);
-        }
-        // It is there: its input was just checked.
+        // It is there: its input was checked.
         let Some(Known { tool, .. }) = self.find(&call.tool_name) else {
             return Verdict::AskPerson;
         };

@@ -28,7 +28,7 @@ use crate::approval::{
     PersonsDecision, Principal, Question, RecordId, RefusalCause, ResumePlan, Revocation,
     SignCallError, SignatureForm, SignedCall, Transition, UnixMillis,
 };
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, QuestionDetails};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Json, JsonError};
 use crate::ledger_store::{Asked as Whose, LedgerStore, LedgerStoreError, MemoryLedger, change};
@@ -302,9 +302,16 @@ impl Asked {
         AgentEvent::ApprovalRequested {
             tool_call_id,
             approval_id: self.approval_id.clone(),
+            details: Some(self.details()),
+        }
+    }
+
+    /// What comes with the question.
+    pub fn details(&self) -> Box<QuestionDetails> {
+        Box::new(QuestionDetails {
             descriptor: Some(self.descriptor.clone()),
             signature: self.signature.clone().map(Into::into),
-        }
+        })
     }
 }
 

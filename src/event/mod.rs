@@ -120,14 +120,9 @@ pub enum AgentEvent {
         tool_call_id: ToolCallId,
         /// Names the question. Never the tool call's id.
         approval_id: ApprovalId,
-        /// What the person is shown beside the call: a `data-approval` part with the call's id, and
-        /// for clients that know it the descriptor of the approval itself.
+        /// What comes with it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        descriptor: Option<Json>,
-        /// The AI SDK's signature, for a backend built with it that shares the chat; for clients that
-        /// know it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        signature: Option<Text>,
+        details: Option<Box<QuestionDetails>>,
     },
     /// The person said no. A refusal by the server is a [`ToolFailed`](AgentEvent::ToolFailed).
     ToolDenied {
@@ -224,8 +219,7 @@ impl AgentEvent {
         AgentEvent::ApprovalRequested {
             tool_call_id: tool_call_id.into(),
             approval_id: approval_id.into(),
-            descriptor: None,
-            signature: None,
+            details: None,
         }
     }
 
@@ -406,6 +400,20 @@ pub enum Executor {
     Client,
     /// The provider of the model.
     Provider,
+}
+
+/// What comes with a question to a person.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuestionDetails {
+    /// What the person is shown beside the call: a `data-approval` part with the call's id, and for
+    /// clients that know it the descriptor of the approval itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descriptor: Option<Json>,
+    /// The AI SDK's signature, for a backend built with it that shares the chat; for clients that
+    /// know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Text>,
 }
 
 /// Something the answer rests on.

@@ -13,14 +13,20 @@
 //! call waits for a person or for the client, where the model asks for nothing more, or at the limit
 //! of steps. What the model reads is not its affair: that is made from the messages.
 
-use std::collections::VecDeque;
+mod call_names;
+mod step;
+
+use std::collections::{HashSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::step::{Errand, Input, ModelEvent, Step, ToolEvent, Verdict};
+
+use self::call_names::CallNames;
 use crate::approval::OpenCall;
 use crate::chunk::FinishReason;
-use crate::event::{AgentEvent, Executor, Text, ToolCall};
-use crate::id::{ApprovalId, ToolCallId};
+use crate::event::{AgentEvent, Executor, ToolCall};
+use crate::id::ToolCallId;
 use crate::json::Json;
 
 /// The loop of an agent, from the first model call of a turn to its end.
@@ -48,121 +54,15 @@ pub struct Run {
     /// Whether the model of this step has said everything.
     model: ModelState,
     calls: Vec<Call>,
+    names: CallNames,
+    /// The calls, of all steps, that are decided about here.
+    own: HashSet<ToolCallId>,
     /// Whether a call of this step had an input that is none: the model is to read of it.
     had_invalid_input: bool,
     next: VecDeque<Step>,
     usage: Usage,
     tells_usage: bool,
     end: Option<RunEnd>,
-}
-
-/// What is to be done next.
-#[derive(Debug, Clone, PartialEq)]
-#[must_use]
-#[non_exhaustive]
-pub enum Step {
-    /// The agent says this.
-    Say(AgentEvent),
-    /// This is to be begun, not awaited: what it brings comes back through [`Run::handle`].
-    Begin(Errand),
-    /// Nothing, until an errand has news.
-    Wait,
-    /// The run is over.
-    End(RunEnd),
-}
-
-/// Something to begin.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum Errand {
-    /// Call the model with the messages as they are now: [`Input::Model`], until
-    /// [`ModelEvent::Finished`], or [`Input::ModelFailed`].
-    CallModel {
-        /// Which call of this run it is, from 1.
-        step: u32,
-    },
-    /// Look at a call: does its tool take the input, may it run: [`Input::Prepared`].
-    Prepare(OpenCall),
-    /// Ask the person: [`Input::Asked`], or [`Input::Tool`] with the reason why nobody is asked.
-    Ask(OpenCall),
-    /// Run the tool: [`Input::Tool`], until an output or a failure.
-    RunTool(OpenCall),
-}
-
-/// What an errand brings.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum Input {
-    /// The model said something.
-    Model(ModelEvent),
-    /// The model is gone. The words are for the person.
-    ModelFailed(Text),
-    /// A call was looked at.
-    Prepared {
-        /// Which call.
-        tool_call_id: ToolCallId,
-        /// What is to become of it.
-        verdict: Verdict,
-    },
-    /// The person was asked.
-    Asked {
-        /// About which call.
-        tool_call_id: ToolCallId,
-        /// What names the question.
-        approval_id: ApprovalId,
-        /// What the person is shown of it.
-        descriptor: Option<Json>,
-        /// The AI SDK's signature, for a backend built with it that shares the chat.
-        signature: Option<Text>,
-    },
-    /// A tool has news.
-    Tool {
-        /// Of which call.
-        tool_call_id: ToolCallId,
-        /// What it is.
-        event: ToolEvent,
-    },
-}
-
-/// What a model says.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum ModelEvent {
-    /// Text, reasoning, sources, files, a tool input as it streams in, a call that the provider
-    /// runs: what needs no decision.
-    Said(AgentEvent),
-    /// A call, with the whole text of its input as the model wrote it.
-    Call(Box<ToolCall>, String),
-    /// What the call cost, as far as it is known.
-    Used(Usage),
-    /// The model has said everything.
-    Finished(FinishReason),
-}
-
-/// What is to become of a call.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// It runs.
-    Run,
-    /// A person is asked first.
-    AskPerson,
-    /// The client runs it.
-    LeaveToClient,
-    /// Its tool does not take it; the model reads why.
-    Invalid(String),
-}
-
-/// What a tool says while it runs.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum ToolEvent {
-    /// An output that a later one replaces.
-    Preliminary(Json),
-    /// What it returned.
-    Output(Json),
-    /// Why it failed, in words for the person and the model.
-    Failed(String),
 }
 
 /// Tokens, of all model calls of a run.
@@ -199,22 +99,28 @@ pub enum RunEnd {
     Failed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum ModelState {
     NotCalled,
     Speaks,
     Finished(FinishReason),
+    /// It broke off, which is said of it last: the client stops reading there.
+    Broke(AgentEvent),
 }
 
 /// A call of this step.
 #[derive(Debug)]
 struct Call {
-    call: OpenCall,
+    /// As it is announced.
+    announced: ToolCall,
+    open: OpenCall,
     state: CallState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallState {
+    /// Nothing was said of it yet.
+    Checked,
     LookedAt,
     Asking,
     Runs,
@@ -230,6 +136,8 @@ impl Run {
             most_steps,
             model: ModelState::NotCalled,
             calls: Vec::new(),
+            names: CallNames::default(),
+            own: HashSet::new(),
             had_invalid_input: false,
             next: VecDeque::new(),
             usage: Usage::default(),
@@ -243,6 +151,14 @@ impl Run {
     #[must_use]
     pub fn telling_usage(mut self) -> Self {
         self.tells_usage = true;
+        self
+    }
+
+    /// A run that goes on with a message that holds these calls. Their ids are taken: a model that
+    /// numbers its calls anew means other ones.
+    #[must_use]
+    pub fn with_calls(mut self, ids: impl IntoIterator<Item = ToolCallId>) -> Self {
+        self.names.take(ids);
         self
     }
 
@@ -260,9 +176,14 @@ impl Run {
             if let Some(end) = &self.end {
                 return Step::End(end.clone());
             }
-            match self.model {
+            match &self.model {
                 ModelState::NotCalled => self.call_model(),
-                ModelState::Finished(reason) if !self.is_busy() => self.end_step(reason),
+                ModelState::Finished(reason) if !self.is_busy() => self.end_step(*reason),
+                ModelState::Broke(how) if !self.is_busy() => {
+                    let how = how.clone();
+                    self.say(how);
+                    self.end = Some(RunEnd::Failed);
+                }
                 _ => return Step::Wait,
             }
         }
@@ -275,40 +196,17 @@ impl Run {
             return;
         }
         match input {
-            Input::Model(event) if self.model == ModelState::Speaks => self.model_says(event),
-            Input::Model(_) => {}
-            Input::ModelFailed(why) => {
-                self.next.push_back(Step::Say(AgentEvent::error(why)));
-                self.end = Some(RunEnd::Failed);
-            }
-            Input::Prepared { tool_call_id, verdict } => {
-                let Some(call) = self.call(&tool_call_id, CallState::LookedAt) else { return };
-                let open = call.call.clone();
-                let (state, next) = match verdict {
-                    Verdict::Run => (CallState::Runs, Step::Begin(Errand::RunTool(open))),
-                    Verdict::AskPerson => (CallState::Asking, Step::Begin(Errand::Ask(open))),
-                    Verdict::LeaveToClient => {
-                        call.state = CallState::Waits;
-                        return;
-                    }
-                    Verdict::Invalid(why) => {
-                        (CallState::Settled, Step::Say(AgentEvent::tool_failed(tool_call_id, why)))
-                    }
-                };
-                call.state = state;
-                self.next.push_back(next);
-            }
-            Input::Asked { tool_call_id, approval_id, descriptor, signature } => {
+            Input::Model(_) | Input::ModelFailed(_) if self.model != ModelState::Speaks => {}
+            Input::Model(event) => self.model_says(event),
+            Input::ModelFailed(why) => self.model = ModelState::Broke(AgentEvent::error(why)),
+            Input::Checked { tool_call_id, fits } => self.checked(&tool_call_id, fits),
+            Input::Prepared { tool_call_id, verdict } => self.prepared(&tool_call_id, verdict),
+            Input::Asked { tool_call_id, approval_id, details } => {
                 let Some(call) = self.call(&tool_call_id, CallState::Asking) else { return };
                 call.state = CallState::Waits;
-                call.call.approval_id = Some(approval_id.clone());
-                let asked = AgentEvent::ApprovalRequested {
-                    tool_call_id,
-                    approval_id,
-                    descriptor,
-                    signature,
-                };
-                self.next.push_back(Step::Say(asked));
+                call.open.approval_id = Some(approval_id.clone());
+                let asked = AgentEvent::ApprovalRequested { tool_call_id, approval_id, details };
+                self.say(asked);
             }
             Input::Tool { tool_call_id, event } => self.tool_says(tool_call_id, event),
         }
@@ -316,57 +214,143 @@ impl Run {
 
     fn model_says(&mut self, event: ModelEvent) {
         match event {
-            ModelEvent::Said(event) => self.next.push_back(Step::Say(event)),
+            ModelEvent::Said(event) => self.model_said(event),
             ModelEvent::Used(usage) => {
-                self.usage.input_tokens += usage.input_tokens;
-                self.usage.output_tokens += usage.output_tokens;
+                let sum = &mut self.usage;
+                sum.input_tokens = sum.input_tokens.saturating_add(usage.input_tokens);
+                sum.output_tokens = sum.output_tokens.saturating_add(usage.output_tokens);
             }
             ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
             ModelEvent::Call(call, input) => self.model_calls(*call, &input),
         }
     }
 
-    fn model_calls(&mut self, call: ToolCall, input: &str) {
-        // Some models write nothing where a tool takes nothing.
-        let input = if input.trim().is_empty() { "{}" } else { input };
-        let input = match Json::parse(input) {
-            Ok(input) => input,
-            Err(error) => {
-                let wrong = format!("the input is not usable: {error}");
-                let said = AgentEvent::tool_input_invalid(call, Json::string(input), wrong);
-                self.next.push_back(Step::Say(said));
-                self.had_invalid_input = true;
+    fn model_said(&mut self, mut event: AgentEvent) {
+        match &mut event {
+            AgentEvent::StepStart | AgentEvent::StepFinish => return,
+            AgentEvent::Finish { reason, metadata } => {
+                self.model = ModelState::Finished(*reason);
+                let Some(metadata) = metadata.take() else { return };
+                event = AgentEvent::Metadata(metadata);
+            }
+            AgentEvent::Error { .. } | AgentEvent::Abort { .. } => {
+                self.model = ModelState::Broke(event);
                 return;
             }
-        };
-        let name: Box<str> = (&*call.tool_name).into();
-        let mut open = OpenCall::left_to_client(call.id.clone(), name, input.clone());
-        open.provider_executed = call.executed_by == Executor::Provider;
-        self.next.push_back(Step::Say(AgentEvent::tool_input(call, input)));
-        if !open.provider_executed {
-            self.next.push_back(Step::Begin(Errand::Prepare(open.clone())));
-            self.calls.push(Call { call: open, state: CallState::LookedAt });
+            AgentEvent::ToolInputStart { call } => call.id = self.names.begin(&call.id),
+            AgentEvent::ToolInputDelta { tool_call_id, .. } => {
+                *tool_call_id = self.names.of(tool_call_id);
+            }
+            AgentEvent::ToolInput { call, .. } | AgentEvent::ToolInputInvalid { call, .. } => {
+                call.id = self.names.complete(&call.id);
+                let is_own = call.executed_by != Executor::Provider;
+                match event {
+                    AgentEvent::ToolInput { call, input } => return self.calls_with(*call, input),
+                    _ => self.had_invalid_input |= is_own,
+                }
+            }
+            AgentEvent::ToolOutput { tool_call_id, .. }
+            | AgentEvent::ToolFailed { tool_call_id, .. }
+            | AgentEvent::ToolDenied { tool_call_id }
+            | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
+                *tool_call_id = self.names.of(tool_call_id);
+                if self.own.contains(tool_call_id) {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.say(event);
+    }
+
+    fn model_calls(&mut self, mut call: ToolCall, input: &str) {
+        call.id = self.names.complete(&call.id);
+        // Some models write nothing where a tool takes nothing.
+        let input = if input.trim().is_empty() { "{}" } else { input };
+        match Json::parse(input) {
+            Ok(input) => self.calls_with(call, input),
+            Err(error) => {
+                let wrong = format!("the input is not usable: {error}");
+                self.say(AgentEvent::tool_input_invalid(call, Json::string(input), wrong));
+                self.had_invalid_input = true;
+            }
         }
     }
 
-    fn tool_says(&mut self, tool_call_id: ToolCallId, event: ToolEvent) {
-        let is_open = |call: &&mut Call| {
-            call.call.tool_call_id == tool_call_id
-                && matches!(call.state, CallState::Asking | CallState::Runs)
+    fn calls_with(&mut self, call: ToolCall, input: Json) {
+        if call.executed_by == Executor::Provider {
+            return self.say(AgentEvent::tool_input(call, input));
+        }
+        let name: Box<str> = (&*call.tool_name).into();
+        let open = OpenCall::left_to_client(call.id.clone(), name, input);
+        self.own.insert(open.tool_call_id.clone());
+        self.next.push_back(Step::Begin(Errand::Check(open.clone())));
+        self.calls.push(Call { announced: call, open, state: CallState::Checked });
+    }
+
+    fn checked(&mut self, id: &ToolCallId, fits: Result<(), String>) {
+        let broke = matches!(self.model, ModelState::Broke(_));
+        let Some(call) = self.call(id, CallState::Checked) else { return };
+        let (announced, input) = (call.announced.clone(), call.open.input.clone());
+        match fits {
+            Ok(()) => {
+                call.state = CallState::LookedAt;
+                let errand = Errand::Prepare(call.open.clone());
+                self.say(AgentEvent::tool_input(announced, input));
+                match broke {
+                    true => self.settle(id, AgentEvent::tool_failed(id.clone(), NOT_BEGUN)),
+                    false => self.next.push_back(Step::Begin(errand)),
+                }
+            }
+            Err(why) => {
+                call.state = CallState::Settled;
+                self.say(AgentEvent::tool_input_invalid(announced, input, why));
+            }
+        }
+    }
+
+    fn prepared(&mut self, id: &ToolCallId, verdict: Verdict) {
+        let broke = matches!(self.model, ModelState::Broke(_));
+        let Some(call) = self.call(id, CallState::LookedAt) else { return };
+        let open = call.open.clone();
+        let (state, errand) = match verdict {
+            Verdict::LeaveToClient => {
+                call.state = CallState::Waits;
+                return;
+            }
+            _ if broke => return self.settle(id, AgentEvent::tool_failed(id.clone(), NOT_BEGUN)),
+            Verdict::Run => (CallState::Runs, Errand::RunTool(open)),
+            Verdict::AskPerson => (CallState::Asking, Errand::Ask(open)),
         };
-        let Some(call) = self.calls.iter_mut().find(is_open) else { return };
-        let said = match event {
-            ToolEvent::Preliminary(output) => AgentEvent::preliminary_output(tool_call_id, output),
+        call.state = state;
+        self.next.push_back(Step::Begin(errand));
+    }
+
+    fn tool_says(&mut self, id: ToolCallId, event: ToolEvent) {
+        let is_open = |call: &Call| {
+            let is_it = call.open.tool_call_id == id;
+            is_it && matches!(call.state, CallState::Asking | CallState::Runs)
+        };
+        if !self.calls.iter().any(is_open) {
+            return;
+        }
+        match event {
+            ToolEvent::Preliminary(output) => self.say(AgentEvent::preliminary_output(id, output)),
             ToolEvent::Output(output) => {
-                call.state = CallState::Settled;
-                AgentEvent::tool_output(tool_call_id, output)
+                self.settle(&id, AgentEvent::tool_output(id.clone(), output));
             }
-            ToolEvent::Failed(why) => {
-                call.state = CallState::Settled;
-                AgentEvent::tool_failed(tool_call_id, why)
-            }
-        };
-        self.next.push_back(Step::Say(said));
+            ToolEvent::Failed(why) => self.settle(&id, AgentEvent::tool_failed(id.clone(), why)),
+        }
+    }
+
+    fn settle(&mut self, id: &ToolCallId, how: AgentEvent) {
+        let is_it = |call: &&mut Call| call.open.tool_call_id == *id;
+        self.calls.iter_mut().filter(is_it).for_each(|call| call.state = CallState::Settled);
+        self.say(how);
+    }
+
+    fn say(&mut self, event: AgentEvent) {
+        self.next.push_back(Step::Say(event));
     }
 
     fn call_model(&mut self) {
@@ -377,6 +361,7 @@ impl Run {
         self.step += 1;
         self.model = ModelState::Speaks;
         self.calls.clear();
+        self.names.next_step();
         self.had_invalid_input = false;
         self.next.push_back(Step::Say(AgentEvent::StepStart));
         self.next.push_back(Step::Begin(Errand::CallModel { step: self.step }));
@@ -387,7 +372,7 @@ impl Run {
         self.next.push_back(Step::Say(AgentEvent::StepFinish));
         let waits = |call: &&Call| call.state == CallState::Waits;
         let waiting: Vec<OpenCall> =
-            self.calls.iter().filter(waits).map(|call| call.call.clone()).collect();
+            self.calls.iter().filter(waits).map(|call| call.open.clone()).collect();
         if !waiting.is_empty() {
             self.finish(FinishReason::ToolCalls, RunEnd::Paused { waiting });
         } else if self.has_results() {
@@ -411,13 +396,15 @@ impl Run {
     }
 
     fn is_busy(&self) -> bool {
-        let is_under_way = |call: &Call| {
-            matches!(call.state, CallState::LookedAt | CallState::Asking | CallState::Runs)
-        };
+        let is_under_way =
+            |call: &Call| !matches!(call.state, CallState::Waits | CallState::Settled);
         self.calls.iter().any(is_under_way)
     }
 
     fn call(&mut self, id: &ToolCallId, state: CallState) -> Option<&mut Call> {
-        self.calls.iter_mut().find(|call| call.call.tool_call_id == *id && call.state == state)
+        self.calls.iter_mut().find(|call| call.open.tool_call_id == *id && call.state == state)
     }
 }
+
+/// Said of a call that was about to run when the model broke off.
+const NOT_BEGUN: &str = "This tool call was not executed: the model broke off.";

@@ -214,12 +214,13 @@ impl Translator {
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.invalid_tool_input(call, input, error, out)?;
             }
-            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor, signature } => {
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id, details } => {
+                let details = details.as_deref();
                 let question = tools::Question {
                     approval_id,
-                    descriptor: descriptor.as_ref(),
+                    descriptor: details.and_then(|details| details.descriptor.as_ref()),
                     input_schema_input: None,
-                    signature: signature.as_deref(),
+                    signature: details.and_then(|details| details.signature.as_deref()),
                 };
                 self.ask(tool_call_id, &question, out)?;
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ui_message_stream::AgentEvent;
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{Data, File, Source, Text, ToolCall};
+use ui_message_stream::event::{Data, File, QuestionDetails, Source, Text, ToolCall};
 
 use crate::dice::Dice;
 use crate::generator::HeldCalls;
@@ -195,8 +195,9 @@ impl Run<'_> {
             1 | 2 => {
                 let approval_id = format!("ap_for_{id}");
                 let mut asked = AgentEvent::approval_requested(id.as_str(), approval_id);
-                if let AgentEvent::ApprovalRequested { descriptor, .. } = &mut asked {
-                    *descriptor = self.dice.chance(50).then(|| self.dice.json());
+                if let AgentEvent::ApprovalRequested { details, .. } = &mut asked {
+                    let descriptor = self.dice.chance(50).then(|| self.dice.json());
+                    *details = Some(Box::new(QuestionDetails { descriptor, signature: None }));
                 }
                 thread.push_back(asked);
                 // An answer that came in while the run went on.

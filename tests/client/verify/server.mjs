@@ -60,12 +60,17 @@ async function respond(client, { messages, modelTurns, maxSteps = 3, secret }) {
   });
 }
 
+const slowly = () => new Promise(resolve => setTimeout(resolve, 50, 'slow'));
+
 const toolsOf = client => ({
   del: client.tool({
     inputSchema: z.object({ path: z.string() }),
     needsApproval: true,
     execute: async ({ path }) => ({ deleted: path }),
   }),
+  ask: client.tool({ inputSchema: z.object({}) }),
+  slow: client.tool({ inputSchema: z.object({}), execute: slowly }),
+  late: client.tool({ inputSchema: z.object({}), needsApproval: true, execute: slowly }),
   free: client.tool({ inputSchema: z.object({}), execute: async () => 'free' }),
   gen: client.tool({
     inputSchema: z.object({}),

@@ -197,9 +197,10 @@ impl Reading {
             AgentEvent::ToolInputInvalid { call, input, error } => {
                 self.announced(Announced::of(call).with_invalid(value(input), error))
             }
-            AgentEvent::ApprovalRequested { tool_call_id, approval_id, descriptor, .. } => {
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id, details } => {
+                let descriptor = details.as_ref().and_then(|details| details.descriptor.as_ref());
                 let answers = self.asks(tool_call_id, approval_id);
-                if let Some(descriptor) = descriptor.as_ref().filter(|_| answers == ok()) {
+                if let Some(descriptor) = descriptor.filter(|_| answers == ok()) {
                     self.describes_question(tool_call_id, value(descriptor));
                 }
                 answers

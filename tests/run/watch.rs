@@ -1,0 +1,192 @@
+//! Holds what a run says and begins against what it promises.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use ui_message_stream::event::{AgentEvent, Executor};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::run::{Errand, RunEnd, Step};
+
+pub(crate) struct Watch {
+    most_steps: u32,
+    model_calls: u32,
+    /// All that was begun.
+    pub(crate) errands: Vec<Errand>,
+    /// How many of them were seen to their end.
+    done: usize,
+    /// The ids that name a call.
+    named: HashSet<ToolCallId>,
+    /// The calls that the run decides about, and whether they have their end.
+    own: HashMap<ToolCallId, bool>,
+    asked: HashSet<ToolCallId>,
+    is_in_step: bool,
+    said_last: bool,
+    end: Option<RunEnd>,
+    is_renamed: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(most_steps: u32, taken: Vec<ToolCallId>) -> Self {
+        Watch {
+            most_steps,
+            model_calls: 0,
+            errands: Vec::new(),
+            done: 0,
+            named: taken.into_iter().collect(),
+            own: HashMap::new(),
+            asked: HashSet::new(),
+            is_in_step: false,
+            said_last: false,
+            end: None,
+            is_renamed: false,
+        }
+    }
+
+    /// What was begun and not seen to its end.
+    pub(crate) fn next_errand(&mut self) -> Option<Errand> {
+        self.done += 1;
+        self.errands.get(self.done - 1).cloned()
+    }
+
+    pub(crate) fn see(&mut self, step: Step) {
+        match step {
+            Step::Say(event) => self.hear(&event),
+            Step::Begin(errand) => self.begin(errand),
+            Step::Wait => assert!(self.end.is_none()),
+            Step::End(end) => self.end(end),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn hear(&mut self, event: &AgentEvent) {
+        assert!(!self.said_last, "{event:?} follows the last word");
+        match event {
+            AgentEvent::StepStart => {
+                assert!(!std::mem::replace(&mut self.is_in_step, true), "a step in a step");
+            }
+            AgentEvent::StepFinish => {
+                assert!(std::mem::replace(&mut self.is_in_step, false), "the end of no step");
+            }
+            AgentEvent::ToolInput { call, .. } => {
+                if call.executed_by == Executor::Provider {
+                    self.named.insert(call.id.clone());
+                } else {
+                    let known = self.own.insert(call.id.clone(), false);
+                    assert_eq!(known, None, "announced twice");
+                }
+                self.is_renamed |= call.id.len() > 4;
+            }
+            AgentEvent::ToolInputInvalid { call, .. } => {
+                assert!(!self.own.contains_key(&call.id), "announced twice");
+            }
+            AgentEvent::ToolOutput { tool_call_id, preliminary: true, .. } => {
+                assert_ne!(self.own.get(tool_call_id), Some(&true), "news behind the end");
+            }
+            AgentEvent::ToolOutput { tool_call_id, .. }
+            | AgentEvent::ToolDenied { tool_call_id }
+            | AgentEvent::ToolFailed { tool_call_id, .. } => {
+                if let Some(ended) = self.own.get_mut(tool_call_id) {
+                    assert!(!std::mem::replace(ended, true), "{tool_call_id} ends twice");
+                    assert!(!self.asked.contains(tool_call_id), "what waits has no end");
+                }
+            }
+            AgentEvent::ApprovalRequested { tool_call_id, .. } => {
+                if let Some(ended) = self.own.get(tool_call_id) {
+                    assert!(!ended, "asked about what is done");
+                    assert!(self.asked.insert(tool_call_id.clone()), "asked twice");
+                }
+            }
+            AgentEvent::Finish { .. } | AgentEvent::Error { .. } | AgentEvent::Abort { .. } => {
+                self.said_last = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, errand: Errand) {
+        assert!(!self.said_last, "{errand:?} begins behind the last word");
+        let twice = match &errand {
+            Errand::CallModel { step } => {
+                self.model_calls += 1;
+                assert_eq!(*step, self.model_calls);
+                assert!(self.model_calls <= self.most_steps, "one call too many");
+                assert!(self.own.values().all(|ended| *ended), "a call is open: {:?}", self.own);
+                assert!(self.is_in_step);
+                false
+            }
+            Errand::Check(call) => !self.named.insert(call.tool_call_id.clone()),
+            Errand::Prepare(call) | Errand::Ask(call) | Errand::RunTool(call) => {
+                assert_eq!(self.own.get(&call.tool_call_id), Some(&false), "{errand:?}");
+                self.errands.iter().any(|begun| match (begun, &errand) {
+                    (Errand::Prepare(a), Errand::Prepare(b)) => a.tool_call_id == b.tool_call_id,
+                    (Errand::Ask(a) | Errand::RunTool(a), Errand::Ask(b) | Errand::RunTool(b)) => {
+                        a.tool_call_id == b.tool_call_id
+                    }
+                    _ => false,
+                })
+            }
+            other => panic!("{other:?}"),
+        };
+        assert!(!twice, "{errand:?} begins twice");
+        self.errands.push(errand);
+    }
+
+    fn end(&mut self, end: RunEnd) {
+        if let Some(before) = &self.end {
+            assert_eq!(*before, end);
+            return;
+        }
+        assert!(self.said_last, "the stream has an end");
+        let open: BTreeSet<&str> =
+            self.own.iter().filter(|(_, ended)| !**ended).map(|(id, _)| &**id).collect();
+        match &end {
+            RunEnd::Paused { waiting } => {
+                let waiting: BTreeSet<&str> =
+                    waiting.iter().map(|call| &*call.tool_call_id).collect();
+                assert!(!waiting.is_empty());
+                assert_eq!(open, waiting, "every call ended or waits");
+            }
+            RunEnd::Failed => {}
+            RunEnd::StepLimit => {
+                assert_eq!(self.model_calls, self.most_steps);
+                assert!(open.is_empty(), "{open:?}");
+            }
+            _ => assert!(open.is_empty(), "{open:?}"),
+        }
+        self.end = Some(end);
+    }
+}
+
+/// Whether the cases were worth anything.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    finished: u64,
+    paused: u64,
+    step_limit: u64,
+    failed: u64,
+    several_steps: u64,
+    several_calls: u64,
+    renamed: u64,
+}
+
+impl Met {
+    pub(crate) fn add(&mut self, watch: &Watch, end: &RunEnd) {
+        match end {
+            RunEnd::Finished => self.finished += 1,
+            RunEnd::Paused { .. } => self.paused += 1,
+            RunEnd::StepLimit => self.step_limit += u64::from(watch.most_steps > 0),
+            RunEnd::Failed => self.failed += 1,
+            other => panic!("{other:?}"),
+        }
+        self.several_steps += u64::from(watch.model_calls > 1);
+        self.several_calls += u64::from(watch.own.len() > 2);
+        self.renamed += u64::from(watch.is_renamed);
+    }
+
+    pub(crate) fn check(&self, cases: u64) {
+        eprintln!("{cases} runs: {self:?}");
+        let Met { finished, paused, step_limit, failed, several_steps, several_calls, renamed } =
+            *self;
+        let all = [finished, paused, step_limit, failed, several_steps, several_calls, renamed];
+        assert!(cases < 1_000 || all.iter().all(|count| *count > 10), "{self:?}");
+    }
+}
