@@ -41,9 +41,14 @@ enum Cause {
     Parse(ParseRequestError),
     ForeignHost(Option<String>),
     ForeignOrigin(Option<String>),
+    #[cfg(feature = "approvals")]
     NoDecisions,
+    #[cfg(feature = "approvals")]
     NotFound,
-    TooLarge { max_bytes: usize },
+    TooLarge {
+        max_bytes: usize,
+    },
+    #[cfg(feature = "approvals")]
     Unavailable(BoxError),
     UnsupportedMediaType,
 }
@@ -56,9 +61,12 @@ impl ChatRejection {
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
             Cause::ForeignHost(_) => ChatRejectionKind::ForeignHost,
             Cause::ForeignOrigin(_) => ChatRejectionKind::ForeignOrigin,
+            #[cfg(feature = "approvals")]
             Cause::NoDecisions => ChatRejectionKind::BadRequest,
+            #[cfg(feature = "approvals")]
             Cause::NotFound => ChatRejectionKind::NotFound,
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
+            #[cfg(feature = "approvals")]
             Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
             Cause::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
         }
@@ -125,10 +133,13 @@ impl fmt::Display for ChatRejection {
                 "pages of another site may not post here; the server can allow their origin with \
                  `ChatPolicy::allow_origin`",
             ),
+            #[cfg(feature = "approvals")]
             Cause::NoDecisions => f.write_str(
                 "expected either `decisions`, or `chatId` and `approved` for all that waits there",
             ),
+            #[cfg(feature = "approvals")]
             Cause::NotFound => f.write_str("there is no such chat"),
+            #[cfg(feature = "approvals")]
             Cause::Unavailable(_) => f.write_str("the chat cannot be reached; try again later"),
             Cause::TooLarge { max_bytes } => write!(
                 f,
@@ -145,7 +156,9 @@ impl fmt::Display for ChatRejection {
 impl StdError for ChatRejection {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0 {
-            Cause::Body(error) | Cause::Unavailable(error) => Some(&**error),
+            Cause::Body(error) => Some(&**error),
+            #[cfg(feature = "approvals")]
+            Cause::Unavailable(error) => Some(&**error),
             Cause::Parse(error) => Some(error),
             _ => None,
         }
