@@ -101,8 +101,6 @@ type LiveKey = (Option<Box<str>>, ChatId);
 /// How a run is told to stop, and others that it is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Live {
-    /// For others to be over.
-    Waits,
     Runs,
     IsToStop,
 }

@@ -108,7 +108,7 @@ impl Run {
     pub(super) async fn decide(mut self) -> Result<Vec<ApprovalId>, ChatError> {
         let answers: Vec<(ApprovalId, bool)> =
             self.plan.approvals().map(|said| (said.approval_id.clone(), said.approved)).collect();
-        let live = self.register(Live::Waits);
+        let live = self.register();
         let resolved = self.resolve().await?;
         let results = resolved.results().results();
         let counts = |(id, approved): &(ApprovalId, bool)| {
@@ -117,7 +117,7 @@ impl Run {
         };
         let counting = answers.into_iter().filter(counts).map(|(id, _)| id).collect();
         tokio::spawn(async move {
-            if let Err(error) = self.go_on_after_others(resolved, live).await {
+            if let Err(error) = self.go_on(resolved, live).await {
                 tracing::error!(%error, "a run that was decided on elsewhere could not go on");
             }
         });
@@ -125,27 +125,8 @@ impl Run {
     }
 
     async fn go(&mut self) -> Result<(), ChatError> {
-        let live = self.register(Live::Runs);
+        let live = self.register();
         let resolved = self.resolve().await?;
-        self.go_on(resolved, live).await
-    }
-
-    /// Goes on once nothing else runs in the chat: the run that asked may be on its way still, and
-    /// ask for more.
-    async fn go_on_after_others(
-        &mut self,
-        resolved: Resolved,
-        live: Registered,
-    ) -> Result<(), ChatError> {
-        self.others_are_over().await;
-        live.sender.send_if_modified(|live| {
-            let waits = *live == Live::Waits;
-            if waits {
-                *live = Live::Runs;
-            }
-            waits
-        });
-        (self.chat, ()) = self.chats.change(&self.chat, |_| ()).await?;
         self.go_on(resolved, live).await
     }
 
@@ -159,6 +140,10 @@ impl Run {
     /// Of several runs that answer the calls of a message, one goes on: the one that writes the last
     /// result which the history lacks. The others show what it says.
     async fn go_on(&mut self, mut resolved: Resolved, live: Registered) -> Result<(), ChatError> {
+        if self.request.is_none() && self.chat.message(&self.message_id).is_none() {
+            // The run that asked is still on its way to keep the message.
+            self.are_over(self.begun_before(&live)).await;
+        }
         let deferred = resolved.results().clone();
         let mut settled = Vec::new();
         let mut completes = false;
@@ -199,6 +184,9 @@ impl Run {
                 drop(live);
                 return self.replay().await;
             }
+        }
+        if self.request.is_none() && !self.is_next(&live).await? {
+            return Ok(());
         }
         let turn = Turn {
             principal: self.chat.owner.clone(),
@@ -318,7 +306,7 @@ impl Run {
 
     /// Answers a request that was answered before with what came of it then.
     async fn replay(&self) -> Result<(), ChatError> {
-        self.others_are_over().await;
+        self.are_over(self.all()).await;
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
         if let Some(tail) = kept.and_then(|kept| self.rest_of(&kept.chat)) {
             for chunk in compact(&tail).unwrap_or_default() {
@@ -338,6 +326,19 @@ impl Run {
         Some(UiMessage::new(self.message_id.clone(), Role::Assistant, rest))
     }
 
+    /// Waits for the turn of a decision that came from elsewhere. It has none if the chat went on
+    /// meanwhile: the person wrote, or the run that asked has asked for more.
+    async fn is_next(&mut self, live: &Registered) -> Result<bool, ChatError> {
+        self.are_over(self.begun_before(live)).await;
+        if let Some(kept) = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?
+        {
+            self.chat = kept.chat;
+        }
+        let Some(message) = self.chat.message(&self.message_id) else { return Ok(true) };
+        let is_last = self.chat.messages.last().is_some_and(|last| last.id == message.id);
+        Ok(is_last && message.tool_parts().all(ToolPart::is_settled))
+    }
+
     /// Whether the message holds calls that have no result yet, and will get one: from the person,
     /// the client, or another run here.
     fn is_waiting(&self, chat: &Chat, deferred: &DeferredToolResults, others_run: bool) -> bool {
@@ -355,15 +356,25 @@ impl Run {
         runs.any(|run| !run.same_channel(&live.sender))
     }
 
-    /// Waits until no other run of this chat is under way here, but for those that wait like this.
-    async fn others_are_over(&self) {
-        let others: Vec<watch::Receiver<Live>> = {
-            let live = self.chats.live();
-            let runs = live.get(&self.key()).into_iter().flatten();
-            runs.filter(|run| *run.borrow() != Live::Waits).map(watch::Sender::subscribe).collect()
-        };
-        for mut other in others {
-            while other.changed().await.is_ok() {}
+    /// The runs of this chat here that were begun before this one. A run that is registered waits for
+    /// none but these, so that no two wait for each other.
+    fn begun_before(&self, live: &Registered) -> Vec<watch::Receiver<Live>> {
+        let runs = self.chats.live();
+        let runs = runs.get(&self.key()).into_iter().flatten();
+        let before = runs.take_while(|run| !run.same_channel(&live.sender));
+        before.map(watch::Sender::subscribe).collect()
+    }
+
+    /// The runs of this chat here.
+    fn all(&self) -> Vec<watch::Receiver<Live>> {
+        let runs = self.chats.live();
+        runs.get(&self.key()).into_iter().flatten().map(watch::Sender::subscribe).collect()
+    }
+
+    /// Waits until these runs are over.
+    async fn are_over(&self, runs: Vec<watch::Receiver<Live>>) {
+        for mut run in runs {
+            while run.changed().await.is_ok() {}
         }
     }
 
@@ -378,8 +389,8 @@ impl Run {
         (self.chat.owner.tenant().map(Into::into), self.chat.id.clone())
     }
 
-    fn register(&self, live: Live) -> Registered {
-        let (sender, _) = watch::channel(live);
+    fn register(&self) -> Registered {
+        let (sender, _) = watch::channel(Live::Runs);
         self.chats.live().entry(self.key()).or_default().push(sender.clone());
         Registered { chats: self.chats.clone(), key: self.key(), sender }
     }
