@@ -12,6 +12,7 @@ mod mutations;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::http::Method;
 use dice::Dice;
@@ -39,6 +40,8 @@ struct World {
     asked: Vec<Asked>,
     bodies: Vec<Value>,
     pool: Pool,
+    /// What was sent, by whom, for whoever looks for what went wrong.
+    sent: Vec<String>,
 }
 
 #[derive(Default)]
@@ -77,7 +80,14 @@ impl World {
         bodies.push(clients[1].answered(false));
         let messages: Vec<Value> =
             bodies.iter().chain([&old.body()]).flat_map(|body| items(&body["messages"])).collect();
-        let mut world = World { host, clients, asked: Vec::new(), bodies, pool: Pool::default() };
+        let mut world = World {
+            host,
+            clients,
+            bodies,
+            asked: Vec::new(),
+            pool: Pool::default(),
+            sent: Vec::new(),
+        };
         world.see_what_waits().await;
         let asked = &world.asked;
         let texts = asked.iter().flat_map(|one| [one.call.clone(), one.chat.clone()]);
@@ -118,13 +128,21 @@ impl World {
         };
         let bytes = mutated(dice, &body, &self.pool);
         let shown = String::from_utf8_lossy(&bytes).into_owned();
+        self.sent.push(format!("{sender} to {path}: {shown}"));
         let before = self.host.tools.effects().len();
         let pending = self.see_what_waits().await;
         let answer = self.host.send(sender, Method::POST, path, bytes).await;
-        if elsewhere {
-            // What was decided there runs on behind the response.
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
+        if elsewhere && answer.status == 200 {
+            // What counts there runs behind the response.
+            let decided = items(&answer.json()["decisions"]);
+            let counts = |one: &&Asked| {
+                let is_yes = |said: &Value| said["approved"] == true && said["counts"] == true;
+                !one.is_used
+                    && decided.iter().any(|said| is_yes(said) && said["approvalId"] == one.token)
+            };
+            let counting = self.asked.iter().filter(counts).count();
+            while self.host.tools.effects().len() < before + counting {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
         tally.requests += 1;
@@ -139,7 +157,12 @@ impl World {
                 one.effect == effect && !one.is_used && one.says(sender, &shown, true)
             };
             let one = self.asked.iter_mut().find(said);
-            one.unwrap_or_else(|| panic!("{effect:?} by {sender}: {shown}")).is_used = true;
+            let Some(one) = one else {
+                let same = self.asked.iter().filter(|one| one.effect == effect);
+                let same: Vec<_> = same.map(|one| (&one.chat, &one.token, one.is_used)).collect();
+                panic!("{effect:?} ran, of {same:?}, after\n{}", self.sent.join("\n"));
+            };
+            one.is_used = true;
             tally.ran += 1;
         }
         let still = self.see_what_waits().await;
@@ -256,9 +279,10 @@ impl Asked {
     }
 }
 
-/// Reads a body as anybody might, also where this crate does not.
+/// Reads a body as widely as anybody might.
 fn read(body: &str) -> Option<Value> {
-    serde_json::from_str(&body.replace("\\ud800", "?").replace("1e400", "1e300")).ok()
+    let body = body.replace("\\ud800", "?").replace("1e400", "1e300");
+    serde_json::from_str(&body.replace(|c: char| c.is_ascii_control(), " ")).ok()
 }
 
 fn items(value: &Value) -> Vec<Value> {

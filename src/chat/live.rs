@@ -16,8 +16,6 @@ type Key = (Option<Box<str>>, ChatId);
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Live {
-    /// For others to be over.
-    Waits,
     Runs,
     IsToStop,
 }
@@ -31,8 +29,8 @@ pub(super) struct LiveRun {
 }
 
 impl LiveRuns {
-    pub(super) fn register(&self, tenant: Option<&str>, chat: &ChatId, live: Live) -> LiveRun {
-        let (sender, _) = watch::channel(live);
+    pub(super) fn register(&self, tenant: Option<&str>, chat: &ChatId) -> LiveRun {
+        let (sender, _) = watch::channel(Live::Runs);
         let key = key(tenant, chat);
         self.lock().entry(key.clone()).or_default().push(sender.clone());
         LiveRun { runs: self.clone(), key, sender }
@@ -45,16 +43,15 @@ impl LiveRuns {
         }
     }
 
-    /// Waits until no run of a chat is under way, but for those that wait like this.
+    /// Waits until the runs of a chat that are under way now are over. A run that is registered must
+    /// not: it would wait for itself.
     pub(super) async fn are_over(&self, tenant: Option<&str>, chat: &ChatId) {
         let runs: Vec<watch::Receiver<Live>> = {
             let runs = self.lock();
             let runs = runs.get(&key(tenant, chat)).into_iter().flatten();
-            runs.filter(|run| *run.borrow() != Live::Waits).map(watch::Sender::subscribe).collect()
+            runs.map(watch::Sender::subscribe).collect()
         };
-        for mut run in runs {
-            while run.changed().await.is_ok() {}
-        }
+        are_over(runs).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<watch::Sender<Live>>>> {
@@ -70,15 +67,16 @@ impl LiveRun {
         runs.any(|run| !run.same_channel(&self.sender))
     }
 
-    /// It waits no more, and runs, unless it was told to stop.
-    pub(super) fn runs_now(&self) {
-        self.sender.send_if_modified(|live| {
-            let waits = *live == Live::Waits;
-            if waits {
-                *live = Live::Runs;
-            }
-            waits
-        });
+    /// Waits until the runs of this chat that were begun before this one are over. It waits for none
+    /// but these, so that no two wait for each other.
+    pub(super) async fn earlier_are_over(&self) {
+        let earlier: Vec<watch::Receiver<Live>> = {
+            let runs = self.runs.lock();
+            let runs = runs.get(&self.key).into_iter().flatten();
+            let earlier = runs.take_while(|run| !run.same_channel(&self.sender));
+            earlier.map(watch::Sender::subscribe).collect()
+        };
+        are_over(earlier).await;
     }
 
     /// What it is told.
@@ -96,6 +94,12 @@ impl Drop for LiveRun {
                 runs.remove(&self.key);
             }
         }
+    }
+}
+
+async fn are_over(runs: Vec<watch::Receiver<Live>>) {
+    for mut run in runs {
+        while run.changed().await.is_ok() {}
     }
 }
 

@@ -130,7 +130,7 @@ impl Run {
     pub(super) async fn decide(mut self) -> Result<Vec<(ApprovalId, bool)>, ChatError> {
         let answers: Vec<(ApprovalId, bool)> =
             self.plan.approvals().map(|said| (said.approval_id.clone(), said.approved)).collect();
-        let live = self.register(Live::Waits);
+        let live = self.register();
         let resolved = self.resolve().await?;
         let results = resolved.results().results();
         let counts = |(id, approved): &(ApprovalId, bool)| {
@@ -139,7 +139,7 @@ impl Run {
         };
         let counting = answers.into_iter().filter(counts).collect();
         tokio::spawn(async move {
-            if let Err(error) = self.go_on_after_others(resolved, live).await {
+            if let Err(error) = self.go_on(resolved, live).await {
                 tracing::error!(%error, "a run that was decided on elsewhere could not go on");
             }
         });
@@ -150,7 +150,7 @@ impl Run {
     /// for the whole.
     async fn go(&mut self) -> Result<(), BoxError> {
         let mut going = pin!(async {
-            let live = self.register(Live::Runs);
+            let live = self.register();
             let resolved = self.resolve().await?;
             self.go_on(resolved, live).await
         });
@@ -164,19 +164,6 @@ impl Run {
         .await
     }
 
-    /// Goes on once nothing else runs in the chat: the run that asked may be on its way still, and
-    /// ask for more.
-    async fn go_on_after_others(
-        &mut self,
-        resolved: Resolved,
-        live: LiveRun,
-    ) -> Result<(), ChatError> {
-        self.others_are_over().await;
-        live.runs_now();
-        (self.chat, ()) = self.chats.change(&self.chat, |_| ()).await?;
-        self.go_on(resolved, live).await
-    }
-
     async fn resolve(&self) -> Result<Resolved, ChatError> {
         let approvals = self.chats.approvals().of_chat(&self.principal, &self.chat.id);
         let left_to_client = &self.chat.left_to_client;
@@ -187,6 +174,10 @@ impl Run {
     /// Of several runs that answer the calls of a message, one goes on: the one that writes the last
     /// result which the history lacks. The others show what it says.
     async fn go_on(&mut self, mut resolved: Resolved, live: LiveRun) -> Result<(), ChatError> {
+        if self.request.is_none() && self.chat.message(&self.message_id).is_none() {
+            // The run that asked is still on its way to keep the message.
+            live.earlier_are_over().await;
+        }
         let deferred = resolved.results().clone();
         let mut settled = Vec::new();
         let mut completes = false;
@@ -229,6 +220,9 @@ impl Run {
                 drop(live);
                 return self.replay().await;
             }
+        }
+        if self.request.is_none() && !self.is_next(&live).await? {
+            return Ok(());
         }
         let turn = Turn {
             principal: self.chat.owner.clone(),
@@ -379,7 +373,7 @@ impl Run {
 
     /// Answers a request that was answered before with what came of it then.
     async fn replay(&mut self) -> Result<(), ChatError> {
-        self.others_are_over().await;
+        self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
         let own = kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner);
         if let Some(tail) = own.and_then(|chat| self.rest_of(&chat)) {
@@ -400,6 +394,19 @@ impl Run {
         Some(UiMessage::new(self.message_id.clone(), Role::Assistant, rest))
     }
 
+    /// Waits for the turn of a decision that came from elsewhere. It has none if the chat went on
+    /// meanwhile: the person wrote, or the run that asked has asked for more.
+    async fn is_next(&mut self, live: &LiveRun) -> Result<bool, ChatError> {
+        live.earlier_are_over().await;
+        let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
+        if let Some(kept) = kept.filter(|kept| kept.chat.owner == self.chat.owner) {
+            self.chat = kept.chat;
+        }
+        let Some(message) = self.chat.message(&self.message_id) else { return Ok(true) };
+        let is_last = self.chat.messages.last().is_some_and(|last| last.id == message.id);
+        Ok(is_last && message.tool_parts().all(ToolPart::is_settled))
+    }
+
     /// Whether the message holds calls that have no result yet, and will get one: from the person,
     /// the client, or another run here.
     fn is_waiting(&self, chat: &Chat, deferred: &DeferredToolResults, others_run: bool) -> bool {
@@ -411,11 +418,6 @@ impl Run {
             || message.is_some_and(|message| !message.tool_parts().all(ToolPart::is_settled))
     }
 
-    /// Waits until no other run of this chat is under way here.
-    async fn others_are_over(&self) {
-        self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
-    }
-
     /// Says it to whoever reads; a run goes on without.
     async fn say(&mut self, event: Event) {
         if let Some(reader) = self.reader.take() {
@@ -423,8 +425,8 @@ impl Run {
         }
     }
 
-    fn register(&self, live: Live) -> LiveRun {
-        self.chats.0.live.register(self.chat.owner.tenant(), &self.chat.id, live)
+    fn register(&self) -> LiveRun {
+        self.chats.0.live.register(self.chat.owner.tenant(), &self.chat.id)
     }
 }
 

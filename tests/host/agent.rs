@@ -72,10 +72,9 @@ impl Model {
         let user = messages.iter().rposition(|message| message["role"] == "user");
         let said = user.map(|at| text_of(&messages[at])).unwrap_or_default();
         let since = &messages[user.map_or(0, |at| at + 1)..];
-        if !results.is_empty()
-            || turn.not_executed().next().is_some()
-            || since.iter().any(has_result)
-        {
+        let goes_on = turn.request.as_ref().is_none_or(|request| request.continued().is_some());
+        let was_told = goes_on && !turn.deferred.results().is_empty();
+        if was_told || !results.is_empty() || since.iter().any(has_result) {
             return Said::Text("That is what came of it.".to_owned());
         }
         match self.calls_for(&said) {
