@@ -43,6 +43,8 @@
 //! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
 //! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | yes |
+//! | `agent` | an agent for those who have none: a model, typed tools, the loop | yes |
+//! | `openai` | its models: what speaks as OpenAI does, there or on a server of your own | no |
 //! | `redis` | `RedisLedger`: a ledger of approvals that several servers share | no |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 
@@ -84,6 +86,8 @@ pub mod chat_store;
 pub mod chat;
 #[cfg(feature = "agent")]
 pub mod agent;
+#[cfg(feature = "openai")]
+pub mod model;
 #[cfg(feature = "testing")]
 pub mod testing;
 

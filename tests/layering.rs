@@ -45,6 +45,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
             "stream",
         ],
     ),
+    ("model", false, &["agent", "chunk", "event", "model_message", "run", "sse", "stream"]),
     ("axum", false, &["approval", "approvals", "body", "chat", "message", "request", "stream"]),
     ("ledger_store", false, &["approval"]),
     ("approvals", false, &["approval", "event", "ledger_store"]),
@@ -92,6 +93,7 @@ const GLUE_ONLY: &[&str] = &[
     "uuid",
     "tower_layer",
     "redis",
+    "reqwest",
 ];
 
 #[test]
