@@ -175,6 +175,7 @@ impl Run {
             DeferredOutcome::Refused => false,
             DeferredOutcome::Ran { .. }
             | DeferredOutcome::Running { .. }
+            | DeferredOutcome::Forwarded
             | DeferredOutcome::OutcomeUnknown => true,
             _ => self.chat.has_result(result),
         }
@@ -259,6 +260,15 @@ impl Run {
     async fn replay(&self, settled: &[DeferredToolResult]) -> Result<(), ChatError> {
         self.others_are_over().await;
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
+        if let Some(kept) = &kept {
+            // What the provider made of a yes came with the run that told it, not with the ledger.
+            let forwarded = settled
+                .iter()
+                .filter(|result| result.is_final && result.outcome == DeferredOutcome::Forwarded);
+            for said in forwarded.filter_map(|result| kept.chat.said_of(result)) {
+                self.say(Ok(said)).await;
+            }
+        }
         let message = kept.as_ref().and_then(|kept| kept.chat.message(&self.message_id));
         let rest = message.and_then(|message| message.parts.get(self.shown..));
         if let Some(rest) = rest.filter(|_| settled.iter().any(|result| result.is_final)) {

@@ -130,6 +130,9 @@ pub enum ModelEvent {
     Said(AgentEvent),
     /// A call, with the whole text of its input as the model wrote it.
     Call(Box<ToolCall>, String),
+    /// A call that the provider runs if a person says yes, with the whole text of its input. The
+    /// provider is told the answer with the next request; nothing is run here.
+    ProviderAsks(Box<ToolCall>, String),
     /// What the call cost, as far as it is known.
     Used(Usage),
     /// The model has said everything.
@@ -300,11 +303,14 @@ impl Run {
                 self.usage.output_tokens += usage.output_tokens;
             }
             ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
-            ModelEvent::Call(call, input) => self.model_calls(*call, &input),
+            ModelEvent::Call(call, input) => self.model_calls(*call, &input, false),
+            ModelEvent::ProviderAsks(call, input) => {
+                self.model_calls(call.provider_executed(), &input, true);
+            }
         }
     }
 
-    fn model_calls(&mut self, call: ToolCall, input: &str) {
+    fn model_calls(&mut self, call: ToolCall, input: &str, provider_asks: bool) {
         // Some models write nothing where a tool takes nothing.
         let input = if input.trim().is_empty() { "{}" } else { input };
         let input = match Json::parse(input) {
@@ -321,10 +327,13 @@ impl Run {
         let mut open = OpenCall::left_to_client(call.id.clone(), name, input.clone());
         open.provider_executed = call.executed_by == Executor::Provider;
         self.next.push_back(Step::Say(AgentEvent::tool_input(call, input)));
-        if !open.provider_executed {
-            self.next.push_back(Step::Begin(Errand::Prepare(open.clone())));
-            self.calls.push(Call { call: open, state: CallState::LookedAt });
-        }
+        let (state, errand) = match open.provider_executed {
+            true if provider_asks => (CallState::Asking, Errand::Ask(open.clone())),
+            true => return,
+            false => (CallState::LookedAt, Errand::Prepare(open.clone())),
+        };
+        self.next.push_back(Step::Begin(errand));
+        self.calls.push(Call { call: open, state });
     }
 
     fn tool_says(&mut self, tool_call_id: ToolCallId, event: ToolEvent) {
