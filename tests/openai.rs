@@ -8,4 +8,6 @@ mod openai {
 
     mod chat_completions;
     mod failures;
+    mod recordings;
+    mod responses;
 }

@@ -29,7 +29,16 @@ pub(crate) fn agent(model: impl Model) -> Agent {
 
 /// A conversation with an agent, over its route.
 pub(crate) fn conversation(agent: Agent) -> Conversation<'static> {
-    let app: Router = Router::new().nest("/api/chat", chat_routes(agent.into_chats()));
+    over(app(agent))
+}
+
+/// An agent's route.
+pub(crate) fn app(agent: Agent) -> Router {
+    Router::new().nest("/api/chat", chat_routes(agent.into_chats()))
+}
+
+/// A conversation over a route.
+pub(crate) fn over(app: Router) -> Conversation<'static> {
     Conversation::over_http("http://localhost/api/chat", move |mut request: Request<String>| {
         request.headers_mut().insert("host", "localhost".parse().unwrap());
         app.clone().oneshot(request.map(axum::body::Body::from))

@@ -100,6 +100,11 @@ impl Endpoint {
         Ok(self)
     }
 
+    /// Keeps texts of a request out of what is said of errors.
+    pub(super) fn keep_secret(&mut self, secrets: impl IntoIterator<Item = String>) {
+        self.secrets.extend(secrets.into_iter().map(Arc::from));
+    }
+
     /// Sends a request, and gives the body of the answer once its head says that it is one.
     pub(super) async fn post(self, path: &[&str], body: Value) -> Result<Body, ProviderError> {
         let mut url = self.base.clone();

@@ -1,11 +1,13 @@
 //! [`Extra`]: fields of a request that the host sets by itself.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
 use crate::json::Json;
 
 /// Fields of a request that the host sets by itself, in place of the adapter's own.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Extra(Vec<(Box<str>, Value)>);
 
 impl Extra {
@@ -23,5 +25,12 @@ impl Extra {
                 value => drop(body.insert(name.to_string(), value.clone())),
             }
         }
+    }
+}
+
+/// The names only: a value may be a secret.
+impl fmt::Debug for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
     }
 }

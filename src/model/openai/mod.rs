@@ -1,4 +1,4 @@
-//! [`ChatCompletions`]: models of OpenAI, and of every server that speaks as it does.
+//! [`ChatCompletions`] and [`Responses`]: models of OpenAI, and of every server that speaks as it does.
 //!
 //! ```no_run
 //! use ui_message_stream::agent::Agent;
@@ -22,7 +22,10 @@ mod chat_completions;
 mod endpoint;
 mod error;
 mod extra;
+mod files;
+mod responses;
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::endpoint::{Endpoint, EndpointError};
 pub use self::error::ProviderError;
+pub use self::responses::Responses;

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::extra::Extra;
+use super::super::files::{in_words, url};
 use crate::agent::{ModelRequest, ToolDescription};
 use crate::model_message::{
     AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ToolContent, ToolResult,
@@ -81,20 +82,6 @@ fn file_piece(file: &FileContent) -> Value {
         }}),
         FileSource::Url(_) => json!({"type": "text", "text": in_words(file)}),
     }
-}
-
-/// A file as a URL, `data:` if it is here.
-fn url(media_type: &str, source: &FileSource) -> String {
-    match source {
-        FileSource::Url(url) => url.clone(),
-        FileSource::Base64(data) => format!("data:{media_type};base64,{data}"),
-    }
-}
-
-/// A file where there is no place for one.
-fn in_words(file: &FileContent) -> String {
-    let name = file.filename.as_deref().map(|name| format!(" named {name:?}")).unwrap_or_default();
-    format!("(A file of type {}{name}, which cannot be shown here.)", file.media_type)
 }
 
 /// What the model said and called, and behind it what became of the calls that a provider ran:
