@@ -21,6 +21,7 @@ features:
     cargo check --no-default-features --features axum
     cargo check --no-default-features --features approvals
     cargo check --no-default-features --features mcp
+    cargo check --no-default-features --features openai
     cargo check --no-default-features --features redis
     cargo check --no-default-features --features testing
     cargo check --no-default-features --features cli

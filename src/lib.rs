@@ -45,6 +45,7 @@
 //! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | with `agent` |
 //! | `agent` | an agent for those who have none: a model, typed tools, the loop | yes |
 //! | `mcp` | the tools of a Model Context Protocol server, over `rmcp` | no |
+//! | `openai` | its models: what speaks as OpenAI does, there or on a server of your own | no |
 //! | `redis` | `RedisLedger`: a ledger of approvals that several servers share | no |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 
@@ -90,6 +91,8 @@ pub mod chat;
 pub mod agent;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+#[cfg(feature = "openai")]
+pub mod model;
 #[cfg(feature = "testing")]
 pub mod testing;
 

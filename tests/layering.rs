@@ -46,6 +46,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
             "stream",
         ],
     ),
+    ("model", false, &["agent", "chunk", "event", "model_message", "run", "sse", "stream"]),
     (
         "axum",
         false,
@@ -99,6 +100,7 @@ const GLUE_ONLY: &[&str] = &[
     "tower_layer",
     "redis",
     "rmcp",
+    "reqwest",
 ];
 
 #[test]

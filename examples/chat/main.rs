@@ -1,8 +1,11 @@
 //! The main job: a chat whose tools ask a person first. No key, no service, no build step.
 //!
-//! `cargo run --example chat`, then open the page and ask it to delete a file.
+//! `cargo run --example chat`, then open the page and ask it to delete a file. With a key in
+//! `OPENAI_API_KEY`, and `--features openai`, a real model answers.
 
 mod model;
+#[cfg(feature = "openai")]
+mod provider;
 mod world;
 
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use axum::response::{Html, Json};
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
-use ui_message_stream::agent::{Agent, Tool};
+use ui_message_stream::agent::{Agent, Model, Tool};
 use ui_message_stream::axum::{ChatPolicy, approval_routes, chat_routes};
 use ui_message_stream::json::JsonError;
 
@@ -23,7 +26,7 @@ use world::{DeleteFile, SharedWorld, Transfer, Weather};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().init();
     let world = Arc::new(SharedWorld::default());
-    let chats = agent(Arc::clone(&world))?.into_chats();
+    let chats = agent(model(&world)?, Arc::clone(&world))?.into_chats();
     let app = Router::new()
         .route("/", get(async || Html(include_str!("page.html"))))
         .route("/api/world", get(async move || Json(world.now())))
@@ -50,8 +53,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// The real model where there is one, else the scripted one.
+fn model(world: &Arc<SharedWorld>) -> Result<Arc<dyn Model>, Box<dyn std::error::Error>> {
+    #[cfg(feature = "openai")]
+    if let Some(model) = provider::model()? {
+        return Ok(model);
+    }
+    #[cfg(not(feature = "openai"))]
+    if std::env::var_os("OPENAI_API_KEY").is_some() {
+        println!("A scripted model answers; for a real one: --features openai");
+    }
+    Ok(Arc::new(ScriptedModel::new(Arc::clone(world))))
+}
+
 /// An agent whose tools act on this world.
-fn agent(world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
+fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
     let (delete_in, transfer_in) = (Arc::clone(&world), Arc::clone(&world));
     let weather =
         Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
@@ -69,7 +85,8 @@ fn agent(world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
         "Where the person is, if they say so.",
         ui_message_stream::Json::parse(r#"{"type":"object"}"#)?,
     );
-    Ok(Agent::new(ScriptedModel::new(world))
+    Ok(Agent::new(model)
+        .with_instructions("You look after the person's files and money, with your tools.")
         .tool(weather)
         .tool(
             delete

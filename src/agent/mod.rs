@@ -360,12 +360,15 @@ fn calls_of(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
 }
 
 async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {
-    let OpenCall { tool_call_id, tool_name, input, .. } = call;
-    let description = tools.describe(&tool_name, &input);
-    let asked = turn
-        .approvals
-        .ask(&turn.message_id, &tool_call_id, &tool_name, &input, description.as_deref())
-        .await;
+    let OpenCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
+    let (approvals, message) = (&turn.approvals, &turn.message_id);
+    let asked = if provider_executed {
+        approvals.ask_for_provider(message, &tool_call_id, &tool_name, &input, None).await
+    } else {
+        let description = tools.describe(&tool_name, &input);
+        let description = description.as_deref();
+        approvals.ask(message, &tool_call_id, &tool_name, &input, description).await
+    };
     match asked {
         Ok(asked) => Input::Asked {
             tool_call_id,

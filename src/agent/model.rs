@@ -27,6 +27,12 @@ pub trait Model: Send + Sync + fmt::Debug + 'static {
     fn call(&self, request: ModelRequest) -> ModelStream;
 }
 
+impl<M: Model + ?Sized> Model for Arc<M> {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        (**self).call(request)
+    }
+}
+
 /// What a model is called with.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]

@@ -92,6 +92,9 @@ pub enum DeferredOutcome {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<Claim>,
     },
+    /// This was answered before with a yes, which was handed to the provider then. It is not handed
+    /// over again; what came of it stands in the history.
+    Forwarded,
     /// Nobody answered in time: shown as `tool-output-error` with the text
     /// [`EXPIRED`](super::EXPIRED).
     Expired,
@@ -123,6 +126,7 @@ impl DeferredOutcome {
             DeferredOutcome::Approved { .. }
             | DeferredOutcome::Ran { .. }
             | DeferredOutcome::Running { .. }
+            | DeferredOutcome::Forwarded
             | DeferredOutcome::OutcomeUnknown => approved,
             _ => false,
         }

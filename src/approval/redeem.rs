@@ -219,6 +219,9 @@ impl Redemption {
             Answered::Claim(ClaimAnswer::Won(claim)) if record.provider_executed => {
                 DeferredOutcome::ForProvider { approved: true, reason, claim: Some(claim) }
             }
+            Answered::Claim(
+                ClaimAnswer::InFlight | ClaimAnswer::Done(_) | ClaimAnswer::Unknown,
+            ) if record.provider_executed => DeferredOutcome::Forwarded,
             Answered::Claim(ClaimAnswer::Won(claim)) => {
                 DeferredOutcome::Approved { input: record.input.clone(), claim: Some(claim) }
             }
@@ -314,6 +317,11 @@ impl ApprovalRecord {
             }
             ApprovalState::Expired => DeferredOutcome::Expired,
             ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
+            ApprovalState::Claimed { .. } | ApprovalState::Unknown { .. }
+                if self.provider_executed =>
+            {
+                DeferredOutcome::Forwarded
+            }
             ApprovalState::Claimed { .. } => DeferredOutcome::Running { record: self.id },
             ApprovalState::Done { outcome, .. } => {
                 DeferredOutcome::Ran { outcome: outcome.clone() }
@@ -390,6 +398,7 @@ fn does_not_count(
         Some(
             outcome @ (DeferredOutcome::Running { .. }
             | DeferredOutcome::Ran { .. }
+            | DeferredOutcome::Forwarded
             | DeferredOutcome::OutcomeUnknown),
         ) => outcome,
         // It did not run, and the person said that it should not.

@@ -24,8 +24,8 @@ pub use self::resolve::Resolved;
 pub use self::toolbox::{ApprovedCall, NoTools, ToolFacts, Toolbox};
 
 use crate::approval::{
-    AiSdkSignature, ApprovalRecord, Decision, DeferredOutcome, InputNotShownAsIs, KeyRing,
-    PersonsDecision, Principal, Question, RecordId, RefusalCause, ResumePlan, Revocation,
+    AiSdkSignature, ApprovalRecord, Decision, DeferredOutcome, DefinitionDigest, InputNotShownAsIs,
+    KeyRing, PersonsDecision, Principal, Question, RecordId, RefusalCause, ResumePlan, Revocation,
     SignCallError, SignatureForm, SignedCall, Transition, UnixMillis,
 };
 use crate::event::{AgentEvent, QuestionDetails};
@@ -337,22 +337,61 @@ impl ChatApprovals {
         input: &Json,
         description: Option<&str>,
     ) -> Result<Asked, AskError> {
-        let desk = &self.desk;
-        let tool = desk.toolbox.tool(tool_name).ok_or(AskError::UnknownTool)?;
-        let now = desk.ledger.load(&[]).await?.now;
-        let question = Question {
+        let tool = self.desk.toolbox.tool(tool_name).ok_or(AskError::UnknownTool)?;
+        let (definition, time_to_answer) = (tool.definition, tool.time_to_answer);
+        let call = (message_id, tool_call_id, tool_name);
+        let mut question = self.question(call, input, description, definition);
+        question.idempotent = tool.idempotent;
+        question.time_to_answer = time_to_answer.unwrap_or(question.time_to_answer);
+        self.ask_about(question).await
+    }
+
+    /// Asks the person about a call that the provider runs, if the person says yes: the answer comes
+    /// back as [`DeferredOutcome::ForProvider`], once, and nothing is run here. The toolbox is not
+    /// asked about the tool: it is the provider's.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn ask_for_provider(
+        &self,
+        message_id: &MessageId,
+        tool_call_id: &ToolCallId,
+        tool_name: &str,
+        input: &Json,
+        description: Option<&str>,
+    ) -> Result<Asked, AskError> {
+        let definition = DefinitionDigest::of(tool_name, "", &Json::null());
+        let call = (message_id, tool_call_id, tool_name);
+        let mut question = self.question(call, input, description, definition);
+        question.provider_executed = true;
+        self.ask_about(question).await
+    }
+
+    fn question(
+        &self,
+        (message_id, tool_call_id, tool_name): (&MessageId, &ToolCallId, &str),
+        input: &Json,
+        description: Option<&str>,
+        definition: DefinitionDigest,
+    ) -> Question {
+        Question {
             requester: self.owner.clone(),
             chat_id: self.chat.clone(),
             message_id: message_id.clone(),
             tool_call_id: tool_call_id.clone(),
             tool_name: tool_name.into(),
-            definition: tool.definition,
+            definition,
             input: input.clone(),
             provider_executed: false,
-            idempotent: tool.idempotent,
+            idempotent: false,
             description: description.map(Into::into),
-            time_to_answer: tool.time_to_answer.unwrap_or(desk.time_to_answer),
-        };
+            time_to_answer: self.desk.time_to_answer,
+        }
+    }
+
+    async fn ask_about(&self, question: Question) -> Result<Asked, AskError> {
+        let desk = &self.desk;
+        let now = desk.ledger.load(&[]).await?.now;
         let record = question.into_record(&desk.keys, RecordId::from_bytes(random()), now)?;
         // The key that made the record is there to seal it.
         let approval_id = record.approval_id(&desk.keys, now).ok_or(AskError::UnknownTool)?;
@@ -360,8 +399,8 @@ impl ChatApprovals {
         let signature = desk.signature.as_ref().map(|(signature, form)| {
             let call = SignedCall {
                 approval_id: &approval_id,
-                tool_call_id,
-                tool_name,
+                tool_call_id: &record.tool_call_id,
+                tool_name: &record.tool_name,
                 input: &record.input,
             };
             signature.sign(*form, call)

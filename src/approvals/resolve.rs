@@ -202,6 +202,10 @@ impl ChatApprovals {
         record: &ApprovalRecord,
         decision: Decision,
     ) -> Option<Revocation> {
+        // Whether its tool is still there, and takes the call, the provider says itself.
+        if record.provider_executed {
+            return None;
+        }
         let is_first = record.is_pending();
         if !is_first && !record.idempotent {
             return None;

@@ -218,7 +218,7 @@ impl Run {
             };
             if was_answered_before {
                 drop(live);
-                return self.replay().await;
+                return self.replay(&settled).await;
             }
         }
         if self.request.is_none() && !self.is_next(&live).await? {
@@ -372,11 +372,19 @@ impl Run {
     }
 
     /// Answers a request that was answered before with what came of it then.
-    async fn replay(&mut self) -> Result<(), ChatError> {
+    async fn replay(&mut self, settled: &[DeferredToolResult]) -> Result<(), ChatError> {
         self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
         let own = kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner);
-        if let Some(tail) = own.and_then(|chat| self.rest_of(&chat)) {
+        let Some(chat) = own else { return Ok(()) };
+        // What the provider made of a yes came with the run that told it, not with the ledger.
+        let forwarded = settled
+            .iter()
+            .filter(|result| result.is_final && result.outcome == DeferredOutcome::Forwarded);
+        for said in forwarded.filter_map(|result| chat.said_of(result)) {
+            self.say(Ok(said)).await;
+        }
+        if let Some(tail) = self.rest_of(&chat) {
             for chunk in compact(&tail).unwrap_or_default() {
                 self.say(Ok(AgentEvent::Chunk(Box::new(chunk)))).await;
             }
@@ -454,6 +462,7 @@ fn is_news(result: &DeferredToolResult) -> bool {
         result.outcome,
         DeferredOutcome::Ran { .. }
             | DeferredOutcome::Running { .. }
+            | DeferredOutcome::Forwarded
             | DeferredOutcome::OutcomeUnknown
     )
 }

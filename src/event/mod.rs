@@ -260,6 +260,7 @@ impl AgentEvent {
             DeferredOutcome::Approved { .. }
             | DeferredOutcome::Running { .. }
             | DeferredOutcome::ForProvider { approved: true, .. }
+            | DeferredOutcome::Forwarded
             | DeferredOutcome::Output { .. }
             | DeferredOutcome::OutputError { .. } => return None,
         })

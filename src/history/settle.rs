@@ -4,9 +4,12 @@ use super::Chat;
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, ToolOutcome,
 };
+use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
-use crate::message::{Approval, ApprovalDetails, Part, PastApproval, Role, ToolPart, ToolState};
+use crate::message::{
+    AnsweredApproval, Approval, ApprovalDetails, Part, PastApproval, Role, ToolPart, ToolState,
+};
 
 impl Chat {
     /// Whether a call of this conversation has its result. `None` if there is no such call.
@@ -70,6 +73,21 @@ impl Chat {
         }
     }
 
+    /// How a call ended that the provider ran, as it was said then.
+    pub fn said_of(&self, result: &DeferredToolResult) -> Option<AgentEvent> {
+        let part = self.tool_parts().filter(|part| is_of(part, result)).last()?;
+        let id = part.tool_call_id.clone();
+        match &part.state {
+            ToolState::OutputAvailable { output: Some(output), .. } => {
+                Some(AgentEvent::tool_output(id, output.clone()))
+            }
+            ToolState::OutputError { error_text, .. } => {
+                Some(AgentEvent::tool_failed(id, error_text.clone()))
+            }
+            _ => None,
+        }
+    }
+
     fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {
         let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
         assistants.flat_map(|message| message.tool_parts())
@@ -107,6 +125,12 @@ fn settled(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
         | DeferredOutcome::ForProvider { approved: false, reason, .. } => {
             denied(input, asked(part)?, reason.clone())
         }
+        DeferredOutcome::ForProvider { approved: true, reason, .. } => {
+            let Approval { id, details } = asked(part)?;
+            let (approved, reason) = (true, reason.clone());
+            let approval = Box::new(AnsweredApproval { id, approved, reason, details });
+            ToolState::ApprovalResponded { input, approval }
+        }
         DeferredOutcome::Ran { outcome: ToolOutcome::Output(output) } => {
             returned(input, approved(), output.clone())
         }
@@ -123,7 +147,7 @@ fn settled(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
         DeferredOutcome::Revoked => failed(input, None, approval::REVOKED.to_owned()),
         DeferredOutcome::Approved { .. }
         | DeferredOutcome::Running { .. }
-        | DeferredOutcome::ForProvider { approved: true, .. }
+        | DeferredOutcome::Forwarded
         | DeferredOutcome::Refused => return None,
     })
 }

@@ -152,6 +152,7 @@ fn of_deferred(outcome: &DeferredOutcome) -> ToolResult {
         DeferredOutcome::Approved { .. }
         | DeferredOutcome::Running { .. }
         | DeferredOutcome::OutcomeUnknown
+        | DeferredOutcome::Forwarded
         | DeferredOutcome::ForProvider { approved: true, .. } => {
             ToolResult::Unknown { so_far: None }
         }

@@ -221,7 +221,16 @@ impl Run {
                 sum.output_tokens = sum.output_tokens.saturating_add(usage.output_tokens);
             }
             ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
-            ModelEvent::Call(call, input) => self.model_calls(*call, &input),
+            ModelEvent::Call(call, input) => {
+                if let Some((call, input)) = self.readable(*call, &input) {
+                    self.calls_with(call, input);
+                }
+            }
+            ModelEvent::ProviderAsks(call, input) => {
+                if let Some((call, input)) = self.readable(call.provider_executed(), &input) {
+                    self.provider_asks(call, input);
+                }
+            }
         }
     }
 
@@ -263,18 +272,29 @@ impl Run {
         self.say(event);
     }
 
-    fn model_calls(&mut self, mut call: ToolCall, input: &str) {
+    /// A call with its input, under an id of its own. An input that is none is told to the model.
+    fn readable(&mut self, mut call: ToolCall, input: &str) -> Option<(ToolCall, Json)> {
         call.id = self.names.complete(&call.id);
         // Some models write nothing where a tool takes nothing.
         let input = if input.trim().is_empty() { "{}" } else { input };
         match Json::parse(input) {
-            Ok(input) => self.calls_with(call, input),
+            Ok(input) => Some((call, input)),
             Err(error) => {
                 let wrong = format!("the input is not usable: {error}");
                 self.say(AgentEvent::tool_input_invalid(call, Json::string(input), wrong));
                 self.had_invalid_input = true;
+                None
             }
         }
+    }
+
+    fn provider_asks(&mut self, call: ToolCall, input: Json) {
+        let name: Box<str> = (&*call.tool_name).into();
+        let open = OpenCall::left_to_client(call.id.clone(), name, input.clone());
+        let open = open.provider_executed();
+        self.say(AgentEvent::tool_input(call.clone(), input));
+        self.next.push_back(Step::Begin(Errand::Ask(open.clone())));
+        self.calls.push(Call { announced: call, open, state: CallState::Asking });
     }
 
     fn calls_with(&mut self, call: ToolCall, input: Json) {

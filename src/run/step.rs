@@ -95,6 +95,9 @@ pub enum ModelEvent {
     /// A call, with the whole text of its input as the model wrote it. One that repeats the id of
     /// another call gets an id of its own.
     Call(Box<ToolCall>, String),
+    /// A call that the provider runs if a person says yes, with the whole text of its input. The
+    /// provider is told the answer with the next request; nothing is run here.
+    ProviderAsks(Box<ToolCall>, String),
     /// What the call cost, as far as it is known.
     Used(Usage),
     /// The model has said everything.

@@ -204,6 +204,7 @@ impl Lines {
 fn unlimited() -> Limits {
     Limits::default()
         .with_max_bytes(usize::MAX)
+        .with_max_data_url_bytes(usize::MAX)
         .with_max_messages(usize::MAX)
         .with_max_parts(usize::MAX)
         .with_max_nodes(usize::MAX)

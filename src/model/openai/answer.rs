@@ -1,0 +1,126 @@
+//! [`Answer`]: a provider's answer as it comes in, bytes to model events.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use http_body::Body as _;
+use reqwest::Body;
+use serde_json::Value;
+
+use super::endpoint::Endpoint;
+use super::error::ProviderError;
+use crate::run::ModelEvent;
+use crate::sse::Decoder;
+use crate::stream::BoxError;
+
+/// What one kind of answer says, event by event.
+pub(super) trait Read: Send + Unpin + 'static {
+    /// Takes in the data of an event.
+    fn read(&mut self, data: &str, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+
+    /// There are no more events; `is_done` if the provider said so.
+    fn end(&mut self, is_done: bool, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+}
+
+/// A provider's answer. Dropped, it closes the connection, and the provider stops.
+pub(super) struct Answer<R> {
+    endpoint: Endpoint,
+    state: State,
+    read: R,
+    said: VecDeque<ModelEvent>,
+}
+
+enum State {
+    Asked(Pin<Box<dyn Future<Output = Result<Body, ProviderError>> + Send>>),
+    Comes(Body, Decoder),
+    Failed(ProviderError),
+    Over,
+}
+
+impl<R: Read> Answer<R> {
+    /// Asks, once this is polled.
+    pub(super) fn to(
+        endpoint: &Endpoint,
+        path: &'static [&'static str],
+        body: Value,
+        read: R,
+    ) -> Self {
+        let asked = Box::pin(endpoint.clone().post(path, body));
+        let state = State::Asked(asked);
+        Answer { endpoint: endpoint.clone(), state, read, said: VecDeque::new() }
+    }
+
+    /// Takes in what is there; `false` once nothing more comes.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ProviderError>> {
+        match &mut self.state {
+            State::Asked(asked) => {
+                let body = ready!(asked.as_mut().poll(cx))?;
+                self.state = State::Comes(body, Decoder::default());
+            }
+            State::Comes(body, decoder) => {
+                let mut is_done = false;
+                match ready!(Pin::new(body).poll_frame(cx)) {
+                    Some(Ok(frame)) => {
+                        if let Ok(bytes) = frame.into_data() {
+                            decoder.push(&bytes);
+                        }
+                        if decoder.pending_bytes() > LONGEST_EVENT {
+                            return Poll::Ready(Err(ProviderError::not_understood(
+                                "an endless event",
+                            )));
+                        }
+                        while let Some(event) = decoder.poll() {
+                            if event.data.trim() == "[DONE]" {
+                                is_done = true;
+                                break;
+                            }
+                            if !event.data.trim().is_empty() {
+                                self.read.read(&event.data, &mut self.said)?;
+                            }
+                        }
+                        if !is_done {
+                            return Poll::Ready(Ok(true));
+                        }
+                    }
+                    Some(Err(error)) => return Poll::Ready(Err(self.endpoint.unreachable(error))),
+                    None => {}
+                }
+                self.state = State::Over;
+                self.read.end(is_done, &mut self.said)?;
+            }
+            State::Failed(_) | State::Over => return Poll::Ready(Ok(false)),
+        }
+        Poll::Ready(Ok(true))
+    }
+}
+
+impl<R: Read> Stream for Answer<R> {
+    type Item = Result<ModelEvent, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.said.pop_front() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            match ready!(this.poll_more(cx)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let State::Failed(error) = std::mem::replace(&mut this.state, State::Over)
+                    else {
+                        return Poll::Ready(None);
+                    };
+                    let error = error.cleaned(|said| this.endpoint.without_secrets(said));
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                // What was said before it is said first.
+                Err(error) => this.state = State::Failed(error),
+            }
+        }
+    }
+}
+
+/// In bytes. A picture that a model makes comes in one event.
+const LONGEST_EVENT: usize = 64 * 1024 * 1024;

@@ -1,0 +1,227 @@
+//! [`Calls`]: the tool calls of an answer, put together from their pieces.
+//!
+//! Every provider cuts them in its own way. A piece belongs to the call of its index, unless it
+//! begins another one there: some count every call as the first. Without an index it belongs to the
+//! call of its id, and without both to the last one.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::event::{AgentEvent, ToolCall};
+use crate::run::ModelEvent;
+
+/// A piece of a tool call.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct CallPiece {
+    index: Option<u64>,
+    id: Option<String>,
+    function: Option<FunctionPiece>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct FunctionPiece {
+    name: Option<String>,
+    /// Text, and of some servers the arguments themselves.
+    arguments: Option<Box<RawValue>>,
+}
+
+/// The tool calls of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Calls(Vec<Call>);
+
+#[derive(Debug)]
+struct Call {
+    index: Option<u64>,
+    /// What the provider calls it.
+    sent_id: Option<String>,
+    /// What it is called: no other call of the answer is.
+    id: String,
+    name: String,
+    arguments: String,
+    /// How much of the arguments was said; `None` before the call was announced.
+    said: Option<usize>,
+}
+
+impl Calls {
+    pub(super) fn take(&mut self, piece: CallPiece, said: &mut VecDeque<ModelEvent>) {
+        let CallPiece { index, id, function } = piece;
+        let id = id.filter(|id| !id.is_empty());
+        let FunctionPiece { name, arguments } = function.unwrap_or_default();
+        let name = name.filter(|name| !name.is_empty());
+        let place = self.place(index, id.as_deref(), name.is_some());
+        let place = place.unwrap_or_else(|| self.begin(index, id));
+        let Some(call) = self.0.get_mut(place) else { return };
+        if let Some(name) = name.filter(|_| call.name.is_empty()) {
+            call.name = name;
+        }
+        if let Some(arguments) = arguments {
+            match serde_json::from_str::<Option<String>>(arguments.get()) {
+                Ok(text) => call.arguments.push_str(&text.unwrap_or_default()),
+                Err(_) => call.arguments.push_str(arguments.get()),
+            }
+        }
+        call.tell(said);
+    }
+
+    /// The calls are whole.
+    pub(super) fn end(&mut self, said: &mut VecDeque<ModelEvent>) {
+        for call in self.0.drain(..) {
+            said.push_back(ModelEvent::Call(Box::new(call.call()), call.arguments));
+        }
+    }
+
+    /// Which call a piece belongs to.
+    fn place(&self, index: Option<u64>, id: Option<&str>, has_name: bool) -> Option<usize> {
+        let same_index = |call: &Call| index.is_some() && call.index == index;
+        let same_id = |call: &Call| id.is_some() && call.sent_id.as_deref() == id;
+        let last = match (index, id) {
+            (Some(_), _) => self.0.iter().rposition(same_index)?,
+            (None, Some(_)) => self.0.iter().rposition(same_id)?,
+            (None, None) => self.0.len().checked_sub(1)?,
+        };
+        let call = self.0.get(last)?;
+        let is_another = match (id, &call.sent_id) {
+            (Some(id), Some(known)) => has_name && id != known,
+            // Whole calls without ids or indices, one after the other.
+            (None, None) => index.is_none() && has_name && !call.name.is_empty(),
+            _ => false,
+        };
+        (!is_another).then_some(last)
+    }
+
+    fn begin(&mut self, index: Option<u64>, sent_id: Option<String>) -> usize {
+        let is_free = |id: &String| self.0.iter().all(|call| call.id != *id);
+        let id = sent_id.clone().filter(is_free);
+        let id = id.unwrap_or_else(fresh_id);
+        let (name, arguments) = (String::new(), String::new());
+        self.0.push(Call { index, sent_id, id, name, arguments, said: None });
+        self.0.len() - 1
+    }
+}
+
+impl Call {
+    fn call(&self) -> ToolCall {
+        ToolCall::new(self.id.clone(), self.name.clone())
+    }
+
+    /// Announces it once it has a name, and says what came of its arguments.
+    fn tell(&mut self, said: &mut VecDeque<ModelEvent>) {
+        if self.name.is_empty() {
+            return;
+        }
+        let told = match self.said {
+            Some(told) => told,
+            None => {
+                let start = AgentEvent::tool_input_start(self.call());
+                said.push_back(ModelEvent::Said(start));
+                0
+            }
+        };
+        let news = self.arguments.get(told..).unwrap_or_default();
+        if !news.is_empty() {
+            let delta = AgentEvent::tool_input_delta(self.id.clone(), news.to_owned());
+            said.push_back(ModelEvent::Said(delta));
+        }
+        self.said = Some(self.arguments.len());
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a provider may give a call no id")]
+fn fresh_id() -> String {
+    format!("call_{}", Uuid::new_v4().simple())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The calls that pieces make: id, name, arguments, and how many pieces were said of them.
+    fn calls(pieces: &[&str]) -> Vec<(String, String, String, usize)> {
+        let (mut calls, mut said) = (Calls::default(), VecDeque::new());
+        for piece in pieces {
+            calls.take(serde_json::from_str(piece).unwrap(), &mut said);
+        }
+        calls.end(&mut said);
+        let deltas_of = |wanted: &str| {
+            let deltas = said.iter().filter_map(|event| match event {
+                ModelEvent::Said(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {
+                    (**tool_call_id == *wanted).then(|| delta.to_string())
+                }
+                _ => None,
+            });
+            deltas.collect::<Vec<String>>()
+        };
+        let whole = said.iter().filter_map(|event| match event {
+            ModelEvent::Call(call, input) => {
+                let deltas = deltas_of(&call.id);
+                assert_eq!(deltas.concat(), *input);
+                Some((call.id.to_string(), call.tool_name.to_string(), input.clone(), deltas.len()))
+            }
+            _ => None,
+        });
+        whole.collect()
+    }
+
+    fn call(
+        id: &str,
+        name: &str,
+        arguments: &str,
+        pieces: usize,
+    ) -> (String, String, String, usize) {
+        (id.to_owned(), name.to_owned(), arguments.to_owned(), pieces)
+    }
+
+    #[test]
+    fn pieces_are_put_together_however_they_were_cut() {
+        let pieces = [
+            r#"{"index":0,"id":"a","function":{"name":"f","arguments":""}}"#,
+            r#"{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}"#,
+            r#"{"index":0,"id":"","function":{"name":null,"arguments":"{\"n\":"}}"#,
+            r#"{"index":1,"id":"b","function":{"name":"g","arguments":"}"}}"#,
+            r#"{"index":0,"function":{"arguments":"1}"}}"#,
+        ];
+        assert_eq!(calls(&pieces), [call("a", "f", r#"{"n":1}"#, 2), call("b", "g", "{}", 2)]);
+    }
+
+    #[test]
+    fn a_call_may_lack_its_index_its_arguments_or_be_the_first_every_time() {
+        let without_index = [
+            r#"{"id":"a","function":{"name":"f","arguments":"{}"}}"#,
+            r#"{"id":"b","function":{"name":"f","arguments":"{\"n\""}}"#,
+            r#"{"function":{"arguments":":2}"}}"#,
+        ];
+        let expected = [call("a", "f", "{}", 1), call("b", "f", r#"{"n":2}"#, 2)];
+        assert_eq!(calls(&without_index), expected);
+        let always_the_first = [
+            r#"{"index":0,"id":"a","function":{"name":"f","arguments":{"n":1}}}"#,
+            r#"{"index":0,"id":"b","function":{"name":"f"}}"#,
+        ];
+        assert_eq!(
+            calls(&always_the_first),
+            [call("a", "f", r#"{"n":1}"#, 1), call("b", "f", "", 0)]
+        );
+    }
+
+    #[test]
+    fn every_call_has_an_id_of_its_own() {
+        let pieces = [
+            r#"{"index":0,"id":"a","function":{"name":"f","arguments":"1"}}"#,
+            r#"{"index":1,"id":"a","function":{"name":"f","arguments":"2"}}"#,
+            r#"{"index":2,"function":{"name":"f","arguments":"3"}}"#,
+            r#"{"index":3,"function":{"arguments":"4"}}"#,
+            r#"{"index":3,"function":{"name":"g","arguments":"5"}}"#,
+        ];
+        let calls = calls(&pieces);
+        let inputs: Vec<&str> = calls.iter().map(|(.., input, _)| input.as_str()).collect();
+        assert_eq!(inputs, ["1", "2", "3", "45"]);
+        let mut ids: Vec<&str> = calls.iter().map(|(id, ..)| id.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 4);
+        let bare = [r#"{"function":{"name":"f"}}"#, r#"{"function":{"name":"g"}}"#];
+        assert_eq!(super::tests::calls(&bare).len(), 2);
+    }
+}

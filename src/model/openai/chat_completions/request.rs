@@ -1,0 +1,144 @@
+//! The request: model messages as this API takes them.
+
+use serde_json::{Map, Value, json};
+
+use super::super::extra::Extra;
+use super::super::files::{in_words, url};
+use crate::agent::{ModelRequest, ToolDescription};
+use crate::model_message::{
+    AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ToolContent, ToolResult,
+    UserContent,
+};
+
+pub(super) fn body(
+    request: &ModelRequest,
+    model: &str,
+    sends_reasoning: bool,
+    extra: &Extra,
+) -> Value {
+    let mut messages = Vec::new();
+    if let Some(instructions) = request.instructions.as_deref() {
+        messages.push(json!({"role": "system", "content": instructions}));
+    }
+    for message in &request.messages {
+        match message {
+            ModelMessage::System { text } => {
+                messages.push(json!({"role": "system", "content": text}));
+            }
+            ModelMessage::User { content } => {
+                messages.push(json!({"role": "user", "content": said_by_person(content)}));
+            }
+            ModelMessage::Assistant { content } => {
+                push_assistant(&mut messages, content, sends_reasoning);
+            }
+            ModelMessage::Tool { content } => messages.extend(content.iter().map(result)),
+        }
+    }
+    let mut body = Map::new();
+    body.insert("model".into(), model.into());
+    body.insert("messages".into(), messages.into());
+    if !request.tools.is_empty() {
+        body.insert("tools".into(), request.tools.iter().map(tool).collect());
+    }
+    body.insert("stream".into(), true.into());
+    body.insert("stream_options".into(), json!({"include_usage": true}));
+    extra.put_into(&mut body);
+    body.into()
+}
+
+fn tool(tool: &ToolDescription) -> Value {
+    // A schema that cannot be read was refused when the agent was made.
+    let parameters: Value = tool.input_schema.to().unwrap_or_default();
+    json!({"type": "function", "function": {
+        "name": &*tool.name, "description": &*tool.description, "parameters": parameters,
+    }})
+}
+
+fn said_by_person(content: &[UserContent]) -> Value {
+    if let [UserContent::Text(text)] = content {
+        return text.text.as_str().into();
+    }
+    let pieces = content.iter().map(|content| match content {
+        UserContent::Text(text) => json!({"type": "text", "text": text.text}),
+        UserContent::File(file) => file_piece(file),
+    });
+    pieces.collect()
+}
+
+fn file_piece(file: &FileContent) -> Value {
+    let (media_type, name) = (&*file.media_type, file.filename.as_deref());
+    match &file.source {
+        source if media_type.starts_with("image/") => {
+            json!({"type": "image_url", "image_url": {"url": url(media_type, source)}})
+        }
+        FileSource::Base64(data)
+            if matches!(media_type, "audio/wav" | "audio/mpeg" | "audio/mp3") =>
+        {
+            let format = if media_type == "audio/wav" { "wav" } else { "mp3" };
+            json!({"type": "input_audio", "input_audio": {"data": data, "format": format}})
+        }
+        source @ FileSource::Base64(_) => json!({"type": "file", "file": {
+            "filename": name.unwrap_or("file"), "file_data": url(media_type, source),
+        }}),
+        FileSource::Url(_) => json!({"type": "text", "text": in_words(file)}),
+    }
+}
+
+/// What the model said and called, and behind it what became of the calls that a provider ran:
+/// here they are calls as any other.
+fn push_assistant(messages: &mut Vec<Value>, content: &[AssistantContent], sends_reasoning: bool) {
+    let (mut text, mut reasoning) = (String::new(), String::new());
+    let (mut calls, mut results) = (Vec::new(), Vec::new());
+    for content in content {
+        match content {
+            AssistantContent::Text(said) => push_paragraph(&mut text, &said.text),
+            AssistantContent::Reasoning(thought) => push_paragraph(&mut reasoning, &thought.text),
+            AssistantContent::File(file) => push_paragraph(&mut text, &in_words(file)),
+            AssistantContent::ToolCall(call) => calls.push(json!({
+                "id": &*call.tool_call_id,
+                "type": "function",
+                "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
+            })),
+            AssistantContent::ToolResult(result) => {
+                results.push(tool_message(&result.tool_call_id, &result.result));
+            }
+        }
+    }
+    let mut message = Map::new();
+    message.insert("role".into(), "assistant".into());
+    if sends_reasoning && !calls.is_empty() && !reasoning.is_empty() {
+        message.insert("reasoning_content".into(), reasoning.into());
+    }
+    let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
+    message.insert("content".into(), content);
+    if !calls.is_empty() {
+        message.insert("tool_calls".into(), calls.into());
+    }
+    messages.push(message.into());
+    messages.append(&mut results);
+}
+
+fn push_paragraph(text: &mut String, more: &str) {
+    if !text.is_empty() && !more.is_empty() {
+        text.push_str("\n\n");
+    }
+    text.push_str(more);
+}
+
+fn result(content: &ToolContent) -> Value {
+    match content {
+        ToolContent::Result(result) => tool_message(&result.tool_call_id, &result.result),
+        // Whoever was to run it is not here.
+        ToolContent::ProviderApproval(answer) if answer.approved => {
+            tool_message(&answer.tool_call_id, &NotExecuted::Refused.into())
+        }
+        ToolContent::ProviderApproval(answer) => {
+            let denied = ToolResult::Denied { reason: answer.reason.clone() };
+            tool_message(&answer.tool_call_id, &denied)
+        }
+    }
+}
+
+fn tool_message(tool_call_id: &str, result: &ToolResult) -> Value {
+    json!({"role": "tool", "tool_call_id": tool_call_id, "content": result.text()})
+}

@@ -1,0 +1,142 @@
+//! [`ChunkReader`]: `chat.completion.chunk`s to what the model says.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::answer::Read;
+use super::super::error::ProviderError;
+use super::calls::{CallPiece, Calls};
+use crate::chunk::FinishReason;
+use crate::event::AgentEvent;
+use crate::run::{ModelEvent, Usage};
+
+/// Reads the chunks of one answer.
+#[derive(Debug, Default)]
+pub(super) struct ChunkReader {
+    calls: Calls,
+    usage: Option<Usage>,
+    finished: Option<FinishReason>,
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    choices: Option<Vec<Choice>>,
+    usage: Option<Tokens>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    index: Option<u64>,
+    delta: Option<Delta>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Delta {
+    content: Option<Content>,
+    /// DeepSeek's name for it, and most others'.
+    reasoning_content: Option<String>,
+    /// The name of vLLM, Groq and OpenRouter.
+    reasoning: Option<String>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<CallPiece>>,
+}
+
+/// Mistral's reasoning models say pieces.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Pieces(Vec<Piece>),
+}
+
+#[derive(Deserialize)]
+struct Piece {
+    text: Option<String>,
+    thinking: Option<Vec<Piece>>,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+}
+
+impl Read for ChunkReader {
+    fn read(&mut self, data: &str, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        let chunk: Chunk = serde_json::from_str(data).map_err(ProviderError::not_understood)?;
+        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+            return Err(ProviderError::reported(&error));
+        }
+        if let Some(Tokens { prompt_tokens, completion_tokens }) = chunk.usage {
+            // Some say with every chunk what it cost so far.
+            self.usage = Some(Usage {
+                input_tokens: prompt_tokens.unwrap_or(0),
+                output_tokens: completion_tokens.unwrap_or(0),
+            });
+        }
+        let choices = chunk.choices.into_iter().flatten();
+        for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
+            self.delta(choice.delta.unwrap_or_default(), said);
+            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
+                self.finished = Some(finish_reason(&reason));
+                self.calls.end(said);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, is_done: bool, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        let reason = match self.finished {
+            Some(reason) => reason,
+            None if is_done => FinishReason::Other,
+            None => return Err(ProviderError::cut()),
+        };
+        self.calls.end(said);
+        said.extend(self.usage.take().map(ModelEvent::Used));
+        said.push_back(ModelEvent::Finished(reason));
+        Ok(())
+    }
+}
+
+impl ChunkReader {
+    fn delta(&mut self, delta: Delta, said: &mut VecDeque<ModelEvent>) {
+        let mut say = |text: Option<String>, event: fn(String) -> AgentEvent| {
+            let text = text.filter(|text| !text.is_empty());
+            said.extend(text.map(|text| ModelEvent::Said(event(text))));
+        };
+        // Who sends both sends the same twice.
+        let reasoning = delta.reasoning_content.filter(|text| !text.is_empty());
+        say(reasoning.or(delta.reasoning), AgentEvent::reasoning);
+        match delta.content {
+            Some(Content::Text(text)) => say(Some(text), AgentEvent::text),
+            Some(Content::Pieces(pieces)) => {
+                for piece in pieces {
+                    for thought in piece.thinking.into_iter().flatten() {
+                        say(thought.text, AgentEvent::reasoning);
+                    }
+                    say(piece.text, AgentEvent::text);
+                }
+            }
+            None => {}
+        }
+        say(delta.refusal, AgentEvent::text);
+        for piece in delta.tool_calls.into_iter().flatten() {
+            self.calls.take(piece, said);
+        }
+    }
+}
+
+fn finish_reason(reason: &str) -> FinishReason {
+    match reason {
+        "stop" | "end_turn" | "eos" => FinishReason::Stop,
+        "length" | "max_tokens" | "model_length" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "error" => FinishReason::Error,
+        _ => FinishReason::Other,
+    }
+}

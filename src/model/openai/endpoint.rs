@@ -1,0 +1,175 @@
+//! [`Endpoint`]: where a provider listens, and what it wants to see before it answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Body, Client, Url, redirect};
+use serde_json::Value;
+
+use super::error::ProviderError;
+
+/// Where a provider listens, and what it wants to see before it answers. Cheap to clone; the clones
+/// share their connections.
+///
+/// ```
+/// use ui_message_stream::model::openai::Endpoint;
+///
+/// let endpoint = Endpoint::at("https://models.example/v1")?
+///     .with_key("sk-secret")?
+///     .with_header("x-team", "harbour")?;
+/// assert!(!format!("{endpoint:?}").contains("secret"));
+/// # Ok::<(), ui_message_stream::model::openai::EndpointError>(())
+/// ```
+#[derive(Clone)]
+pub struct Endpoint {
+    base: Url,
+    headers: HeaderMap,
+    /// What no error may repeat.
+    secrets: Vec<Arc<str>>,
+    client: Client,
+}
+
+/// Why there is no such endpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The address is none of `http` or `https`.
+    #[error("the base address is no http or https URL, as https://api.openai.com/v1 is")]
+    Address,
+    /// The key or a header holds what no header can.
+    #[error("the key or a header holds characters that no header can")]
+    Header,
+    /// The client cannot be made, for want of root certificates for instance.
+    #[error("the HTTP client cannot be made: {0}")]
+    Client(String),
+}
+
+impl Endpoint {
+    /// OpenAI's own.
+    ///
+    /// # Errors
+    /// [`EndpointError::Header`] if the key is none, [`EndpointError::Client`].
+    pub fn openai(key: &str) -> Result<Self, EndpointError> {
+        Self::at(OPENAI)?.with_key(key)
+    }
+
+    /// Any other: the address as its manual gives it, mostly up to `/v1`. A query stays.
+    ///
+    /// # Errors
+    /// [`EndpointError::Address`], [`EndpointError::Client`].
+    pub fn at(base_url: &str) -> Result<Self, EndpointError> {
+        let base = Url::parse(base_url.trim()).map_err(|_| EndpointError::Address)?;
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(EndpointError::Address);
+        }
+        let client = Client::builder()
+            .connect_timeout(Duration::from_secs(15))
+            // A model that reasons may be silent for minutes.
+            .read_timeout(Duration::from_secs(600))
+            // Headers hold secrets, and whoever is redirected to would read them.
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(|error| EndpointError::Client(error.to_string()))?;
+        let asked = base.query_pairs().map(|(_, value)| Arc::from(&*value));
+        let secrets = asked.chain(base.password().map(Arc::from)).collect();
+        Ok(Endpoint { base, headers: HeaderMap::new(), secrets, client })
+    }
+
+    /// Shows this key, as `authorization: Bearer`.
+    ///
+    /// # Errors
+    /// [`EndpointError::Header`].
+    pub fn with_key(mut self, key: &str) -> Result<Self, EndpointError> {
+        self = self.with_header(AUTHORIZATION.as_str(), &format!("Bearer {}", key.trim()))?;
+        self.secrets.push(key.trim().into());
+        Ok(self)
+    }
+
+    /// Sends this header with every request. Its value is taken for a secret.
+    ///
+    /// # Errors
+    /// [`EndpointError::Header`].
+    pub fn with_header(mut self, name: &str, value: &str) -> Result<Self, EndpointError> {
+        let name = HeaderName::try_from(name).map_err(|_| EndpointError::Header)?;
+        let mut header = HeaderValue::from_str(value).map_err(|_| EndpointError::Header)?;
+        header.set_sensitive(true);
+        self.headers.insert(name, header);
+        self.secrets.push(value.into());
+        Ok(self)
+    }
+
+    /// Keeps texts of a request out of what is said of errors.
+    pub(super) fn keep_secret(&mut self, secrets: impl IntoIterator<Item = String>) {
+        self.secrets.extend(secrets.into_iter().map(Arc::from));
+    }
+
+    /// Sends a request, and gives the body of the answer once its head says that it is one.
+    pub(super) async fn post(self, path: &[&str], body: Value) -> Result<Body, ProviderError> {
+        let mut url = self.base.clone();
+        // An http URL has segments.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        let request = self
+            .client
+            .post(url)
+            .headers(self.headers.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "text/event-stream")
+            .body(body.to_string());
+        let mut response = request.send().await.map_err(|error| self.unreachable(error))?;
+        if response.status().is_success() {
+            return Ok(reqwest_body(response));
+        }
+        let mut said = Vec::new();
+        while said.len() < MOST_OF_AN_ERROR
+            && let Ok(Some(bytes)) = response.chunk().await
+        {
+            said.extend_from_slice(&bytes);
+        }
+        said.truncate(MOST_OF_AN_ERROR);
+        let said = self.without_secrets(&String::from_utf8_lossy(&said));
+        Err(ProviderError::status_of(response.status().as_u16(), said))
+    }
+
+    pub(super) fn unreachable(&self, error: reqwest::Error) -> ProviderError {
+        // The address may hold a key.
+        let error = error.without_url();
+        let mut said = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            said.push_str(": ");
+            said.push_str(&error.to_string());
+            cause = error.source();
+        }
+        ProviderError::unreachable(self.without_secrets(&said))
+    }
+
+    /// What a provider says of an error, without what it repeats of the request's head.
+    pub(super) fn without_secrets(&self, said: &str) -> String {
+        let secrets = self.secrets.iter().filter(|secret| secret.len() >= 4);
+        secrets.fold(said.to_owned(), |said, secret| said.replace(&**secret, "[redacted]"))
+    }
+}
+
+fn reqwest_body(response: reqwest::Response) -> Body {
+    http::Response::<Body>::from(response).into_body()
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = (self.base.scheme(), self.base.host_str(), self.base.path());
+        let headers: Vec<&str> = self.headers.keys().map(HeaderName::as_str).collect();
+        f.debug_struct("Endpoint")
+            .field("at", &host)
+            .field("headers", &headers)
+            .finish_non_exhaustive()
+    }
+}
+
+const OPENAI: &str = "https://api.openai.com/v1";
+
+/// How much of an answer that is an error is kept, in bytes.
+const MOST_OF_AN_ERROR: usize = 4096;

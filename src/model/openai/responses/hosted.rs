@@ -1,0 +1,159 @@
+//! Tools that the provider runs: their items as calls and results, and back.
+
+use serde_json::{Map, Value, json};
+
+use super::kept::Kept;
+use crate::event::ToolCall;
+use crate::json::Json;
+use crate::model_message::{ToolCallContent, ToolResult};
+
+/// The items of tools that are a part of the provider, and the names of the tools.
+const HOSTED: &[(&str, &str)] = &[
+    ("web_search_call", "web_search"),
+    ("file_search_call", "file_search"),
+    ("code_interpreter_call", "code_interpreter"),
+    ("image_generation_call", "image_generation"),
+];
+
+/// What says how a call came out, and is no part of what was asked for.
+const OUTCOME: &[&str] = &["status", "results", "outputs", "result", "output", "error"];
+
+/// An item of the response: an object with a `type`.
+pub(super) type Item = Map<String, Value>;
+
+pub(super) fn text<'i>(item: &'i Item, field: &str) -> &'i str {
+    item.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn optional(item: &Item, field: &str) -> Option<String> {
+    item.get(field).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The call that an item of the provider's own tools is, if it is one.
+pub(super) fn call(item: &Item) -> Option<ToolCall> {
+    let kind = text(item, "type");
+    let (_, name) = HOSTED.iter().find(|(hosted, _)| *hosted == kind)?;
+    let kept =
+        Kept { item_id: optional(item, "id"), item_type: Some(kind.to_owned()), ..Kept::default() };
+    let mut call = ToolCall::new(text(item, "id"), *name).provider_executed();
+    call.provider_metadata = kept.metadata();
+    Some(call)
+}
+
+/// The call that an item of a tool server is: one that ran, or that waits for an answer.
+pub(super) fn mcp_call(item: &Item) -> ToolCall {
+    let (server, name) = (text(item, "server_label"), text(item, "name"));
+    let kept = Kept {
+        item_id: optional(item, "id"),
+        item_type: optional(item, "type"),
+        server_label: Some(server.to_owned()),
+        name: Some(name.to_owned()),
+        ..Kept::default()
+    };
+    let mut call = ToolCall::new(text(item, "id"), format!("mcp.{server}.{name}"));
+    call.provider_metadata = kept.metadata();
+    call.provider_executed().dynamic()
+}
+
+/// What was asked for.
+pub(super) fn input(item: &Item) -> Json {
+    let asked = match item.get("action") {
+        Some(Value::Object(action)) => action,
+        _ => item,
+    };
+    let is_asked = |name: &str| {
+        !OUTCOME.contains(&name) && !matches!(name, "id" | "sources") && {
+            // The type of an item is its tool; that of an action is what was done.
+            name != "type" || item.contains_key("action")
+        }
+    };
+    let asked = asked.iter().filter(|(name, _)| is_asked(name));
+    json_of(&asked.map(|(name, value)| (name.clone(), value.clone())).collect::<Item>().into())
+}
+
+/// What came of it: everything that the item says.
+pub(super) fn output(item: &Item) -> Json {
+    let mut said = item.clone();
+    said.retain(|name, _| !matches!(name.as_str(), "id" | "type"));
+    json_of(&said.into())
+}
+
+/// What an error of a tool server says.
+pub(super) fn error_text(error: &Value) -> String {
+    let texts = |content: &Value| {
+        let texts = content.as_array().into_iter().flatten();
+        let texts: Vec<&str> = texts.filter_map(|piece| piece.get("text")?.as_str()).collect();
+        (!texts.is_empty()).then(|| texts.join("\n"))
+    };
+    let said = error.as_str().or_else(|| error.get("message")?.as_str()).map(str::to_owned);
+    said.or_else(|| texts(error.get("content")?)).unwrap_or_else(|| error.to_string())
+}
+
+/// The items of a call that has its result.
+pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
+    let kept = Kept::of(call.provider_metadata.as_ref());
+    let Kept { item_id: Some(id), item_type: Some(kind), .. } = &kept else {
+        return function(call, result);
+    };
+    if HOSTED.iter().any(|(hosted, _)| hosted == kind)
+        && let ToolResult::Output(output) = result
+        && let Ok(Value::Object(mut item)) = output.to::<Value>()
+    {
+        item.insert("type".into(), kind.as_str().into());
+        item.insert("id".into(), id.as_str().into());
+        return vec![item.into()];
+    }
+    match (kind.as_str(), result) {
+        ("mcp_call", result) => {
+            let (output, error) = match result.is_error() {
+                true => (Value::Null, result.text().into()),
+                false => (result.text().into(), Value::Null),
+            };
+            vec![json!({
+                "type": "mcp_call", "id": id, "server_label": kept.server_label,
+                "name": kept.name, "arguments": call.input.as_str(), "output": output, "error": error,
+            })]
+        }
+        // It was approved, and ran under an id that is not known here.
+        ("mcp_approval_request", ToolResult::Output(_) | ToolResult::Error(_)) => {
+            function(call, result)
+        }
+        ("mcp_approval_request", result) => {
+            let answer = json!({
+                "type": "mcp_approval_response", "approval_request_id": id,
+                "approve": false, "reason": result.text(),
+            });
+            vec![approval_request(call, &kept), answer]
+        }
+        _ => function(call, result),
+    }
+}
+
+/// A question that the provider asked, as it asked it.
+pub(super) fn approval_request(call: &ToolCallContent, kept: &Kept) -> Value {
+    json!({
+        "type": "mcp_approval_request", "id": kept.item_id, "server_label": kept.server_label,
+        "name": kept.name, "arguments": call.input.as_str(),
+    })
+}
+
+/// A call that some other provider ran: here it is one as any other.
+fn function(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
+    vec![function_call(call), function_output(&call.tool_call_id, result)]
+}
+
+pub(super) fn function_call(call: &ToolCallContent) -> Value {
+    json!({
+        "type": "function_call", "call_id": &*call.tool_call_id, "name": &*call.tool_name,
+        "arguments": call.input_object().as_str(),
+    })
+}
+
+pub(super) fn function_output(call_id: &str, result: &ToolResult) -> Value {
+    json!({"type": "function_call_output", "call_id": call_id, "output": result.text()})
+}
+
+/// As JSON that every client takes; else its text.
+pub(super) fn json_of(value: &Value) -> Json {
+    Json::of(value).unwrap_or_else(|_| Json::string(&value.to_string()))
+}

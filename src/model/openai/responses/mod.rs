@@ -1,0 +1,168 @@
+//! [`Responses`]: a model behind `POST …/responses`.
+
+mod hosted;
+mod kept;
+mod request;
+mod stream;
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use self::request::Prompt;
+use self::stream::EventReader;
+use super::answer::Answer;
+use super::endpoint::Endpoint;
+use super::extra::Extra;
+use crate::agent::{Model, ModelRequest, ModelStream};
+use crate::json::Json;
+
+/// A model behind `POST …/responses`: its reasoning is kept between calls, and it may use tools that
+/// the provider runs.
+///
+/// What the provider runs is shown as calls of it with their results: `web_search`, `file_search`,
+/// `code_interpreter`, and of a tool server `mcp.<server>.<tool>`. Where it asks before it runs a
+/// tool, the person is asked, and it is told the answer with the reason; what then comes of the call
+/// is shown as the output of the call that was approved.
+///
+/// Nothing is stored there unless [`with_stored_responses`](Self::with_stored_responses) says so:
+/// what it wants back is kept as provider metadata in the messages.
+#[derive(Clone)]
+pub struct Responses {
+    endpoint: Endpoint,
+    model: Box<str>,
+    tools: Vec<Value>,
+    include: Vec<Box<str>>,
+    reasoning: Option<Box<str>>,
+    is_stored: bool,
+    extra: Extra,
+}
+
+impl Responses {
+    /// This model there.
+    pub fn new(endpoint: Endpoint, model: impl Into<Box<str>>) -> Self {
+        Responses {
+            endpoint,
+            model: model.into(),
+            tools: Vec::new(),
+            include: Vec::new(),
+            reasoning: None,
+            is_stored: false,
+            extra: Extra::default(),
+        }
+    }
+
+    /// For a model that reasons: how much (`low`, `medium`, `high`), with a summary for the person to
+    /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it.
+    #[must_use]
+    pub fn with_reasoning(mut self, effort: &str) -> Self {
+        self.reasoning = Some(effort.into());
+        self
+    }
+
+    /// Gives the model a tool that the provider runs. What it is allowed without being asked stands
+    /// in the tool itself.
+    ///
+    /// ```
+    /// # use serde_json::json;
+    /// # use ui_message_stream::Json;
+    /// # use ui_message_stream::model::openai::{Endpoint, Responses};
+    /// # let endpoint = Endpoint::openai("sk-test")?;
+    /// let model = Responses::new(endpoint, "gpt-5-mini")
+    ///     .with_hosted_tool(&Json::of(&json!({"type": "web_search"}))?)
+    ///     .with_hosted_tool(&Json::of(&json!({
+    ///         "type": "mcp", "server_label": "links", "server_url": "https://links.example/mcp",
+    ///         "require_approval": "always",
+    ///     }))?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_hosted_tool(mut self, tool: &Json) -> Self {
+        // What is written is JSON that any reader takes.
+        let tool: Value = tool.to().unwrap_or_default();
+        let token = tool.get("authorization").and_then(Value::as_str).map(str::to_owned);
+        let headers = tool.get("headers").and_then(Value::as_object).into_iter().flatten();
+        let headers = headers.filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
+        self.endpoint.keep_secret(token.into_iter().chain(headers));
+        self.tools.push(tool);
+        self
+    }
+
+    /// Asks for more than the answer has by itself: `web_search_call.action.sources`.
+    #[must_use]
+    pub fn with_include(mut self, what: &str) -> Self {
+        self.include.push(what.into());
+        self
+    }
+
+    /// Lets the provider store the responses, and sends it with each call only what was said since
+    /// the last one, by `previous_response_id`. It forgets them after some weeks; a chat that is older
+    /// cannot go on then.
+    #[must_use]
+    pub fn with_stored_responses(mut self) -> Self {
+        self.is_stored = true;
+        self
+    }
+
+    /// Sets a field of the request, in place of the adapter's own; `null` leaves one out.
+    #[must_use]
+    pub fn with_field(mut self, name: &str, value: &Json) -> Self {
+        self.extra.set(name, value);
+        self
+    }
+
+    fn body(&self, request: &ModelRequest, prompt: Prompt) -> Value {
+        let Prompt { input, previous_response_id } = prompt;
+        let mut body = serde_json::Map::new();
+        body.insert("model".into(), (&*self.model).into());
+        if let Some(instructions) = request.instructions.as_deref() {
+            body.insert("instructions".into(), instructions.into());
+        }
+        body.insert("input".into(), input.into());
+        if let Some(id) = previous_response_id {
+            body.insert("previous_response_id".into(), id.into());
+        }
+        let functions = request.tools.iter().map(request::tool);
+        let tools: Vec<Value> = functions.chain(self.tools.iter().cloned()).collect();
+        if !tools.is_empty() {
+            body.insert("tools".into(), tools.into());
+        }
+        let mut include: Vec<&str> = self.include.iter().map(|what| &**what).collect();
+        if let Some(effort) = self.reasoning.as_deref() {
+            body.insert("reasoning".into(), json!({"effort": effort, "summary": "auto"}));
+            if !self.is_stored {
+                include.push("reasoning.encrypted_content");
+            }
+        }
+        if !include.is_empty() {
+            body.insert("include".into(), include.into());
+        }
+        body.insert("store".into(), self.is_stored.into());
+        body.insert("stream".into(), true.into());
+        self.extra.put_into(&mut body);
+        body.into()
+    }
+}
+
+impl Model for Responses {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let prompt = Prompt::of(&request.messages, self.is_stored);
+        let approved = request::approved(&request.messages);
+        let body = self.body(&request, prompt);
+        let reader = EventReader::new(approved, self.is_stored);
+        Box::pin(Answer::to(&self.endpoint, &["responses"], body, reader))
+    }
+}
+
+/// Of a tool its type only: it may hold what a tool server is shown.
+impl fmt::Debug for Responses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tools: Vec<_> = self.tools.iter().map(|tool| tool.get("type")).collect();
+        f.debug_struct("Responses")
+            .field("endpoint", &self.endpoint)
+            .field("model", &self.model)
+            .field("hosted_tools", &tools)
+            .field("extra", &self.extra)
+            .finish_non_exhaustive()
+    }
+}

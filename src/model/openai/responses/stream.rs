@@ -1,0 +1,359 @@
+//! [`EventReader`]: the events of a response to what the model says.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::Value;
+
+use super::super::answer::Read;
+use super::super::error::ProviderError;
+use super::hosted::{self, Item, text};
+use super::kept::Kept;
+use crate::chunk::{Chunk, FinishReason};
+use crate::event::{AgentEvent, File, Source, ToolCall};
+use crate::id::{PartId, ToolCallId};
+use crate::json::Json;
+use crate::run::{ModelEvent, Usage};
+
+/// Reads the events of one response.
+#[derive(Debug)]
+pub(super) struct EventReader {
+    /// The questions that were said yes to, and the calls that they are about.
+    approved: HashMap<String, ToolCallId>,
+    /// Which response it is, if it is stored.
+    response_id: Option<String>,
+    is_stored: bool,
+    /// Items that are being said, by their place.
+    open: HashMap<u64, Open>,
+    /// Whether somebody has to answer before the model goes on.
+    has_calls: bool,
+    is_over: bool,
+}
+
+/// An item that is being said.
+#[derive(Debug, Default)]
+struct Open {
+    /// The call that its arguments belong to.
+    call: Option<ToolCallId>,
+    /// Of a text or of thoughts, which parts have begun.
+    parts: HashSet<PartId>,
+    /// The last summary of thoughts.
+    summary: u64,
+}
+
+impl EventReader {
+    pub(super) fn new(approved: HashMap<String, ToolCallId>, is_stored: bool) -> Self {
+        EventReader {
+            approved,
+            response_id: None,
+            is_stored,
+            open: HashMap::new(),
+            has_calls: false,
+            is_over: false,
+        }
+    }
+}
+
+type Out<'a> = &'a mut VecDeque<ModelEvent>;
+
+impl Read for EventReader {
+    fn read(&mut self, data: &str, said: Out<'_>) -> Result<(), ProviderError> {
+        let event: Value = serde_json::from_str(data).map_err(ProviderError::not_understood)?;
+        let Value::Object(event) = event else {
+            return Err(ProviderError::not_understood("an event that is no object"));
+        };
+        let at = event.get("output_index").and_then(Value::as_u64).unwrap_or(0);
+        let item = event.get("item").and_then(Value::as_object);
+        match text(&event, "type") {
+            "response.created" => {
+                let id = event.get("response").and_then(|response| response.get("id"));
+                self.response_id = id.and_then(Value::as_str).map(str::to_owned);
+            }
+            "response.output_item.added" => self.begin(at, item, said),
+            "response.output_item.done" => self.end_item(at, item, said),
+            "response.output_text.delta" | "response.refusal.delta" => {
+                let id = part_id(text(&event, "item_id"), at);
+                self.open.entry(at).or_default().parts.insert(id.clone());
+                say(said, AgentEvent::TextDelta { id: Some(id), delta: delta(&event) });
+            }
+            "response.output_text.annotation.added" => {
+                say_source(&event, at, said);
+            }
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                let number = event.get("summary_index").or_else(|| event.get("content_index"));
+                let number = number.and_then(Value::as_u64).unwrap_or(0);
+                let id = self.thoughts(at, text(&event, "item_id"), number, said);
+                say(said, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(&event) });
+            }
+            "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
+                if let Some(id) = self.open.get(&at).and_then(|open| open.call.clone()) {
+                    let delta = delta(&event);
+                    say(said, AgentEvent::ToolInputDelta { tool_call_id: id, delta });
+                }
+            }
+            kind @ ("response.completed" | "response.incomplete") => {
+                self.finish(kind == "response.completed", event.get("response"), said);
+            }
+            "response.failed" => {
+                let response = event.get("response");
+                let error = response.and_then(|response| response.get("error"));
+                return Err(ProviderError::reported(error.unwrap_or(&Value::Null)));
+            }
+            "error" => {
+                let whole = Value::Object(event.clone());
+                let error = event.get("error").filter(|error| error.is_object());
+                return Err(ProviderError::reported(error.unwrap_or(&whole)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _: bool, _: Out<'_>) -> Result<(), ProviderError> {
+        if self.is_over { Ok(()) } else { Err(ProviderError::cut()) }
+    }
+}
+
+impl EventReader {
+    /// An item begins.
+    fn begin(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
+        let Some(item) = item else { return };
+        let call = match text(item, "type") {
+            "function_call" => Some(self.function(item)),
+            // Its input is known, and was approved.
+            "mcp_call" if self.approved_call(item).is_some() => None,
+            "mcp_call" => Some(hosted::mcp_call(item)),
+            "reasoning" => {
+                self.thoughts(at, text(item, "id"), 0, said);
+                return;
+            }
+            _ => hosted::call(item),
+        };
+        let Some(call) = call.filter(|call| !call.id.is_empty()) else { return };
+        self.open.entry(at).or_default().call = Some(call.id.clone());
+        say(said, AgentEvent::tool_input_start(self.with_response(call)));
+    }
+
+    /// An item is whole.
+    fn end_item(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
+        let Some(item) = item else { return };
+        match text(item, "type") {
+            "message" => self.end_text(at, item, said),
+            "reasoning" => self.end_thoughts(at, item, said),
+            "function_call" => {
+                self.has_calls = true;
+                let call = self.with_response(self.function(item));
+                let arguments = text(item, "arguments").to_owned();
+                said.push_back(ModelEvent::Call(Box::new(call), arguments));
+            }
+            "tool_search_call" if text(item, "execution") == "client" => {
+                self.has_calls = true;
+                let kept =
+                    Kept { item_type: Some("tool_search_call".to_owned()), ..Kept::default() };
+                let mut call = ToolCall::new(text(item, "call_id"), "tool_search");
+                call.provider_metadata = kept.metadata();
+                let arguments = item.get("arguments").map(Value::to_string).unwrap_or_default();
+                said.push_back(ModelEvent::Call(Box::new(self.with_response(call)), arguments));
+            }
+            "mcp_approval_request" => {
+                self.has_calls = true;
+                let call = self.with_response(hosted::mcp_call(item));
+                let arguments = text(item, "arguments").to_owned();
+                said.push_back(ModelEvent::ProviderAsks(Box::new(call), arguments));
+            }
+            "mcp_call" => self.end_mcp_call(item, said),
+            "mcp_list_tools" => {}
+            kind => match hosted::call(item) {
+                Some(call) => self.end_hosted_call(call, item, said),
+                None => tracing::warn!(kind, "a kind of item that is not known is left out"),
+            },
+        }
+        self.open.remove(&at);
+    }
+
+    fn end_text(&mut self, at: u64, item: &Item, said: Out<'_>) {
+        let id = part_id(text(item, "id"), at);
+        let begun = self.open.get(&at).is_some_and(|open| !open.parts.is_empty());
+        if !begun {
+            // A server may send a text at once.
+            let pieces = item.get("content").and_then(Value::as_array).into_iter().flatten();
+            let texts = pieces.filter_map(|piece| piece.get("text").or(piece.get("refusal")));
+            for piece in texts.filter_map(Value::as_str) {
+                let delta = piece.to_owned().into();
+                say(said, AgentEvent::TextDelta { id: Some(id.clone()), delta });
+            }
+        }
+        let ids = self.open.get(&at).map(|open| open.parts.clone()).unwrap_or_default();
+        let metadata = self.kept().metadata();
+        for id in if begun { ids } else { HashSet::from([id]) } {
+            let id = Cow::Owned(id.to_string());
+            let provider_metadata = metadata.clone().map(Cow::Owned);
+            let end = Chunk::TextEnd { id, provider_metadata };
+            say(said, AgentEvent::Chunk(Box::new(end)));
+        }
+    }
+
+    /// The part of a summary of thoughts; what was open before it ends.
+    fn thoughts(&mut self, at: u64, item_id: &str, number: u64, said: Out<'_>) -> PartId {
+        let kept = Kept { item_id: Some(item_id.to_owned()), ..self.kept() };
+        let open = self.open.entry(at).or_default();
+        let id = PartId::from(format!("{item_id}:{number}"));
+        if open.parts.insert(id.clone()) {
+            if number > open.summary {
+                let id = PartId::from(format!("{item_id}:{}", open.summary));
+                let provider_metadata = kept.metadata();
+                say(said, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
+            }
+            open.summary = number;
+            say(said, AgentEvent::ReasoningStart { id: id.clone() });
+        }
+        id
+    }
+
+    fn end_thoughts(&mut self, at: u64, item: &Item, said: Out<'_>) {
+        let item_id = text(item, "id");
+        let number = self.open.get(&at).map_or(0, |open| open.summary);
+        let id = self.thoughts(at, item_id, number, said);
+        let encrypted = item.get("encrypted_content").and_then(Value::as_str);
+        let kept = Kept {
+            item_id: Some(item_id.to_owned()),
+            reasoning_encrypted_content: encrypted.map(str::to_owned),
+            ..self.kept()
+        };
+        let provider_metadata = kept.metadata();
+        say(said, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
+    }
+
+    fn end_mcp_call(&mut self, item: &Item, said: Out<'_>) {
+        let id = match self.approved_call(item) {
+            Some(id) => id,
+            None => {
+                let call = self.with_response(hosted::mcp_call(item));
+                let id = call.id.clone();
+                let arguments = text(item, "arguments");
+                let input = Json::parse(if arguments.is_empty() { "{}" } else { arguments });
+                let input = input.unwrap_or_else(|_| Json::string(arguments));
+                say(said, AgentEvent::tool_input(call, input));
+                id
+            }
+        };
+        let error = item.get("error").filter(|error| !error.is_null());
+        say(
+            said,
+            match error {
+                Some(error) => AgentEvent::tool_failed(id, hosted::error_text(error)),
+                None => AgentEvent::tool_output(id, Json::string(text(item, "output"))),
+            },
+        );
+    }
+
+    fn end_hosted_call(&mut self, call: ToolCall, item: &Item, said: Out<'_>) {
+        let id = call.id.clone();
+        let mut item = item.clone();
+        if text(&item, "type") == "image_generation_call"
+            && let Some(Value::String(image)) = item.remove("result")
+        {
+            let format = match text(&item, "output_format") {
+                "" => "png",
+                format => format,
+            };
+            let media_type = format!("image/{format}");
+            let url = format!("data:{media_type};base64,{image}").into();
+            say(said, AgentEvent::File(Box::new(File { url, media_type: media_type.into() })));
+        }
+        say(said, AgentEvent::tool_input(self.with_response(call), hosted::input(&item)));
+        let failed = text(&item, "status") == "failed";
+        say(
+            said,
+            match failed {
+                true => AgentEvent::tool_failed(id, "The tool failed."),
+                false => AgentEvent::tool_output(id, hosted::output(&item)),
+            },
+        );
+    }
+
+    fn finish(&mut self, is_whole: bool, response: Option<&Value>, said: Out<'_>) {
+        let field = |name: &str| response.and_then(|response| response.get(name));
+        let tokens = |name: &str| field("usage").and_then(|usage| usage.get(name)?.as_u64());
+        let (input_tokens, output_tokens) = (tokens("input_tokens"), tokens("output_tokens"));
+        if input_tokens.is_some() || output_tokens.is_some() {
+            said.push_back(ModelEvent::Used(Usage {
+                input_tokens: input_tokens.unwrap_or(0),
+                output_tokens: output_tokens.unwrap_or(0),
+            }));
+        }
+        let why = field("incomplete_details").and_then(|details| details.get("reason")?.as_str());
+        let reason = match why {
+            _ if is_whole && self.has_calls => FinishReason::ToolCalls,
+            _ if is_whole => FinishReason::Stop,
+            Some("max_output_tokens") => FinishReason::Length,
+            Some("content_filter") => FinishReason::ContentFilter,
+            _ => FinishReason::Other,
+        };
+        self.is_over = true;
+        said.push_back(ModelEvent::Finished(reason));
+    }
+
+    fn function(&self, item: &Item) -> ToolCall {
+        ToolCall::new(text(item, "call_id"), text(item, "name").to_owned())
+    }
+
+    /// The call that an item is the outcome of, if a person approved it.
+    fn approved_call(&self, item: &Item) -> Option<ToolCallId> {
+        self.approved.get(text(item, "approval_request_id")).cloned()
+    }
+
+    fn kept(&self) -> Kept {
+        let response_id = self.response_id.clone().filter(|_| self.is_stored);
+        Kept { response_id, ..Kept::default() }
+    }
+
+    fn with_response(&self, mut call: ToolCall) -> ToolCall {
+        let response_id = self.kept().response_id;
+        if response_id.is_some() {
+            let kept = Kept { response_id, ..Kept::of(call.provider_metadata.as_ref()) };
+            call.provider_metadata = kept.metadata();
+        }
+        call
+    }
+}
+
+fn say(said: Out<'_>, event: AgentEvent) {
+    said.push_back(ModelEvent::Said(event));
+}
+
+fn say_source(event: &Item, at: u64, said: Out<'_>) {
+    let Some(Value::Object(annotation)) = event.get("annotation") else { return };
+    let number = event.get("annotation_index").and_then(Value::as_u64).unwrap_or(0);
+    let source_id = format!("{}:{number}", part_id(text(event, "item_id"), at)).into();
+    let owned = |field: &str| {
+        let value = annotation.get(field).and_then(Value::as_str);
+        value.filter(|value| !value.is_empty()).map(str::to_owned)
+    };
+    let source = match text(annotation, "type") {
+        "url_citation" => {
+            let Some(url) = owned("url") else { return };
+            Source::Url { source_id, url: url.into(), title: owned("title").map(Into::into) }
+        }
+        "file_citation" | "container_file_citation" => {
+            let filename = owned("filename");
+            let title = filename.clone().or(owned("file_id")).unwrap_or_default();
+            Source::Document {
+                source_id,
+                media_type: "application/octet-stream".into(),
+                title: title.into(),
+                filename: filename.map(Into::into),
+            }
+        }
+        _ => return,
+    };
+    say(said, AgentEvent::Source(Box::new(source)));
+}
+
+fn part_id(item_id: &str, at: u64) -> PartId {
+    if item_id.is_empty() { PartId::from(format!("item-{at}")) } else { item_id.into() }
+}
+
+fn delta(event: &Item) -> crate::event::Text {
+    text(event, "delta").to_owned().into()
+}

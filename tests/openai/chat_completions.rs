@@ -1,0 +1,164 @@
+//! Chat Completions: each provider's way of saying the same.
+
+use serde_json::{Value, json};
+use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
+use ui_message_stream::{Json, UiMessage};
+
+use super::browser::{Held, agent, conversation};
+use super::provider::{Provider, fixture};
+
+fn model(provider: &Provider) -> ChatCompletions {
+    let endpoint = Endpoint::at(&provider.address).unwrap().with_key("sk-test").unwrap();
+    ChatCompletions::new(endpoint, "a-model")
+}
+
+/// What the browser holds when a provider answers a question with these fixtures, one a step.
+async fn held(fixtures: &[&str]) -> (Held, Provider) {
+    let answers = fixtures.iter().map(|name| fixture(&format!("chat/{name}")));
+    let provider = Provider::streaming(answers).await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("How is the weather?").await;
+    assert_eq!(browser.error(), None);
+    (Held::of(browser.messages().last().unwrap()), provider)
+}
+
+fn ran(city: &str) -> (String, Value, String, Value) {
+    let output = json!(format!("{city}: sun"));
+    ("weather".into(), json!({"city": city}), "output-available".into(), output)
+}
+
+const THE_TEXT: &str = "The harbour is “calm” — 🚢\ntoday.";
+
+#[tokio::test]
+async fn text_arrives_whole_and_the_request_is_what_the_api_takes() {
+    let (held, provider) = held(&["text_is_joined"]).await;
+    assert_eq!(held, Held { text: THE_TEXT.to_owned(), ..Held::default() });
+    let asked = &provider.asked()[0];
+    assert_eq!(asked.uri, "/v1/chat/completions");
+    assert_eq!(asked.headers["authorization"], "Bearer sk-test");
+    assert_eq!(asked.headers["content-type"], "application/json");
+    let body = &asked.body;
+    assert_eq!(body["model"], "a-model");
+    assert_eq!(body["stream"], true);
+    assert_eq!(body["stream_options"], json!({"include_usage": true}));
+    assert_eq!(
+        body["messages"],
+        json!([
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "How is the weather?"},
+        ])
+    );
+    let tool = &body["tools"][0];
+    assert_eq!(tool["type"], "function");
+    assert_eq!(tool["function"]["name"], "weather");
+    assert_eq!(tool["function"]["parameters"]["properties"]["city"]["type"], "string");
+}
+
+#[tokio::test]
+async fn each_providers_calls_run_and_the_model_reads_the_results() {
+    let two = [ran("Porto"), ran("Faro")];
+    let tides = ("tides".to_owned(), json!({}), "output-available".to_owned(), json!("low"));
+    for (name, reasoning, text, calls) in [
+        (
+            "reasoning_then_arguments_in_pieces",
+            "They ask for the weather.",
+            "I look.",
+            &[ran("Lisbon")][..],
+        ),
+        ("two_calls_whose_pieces_alternate", "", "", &two[..]),
+        ("a_call_without_arguments", "", "", &[tides][..]),
+        ("a_call_without_an_index_in_the_last_chunk", "", "", &[ran("Coimbra")][..]),
+        ("usage_behind_the_finish_reason", "First, look.", "", &[ran("Braga")][..]),
+    ] {
+        let (held, provider) = held(&[name, "text_is_joined"]).await;
+        assert_eq!(held.reasoning, reasoning, "{name}");
+        assert_eq!(held.text, format!("{text}{THE_TEXT}"), "{name}");
+        assert_eq!(held.calls, calls, "{name}");
+        let messages = provider.asked()[1].body["messages"].as_array().unwrap().clone();
+        let said = &messages[2];
+        assert_eq!(said["content"], if text.is_empty() { Value::Null } else { text.into() });
+        assert_eq!(said.get("reasoning_content"), None, "{name}");
+        let made = said["tool_calls"].as_array().unwrap();
+        assert_eq!(made.len(), calls.len(), "{name}");
+        for (at, (made, (tool, input, _, output))) in made.iter().zip(calls).enumerate() {
+            assert_eq!(made["function"]["name"], **tool, "{name}");
+            let arguments = made["function"]["arguments"].as_str().unwrap();
+            assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), *input, "{name}");
+            let result = &messages[3 + at];
+            assert_eq!(result["role"], "tool", "{name}");
+            assert_eq!(result["tool_call_id"], made["id"], "{name}");
+            assert_eq!(result["content"], *output, "{name}");
+        }
+        assert_eq!(messages.len(), 3 + calls.len(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn reasoning_that_stands_among_the_content_is_reasoning() {
+    let (held, _) = held(&["reasoning_in_pieces_of_content"]).await;
+    assert_eq!((&*held.reasoning, &*held.text), ("Let me think.", "It is."));
+}
+
+#[tokio::test]
+async fn a_denied_call_is_told_to_the_model_as_not_executed() {
+    let answers = ["a_call_without_arguments", "text_is_joined"];
+    let provider = Provider::streaming(answers.map(|name| fixture(&format!("chat/{name}")))).await;
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Nothing {}
+    let tides = ui_message_stream::agent::Tool::new("tides", async |_: Nothing| {
+        Err::<u8, _>(std::io::Error::other("it ran"))
+    });
+    let agent = ui_message_stream::agent::Agent::new(model(&provider)).tool(tides.needs_approval());
+    let mut browser = conversation(agent);
+    browser.send("Tides?").await;
+    browser.deny("tides", "not today").await;
+    assert_eq!(browser.last_text(), THE_TEXT);
+    assert_eq!(
+        provider.asked()[1].body["messages"][2]["content"],
+        "This tool call was denied. It was not executed, and it is not queued. Reason: not today"
+    );
+}
+
+#[tokio::test]
+async fn files_are_sent_as_the_api_takes_them_or_named() {
+    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+    let mut browser = conversation(agent(model(&provider)));
+    let message = UiMessage::parse(
+        r#"{"id": "m", "role": "user", "parts": [
+            {"type": "text", "text": "Look"},
+            {"type": "file", "mediaType": "image/png", "url": "https://example.com/a.png"},
+            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="},
+            {"type": "file", "mediaType": "application/pdf",
+                "url": "data:application/pdf;base64,JVBERi0="},
+            {"type": "file", "mediaType": "application/pdf", "url": "https://example.com/a.pdf"}
+        ]}"#,
+    );
+    browser.send_parts(message.unwrap().parts).await;
+    assert_eq!(
+        provider.asked()[0].body["messages"][1]["content"],
+        json!([
+            {"type": "text", "text": "Look"},
+            {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            {"type": "file", "file": {
+                "filename": "file", "file_data": "data:application/pdf;base64,JVBERi0=",
+            }},
+            {"type": "text", "text": "(A file of type application/pdf, which cannot be shown here.)"},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn the_host_sets_fields_and_may_send_the_reasoning_back() {
+    let answers = ["reasoning_then_arguments_in_pieces", "text_is_joined"];
+    let provider = Provider::streaming(answers.map(|name| fixture(&format!("chat/{name}")))).await;
+    let model = model(&provider)
+        .with_field("temperature", &Json::parse("0.5").unwrap())
+        .with_field("stream_options", &Json::null())
+        .with_reasoning_sent_back();
+    conversation(agent(model)).send("How is the weather?").await;
+    let body = &provider.asked()[1].body;
+    assert_eq!(body["temperature"], 0.5);
+    assert_eq!(body.get("stream_options"), None);
+    assert_eq!(body["messages"][2]["reasoning_content"], "They ask for the weather.");
+}

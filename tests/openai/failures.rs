@@ -1,0 +1,127 @@
+//! A provider that fails: the person reads that something went wrong, and nothing else; no log
+//! repeats a key.
+
+use axum::http::StatusCode;
+use futures::StreamExt;
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
+use ui_message_stream::model::openai::{ChatCompletions, Endpoint, EndpointError, ProviderError};
+
+use super::browser::{agent, conversation};
+use super::provider::{Provider, fixture, lines_of};
+
+const KEY: &str = "sk-very-secret";
+
+fn model(address: &str) -> ChatCompletions {
+    let endpoint = Endpoint::at(address).unwrap().with_key(KEY).unwrap();
+    ChatCompletions::new(endpoint.with_header("x-team", "also-secret").unwrap(), "a-model")
+}
+
+/// Keeps the error that a model ends with, as a log would read it.
+#[derive(Debug)]
+struct Overheard<M>(M, std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl<M: Model> Model for Overheard<M> {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let heard = std::sync::Arc::clone(&self.1);
+        Box::pin(self.0.call(request).inspect(move |event| {
+            if let Err(error) = event {
+                let error = error.downcast_ref::<ProviderError>().unwrap();
+                let said = format!("{:?} {error} {error:?}", error.status());
+                heard.lock().unwrap().push(said);
+            }
+        }))
+    }
+}
+
+/// The text before the failure, and what a log reads of the failure.
+async fn fails(model: impl Model) -> (String, String) {
+    let heard = std::sync::Arc::default();
+    let mut browser = conversation(agent(Overheard(model, std::sync::Arc::clone(&heard))));
+    browser.send("Hello").await;
+    assert_eq!(browser.error(), Some("An error occurred."));
+    let text = browser.messages().last().map(|message| super::browser::Held::of(message).text);
+    let heard = heard.lock().unwrap();
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    (text.unwrap_or_default(), heard[0].clone())
+}
+
+#[tokio::test]
+async fn an_answer_that_is_an_error_is_logged_without_the_key() {
+    let said = format!(r#"{{"error":{{"message":"Incorrect key: {KEY} of also-secret"}}}}"#);
+    let provider = Provider::answering([(StatusCode::UNAUTHORIZED, said)]).await;
+    let (_, heard) = fails(model(&provider.address)).await;
+    assert!(heard.starts_with("Some(401)"), "{heard}");
+    assert!(heard.contains("Incorrect key: [redacted] of [redacted]"), "{heard}");
+    assert!(!heard.contains("secret"), "{heard}");
+}
+
+#[tokio::test]
+async fn an_error_in_the_stream_ends_it_behind_what_was_said() {
+    let whole = lines_of("chat/text_is_joined");
+    let begun: Vec<&str> = whole.lines().take(2).collect();
+    let error = format!(r#"{{"error":{{"message":"overloaded, {KEY}","code":"server_error"}}}}"#);
+    let stream = format!("data: {}\n\ndata: {}\n\ndata: {error}\n\n", begun[0], begun[1]);
+    let provider = Provider::streaming([stream]).await;
+    let (text, heard) = fails(model(&provider.address)).await;
+    assert_eq!(text, "The harbour");
+    assert!(heard.contains("server_error: overloaded, [redacted]"), "{heard}");
+    assert!(!heard.contains("secret"), "{heard}");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_is_no_answer_and_its_calls_do_not_run() {
+    for name in ["chat/text_is_joined", "chat/reasoning_then_arguments_in_pieces"] {
+        let whole = lines_of(name);
+        for events in 0..whole.lines().count() {
+            let cut: String =
+                whole.lines().take(events).map(|line| format!("data: {line}\n\n")).collect();
+            if cut.contains(r#""finish_reason":"stop""#) {
+                continue;
+            }
+            let provider = Provider::streaming([cut]).await;
+            let (_, heard) = fails(model(&provider.address)).await;
+            assert!(heard.contains("ended before the answer did"), "{name}, {events}: {heard}");
+            assert_eq!(provider.asked().len(), 1, "{name}, {events}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_stream_or_not_there_is_an_error() {
+    let page = "data: <html>wrong address</html>\n\n".to_owned();
+    let provider = Provider::streaming([page, "{}".to_owned()]).await;
+    let (_, heard) = fails(model(&provider.address)).await;
+    assert!(heard.contains("the provider's stream is none"), "{heard}");
+    let (_, heard) = fails(model(&provider.address)).await;
+    assert!(heard.contains("ended before the answer did"), "{heard}");
+    // A port that was free a moment ago.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/v1?key=also-secret", listener.local_addr().unwrap());
+    drop(listener);
+    let (_, heard) = fails(model(&address)).await;
+    assert!(heard.contains("cannot be reached"), "{heard}");
+    assert!(!heard.contains("secret"), "{heard}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let provider = Provider::answering([
+        (StatusCode::TEMPORARY_REDIRECT, String::new()),
+        (StatusCode::OK, fixture("chat/text_is_joined")),
+    ])
+    .await;
+    let (_, heard) = fails(model(&provider.address)).await;
+    assert!(heard.starts_with("Some(307)"), "{heard}");
+    assert_eq!(provider.asked().len(), 1);
+}
+
+#[test]
+fn a_key_is_never_shown() {
+    let model = model("http://user:pass-secret@localhost/v1?key=query-secret");
+    let shown = format!("{:?} {:?}", model, Agent::new(model.clone()));
+    assert!(shown.contains("a-model") && !shown.contains("secret"), "{shown}");
+    assert!(matches!(Endpoint::at("models.example/v1"), Err(EndpointError::Address)));
+    assert!(matches!(Endpoint::at("file:///etc"), Err(EndpointError::Address)));
+    let error = Endpoint::openai("sk-\nsecret").unwrap_err();
+    assert!(matches!(error, EndpointError::Header) && !format!("{error:?}").contains("secret"));
+}

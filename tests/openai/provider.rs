@@ -1,0 +1,92 @@
+//! A provider, in this process: it answers with what it is given, and keeps what it was asked.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use futures::stream;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+/// A provider that listens on a port of its own.
+pub(crate) struct Provider {
+    pub(crate) address: String,
+    desk: Arc<Mutex<Desk>>,
+}
+
+#[derive(Default)]
+struct Desk {
+    answers: VecDeque<(StatusCode, String)>,
+    asked: Vec<Asked>,
+}
+
+/// A request.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Provider {
+    /// Answers the first request with the first of these streams, and so on.
+    pub(crate) async fn streaming(answers: impl IntoIterator<Item = String>) -> Self {
+        Self::answering(answers.into_iter().map(|answer| (StatusCode::OK, answer))).await
+    }
+
+    pub(crate) async fn answering(answers: impl IntoIterator<Item = (StatusCode, String)>) -> Self {
+        let answers = answers.into_iter().collect();
+        let desk = Arc::new(Mutex::new(Desk { answers, asked: Vec::new() }));
+        let app = Router::new().fallback(answer).with_state(Arc::clone(&desk));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/v1", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Provider { address, desk }
+    }
+
+    /// What it was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.desk.lock().unwrap().asked.clone()
+    }
+}
+
+async fn answer(
+    State(desk): State<Arc<Mutex<Desk>>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let mut desk = desk.lock().unwrap();
+    let body = serde_json::from_slice(&body).unwrap();
+    desk.asked.push(Asked { uri, headers, body });
+    let nothing = (StatusCode::IM_A_TEAPOT, "nothing is left to say".to_owned());
+    let (status, answer) = desk.answers.pop_front().unwrap_or(nothing);
+    // Cut where no event ends and some characters do not.
+    let pieces: Vec<_> =
+        answer.as_bytes().chunks(37).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
+    let mut response = Response::new(Body::from_stream(stream::iter(pieces)));
+    *response.status_mut() = status;
+    response
+}
+
+/// A recorded stream, one event's data a line, as it goes over the wire.
+pub(crate) fn as_stream(lines: &str) -> String {
+    let events: String = lines.lines().map(|line| format!("data: {line}\n\n")).collect();
+    format!(": hello\n\n{events}data: [DONE]\n\n")
+}
+
+/// One of the fixtures, as a stream.
+pub(crate) fn fixture(name: &str) -> String {
+    as_stream(&lines_of(name))
+}
+
+/// One of the fixtures, one event's data a line.
+pub(crate) fn lines_of(name: &str) -> String {
+    let path = format!("{}/fixtures/providers/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
