@@ -422,6 +422,21 @@ async fn nothing_between_keeps_what_is_for_one_person() {
 }
 
 #[tokio::test]
+async fn of_a_yes_and_a_no_in_one_request_the_no_counts() {
+    for order in [[true, false], [false, true]] {
+        let host = Host::new();
+        let mut browser = Client::new("alice", "chat");
+        browser.say(&host, "delete notes.txt").await;
+        let id = browser.approval_ids()[0].clone();
+        let both = order.map(|approved| (id.as_str(), approved));
+        let decided = host.decide("alice", &decisions(&both)).await.json();
+        assert_eq!(counts(&decided), order.map(|approved| !approved));
+        history(&host, "alice", "chat").await;
+        assert!(host.tools.effects().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_decides_nothing_is_told_so() {
     let host = Host::new();
     for body in [

@@ -141,7 +141,11 @@ impl World {
                     && decided.iter().any(|said| is_yes(said) && said["approvalId"] == one.token)
             };
             let counting = self.asked.iter().filter(counts).count();
-            while self.host.tools.effects().len() < before + counting {
+            for attempt in 0.. {
+                if self.host.tools.effects().len() >= before + counting {
+                    break;
+                }
+                assert!(attempt < 10_000, "{} did not run: {}", answer.text, self.sent.join("\n"));
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -281,7 +285,7 @@ impl Asked {
 
 /// Reads a body as widely as anybody might.
 fn read(body: &str) -> Option<Value> {
-    let body = body.replace("\\ud800", "?").replace("1e400", "1e300");
+    let body = body.replace("\\ud800", "?").replace(":1e400", ":1e300");
     serde_json::from_str(&body.replace(|c: char| c.is_ascii_control(), " ")).ok()
 }
 

@@ -9,8 +9,9 @@ use ui_message_stream::approvals::AskError;
 use ui_message_stream::chat::{Respond, Turn};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
+use ui_message_stream::message::{Part, Role};
 use ui_message_stream::stream::BoxError;
-use ui_message_stream::{AgentEvent, Json};
+use ui_message_stream::{AgentEvent, Json, UiMessage};
 use uuid::Uuid;
 
 use super::tools::Tools;
@@ -60,21 +61,21 @@ impl Model {
 
     /// Reads a prompt: all that the agent was given, as it was given.
     fn read(&self, turn: &Turn, results: &[Value]) -> Said {
-        let messages = serde_json::to_value(&turn.chat.messages).unwrap();
-        let prompt = json!({
-            "messages": messages,
-            "deferred": turn.deferred,
-            "notExecuted": turn.not_executed().collect::<Vec<_>>(),
-            "results": results,
-        });
-        self.prompts.lock().unwrap().push(prompt.to_string());
-        let messages = messages.as_array().unwrap();
-        let user = messages.iter().rposition(|message| message["role"] == "user");
+        let messages = &turn.chat.messages;
+        // As text: what a client gave may be JSON that not every reader takes.
+        let prompt = [
+            serde_json::to_string(messages).unwrap(),
+            serde_json::to_string(&turn.deferred).unwrap(),
+            serde_json::to_string(&turn.not_executed().collect::<Vec<_>>()).unwrap(),
+            serde_json::to_string(results).unwrap(),
+        ];
+        self.prompts.lock().unwrap().push(prompt.join("\n"));
+        let user = messages.iter().rposition(|message| message.role == Role::User);
         let said = user.map(|at| text_of(&messages[at])).unwrap_or_default();
-        let since = &messages[user.map_or(0, |at| at + 1)..];
+        let mut since = messages[user.map_or(0, |at| at + 1)..].iter();
         let goes_on = turn.request.as_ref().is_none_or(|request| request.continued().is_some());
         let was_told = goes_on && !turn.deferred.results().is_empty();
-        if was_told || !results.is_empty() || since.iter().any(has_result) {
+        if was_told || !results.is_empty() || since.any(has_result) {
             return Said::Text("That is what came of it.".to_owned());
         }
         match self.calls_for(&said) {
@@ -193,15 +194,16 @@ pub(crate) fn scripted(model: Model, tools: Tools) -> impl Respond {
     }
 }
 
-fn has_result(message: &Value) -> bool {
-    let parts = message["parts"].as_array().into_iter().flatten();
-    parts.filter_map(|part| part["state"].as_str()).any(|state| state.starts_with("output-"))
+fn has_result(message: &UiMessage) -> bool {
+    message.tool_parts().any(|part| part.is_settled())
 }
 
-fn text_of(message: &Value) -> String {
-    let parts = message["parts"].as_array().into_iter().flatten();
-    let texts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();
-    texts.join(" ")
+fn text_of(message: &UiMessage) -> String {
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join(" ")
 }
 
 const FILES: [&str; 6] =
