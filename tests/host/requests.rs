@@ -39,8 +39,7 @@ impl Answer {
         serde_json::from_str(&self.text).expect("JSON")
     }
 
-    /// Status, headers and body, in which the n-th id reads `<n>`: `names` are other texts that
-    /// stand for what a client chose.
+    /// Status, headers and body, in which the n-th id reads `<n>`.
     pub(crate) fn nameless(&self) -> String {
         let mut ids: Vec<String> = Vec::new();
         let frames = self.text.split("\n\n").map(|frame| {
