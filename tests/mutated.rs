@@ -363,5 +363,5 @@ fn no_mutant_of_an_honest_request_runs_what_nobody_approved() {
     );
     assert_eq!(PANICS.load(Ordering::SeqCst), 0);
     // Else the mutants would have been too tame, or too wild, to show anything.
-    assert!(ran > worlds / 4 && honest > worlds / 2, "{ran} and {honest} of {worlds} worlds");
+    assert!(ran > worlds / 4 && honest > worlds / 3, "{ran} and {honest} of {worlds} worlds");
 }
