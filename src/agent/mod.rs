@@ -36,7 +36,7 @@ use crate::event::AgentEvent;
 use crate::history::Recorder;
 use crate::id::ToolCallId;
 use crate::ledger_store::BoxFuture;
-use crate::message::UiMessage;
+use crate::message::{Role, UiMessage};
 use crate::model_message::{FromUi, ModelMessage};
 use crate::run::{Errand, Input, Run, Step, ToolEvent};
 use crate::stream::BoxError;
@@ -325,7 +325,7 @@ impl Stream for AgentRun {
 
 /// What has been said, for the model to read.
 struct Transcript {
-    before: Vec<UiMessage>,
+    messages: Vec<UiMessage>,
     /// Where the message that is being written stands among them.
     place: usize,
     now: Recorder,
@@ -333,13 +333,18 @@ struct Transcript {
 
 impl Transcript {
     fn of(turn: &Turn) -> Self {
-        let mut before = turn.chat.messages.clone();
-        let place = before.iter().rposition(|message| message.id == turn.message_id);
+        let mut messages = turn.chat.messages.clone();
+        let place = messages.iter().rposition(|message| message.id == turn.message_id);
         let now = match place {
-            Some(place) => Recorder::continuing(before.remove(place)),
+            Some(place) => Recorder::continuing(messages[place].clone()),
             None => Recorder::new(turn.message_id.clone()),
         };
-        Transcript { place: place.unwrap_or(before.len()), before, now }
+        let place = place.unwrap_or_else(|| {
+            let id = turn.message_id.clone();
+            messages.push(UiMessage::new(id, Role::Assistant, Vec::new()));
+            messages.len() - 1
+        });
+        Transcript { messages, place, now }
     }
 
     fn hear(&mut self, event: &AgentEvent) {
@@ -347,9 +352,8 @@ impl Transcript {
     }
 
     fn messages(&mut self, turn: &Turn) -> Vec<ModelMessage> {
-        let mut messages = self.before.clone();
-        messages.insert(self.place, self.now.message().clone());
-        FromUi::new().with_deferred(&turn.deferred).model_messages(&messages)
+        self.messages[self.place].clone_from(self.now.message());
+        FromUi::new().with_deferred(&turn.deferred).model_messages(&self.messages)
     }
 }
 
