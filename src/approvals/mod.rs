@@ -17,7 +17,7 @@ mod toolbox;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditSink, Happened, TracingAudit};
 pub use self::resolve::Resolved;
@@ -31,7 +31,9 @@ use crate::approval::{
 use crate::event::{AgentEvent, QuestionDetails};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Json, JsonError};
-use crate::ledger_store::{Asked as Whose, LedgerStore, LedgerStoreError, MemoryLedger, change};
+use crate::ledger_store::{
+    Asked as Whose, LedgerStore, LedgerStoreError, MemoryLedger, change, system_time,
+};
 
 /// Asks people, and runs what they approved, once.
 ///
@@ -563,11 +565,4 @@ fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system gives random numbers");
     bytes
-}
-
-/// For what is decided before the ledger is asked: whether a key may still verify.
-#[expect(clippy::disallowed_methods, reason = "the glue hands the core the time")]
-fn system_time() -> UnixMillis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMillis(since.as_millis().try_into().unwrap_or(u64::MAX))
 }

@@ -10,7 +10,7 @@ use std::task::Poll;
 use tokio::sync::oneshot;
 
 use super::run::{Run, approved_call, await_outcome, begin};
-use super::{AuditEvent, Changed, ChatApprovals, Happened, random, system_time};
+use super::{AuditEvent, Changed, ChatApprovals, Happened, random};
 use crate::approval::{
     Answered, ApprovalRecord, ClaimAnswer, ClaimantId, Decision, DeferredOutcome,
     DeferredToolResult, DeferredToolResults, DenyAnswer, OpenCall, RecordId, Refusal, ResumePlan,
@@ -18,7 +18,7 @@ use crate::approval::{
 };
 use crate::id::ApprovalId;
 use crate::json::Json;
-use crate::ledger_store::LedgerStoreError;
+use crate::ledger_store::{LedgerStoreError, system_time};
 
 /// What became of the calls that were left open, and the tools that run because of it.
 ///

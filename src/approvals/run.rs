@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{ApprovedCall, Changed, ChatApprovals, Happened, random, system_time};
+use super::{ApprovedCall, Changed, ChatApprovals, Happened, random};
 use crate::approval::{
     Answered, ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantAnswer, ClaimantId,
     Decision, DeferredOutcome, RecordId, Revocation, ToolOutcome, Wish,
 };
-use crate::ledger_store::{Kept, LedgerStoreError, Loaded, change};
+use crate::ledger_store::{Kept, LedgerStoreError, Loaded, change, system_time};
 
 /// An answer on its way through the ledger, and what comes of it.
 pub(super) struct Run {

@@ -161,8 +161,8 @@ fn chat_of(record: &ApprovalRecord) -> (Option<Box<str>>, ChatId) {
     (record.requester.tenant().map(Into::into), record.chat_id.clone())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the ledger's clock is the one for all")]
-fn system_time() -> UnixMillis {
+#[expect(clippy::disallowed_methods, reason = "the glue hands the core the time")]
+pub(crate) fn system_time() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(since.as_millis().try_into().unwrap_or(u64::MAX))
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 pub use futures_core::future::BoxFuture;
 
 pub use self::memory::MemoryLedger;
+pub(crate) use self::memory::system_time;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisLedger;
 
