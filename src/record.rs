@@ -294,10 +294,8 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    pub(crate) fn new(
-        field: impl Into<Cow<'static, str>>,
-        problem: impl Into<Cow<'static, str>>,
-    ) -> Self {
+    /// Says it of a field, named by its path in the body: `clientTools[0].name`.
+    pub fn new(field: impl Into<Cow<'static, str>>, problem: impl Into<Cow<'static, str>>) -> Self {
         FieldError { field: field.into(), problem: problem.into() }
     }
 

@@ -43,6 +43,10 @@ impl Model for Calls {
         let calls: Vec<_> = calls.chain([finished(FinishReason::ToolCalls)]).collect();
         Box::pin(stream::iter(calls))
     }
+
+    fn name(&self) -> Option<&str> {
+        Some("calls")
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -500,7 +504,15 @@ async fn spans_are_named_after_the_conventions_and_hold_no_content() {
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let has = |span: &str| log.lines().any(|line| line.contains(span) && line.contains("close"));
     assert!(has("invoke_agent{gen_ai.operation.name=\"invoke_agent\""), "{log}");
-    assert!(has(":chat{gen_ai.operation.name=\"chat\""), "{log}");
+    let costs = |line: &str| line.contains("}: ui_message_stream::agent: close");
+    let costs =
+        log.lines().filter(|line| line.contains("gen_ai.usage.input_tokens=0") && costs(line));
+    assert!(costs.count() >= 1, "{log}");
+    assert!(
+        has(":step{step=1}:chat{gen_ai.operation.name=\"chat\" gen_ai.request.model=\"calls\""),
+        "{log}"
+    );
+    assert!(has(":step{step=2}"), "{log}");
     assert!(has(":execute_tool{gen_ai.operation.name=\"execute_tool\""), "{log}");
     assert!(!log.contains("4242") && !log.contains("8484"), "{log}");
 }

@@ -42,6 +42,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
             "ledger_store",
             "message",
             "model_message",
+            "request",
             "run",
             "stream",
         ],

@@ -4,6 +4,7 @@
 //! here. What the model reads is made from the chat's messages and from what the run has said so
 //! far, so that the next turn's model reads the same.
 
+mod client_tools;
 mod model;
 mod tool;
 mod tool_run;
@@ -38,6 +39,8 @@ use crate::id::ToolCallId;
 use crate::ledger_store::BoxFuture;
 use crate::message::{Role, UiMessage};
 use crate::model_message::{FromUi, ModelMessage};
+use crate::record::FieldError;
+use crate::request::{ChatRequest, ParseRequestError};
 use crate::run::{Errand, Input, Run, Step, ToolEvent};
 use crate::stream::BoxError;
 
@@ -80,6 +83,7 @@ struct Inner {
     instructions: Option<Arc<str>>,
     most_steps: u32,
     tells_usage: bool,
+    takes_client_tools: bool,
     transform: Option<Arc<Transform>>,
 }
 
@@ -94,6 +98,7 @@ impl Agent {
             instructions: None,
             most_steps: 20,
             tells_usage: false,
+            takes_client_tools: false,
             transform: None,
         }))
     }
@@ -114,6 +119,21 @@ impl Agent {
     #[must_use]
     pub fn with_usage_in_metadata(self) -> Self {
         self.with(|inner| inner.tells_usage = true)
+    }
+
+    /// A person is asked before each call of a tool that does not say itself when to ask.
+    #[must_use]
+    pub fn with_approval_by_default(self) -> Self {
+        self.with(|inner| inner.tools.ask_by_default = true)
+    }
+
+    /// Takes tools that a request brings, in the body's `clientTools`:
+    /// `[{"name", "description"?, "inputSchema"}, …]`. The client runs them, and the model is told of
+    /// them in this turn. A request that brings one under the name of a tool that is here is refused:
+    /// the client could answer that tool's calls.
+    #[must_use]
+    pub fn with_client_tools(self) -> Self {
+        self.with(|inner| inner.takes_client_tools = true)
     }
 
     /// Lets what the agent says pass through here, on its way to the person and to the history:
@@ -162,8 +182,21 @@ impl Agent {
         Agent(Arc::new(inner))
     }
 
-    fn begin(&self, errand: Errand, turn: &Arc<Turn>, transcript: &mut Transcript) -> Inputs {
-        let tools = &self.0.tools;
+    /// The tools of a turn.
+    fn tools_of(&self, request: Option<&ChatRequest>) -> Result<Tools, FieldError> {
+        match request.filter(|_| self.0.takes_client_tools) {
+            Some(request) => client_tools::with_tools_of(&self.0.tools, request),
+            None => Ok(self.0.tools.clone()),
+        }
+    }
+
+    fn begin(
+        &self,
+        errand: Errand,
+        tools: &Tools,
+        turn: &Arc<Turn>,
+        transcript: &mut Transcript,
+    ) -> Inputs {
         match errand {
             Errand::CallModel { .. } => {
                 let request = ModelRequest {
@@ -171,7 +204,7 @@ impl Agent {
                     messages: transcript.messages(turn),
                     tools: tools.descriptions(),
                 };
-                Box::pin(ModelInputs::of(self.0.model.call(request), tools.clone()))
+                Box::pin(ModelInputs::of(&*self.0.model, request, tools.clone()))
             }
             Errand::Check(call) => {
                 let fits = tools.check(&call.tool_name, &call.input);
@@ -212,10 +245,16 @@ impl Toolbox for Agent {
 }
 
 impl Respond for Agent {
+    fn check(&self, request: &ChatRequest) -> Result<(), ParseRequestError> {
+        Ok(self.tools_of(Some(request)).map(drop)?)
+    }
+
     fn respond(&self, turn: Turn) -> Said {
         let run = Run::new(self.0.most_steps).with_calls(calls_of(&turn));
         let said: Said = Box::pin(AgentRun {
             agent: self.clone(),
+            // What the request brings was checked before it was taken.
+            tools: self.tools_of(turn.request.as_deref()).unwrap_or_else(|_| self.0.tools.clone()),
             run: match self.0.tells_usage {
                 true => run.telling_usage(),
                 false => run,
@@ -227,6 +266,7 @@ impl Respond for Agent {
                 gen_ai.usage.input_tokens = field::Empty,
                 gen_ai.usage.output_tokens = field::Empty,
             ),
+            step: Span::none(),
             transcript: Transcript::of(&turn),
             turn: Arc::new(turn),
             errands: VecDeque::new(),
@@ -254,20 +294,27 @@ type Inputs = Pin<Box<dyn Stream<Item = Input> + Send>>;
 /// One turn under way.
 struct AgentRun {
     agent: Agent,
+    tools: Tools,
     run: Run,
     turn: Arc<Turn>,
     transcript: Transcript,
     errands: VecDeque<Inputs>,
     /// Named after the conventions of OpenTelemetry for generative AI; without any content.
     span: Span,
+    /// The step within it.
+    step: Span,
 }
 
 impl AgentRun {
     /// Begins an errand. What is decided about a call is heard before the model goes on, so that it
     /// stands beside the call.
     fn begin(&mut self, errand: Errand) {
+        if let Errand::CallModel { step } = errand {
+            self.step = tracing::info_span!(parent: &self.span, "step", step);
+        }
+        let _entered = self.step.clone().entered();
         let is_decision = matches!(errand, Errand::Check(_) | Errand::Prepare(_) | Errand::Ask(_));
-        let inputs = self.agent.begin(errand, &self.turn, &mut self.transcript);
+        let inputs = self.agent.begin(errand, &self.tools, &self.turn, &mut self.transcript);
         match is_decision {
             true => self.errands.push_front(inputs),
             false => self.errands.push_back(inputs),
@@ -293,6 +340,15 @@ impl AgentRun {
     }
 }
 
+/// However it ends: who hears the last event asks for no more.
+impl Drop for AgentRun {
+    fn drop(&mut self) {
+        let usage = self.run.usage();
+        self.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
+        self.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+    }
+}
+
 impl Stream for AgentRun {
     type Item = Result<AgentEvent, BoxError>;
 
@@ -306,18 +362,15 @@ impl Stream for AgentRun {
                     return Poll::Ready(Some(Ok(event)));
                 }
                 Step::Begin(errand) => this.begin(errand),
-                Step::Wait => match poll_ready!(this.poll_errands(cx)) {
-                    Some(input) => this.run.handle(input),
-                    // Every errand says how it ends. If one did not, what is open is closed as of
-                    // any stream that ends.
-                    None => return Poll::Ready(None),
-                },
-                Step::End(_) => {
-                    let usage = this.run.usage();
-                    this.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
-                    this.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
-                    return Poll::Ready(None);
+                Step::Wait => {
+                    match poll_ready!(this.step.clone().in_scope(|| this.poll_errands(cx))) {
+                        Some(input) => this.run.handle(input),
+                        // Every errand says how it ends. If one did not, what is open is closed as of
+                        // any stream that ends.
+                        None => return Poll::Ready(None),
+                    }
                 }
+                Step::End(_) => return Poll::Ready(None),
             }
         }
     }

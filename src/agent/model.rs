@@ -25,11 +25,20 @@ pub trait Model: Send + Sync + fmt::Debug + 'static {
     /// Calls it. The stream ends with [`ModelEvent::Finished`], or with an error that the person
     /// does not read.
     fn call(&self, request: ModelRequest) -> ModelStream;
+
+    /// What its provider calls it: `gen_ai.request.model` of the spans.
+    fn name(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl<M: Model + ?Sized> Model for Arc<M> {
     fn call(&self, request: ModelRequest) -> ModelStream {
         (**self).call(request)
+    }
+
+    fn name(&self) -> Option<&str> {
+        (**self).name()
     }
 }
 
@@ -85,14 +94,17 @@ pub(super) struct ModelInputs {
 }
 
 impl ModelInputs {
-    pub(super) fn of(stream: ModelStream, tools: Tools) -> Self {
+    /// Calls the model.
+    pub(super) fn of(model: &dyn Model, request: ModelRequest, tools: Tools) -> Self {
         let span = tracing::info_span!(
             "chat",
             gen_ai.operation.name = "chat",
+            gen_ai.request.model = model.name(),
             gen_ai.response.finish_reasons = field::Empty,
             gen_ai.usage.input_tokens = field::Empty,
             gen_ai.usage.output_tokens = field::Empty,
         );
+        let stream = span.in_scope(|| model.call(request));
         ModelInputs { stream: Some(stream), tools, span }
     }
 

@@ -78,6 +78,8 @@ type When<I> = dyn Fn(&I, &ApprovalContext) -> bool + Send + Sync;
 type If<I> = dyn Fn(Arc<I>, ApprovalContext) -> BoxFuture<'static, bool> + Send + Sync;
 
 pub(super) enum NeedsApproval<I> {
+    /// As the agent says.
+    Unsaid,
     Never,
     Always,
     When(Arc<When<I>>),
@@ -192,7 +194,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         Tool {
             about,
             handle: Arc::new(move |input, context| handler.call(input, context)),
-            approval: NeedsApproval::Never,
+            approval: NeedsApproval::Unsaid,
             describe: None,
             idempotent: false,
             timeout: Duration::from_secs(60),
@@ -211,6 +213,14 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     #[must_use]
     pub fn needs_approval(mut self) -> Self {
         self.approval = NeedsApproval::Always;
+        self
+    }
+
+    /// Nobody is asked before a call, also where the agent
+    /// [asks by default](super::Agent::with_approval_by_default).
+    #[must_use]
+    pub fn needs_no_approval(mut self) -> Self {
+        self.approval = NeedsApproval::Never;
         self
     }
 
@@ -233,10 +243,12 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         F: Fn(Arc<I>, ApprovalContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
     {
+        let asks = Arc::new(asks);
         self.approval = NeedsApproval::If(Arc::new(move |input, context| {
-            let asks = asks(input, context);
+            let asks = Arc::clone(&asks);
+            // Called where it is awaited: it may panic before there is anything to await.
             Box::pin(async move {
-                asks.await.unwrap_or_else(|error| {
+                asks(input, context).await.unwrap_or_else(|error| {
                     tracing::error!(%error, "whether a call needs approval is not known: it does");
                     true
                 })
@@ -292,7 +304,7 @@ impl Tool<ClientExecuted> {
                 input_schema,
             },
             handle: Arc::new(|input, _| match input {}),
-            approval: NeedsApproval::Never,
+            approval: NeedsApproval::Unsaid,
             describe: None,
             idempotent: false,
             timeout: Duration::ZERO,

@@ -55,11 +55,23 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
         false
     }
 
+    /// Whether an input is held against its schema. One that nobody here vouches for is better not
+    /// evaluated: it may take for ever.
+    fn checks_by_schema(&self) -> bool {
+        true
+    }
+
     /// Whether it takes this input, which fits its schema; else why not, for the model.
     ///
     /// # Errors
     /// Why not.
     fn check(&self, input: &Json) -> Result<(), String>;
+
+    /// Whether it says itself when a person is asked. Of one that does not, the agent says it, and
+    /// [`needs_approval`](Self::needs_approval) is not asked.
+    fn has_approval_policy(&self) -> bool {
+        true
+    }
 
     /// Whether a person is asked before this call. What cannot be said is yes.
     fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool>;
@@ -102,13 +114,17 @@ impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
         self.about.title.as_deref()
     }
 
+    fn has_approval_policy(&self) -> bool {
+        !matches!(self.approval, NeedsApproval::Unsaid)
+    }
+
     fn check(&self, input: &Json) -> Result<(), String> {
         input.to::<I>().map(drop).map_err(|error| error.to_string())
     }
 
     fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool> {
         let asks = match (&self.approval, input.to::<I>()) {
-            (NeedsApproval::Never, _) => false,
+            (NeedsApproval::Unsaid | NeedsApproval::Never, _) => false,
             (NeedsApproval::Always, _) | (_, Err(_)) => true,
             (NeedsApproval::When(asks), Ok(input)) => {
                 let asks = catch_unwind(AssertUnwindSafe(|| asks(&input, &context)));
@@ -203,7 +219,11 @@ impl IntoTool for Tool<ClientExecuted> {
 
 /// The tools of an agent.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tools(Vec<Known>);
+pub(super) struct Tools {
+    known: Vec<Known>,
+    /// Whether a person is asked about the tools that do not say it themselves.
+    pub(super) ask_by_default: bool,
+}
 
 /// A tool, and what is made of its definition, until that changes.
 #[derive(Clone)]
@@ -214,7 +234,8 @@ struct Known {
 
 struct Definition {
     about: ToolDescription,
-    schema: Validator,
+    /// `None` of a tool that does not check by it.
+    schema: Option<Validator>,
 }
 
 impl Known {
@@ -223,7 +244,10 @@ impl Known {
         let about = self.tool.description()?;
         let mut known = self.definition.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|known| known.about != about) {
-            let schema = about.validator();
+            let schema = match self.tool.checks_by_schema() {
+                true => about.validator().map(Some),
+                false => Some(None),
+            };
             *known = schema.map(|schema| Arc::new(Definition { about, schema }));
         }
         known.clone()
@@ -238,7 +262,18 @@ impl Tools {
         assert!(self.find(name).is_none(), "there are two tools named {name:?}");
         let is_gone = known.tool.description().is_none();
         assert!(is_gone || known.definition().is_some(), "the schema of tool {name:?} is none");
-        self.0.push(known);
+        self.known.push(known);
+    }
+
+    /// These and others, whose names are known to be new.
+    pub(super) fn with(&self, others: impl Iterator<Item = Arc<dyn AnyTool>>) -> Self {
+        let mut all = self.clone();
+        all.known.extend(others.map(|tool| Known { tool, definition: Arc::default() }));
+        all
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
     }
 
     /// Looks at a tool anew; `false` if it cannot be seen.
@@ -267,7 +302,7 @@ impl Tools {
     }
 
     pub(super) fn descriptions(&self) -> Arc<[ToolDescription]> {
-        let definitions = self.0.iter().filter_map(Known::definition);
+        let definitions = self.known.iter().filter_map(Known::definition);
         definitions.map(|definition| definition.about.clone()).collect()
     }
 
@@ -299,7 +334,8 @@ impl Tools {
         let value: Value = input.to().map_err(|error| error.to_string())?;
         let wrong: Vec<String> = definition
             .schema
-            .iter_errors(&value)
+            .iter()
+            .flat_map(|schema| schema.iter_errors(&value))
             .take(MOST_ERRORS)
             .map(|error| match error.instance_path().as_str() {
                 "" => error.to_string(),
@@ -321,10 +357,13 @@ impl Tools {
         if tool.is_client_executed() {
             return Verdict::LeaveToClient;
         }
+        if !tool.has_approval_policy() {
+            return if self.ask_by_default { Verdict::AskPerson } else { Verdict::Run };
+        }
         let context = ApprovalContext {
             tool_call_id: call.tool_call_id.clone(),
             principal: turn.principal.clone(),
-            chat: Arc::new(turn.chat.clone()),
+            chat: Arc::clone(&turn.chat),
         };
         match tool.needs_approval(&call.input, context).await {
             true => Verdict::AskPerson,
@@ -373,7 +412,7 @@ impl Tools {
     }
 
     fn find(&self, name: &str) -> Option<&Known> {
-        self.0.iter().find(|known| known.tool.name() == name)
+        self.known.iter().find(|known| known.tool.name() == name)
     }
 }
 

@@ -33,6 +33,9 @@ pub struct AuditEvent {
     /// SHA-256 of the input, in hex: the same in all events of an approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_digest: Option<String>,
+    /// When the person was asked, of an approval that there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_at: Option<UnixMillis>,
     /// What happened.
     #[serde(flatten)]
     pub happened: Happened,
@@ -128,6 +131,8 @@ impl AuditSink for TracingAudit {
             tool_call = ?event.tool_call_id,
             tool = ?event.tool_name,
             input_digest = event.input_digest,
+            // How long the person was waited for, in what answers them.
+            waited_ms = event.requested_at.map(|asked| event.at.0.saturating_sub(asked.0)),
             happened = ?event.happened,
         );
     }

@@ -492,6 +492,7 @@ impl Desk {
             tool_call_id: None,
             tool_name: None,
             input_digest: None,
+            requested_at: None,
             happened: Happened::Refused { cause: RefusalCause::Foreign },
         });
     }
@@ -534,6 +535,7 @@ impl Desk {
             tool_call_id: Some(record.tool_call_id.clone()),
             tool_name: Some(record.tool_name.clone()),
             input_digest: Some(record.input_digest()),
+            requested_at: Some(record.requested_at),
             happened,
         });
     }

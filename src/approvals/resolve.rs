@@ -3,11 +3,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::Poll;
 
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::task::JoinSet;
 
 use super::run::{Run, approved_call, await_outcome, begin};
 use super::{AuditEvent, Changed, ChatApprovals, Happened, random};
@@ -28,7 +26,8 @@ pub struct Resolved {
     results: DeferredToolResults,
     descriptors: HashMap<ApprovalId, Json>,
     settled: VecDeque<DeferredToolResult>,
-    running: Vec<(DeferredToolResult, oneshot::Receiver<DeferredOutcome>)>,
+    /// Waits for what runs: what ends first is first here.
+    running: JoinSet<(DeferredToolResult, Result<DeferredOutcome, RecvError>)>,
 }
 
 impl ChatApprovals {
@@ -64,7 +63,7 @@ impl ChatApprovals {
             desk.may_decide(&self.principal, record)
         }) {
             let record = refusal.record.and_then(|id| records.get(&id));
-            self.tell_of(now, refusal, record.map(ApprovalRecord::input_digest));
+            self.tell_of(now, refusal, record);
         }
         let wishes = redemption.wishes();
         let mut unanswered = Vec::new();
@@ -226,7 +225,7 @@ impl ChatApprovals {
         descriptors: HashMap<ApprovalId, Json>,
         mut runs: Runs,
     ) -> Resolved {
-        let (mut settled, mut running) = (VecDeque::new(), Vec::new());
+        let (mut settled, mut running) = (VecDeque::new(), JoinSet::new());
         for result in results.results() {
             let run = match &result.outcome {
                 DeferredOutcome::Approved { claim: Some(claim), .. } => {
@@ -238,7 +237,10 @@ impl ChatApprovals {
                 _ => None,
             };
             match run {
-                Some(run) => running.push((result.clone(), run)),
+                Some(run) => {
+                    let result = result.clone();
+                    running.spawn(async { (result, run.await) });
+                }
                 None => settled.push_back(result.clone()),
             }
         }
@@ -249,7 +251,7 @@ impl ChatApprovals {
         Resolved { results, descriptors, settled, running }
     }
 
-    fn tell_of(&self, at: UnixMillis, refusal: Refusal, input_digest: Option<String>) {
+    fn tell_of(&self, at: UnixMillis, refusal: Refusal, record: Option<&ApprovalRecord>) {
         self.desk.audit.take(&AuditEvent {
             at,
             record: refusal.record,
@@ -257,7 +259,8 @@ impl ChatApprovals {
             principal: self.principal.clone(),
             tool_call_id: Some(refusal.tool_call_id),
             tool_name: Some(refusal.tool_name),
-            input_digest,
+            input_digest: record.map(ApprovalRecord::input_digest),
+            requested_at: record.map(|record| record.requested_at),
             happened: Happened::Refused { cause: refusal.cause },
         });
     }
@@ -285,20 +288,8 @@ impl Resolved {
         if let Some(result) = self.settled.pop_front() {
             return Some(result);
         }
-        if self.running.is_empty() {
-            return None;
-        }
-        let (at, outcome) = poll_fn(|cx| {
-            for (at, (_, run)) in self.running.iter_mut().enumerate() {
-                if let Poll::Ready(outcome) = Pin::new(run).poll(cx) {
-                    return Poll::Ready((at, outcome));
-                }
-            }
-            Poll::Pending
-        })
-        .await;
-        let (mut result, _) = self.running.swap_remove(at);
-        // A task that is gone without a word was ended with its runtime.
+        let (mut result, outcome) = self.running.join_next().await?.ok()?;
+        // A tool that is gone without a word was ended with its runtime.
         result.outcome = outcome.unwrap_or(DeferredOutcome::OutcomeUnknown);
         Some(result)
     }

@@ -92,6 +92,7 @@ impl ChatRejection {
     pub(super) fn chat(error: crate::chat::ChatError) -> Self {
         ChatRejection(match error {
             crate::chat::ChatError::NotYours => Cause::NotFound,
+            crate::chat::ChatError::Request(error) => Cause::Parse(error),
             other => Cause::Unavailable(other.into()),
         })
     }

@@ -18,7 +18,7 @@ use super::rejection::ChatRejection;
 use crate::approval::{PersonsDecision, Principal, UnixMillis};
 use crate::approvals::PendingApproval;
 use crate::chat::{Chats, Decided};
-use crate::history::StopReason;
+use crate::history::{Answers, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 use crate::message::UiMessage;
@@ -29,7 +29,8 @@ use crate::stream::Outcome;
 ///
 /// | route | does |
 /// |---|---|
-/// | `POST /` | answers what `useChat` posts; to `accept: application/json` in full, as `{"message", "stopReason", "approvals"}` |
+/// | `POST /` | answers what `useChat` posts; to `accept: application/json` in full, as `{"message", "stopReason", "approvals", "toolCalls"}` |
+/// | `POST /{id}/answers` | goes on with [`Answers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`; answers as `POST /` |
 /// | `GET /{id}` | the conversation, as `{"messages": […]}`, for a page that is opened again |
 /// | `GET /{id}/stream` | `204`: there is no live response to reconnect to |
 /// | `DELETE /{id}/stream` | stops what runs in the chat |
@@ -58,6 +59,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: Chats) -> Router<S> 
     Router::new()
         .route("/", post(answer))
         .route("/{id}", get(history))
+        .route("/{id}/answers", post(go_on))
         .route("/{id}/stream", get(reconnect).delete(stop))
         .with_state(chats)
 }
@@ -82,8 +84,31 @@ async fn answer(
     headers: HeaderMap,
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
-    if wants_json(&headers) {
-        let answer = chats.answer_in_full(&principal, request).await;
+    say(&chats, &principal, &headers, request).await
+}
+
+async fn go_on(
+    State(chats): State<Chats>,
+    Asks(principal): Asks,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ChatRejection> {
+    let (body, limits) = read_json(request, &()).await?;
+    let answers = Answers::parse(&body, &limits).map_err(ChatRejection::parse)?;
+    let request = chats.request_of(&principal, &id.into(), &answers).await;
+    say(&chats, &principal, &headers, request.map_err(ChatRejection::chat)?).await
+}
+
+/// Answers a request, in the form that the client wants.
+async fn say(
+    chats: &Chats,
+    principal: &Principal,
+    headers: &HeaderMap,
+    request: ChatRequest,
+) -> Result<Response, ChatRejection> {
+    if wants_json(headers) {
+        let answer = chats.answer_in_full(principal, request).await;
         let answer = answer.map_err(ChatRejection::chat)?;
         return Ok(json(&Answer {
             message: answer.message.as_ref(),
@@ -93,9 +118,18 @@ async fn answer(
                 _ => Ended::Error,
             },
             approvals: answer.approvals.iter().map(PendingAnswer::of).collect(),
+            tool_calls: answer
+                .left_to_client
+                .iter()
+                .map(|call| LeftToClient {
+                    tool_call_id: &call.tool_call_id,
+                    tool_name: &call.tool_name,
+                    input: &call.input,
+                })
+                .collect(),
         }));
     }
-    let response = chats.answer(&principal, request).await.map_err(ChatRejection::chat)?;
+    let response = chats.answer(principal, request).await.map_err(ChatRejection::chat)?;
     Ok(response.into_response())
 }
 
@@ -188,6 +222,16 @@ struct Answer<'a> {
     message: Option<&'a UiMessage>,
     stop_reason: Ended,
     approvals: Vec<PendingAnswer<'a>>,
+    tool_calls: Vec<LeftToClient<'a>>,
+}
+
+/// A call that the client is to run.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LeftToClient<'a> {
+    tool_call_id: &'a ToolCallId,
+    tool_name: &'a str,
+    input: &'a Json,
 }
 
 #[derive(Serialize)]

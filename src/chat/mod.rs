@@ -21,16 +21,18 @@ use std::sync::Arc;
 
 use self::live::LiveRuns;
 use self::run::Run;
-use crate::approval::{DeferredToolResult, DeferredToolResults, PersonsDecision, Principal};
+use crate::approval::{
+    DeferredToolResult, DeferredToolResults, OpenCall, PersonsDecision, Principal,
+};
 use crate::approvals::{Approvals, ChatApprovals, PendingApproval};
 use crate::body::UiMessageStream;
 use crate::chat_store::{ChatStore, ChatStoreError, KeptChat, MemoryChats};
 use crate::event::AgentEvent;
-use crate::history::{Chat, StopReason};
+use crate::history::{Answers, Chat, StopReason};
 use crate::id::{ChatId, MessageId};
 use crate::ledger_store::LedgerStoreError;
 use crate::message::UiMessage;
-use crate::request::ChatRequest;
+use crate::request::{ChatRequest, ParseRequestError};
 use crate::stream::{BoxError, EventItem, Outcome};
 use futures_core::Stream;
 
@@ -38,6 +40,14 @@ use futures_core::Stream;
 ///
 /// A function from a [`Turn`] to a stream of events is one.
 pub trait Respond: Send + Sync + 'static {
+    /// Whether this is a request that it can answer. It is asked before anything of it is taken.
+    ///
+    /// # Errors
+    /// Why not: the client is told, with status 400.
+    fn check(&self, _request: &ChatRequest) -> Result<(), ParseRequestError> {
+        Ok(())
+    }
+
     /// Says what the agent says. The stream is polled to its end, or until the run is stopped,
     /// whoever still reads.
     fn respond(&self, turn: Turn) -> Said;
@@ -64,7 +74,7 @@ pub struct Turn {
     pub principal: Principal,
     /// The conversation as the server knows it, with the new message of the person and with what
     /// became of earlier calls.
-    pub chat: Chat,
+    pub chat: Arc<Chat>,
     /// The message that the agent writes: a new one, or the one that it goes on with.
     pub message_id: MessageId,
     /// What became of calls that earlier turns left open. None of them is still running.
@@ -161,8 +171,24 @@ impl Chats {
             stop_reason: chat.stop_reason(&message_id),
             message: chat.message(&message_id).cloned(),
             approvals: pending,
+            left_to_client: chat.left_to_client,
             outcome,
         })
+    }
+
+    /// The request that comes of answers given by id, to be [answered](Self::answer) as one that a
+    /// browser sends.
+    ///
+    /// # Errors
+    /// [`ChatError::NotYours`], [`ChatError::Request`] where nothing waits for such an answer, and
+    /// [`ChatError::Store`].
+    pub async fn request_of(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        answers: &Answers,
+    ) -> Result<ChatRequest, ChatError> {
+        Ok(self.chat(principal, id).await?.answered(answers)?)
     }
 
     /// Takes decisions that came by another way than the chat itself: a second screen, a webhook.
@@ -228,6 +254,7 @@ impl Chats {
         principal: &Principal,
         request: &ChatRequest,
     ) -> Result<(Chat, Option<MessageId>), ChatError> {
+        self.0.agent.check(request)?;
         for _ in 0..MOST_ATTEMPTS {
             let kept = self.0.store.load(principal.tenant(), request.id()).await?;
             let (mut chat, revision) = match kept {
@@ -289,6 +316,8 @@ pub struct FullAnswer {
     pub stop_reason: StopReason,
     /// What waits for an answer of the person in this chat.
     pub approvals: Vec<PendingApproval>,
+    /// What the client is to run.
+    pub left_to_client: Vec<OpenCall>,
     /// How the run ended.
     pub outcome: Outcome,
 }
@@ -310,6 +339,9 @@ pub enum ChatError {
     /// There is no such chat for this person.
     #[error("there is no such chat")]
     NotYours,
+    /// It asks for what cannot be.
+    #[error(transparent)]
+    Request(#[from] ParseRequestError),
     /// The history cannot be read or written.
     #[error(transparent)]
     Store(#[from] ChatStoreError),
@@ -321,7 +353,7 @@ pub enum ChatError {
 impl ChatError {
     /// Whether trying again later may help.
     pub fn is_temporary(&self) -> bool {
-        !matches!(self, ChatError::NotYours) && self.source().is_some()
+        matches!(self, ChatError::Store(_) | ChatError::Ledger(_)) && self.source().is_some()
     }
 }
 

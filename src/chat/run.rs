@@ -226,7 +226,7 @@ impl Run {
         }
         let turn = Turn {
             principal: self.chat.owner.clone(),
-            chat: self.chat.clone(),
+            chat: Arc::new(self.chat.clone()),
             message_id: self.message_id.clone(),
             deferred: deferred.with_results(settled),
             approvals: self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id),

@@ -7,12 +7,15 @@
 //!
 //! Left out here: where chats are kept.
 
+mod answered;
+mod answers;
 mod recorder;
 mod settle;
 mod stop_reason;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::answers::Answers;
 pub use self::recorder::Recorder;
 pub use self::stop_reason::StopReason;
 

@@ -153,7 +153,7 @@ fn settled(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
 }
 
 /// The question of a part that has no result.
-fn asked(part: &ToolPart) -> Option<Approval> {
+pub(super) fn asked(part: &ToolPart) -> Option<Approval> {
     match &part.state {
         ToolState::ApprovalRequested { approval, .. } => Some((**approval).clone()),
         ToolState::ApprovalResponded { approval, .. } => {
@@ -173,7 +173,11 @@ fn denied(input: Option<Json>, approval: Approval, reason: Option<String>) -> To
     ToolState::OutputDenied { input, approval: Some(past(approval, false, reason)) }
 }
 
-fn returned(input: Option<Json>, approval: Option<Box<PastApproval>>, output: Json) -> ToolState {
+pub(super) fn returned(
+    input: Option<Json>,
+    approval: Option<Box<PastApproval>>,
+    output: Json,
+) -> ToolState {
     ToolState::OutputAvailable {
         input,
         output: Some(output),
@@ -183,7 +187,7 @@ fn returned(input: Option<Json>, approval: Option<Box<PastApproval>>, output: Js
     }
 }
 
-fn failed(
+pub(super) fn failed(
     input: Option<Json>,
     approval: Option<Box<PastApproval>>,
     error_text: String,

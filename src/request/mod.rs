@@ -126,6 +126,20 @@ impl ChatRequest {
         })
     }
 
+    /// As if a browser that shows this message had sent it.
+    pub(crate) fn of_last_message(id: ChatId, message: UiMessage) -> Self {
+        ChatRequest {
+            id,
+            trigger: Trigger::SubmitMessage,
+            message_id: Some(message.id.clone()),
+            continued: Some(0),
+            messages: vec![message],
+            withheld: Vec::new(),
+            last_message_only: true,
+            custom: Extra::default(),
+        }
+    }
+
     /// The conversation.
     pub fn id(&self) -> &ChatId {
         &self.id

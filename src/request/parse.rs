@@ -26,14 +26,7 @@ pub(super) struct Body {
 }
 
 pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestError> {
-    if bytes.len() > limits.max_bytes {
-        return Err(ParseRequestError::TooLong { limit: limits.max_bytes });
-    }
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| ParseRequestError::NotUtf8 { at: error.valid_up_to() })?;
-    if nests_deeper_than(limits.max_depth, bytes) {
-        return Err(ParseRequestError::TooDeep { limit: limits.max_depth });
-    }
+    let text = limits.text(bytes)?;
     let mut reader = Reader::new(Budget {
         messages: limits.max_messages,
         parts: limits.max_parts,
@@ -65,6 +58,21 @@ fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestEr
     match parts.any(is_large) {
         true => Err(ParseRequestError::DataUrlTooLong { limit: limits.max_data_url_bytes }),
         false => Ok(()),
+    }
+}
+
+impl Limits {
+    /// A body as text, if it is no longer and nests no deeper than it may.
+    pub(crate) fn text<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
+        if bytes.len() > self.max_bytes {
+            return Err(ParseRequestError::TooLong { limit: self.max_bytes });
+        }
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| ParseRequestError::NotUtf8 { at: error.valid_up_to() })?;
+        match nests_deeper_than(self.max_depth, bytes) {
+            true => Err(ParseRequestError::TooDeep { limit: self.max_depth }),
+            false => Ok(text),
+        }
     }
 }
 

@@ -65,4 +65,8 @@ impl Model for ChatCompletions {
         let path = &["chat", "completions"];
         Box::pin(Answer::to(&self.endpoint, path, body, ChunkReader::default()))
     }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.model)
+    }
 }

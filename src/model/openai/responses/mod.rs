@@ -152,6 +152,10 @@ impl Model for Responses {
         let reader = EventReader::new(approved, self.is_stored);
         Box::pin(Answer::to(&self.endpoint, &["responses"], body, reader))
     }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.model)
+    }
 }
 
 /// Of a tool its type only: it may hold what a tool server is shown.

@@ -1,0 +1,110 @@
+//! Tools that a request brings along, for the client that sent it to run.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::future::ready;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::model::ToolDescription;
+use super::tool::{ApprovalContext, ToolContext};
+use super::tools::{AnyTool, Tools};
+use crate::json::Json;
+use crate::ledger_store::BoxFuture;
+use crate::record::FieldError;
+use crate::request::ChatRequest;
+use crate::stream::BoxError;
+
+/// These tools and those of the request.
+///
+/// # Errors
+/// What about the request's tools is wrong: one is named as another, as one of the server's above
+/// all, whose calls the client would then answer.
+pub(super) fn with_tools_of(tools: &Tools, request: &ChatRequest) -> Result<Tools, FieldError> {
+    let Some(brought) = request.custom(FIELD) else { return Ok(tools.clone()) };
+    let brought: Option<Vec<ClientTool>> = brought.to().map_err(|_| wrong(SHAPE.into()))?;
+    let brought = brought.unwrap_or_default();
+    if brought.len() > MOST_TOOLS {
+        return Err(wrong(format!("more than {MOST_TOOLS}").into()));
+    }
+    let mut names = HashSet::new();
+    for (at, tool) in brought.iter().enumerate() {
+        let place = format!("{FIELD}[{at}]");
+        if !is_callable(&tool.name) {
+            let rule = "takes letters, digits, `_` and `-`, at most 64 of them";
+            return Err(FieldError::new("name", rule).within(&place));
+        }
+        if tools.has(&tool.name) {
+            return Err(FieldError::new("name", "is a tool of the server").within(&place));
+        }
+        if !names.insert(&tool.name) {
+            return Err(FieldError::new("name", "given twice").within(&place));
+        }
+        if !tool.input_schema.as_str().starts_with('{') {
+            return Err(FieldError::new("inputSchema", "expected an object").within(&place));
+        }
+    }
+    Ok(tools.with(brought.into_iter().map(|tool| Arc::new(tool) as Arc<dyn AnyTool>)))
+}
+
+/// A tool that the client runs, and knows best what it takes: its inputs are not checked here. A
+/// schema can be written so that holding an input against it takes for ever, and a stranger wrote
+/// this one.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClientTool {
+    name: Box<str>,
+    #[serde(default)]
+    description: Box<str>,
+    #[serde(alias = "input_schema", alias = "parameters")]
+    input_schema: Json,
+}
+
+impl AnyTool for ClientTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> Option<ToolDescription> {
+        let (name, description) = (self.name.clone(), self.description.clone());
+        Some(ToolDescription::new(name, description, self.input_schema.clone()))
+    }
+
+    fn is_client_executed(&self) -> bool {
+        true
+    }
+
+    fn checks_by_schema(&self) -> bool {
+        false
+    }
+
+    fn check(&self, _: &Json) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn needs_approval(&self, _: &Json, _: ApprovalContext) -> BoxFuture<'static, bool> {
+        Box::pin(ready(false))
+    }
+
+    fn call(&self, _: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
+        Box::pin(ready(Err("the client runs this tool".into())))
+    }
+}
+
+fn is_callable(name: &str) -> bool {
+    let is_taken = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(is_taken)
+}
+
+fn wrong(problem: Cow<'static, str>) -> FieldError {
+    FieldError::new(FIELD, problem)
+}
+
+const SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"}`";
+
+/// Where a request holds them.
+const FIELD: &str = "clientTools";
+
+/// How many tools a request may bring. Models are lost among more.
+const MOST_TOOLS: usize = 128;

@@ -1,0 +1,121 @@
+//! [`Answers`]: what a client posts that keeps no messages: the outputs of the tools that it runs,
+//! and what the person decided.
+
+use serde::{Deserialize, Deserializer};
+
+use crate::approval::{ClientOutput, ClientResult, PersonsDecision};
+use crate::id::ToolCallId;
+use crate::json::Json;
+use crate::record::FieldError;
+use crate::request::{Limits, ParseRequestError};
+
+/// Answers to the calls that wait at the end of a conversation.
+///
+/// A browser sends its messages with the answers in them. What only knows a call's id sends these,
+/// and [`Chat::answered`](super::Chat::answered) makes the same of them.
+///
+/// An output is `{"toolCallId", "output"}`, or `{"toolCallId", "output", "status": "error"}` where
+/// the output is the error's text. For clients of other servers `tool_call_id` and `tool_return` are
+/// read as well.
+///
+/// ```
+/// use ui_message_stream::history::Answers;
+/// use ui_message_stream::request::Limits;
+///
+/// let body = br#"{
+///     "toolOutputs": [{"tool_call_id": "call_1", "tool_return": {"city": "Berlin"}, "status": "success"}],
+///     "decisions": [{"approvalId": "ap_1", "approved": false, "reason": "not now"}]
+/// }"#;
+/// let answers = Answers::parse(body, &Limits::default())?;
+/// assert_eq!(answers.tool_outputs[0].tool_call_id.as_str(), "call_1");
+/// assert!(!answers.decisions[0].approved);
+///
+/// let error = Answers::parse(br#"{"toolOutputs": [{"toolCallId": "call_1"}]}"#, &Limits::default());
+/// assert_eq!(error.unwrap_err().to_string(), "toolOutputs[0].output: missing");
+/// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Answers {
+    /// What came of calls that the client ran.
+    pub tool_outputs: Vec<ClientOutput>,
+    /// What the person decided.
+    pub decisions: Vec<PersonsDecision>,
+}
+
+impl Answers {
+    /// Reads the body of a POST.
+    ///
+    /// # Errors
+    /// - [`ParseRequestError::TooLong`] and [`ParseRequestError::TooDeep`] name the limit that the
+    ///   body exceeds.
+    /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] say where it ends to be
+    ///   text, and JSON of this shape.
+    /// - [`ParseRequestError::Field`] names the output that is missing, or given for a call twice.
+    pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
+        let text = limits.text(body)?;
+        let body: Body = serde_json::from_str(text).map_err(ParseRequestError::NotJson)?;
+        let mut tool_outputs: Vec<ClientOutput> = Vec::new();
+        for (at, given) in body.tool_outputs.into_iter().enumerate() {
+            let output = given.read().map_err(|error| error.within(&place(at)))?;
+            if tool_outputs.iter().any(|other| other.tool_call_id == output.tool_call_id) {
+                let twice = FieldError::new("toolCallId", "has an output already");
+                return Err(twice.within(&place(at)).into());
+            }
+            tool_outputs.push(output);
+        }
+        Ok(Answers { tool_outputs, decisions: body.decisions })
+    }
+}
+
+/// Where an output stands in the body.
+pub(super) fn place(at: usize) -> String {
+    format!("toolOutputs[{at}]")
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Body {
+    #[serde(default, alias = "tool_outputs", alias = "tool_returns")]
+    tool_outputs: Vec<Given>,
+    #[serde(default)]
+    decisions: Vec<PersonsDecision>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Given {
+    #[serde(alias = "tool_call_id")]
+    tool_call_id: ToolCallId,
+    #[serde(default, alias = "tool_return", deserialize_with = "given")]
+    output: Option<Json>,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+enum Status {
+    #[default]
+    Success,
+    Error,
+}
+
+impl Given {
+    fn read(self) -> Result<ClientOutput, FieldError> {
+        let output = self.output.ok_or_else(|| FieldError::missing("output"))?;
+        let result = match self.status {
+            Status::Success => ClientResult::Output(output),
+            Status::Error => {
+                let text = output.to::<String>();
+                ClientResult::ErrorText(text.unwrap_or_else(|_| output.as_str().to_owned()))
+            }
+        };
+        Ok(ClientOutput { tool_call_id: self.tool_call_id, result })
+    }
+}
+
+/// What is given as `null` is not missing.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
