@@ -422,18 +422,11 @@ async fn nothing_between_keeps_what_is_for_one_person() {
 }
 
 #[tokio::test]
-async fn of_a_yes_and_a_no_in_one_request_the_no_counts() {
-    for order in [[true, false], [false, true]] {
-        let host = Host::new();
-        let mut browser = Client::new("alice", "chat");
-        browser.say(&host, "delete notes.txt").await;
-        let id = browser.approval_ids()[0].clone();
-        let both = order.map(|approved| (id.as_str(), approved));
-        let decided = host.decide("alice", &decisions(&both)).await.json();
-        assert_eq!(counts(&decided), order.map(|approved| !approved));
-        history(&host, "alice", "chat").await;
-        assert!(host.tools.effects().is_empty());
-    }
+async fn more_decisions_than_a_chat_can_ask_for_are_refused() {
+    let host = Host::new();
+    let answer = host.decide("alice", &decisions(&[("x", true); 2001])).await;
+    assert_eq!(answer.status, 413);
+    assert!(answer.text.contains("more than 2000 answers"), "{}", answer.text);
 }
 
 #[tokio::test]

@@ -442,3 +442,24 @@ fn every_order_of_six_operations_of_three_actors_agrees_with_the_model() {
 }
 
 const MOST_OPERATIONS: u32 = 6;
+
+#[test]
+fn what_the_provider_runs_has_no_claimant_that_could_be_gone() {
+    let mut record = issued(false);
+    record.provider_executed = true;
+    let yes = |at| Decision {
+        approved_by: Principal::new("ada"),
+        responded_at: UnixMillis(at),
+        reason: None,
+    };
+    let lease = Duration::from_millis(1);
+    let (first, second) = (ClaimantId::from_bytes([1; 16]), ClaimantId::from_bytes([2; 16]));
+    let won = record.claim(&yes(START), first, lease);
+    assert!(matches!(won.answer, ClaimAnswer::Won(_)));
+    let claimed = won.next.unwrap();
+    let later = START + 1_000_000;
+    assert_eq!(claimed.expire(UnixMillis(later)).next, None);
+    assert_eq!(claimed.revoke(Revocation::NotPermitted, UnixMillis(later)).next, None);
+    let again = claimed.claim(&yes(later), second, lease);
+    assert_eq!((again.answer, again.next), (ClaimAnswer::InFlight, None));
+}

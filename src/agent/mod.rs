@@ -198,10 +198,10 @@ impl Agent {
         transcript: &mut Transcript,
     ) -> Inputs {
         match errand {
-            Errand::CallModel { .. } => {
+            Errand::CallModel { step } => {
                 let request = ModelRequest {
                     instructions: self.0.instructions.clone(),
-                    messages: transcript.messages(turn),
+                    messages: transcript.messages(turn, step),
                     tools: tools.descriptions(),
                 };
                 Box::pin(ModelInputs::of(&*self.0.model, request, tools.clone()))
@@ -404,9 +404,12 @@ impl Transcript {
         self.now.handle_event(event);
     }
 
-    fn messages(&mut self, turn: &Turn) -> Vec<ModelMessage> {
+    fn messages(&mut self, turn: &Turn, step: u32) -> Vec<ModelMessage> {
         self.messages[self.place].clone_from(self.now.message());
-        FromUi::new().with_deferred(&turn.deferred).model_messages(&self.messages)
+        if step == 1 {
+            return FromUi::new().with_deferred(&turn.deferred).model_messages(&self.messages);
+        }
+        FromUi::new().with_deferred(&turn.deferred.once_told()).model_messages(&self.messages)
     }
 }
 

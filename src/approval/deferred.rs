@@ -37,7 +37,7 @@ pub struct DeferredToolResult {
     pub approval_id: Option<ApprovalId>,
     /// What became of it.
     pub outcome: DeferredOutcome,
-    /// Whether that is the end of the call. An answer that could not be verified is told to the
+    /// Whether that is the end of the call here, also where its provider goes on with it. An answer that could not be verified is told to the
     /// client and to the model of this turn, and the server's own history keeps the call open: an
     /// honest answer may follow.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
@@ -163,6 +163,25 @@ impl DeferredToolResults {
     #[cfg(feature = "approvals")]
     pub(crate) fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
         DeferredToolResults { results, ..self }
+    }
+
+    /// The same once a model call has told the provider what it is allowed to run: it is told once.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::DeferredToolResults;
+    ///
+    /// let none = DeferredToolResults::default();
+    /// assert!(none.once_told().is_empty());
+    /// ```
+    #[must_use]
+    pub fn once_told(&self) -> Self {
+        let mut told = self.clone();
+        for result in &mut told.results {
+            if let DeferredOutcome::ForProvider { approved: true, .. } = result.outcome {
+                result.outcome = DeferredOutcome::Forwarded;
+            }
+        }
+        told
     }
 
     /// The results: answered calls in the order of the history, then outputs of the client.

@@ -85,7 +85,8 @@ impl ApprovalRecord {
     /// A yes: the record is claimed, and the tool runs, unless it was decided on before.
     ///
     /// The same yes again, by the same person, gets what the first one got. A claimant that asks
-    /// again, because the answer was lost, wins again.
+    /// again, because the answer was lost, wins again. What the provider runs has no claimant that
+    /// could be gone: it stays claimed.
     pub fn claim(
         &self,
         decision: &Decision,
@@ -118,7 +119,7 @@ impl ApprovalRecord {
                 refused(RefusalCause::AlreadyDecided)
             }
             ApprovalState::Claimed { claimant: by, fence, lease_until, .. }
-                if now < *lease_until =>
+                if now < *lease_until || self.provider_executed =>
             {
                 self.stay(match *by == claimant {
                     true => ClaimAnswer::Won(Claim { record: self.id, fence: *fence }),
@@ -214,7 +215,9 @@ impl ApprovalRecord {
                 self.to(false, ApprovalState::Expired)
             }
             ApprovalState::Pending => self.to(true, ApprovalState::Revoked { cause, at }),
-            ApprovalState::Claimed { decision, lease_until, .. } if *lease_until <= at => {
+            ApprovalState::Claimed { decision, lease_until, .. }
+                if *lease_until <= at && !self.provider_executed =>
+            {
                 self.to(false, ApprovalState::Unknown { decision: decision.clone() })
             }
             _ => self.stay(false),
@@ -227,7 +230,7 @@ impl ApprovalRecord {
         match &self.state {
             ApprovalState::Pending if self.expires_at <= now => self.to((), ApprovalState::Expired),
             ApprovalState::Claimed { decision, lease_until, .. }
-                if *lease_until <= now && !self.idempotent =>
+                if *lease_until <= now && !self.idempotent && !self.provider_executed =>
             {
                 self.to((), ApprovalState::Unknown { decision: decision.clone() })
             }

@@ -44,7 +44,7 @@ impl ChatApprovals {
     ///
     /// # Cancel safety
     /// What was begun goes on if this is dropped: it is stored, what was claimed runs, and the audit
-    /// is told.
+    /// is told. A yes for a provider is in what this returns, and lost with it.
     pub async fn resolve(
         &self,
         plan: ResumePlan,

@@ -173,9 +173,12 @@ async fn decide(
     Asks(principal): Asks,
     request: Request,
 ) -> Result<Response, ChatRejection> {
-    let (body, _) = read_json(request, &()).await?;
+    let (body, limits) = read_json(request, &()).await?;
     let decisions = match serde_json::from_slice(&body) {
-        Ok(Decisions { decisions: Some(decisions), chat_id: None, .. }) => decisions,
+        Ok(Decisions { decisions: Some(decisions), chat_id: None, .. }) => {
+            limits.take_answers(decisions.len()).map_err(ChatRejection::parse)?;
+            decisions
+        }
         Ok(Decisions {
             decisions: None,
             chat_id: Some(chat),

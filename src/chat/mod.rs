@@ -10,7 +10,9 @@
 //! ```
 
 mod live;
+mod next_run;
 mod reader;
+mod replay;
 mod run;
 
 use std::collections::HashSet;
@@ -25,7 +27,7 @@ use crate::approval::{
     DeferredToolResult, DeferredToolResults, OpenCall, PersonsDecision, Principal,
 };
 use crate::approvals::{Approvals, ChatApprovals, PendingApproval};
-use crate::body::UiMessageStream;
+use crate::body::{UiMessageStream, fresh_message_id};
 use crate::chat_store::{ChatStore, ChatStoreError, KeptChat, MemoryChats};
 use crate::event::AgentEvent;
 use crate::history::{Answers, Chat, StopReason};
@@ -77,7 +79,8 @@ pub struct Turn {
     pub chat: Arc<Chat>,
     /// The message that the agent writes: a new one, or the one that it goes on with.
     pub message_id: MessageId,
-    /// What became of calls that earlier turns left open. None of them is still running.
+    /// What became of calls that earlier turns left open. None of them is still running here; what a
+    /// provider is to be told, the first model call tells it.
     pub deferred: DeferredToolResults,
     /// To ask the person with.
     pub approvals: ChatApprovals,
@@ -145,8 +148,8 @@ impl Chats {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<UiMessageStream, ChatError> {
-        let (chat, continued) = self.take(principal, &request).await?;
-        Ok(Run::of_request(self, principal.clone(), chat, continued, request).begin())
+        let (chat, message_id) = self.take(principal, &request).await?;
+        Ok(Run::of_request(self, principal.clone(), chat, message_id, request).begin())
     }
 
     /// Takes a request, and answers it in full, once the run has ended.
@@ -161,8 +164,8 @@ impl Chats {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<FullAnswer, ChatError> {
-        let (chat, continued) = self.take(principal, &request).await?;
-        let run = Run::of_request(self, principal.clone(), chat, continued, request);
+        let (chat, message_id) = self.take(principal, &request).await?;
+        let run = Run::of_request(self, principal.clone(), chat, message_id, request);
         let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
         let outcome = run.wait().await;
         let chat = self.chat(principal, &id).await?;
@@ -248,13 +251,14 @@ impl Chats {
         Ok(())
     }
 
-    /// Takes what is new in a request into the history, and keeps it.
+    /// Takes what is new in a request into the history, and keeps it. Says which message answers it.
     async fn take(
         &self,
         principal: &Principal,
         request: &ChatRequest,
-    ) -> Result<(Chat, Option<MessageId>), ChatError> {
+    ) -> Result<(Chat, MessageId), ChatError> {
         self.0.agent.check(request)?;
+        let fresh = fresh_message_id();
         for _ in 0..MOST_ATTEMPTS {
             let kept = self.0.store.load(principal.tenant(), request.id()).await?;
             let (mut chat, revision) = match kept {
@@ -264,9 +268,12 @@ impl Chats {
                 Some(KeptChat { chat, revision }) => (chat, Some(revision)),
                 None => (Chat::imported(request, principal.clone()), None),
             };
-            let continued = chat.take(request);
+            let message_id = chat.take(request).unwrap_or_else(|| {
+                chat.begin_answer(fresh.clone());
+                fresh.clone()
+            });
             if self.0.store.save(&chat, revision).await? {
-                return Ok((chat, continued));
+                return Ok((chat, message_id));
             }
         }
         Err(changes_too_fast())
@@ -289,6 +296,10 @@ impl Chats {
                 None => (of.clone(), None),
             };
             let said = change(&mut chat);
+            // A conversation that was forgotten does not begin anew with a decision about it.
+            if revision.is_none() && chat.messages.is_empty() {
+                return Ok((chat, said));
+            }
             if self.0.store.save(&chat, revision).await? {
                 return Ok((chat, said));
             }

@@ -10,38 +10,39 @@ use futures_core::Stream;
 use tokio::sync::oneshot;
 
 use super::live::{Live, LiveRun};
+use super::next_run::{as_it_ended, have_results, is_news};
 use super::reader::Reader;
+use super::replay::is_content;
 use super::{ChatError, Chats, Said, Turn};
 use crate::approval::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, Principal, ResumePlan,
 };
 use crate::approvals::{DecisionsOnMessage, Resolved};
-use crate::body::{UiMessageStream, fresh_message_id};
+use crate::body::UiMessageStream;
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
 use crate::history::{Chat, Recorder};
 use crate::id::{ApprovalId, ChatId, MessageId};
-use crate::message::{Part, Role, ToolPart, UiMessage};
-use crate::reducer::compact;
+use crate::message::UiMessage;
 use crate::request::ChatRequest;
 use crate::stream::{BoxError, EventItem, MASKED_ERROR, Outcome, words_of};
 use crate::translator::Translator;
 
 /// One run, before it begins.
 pub(super) struct Run {
-    chats: Chats,
+    pub(super) chats: Chats,
     /// Who decides.
-    principal: Principal,
-    chat: Chat,
+    pub(super) principal: Principal,
+    pub(super) chat: Chat,
     /// The message that the server goes on with, or begins.
-    message_id: MessageId,
+    pub(super) message_id: MessageId,
     /// How many parts of it the client holds, counting [content](is_content).
-    shown: usize,
-    plan: ResumePlan,
+    pub(super) shown: usize,
+    pub(super) plan: ResumePlan,
     /// Whether the person wrote something new, or wants a new answer.
-    has_question: bool,
-    request: Option<Arc<ChatRequest>>,
-    reader: Option<Reader>,
+    pub(super) has_question: bool,
+    pub(super) request: Option<Arc<ChatRequest>>,
+    pub(super) reader: Option<Reader>,
 }
 
 pub(super) type Event = Result<AgentEvent, BoxError>;
@@ -51,14 +52,14 @@ impl Run {
         chats: &Chats,
         principal: Principal,
         chat: Chat,
-        continued: Option<MessageId>,
+        message_id: MessageId,
         request: ChatRequest,
     ) -> Self {
         Run {
             chats: chats.clone(),
             principal,
             chat,
-            message_id: continued.unwrap_or_else(fresh_message_id),
+            message_id,
             shown: request
                 .continued_as_sent()
                 .map_or(0, |message| message.parts.iter().filter(|part| is_content(part)).count()),
@@ -181,18 +182,24 @@ impl Run {
         let deferred = resolved.results().clone();
         let mut settled = Vec::new();
         let mut completes = false;
-        while let Some(result) = resolved.next().await {
+        while let Some(mut result) = resolved.next().await {
             if result.is_final {
                 let descriptor = resolved.descriptor(&result);
                 let others_run = live.has_others();
                 let change = |chat: &mut Chat| {
                     let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_run);
-                    let was_complete = !waits(chat) && have_results(chat, &deferred, is_news);
+                    let ended = as_it_ended(result.clone(), chat, others_run);
+                    // Whoever was to go on with what is lost is gone.
+                    let is_lost = ended.outcome != result.outcome;
+                    let was_complete =
+                        !is_lost && !waits(chat) && have_results(chat, &deferred, is_news);
+                    let result = ended;
                     chat.settle(&result, descriptor.as_ref());
-                    !was_complete && !waits(chat) && have_results(chat, &deferred, |_| false)
+                    let is_complete = !waits(chat) && have_results(chat, &deferred, |_| false);
+                    (!was_complete && is_complete, result)
                 };
-                let (chat, last) = self.chats.change(&self.chat, change).await?;
-                self.chat = chat;
+                let (chat, (last, ended)) = self.chats.change(&self.chat, change).await?;
+                (self.chat, result) = (chat, ended);
                 completes |= last;
             }
             self.tell(&resolved, &result).await;
@@ -203,7 +210,7 @@ impl Run {
             (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
         }
         if self.has_question {
-            self.close_decided(&deferred).await?;
+            self.close_decided(&deferred, &live).await?;
         } else {
             if !completes && self.is_waiting(&self.chat, &deferred, live.has_others()) {
                 self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
@@ -216,14 +223,12 @@ impl Run {
                 true => self.rest_of(&self.chat).is_some(),
                 false => !completes && !is_refused,
             };
-            if was_answered_before {
+            if was_answered_before || !self.is_next(&live).await? {
                 drop(live);
                 return self.replay(&settled).await;
             }
         }
-        if self.request.is_none() && !self.is_next(&live).await? {
-            return Ok(());
-        }
+        self.hand_over(&mut settled).await?;
         let turn = Turn {
             principal: self.chat.owner.clone(),
             chat: Arc::new(self.chat.clone()),
@@ -236,10 +241,28 @@ impl Run {
         self.listen(said, &live).await
     }
 
+    /// Takes over what the provider is to be told: the run that calls the model next tells it all,
+    /// whichever run heard it, and no other does.
+    async fn hand_over(&mut self, settled: &mut Vec<DeferredToolResult>) -> Result<(), ChatError> {
+        let with_provider = self.chat.handed_over();
+        let mut told = Vec::new();
+        if !self.chat.for_provider.is_empty() {
+            (self.chat, told) = self.chats.change(&self.chat, Chat::hand_over).await?;
+        }
+        told.extend(with_provider);
+        settled.retain(|result| !told.iter().any(|told| told.approval_id == result.approval_id));
+        settled.extend(told);
+        Ok(())
+    }
+
     /// Writes down what became of questions that were decided while nobody could: a server may be
     /// gone between a tool's outcome and the history, and the model is not to be told that nothing
     /// ran.
-    async fn close_decided(&mut self, deferred: &DeferredToolResults) -> Result<(), ChatError> {
+    async fn close_decided(
+        &mut self,
+        deferred: &DeferredToolResults,
+        live: &LiveRun,
+    ) -> Result<(), ChatError> {
         let mut open = self.chat.open_questions();
         open.retain(|open| {
             let id = open.approval_id.as_ref();
@@ -255,12 +278,12 @@ impl Run {
         if outcomes.is_empty() {
             return Ok(());
         }
+        let others_run = live.has_others();
         let close = |chat: &mut Chat| {
             for (id, outcome) in &outcomes {
                 let open = open.iter().find(|open| open.approval_id.as_ref() == Some(id));
-                if let Some(open) = open {
-                    chat.settle(&open.became(outcome.clone()), None);
-                }
+                let Some(open) = open else { continue };
+                chat.settle(&as_it_ended(open.became(outcome.clone()), chat, others_run), None);
             }
         };
         (self.chat, ()) = self.chats.change(&self.chat, close).await?;
@@ -319,7 +342,11 @@ impl Run {
             }
             if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
                 asked.push(approval_id.clone());
-                begun = self.keep(Some(recorder.message().clone()), begun, &[]).await?;
+                let message = recorder.message().clone();
+                if !self.keep(Some(&message), begun.as_ref(), &[]).await? {
+                    break None;
+                }
+                begun = Some(message);
             }
             if event.as_ref().is_some_and(is_last) || panicked {
                 break event;
@@ -328,11 +355,15 @@ impl Run {
                 self.say(event).await;
             }
         };
+        // What it was about to do is not done any more.
+        drop(said);
         let (message, left_to_client) = recorder.finish();
-        if let Some(message) = &message {
-            asked.retain(|id| !message.tool_parts().any(|part| part.approval_id() == Some(id)));
+        if self.keep(message.as_ref(), begun.as_ref(), &left_to_client).await? {
+            let parts = || message.iter().flat_map(UiMessage::tool_parts);
+            asked.retain(|id| !parts().any(|part| part.approval_id() == Some(id)));
+        } else {
+            self.keep(None, None, &[]).await?;
         }
-        self.keep(message, begun, &left_to_client).await?;
         self.take_back(&asked).await?;
         if let Some(last) = last {
             self.say(last).await;
@@ -340,24 +371,29 @@ impl Run {
         Ok(())
     }
 
-    /// Keeps a message that was written since `begun`, and gives it back to be gone on with.
+    /// Keeps a message that was written since `begun`; not if nobody wants it any more.
     async fn keep(
         &self,
-        message: Option<UiMessage>,
-        begun: Option<UiMessage>,
+        message: Option<&UiMessage>,
+        begun: Option<&UiMessage>,
         left_to_client: &[OpenCall],
-    ) -> Result<Option<UiMessage>, ChatError> {
+    ) -> Result<bool, ChatError> {
         let keep = |chat: &mut Chat| {
-            chat.left_to_client.extend(left_to_client.iter().cloned());
-            if let Some(message) = &message {
-                chat.put(message.clone(), begun.as_ref());
+            let Some(message) = message else {
+                chat.drop_answer(&self.message_id);
+                return true;
+            };
+            let is_kept = chat.put(message.clone(), begun);
+            if is_kept {
+                chat.left_to_client.extend(left_to_client.iter().cloned());
             }
+            is_kept
         };
-        self.chats.change(&self.chat, keep).await?;
-        Ok(message)
+        Ok(self.chats.change(&self.chat, keep).await?.1)
     }
 
-    /// Takes back questions that nobody was shown: the translator could not mean them.
+    /// Takes back questions that nobody was shown: the translator could not mean them, or what they
+    /// belong to was taken away.
     async fn take_back(&self, unshown: &[ApprovalId]) -> Result<(), ChatError> {
         if unshown.is_empty() {
             return Ok(());
@@ -371,63 +407,8 @@ impl Run {
         Ok(())
     }
 
-    /// Answers a request that was answered before with what came of it then.
-    async fn replay(&mut self, settled: &[DeferredToolResult]) -> Result<(), ChatError> {
-        self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
-        let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
-        let own = kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner);
-        let Some(chat) = own else { return Ok(()) };
-        // What the provider made of a yes came with the run that told it, not with the ledger.
-        let forwarded = settled
-            .iter()
-            .filter(|result| result.is_final && result.outcome == DeferredOutcome::Forwarded);
-        for said in forwarded.filter_map(|result| chat.said_of(result)) {
-            self.say(Ok(said)).await;
-        }
-        if let Some(tail) = self.rest_of(&chat) {
-            for chunk in compact(&tail).unwrap_or_default() {
-                self.say(Ok(AgentEvent::Chunk(Box::new(chunk)))).await;
-            }
-        }
-        Ok(())
-    }
-
-    /// What of the message the client does not hold, if it lacks something.
-    fn rest_of(&self, chat: &Chat) -> Option<UiMessage> {
-        let parts = &chat.message(&self.message_id)?.parts;
-        let mut content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
-        let (lacking, _) = content.nth(self.shown)?;
-        let with_its_step = lacking.checked_sub(1).filter(|&at| is_step_start(&parts[at]));
-        let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
-        Some(UiMessage::new(self.message_id.clone(), Role::Assistant, rest))
-    }
-
-    /// Waits for the turn of a decision that came from elsewhere. It has none if the chat went on
-    /// meanwhile: the person wrote, or the run that asked has asked for more.
-    async fn is_next(&mut self, live: &LiveRun) -> Result<bool, ChatError> {
-        live.earlier_are_over().await;
-        let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
-        if let Some(kept) = kept.filter(|kept| kept.chat.owner == self.chat.owner) {
-            self.chat = kept.chat;
-        }
-        let Some(message) = self.chat.message(&self.message_id) else { return Ok(true) };
-        let is_last = self.chat.messages.last().is_some_and(|last| last.id == message.id);
-        Ok(is_last && message.tool_parts().all(ToolPart::is_settled))
-    }
-
-    /// Whether the message holds calls that have no result yet, and will get one: from the person,
-    /// the client, or another run here.
-    fn is_waiting(&self, chat: &Chat, deferred: &DeferredToolResults, others_run: bool) -> bool {
-        let is_open = |call: &OpenCall| {
-            chat.has_result(call.approval_id.as_ref(), &call.tool_call_id) != Some(true)
-        };
-        let message = chat.message(&self.message_id).filter(|_| others_run);
-        deferred.pending().iter().any(is_open)
-            || message.is_some_and(|message| !message.tool_parts().all(ToolPart::is_settled))
-    }
-
     /// Says it to whoever reads; a run goes on without.
-    async fn say(&mut self, event: Event) {
+    pub(super) async fn say(&mut self, event: Event) {
         if let Some(reader) = self.reader.take() {
             self.reader = reader.hears(event).await;
         }
@@ -436,48 +417,6 @@ impl Run {
     fn register(&self) -> LiveRun {
         self.chats.0.live.register(self.chat.owner.tenant(), &self.chat.id)
     }
-}
-
-/// Whether the calls that were answered have their results. Of one that the history does not hold,
-/// `lacks_result` says.
-fn have_results(
-    chat: &Chat,
-    deferred: &DeferredToolResults,
-    lacks_result: impl Fn(&DeferredToolResult) -> bool,
-) -> bool {
-    let mut answered = deferred.results().iter().filter(|result| result.is_final);
-    answered.all(|result| {
-        let found = match result.outcome {
-            // The provider gives the result.
-            DeferredOutcome::ForProvider { approved: true, .. } => None,
-            _ => chat.has_result(result.approval_id.as_ref(), &result.tool_call_id),
-        };
-        found.unwrap_or_else(|| !lacks_result(result))
-    })
-}
-
-/// Whether an earlier request cannot have brought this result.
-fn is_news(result: &DeferredToolResult) -> bool {
-    !matches!(
-        result.outcome,
-        DeferredOutcome::Ran { .. }
-            | DeferredOutcome::Running { .. }
-            | DeferredOutcome::Forwarded
-            | DeferredOutcome::OutcomeUnknown
-    )
-}
-
-/// Whether a part says something. What only ends a response, the client holds and the server may
-/// not.
-fn is_content(part: &Part) -> bool {
-    match part {
-        Part::Data(data) => &*data.name != "run-end",
-        part => !is_step_start(part),
-    }
-}
-
-fn is_step_start(part: &Part) -> bool {
-    matches!(part, Part::StepStart { .. })
 }
 
 /// Whether nothing can follow.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::text::Text;
 
+pub(crate) use crate::approval::OUTCOME_UNKNOWN;
 use crate::approval::{self, DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::{ApprovalId, PartId, ToolCallId};

@@ -47,7 +47,8 @@ impl Answers {
     /// Reads the body of a POST.
     ///
     /// # Errors
-    /// - [`ParseRequestError::TooLong`] and [`ParseRequestError::TooDeep`] name the limit that the
+    /// - [`ParseRequestError::TooLong`], [`TooDeep`](ParseRequestError::TooDeep) and
+    ///   [`TooManyAnswers`](ParseRequestError::TooManyAnswers) name the limit that the
     ///   body exceeds.
     /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] say where it ends to be
     ///   text, and JSON of this shape.
@@ -55,6 +56,7 @@ impl Answers {
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
         let text = limits.text(body)?;
         let body: Body = serde_json::from_str(text).map_err(ParseRequestError::NotJson)?;
+        limits.take_answers(body.tool_outputs.len() + body.decisions.len())?;
         let mut tool_outputs: Vec<ClientOutput> = Vec::new();
         for (at, given) in body.tool_outputs.into_iter().enumerate() {
             let output = given.read().map_err(|error| error.within(&place(at)))?;

@@ -19,7 +19,7 @@ pub use self::answers::Answers;
 pub use self::recorder::Recorder;
 pub use self::stop_reason::StopReason;
 
-use crate::approval::{OpenCall, Principal};
+use crate::approval::{DeferredToolResult, OpenCall, Principal};
 use crate::id::{ChatId, MessageId};
 use crate::message::{Part, Role, UiMessage};
 use crate::request::{ChatRequest, Trigger};
@@ -58,12 +58,35 @@ pub struct Chat {
     /// The calls that the client runs, and has not answered.
     #[serde(default)]
     pub left_to_client: Vec<OpenCall>,
+    /// What the person allowed the provider to run, and the provider has not been told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub for_provider: Vec<DeferredToolResult>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    under_way: Vec<UnderWay>,
+}
+
+/// An answer that is being written, and is not among the messages yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct UnderWay {
+    message_id: MessageId,
+    /// Behind which message it belongs.
+    after: Option<MessageId>,
+    /// Whether nobody wants it any more: what it answers was edited, or is to be answered anew.
+    is_taken_away: bool,
 }
 
 impl Chat {
     /// A conversation that begins.
     pub fn new(id: impl Into<ChatId>, owner: Principal) -> Self {
-        Chat { id: id.into(), owner, messages: Vec::new(), left_to_client: Vec::new() }
+        Chat {
+            id: id.into(),
+            owner,
+            messages: Vec::new(),
+            left_to_client: Vec::new(),
+            for_provider: Vec::new(),
+            under_way: Vec::new(),
+        }
     }
 
     /// A conversation that the server does not know, after a restart for instance: of what the
@@ -90,8 +113,9 @@ impl Chat {
             return None;
         }
         if let Some(message) = request.new_user_message() {
-            let place = self.place_of(&message.id, Role::User);
-            self.messages.truncate(place.unwrap_or(self.messages.len()));
+            if let Some(place) = self.place_of(&message.id, Role::User) {
+                self.take_away(place, place);
+            }
             let parts = said(message);
             self.messages.push(UiMessage { parts, ..message.clone() });
             return None;
@@ -100,21 +124,44 @@ impl Chat {
         self.place_of(continued, Role::Assistant).map(|_| continued.clone())
     }
 
-    /// Keeps an assistant message: as the last or, if it goes on with one, in the place of that.
+    /// An answer of this id begins. Its place is behind what is the last message now, whatever the
+    /// person says until it is [put](Self::put) there.
+    pub fn begin_answer(&mut self, id: MessageId) {
+        let after = self.messages.last().map(|message| message.id.clone());
+        let most = self.under_way.len().saturating_sub(MOST_UNDER_WAY - 1);
+        self.under_way.drain(..most);
+        self.under_way.push(UnderWay { message_id: id, after, is_taken_away: false });
+    }
+
+    /// An answer of this id, which was not put anywhere, will not come.
+    pub fn drop_answer(&mut self, id: &MessageId) {
+        self.under_way.retain(|answer| answer.message_id != *id);
+    }
+
+    /// Keeps an assistant message: where it [began](Self::begin_answer), as the last if that is not
+    /// known or, if it goes on with one, in the place of that.
     ///
     /// `begun` is the message that it goes on with, as it was then. What became of it since stays:
     /// the results of its calls, and what others added that went on with it, too. If the person has
-    /// taken it away meanwhile, it is not kept.
-    pub fn put(&mut self, message: UiMessage, begun: Option<&UiMessage>) {
+    /// taken it away meanwhile, or what it answers, it is not kept, and this is `false`.
+    pub fn put(&mut self, message: UiMessage, begun: Option<&UiMessage>) -> bool {
         let place = self.place_of(&message.id, Role::Assistant);
         let Some(begun) = begun else {
+            let began = self.under_way.iter().position(|answer| answer.message_id == message.id);
+            if began.is_some_and(|at| self.under_way[at].is_taken_away) {
+                return false;
+            }
+            let began = began.map(|at| self.under_way.remove(at));
             match place {
                 Some(place) => self.messages[place] = message,
-                None => self.messages.push(message),
+                None => {
+                    let place = began.and_then(|answer| self.behind(answer.after.as_ref()));
+                    self.messages.insert(place.unwrap_or(self.messages.len()), message);
+                }
             }
-            return;
+            return true;
         };
-        let Some(kept) = place.map(|place| &mut self.messages[place]) else { return };
+        let Some(kept) = place.map(|place| &mut self.messages[place]) else { return false };
         let mut parts = message.parts.into_iter();
         for ((now, before), after) in kept.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
             if now == before {
@@ -125,6 +172,7 @@ impl Chat {
         if kept.metadata == begun.metadata {
             kept.metadata = message.metadata;
         }
+        true
     }
 
     /// The message of this id.
@@ -137,8 +185,29 @@ impl Chat {
         let answer = named.and_then(|id| self.place_of(id, Role::Assistant));
         let question = named.and_then(|id| self.place_of(id, Role::User));
         let last_question = self.messages.iter().rposition(|message| message.role == Role::User);
-        let keep = answer.or(question.or(last_question).map(|place| place + 1));
-        self.messages.truncate(keep.unwrap_or(0));
+        let keep = answer.or(question.or(last_question).map(|place| place + 1)).unwrap_or(0);
+        self.take_away(keep, keep.saturating_sub(1));
+    }
+
+    /// Takes away the messages from the first place on, and the answers under way that belong behind
+    /// a message from the second one on.
+    fn take_away(&mut self, messages: usize, answers_to: usize) {
+        let stands = |id: &Option<MessageId>| {
+            self.messages.iter().position(|message| Some(&message.id) == id.as_ref())
+        };
+        let places: Vec<_> = self.under_way.iter().map(|answer| stands(&answer.after)).collect();
+        for (answer, place) in self.under_way.iter_mut().zip(places) {
+            answer.is_taken_away |= place.is_none_or(|place| place >= answers_to);
+        }
+        self.messages.truncate(messages);
+    }
+
+    /// The place behind a message; `None` if it is gone.
+    fn behind(&self, id: Option<&MessageId>) -> Option<usize> {
+        match id {
+            None => Some(0),
+            Some(id) => self.messages.iter().position(|message| message.id == *id).map(|at| at + 1),
+        }
     }
 
     fn place_of(&self, id: &MessageId, role: Role) -> Option<usize> {
@@ -155,3 +224,6 @@ fn said(message: &UiMessage) -> Vec<Part> {
     };
     message.parts.iter().filter(is_said).cloned().collect()
 }
+
+/// How many answers are written in one chat at once; of more, the oldest are not under way any more.
+const MOST_UNDER_WAY: usize = 16;

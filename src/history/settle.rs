@@ -18,6 +18,41 @@ impl Chat {
         calls.last().map(ToolPart::is_settled)
     }
 
+    /// Whether nothing has to happen to a call here any more: it has its result, or the yes with
+    /// which its provider gives one. `None` if there is no such call in this conversation.
+    pub fn is_done_here(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<bool> {
+        let calls = self.tool_parts().filter(|part| is_asked(part, approval, id));
+        calls.last().map(|part| part.is_settled() || is_providers(part))
+    }
+
+    /// Takes out what the provider is to be told now. It is told that, or never: who takes it out
+    /// may be gone before it is told, and it is not to be told twice.
+    pub fn hand_over(&mut self) -> Vec<DeferredToolResult> {
+        let mut yeses = std::mem::take(&mut self.for_provider);
+        // The person may have taken the message away.
+        yeses.retain(|yes| self.tool_parts().any(|part| is_of(part, yes)));
+        yeses
+    }
+
+    /// What was handed over, and has no result yet. Whether it ran, only the provider knows.
+    pub fn handed_over(&self) -> Vec<DeferredToolResult> {
+        let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
+        let parts = assistants.flat_map(|message| message.tool_parts().map(move |p| (message, p)));
+        let with_provider = parts.filter(|(_, part)| {
+            let waits = |yes: &DeferredToolResult| is_of(part, yes);
+            is_providers(part) && !self.for_provider.iter().any(waits)
+        });
+        let became = with_provider.map(|(message, part)| DeferredToolResult {
+            message_id: Some(message.id.clone()),
+            tool_call_id: part.tool_call_id.clone(),
+            tool_name: part.tool_name.clone(),
+            approval_id: part.approval_id().cloned(),
+            outcome: DeferredOutcome::Forwarded,
+            is_final: true,
+        });
+        became.collect()
+    }
+
     /// The calls that a person was asked about, and that have no result here.
     pub fn open_questions(&self) -> Vec<OpenCall> {
         let open = self.tool_parts().filter(|part| !part.is_settled());
@@ -39,9 +74,13 @@ impl Chat {
         let Some(part) = self.open_part(|part| is_of(part, result)) else { return };
         let Some(state) = settled(part, &result.outcome) else { return };
         part.state = state;
+        let is_yes = is_providers(part);
         let shown_beside = part.tool_call_id.clone();
         if let Some(descriptor) = descriptor {
             self.describe(&shown_beside, descriptor);
+        }
+        if is_yes {
+            self.for_provider.push(result.clone());
         }
     }
 
@@ -103,6 +142,13 @@ impl Chat {
         });
         tools.find(|part| !part.is_settled() && is_it(part))
     }
+}
+
+/// Whether the person allowed its provider to run it, and nothing came of that yet.
+fn is_providers(part: &ToolPart) -> bool {
+    let is_yes =
+        matches!(&part.state, ToolState::ApprovalResponded { approval, .. } if approval.approved);
+    is_yes && part.provider_executed == Some(true)
 }
 
 fn is_of(part: &ToolPart, result: &DeferredToolResult) -> bool {

@@ -82,8 +82,14 @@ pub(super) fn result_metadata(part: &ToolPart) -> Option<ProviderMetadata> {
     own.or(part.call_provider_metadata.as_ref()).cloned()
 }
 
-/// The answer to a provider that asked about a call that it runs, while there is no result.
+/// The answer to a provider that asked about a call that it runs, while there is no result. One that
+/// was told yes before waits for none.
 fn answered(part: &ToolPart, news: Option<News<'_>>, person_wrote_on: bool) -> Option<Became> {
+    if let Some(News::Became(result)) = news
+        && matches!(result.outcome, DeferredOutcome::Forwarded | DeferredOutcome::OutcomeUnknown)
+    {
+        return None;
+    }
     let (approval_id, said, otherwise) = match &part.state {
         ToolState::ApprovalRequested { approval, .. } => {
             (&approval.id, None, waits(news, person_wrote_on))

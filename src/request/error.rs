@@ -50,6 +50,13 @@ pub enum ParseRequestError {
         /// The limit.
         limit: usize,
     },
+    /// There are more answers than [`Limits::with_max_parts`](super::Limits::with_max_parts) allows
+    /// parts: a message could not hold them.
+    #[error("more than {limit} answers; `Limits::with_max_parts` allows more")]
+    TooManyAnswers {
+        /// The limit.
+        limit: usize,
+    },
     /// A file's `data:` URL is longer than
     /// [`Limits::with_max_data_url_bytes`](super::Limits::with_max_data_url_bytes) allows.
     #[error(
@@ -73,6 +80,7 @@ impl ParseRequestError {
                 | ParseRequestError::TooManyMessages { .. }
                 | ParseRequestError::TooManyParts { .. }
                 | ParseRequestError::TooManyNodes { .. }
+                | ParseRequestError::TooManyAnswers { .. }
                 | ParseRequestError::DataUrlTooLong { .. }
         )
     }

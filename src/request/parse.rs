@@ -74,6 +74,12 @@ impl Limits {
             false => Ok(text),
         }
     }
+
+    /// Whether that many answers may be given at once.
+    pub(crate) fn take_answers(&self, answers: usize) -> Result<(), ParseRequestError> {
+        let limit = self.max_parts;
+        if answers > limit { Err(ParseRequestError::TooManyAnswers { limit }) } else { Ok(()) }
+    }
 }
 
 /// Whether brackets nest deeper than that. Looks no further than it must, and does not recurse.

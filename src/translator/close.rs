@@ -6,7 +6,7 @@ use super::tool_calls::{CallState, Settled};
 use super::tools::{Attached, close_streaming, output_error};
 use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, FinishReason};
-use crate::event::Executor;
+use crate::event::{Executor, OUTCOME_UNKNOWN};
 use crate::json::Json;
 
 impl Translator {
@@ -63,8 +63,19 @@ impl Translator {
         self.close_parts(out);
         self.close_streaming_inputs(out);
         let (version, can_ask) = (self.version, self.can_ask());
+        // Something else is waited for, and what the person allowed is told the provider then.
+        let goes_on = up_to == Executor::Server && self.calls.wait_for_somebody();
         for call in self.calls.iter_mut() {
             match call.state {
+                CallState::Answered { approved: true }
+                    if call.executed_by == Executor::Provider && goes_on => {}
+                // It was told the provider, or will not be: nobody here knows which.
+                CallState::Answered { approved: true }
+                    if call.executed_by == Executor::Provider =>
+                {
+                    call.state = CallState::Settled(Settled::Error);
+                    out(output_error(call, OUTCOME_UNKNOWN, Attached::NONE).for_version(version));
+                }
                 // The client resubmits an answer until it is settled.
                 CallState::Answered { approved: false } if can_ask => {
                     call.state = CallState::Settled(Settled::Denied);

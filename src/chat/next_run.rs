@@ -1,0 +1,115 @@
+//! Of several runs that answer one message, the one that goes on: that which writes the last result
+//! which the history lacks, once those that were begun before it have written theirs.
+
+use super::ChatError;
+use super::live::LiveRun;
+use super::run::Run;
+use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall};
+use crate::history::Chat;
+use crate::id::{ApprovalId, ToolCallId};
+use crate::message::{ToolPart, ToolState, UiMessage};
+
+impl Run {
+    /// Waits until what this message lacks is written by the runs that were begun before, if it
+    /// lacks anything. It is not this run's turn if the chat went on meanwhile: the person wrote, or
+    /// the run that asked has asked for more.
+    pub(super) async fn is_next(&mut self, live: &LiveRun) -> Result<bool, ChatError> {
+        let is_elsewhere = self.request.is_none();
+        let asked = self.open_calls();
+        let is_written = |message: &UiMessage| {
+            message.tool_parts().any(|part| {
+                let (approval, id) = (part.approval_id(), &part.tool_call_id);
+                self.chat.is_done_here(approval, id) == Some(false)
+            })
+        };
+        if !is_elsewhere && !self.chat.message(&self.message_id).is_some_and(is_written) {
+            return Ok(true);
+        }
+        live.earlier_are_over().await;
+        let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
+        if let Some(kept) = kept.filter(|kept| kept.chat.owner == self.chat.owner) {
+            self.chat = kept.chat;
+        }
+        let is_last = self.chat.messages.last().is_some_and(|last| last.id == self.message_id);
+        let asks_for_more = self.open_calls().iter().any(|call| !asked.contains(call));
+        Ok((is_last || !is_elsewhere) && !asks_for_more)
+    }
+
+    /// The calls of the message that wait for the person or the client.
+    fn open_calls(&self) -> Vec<ToolCallId> {
+        let parts = self.chat.message(&self.message_id).into_iter().flat_map(UiMessage::tool_parts);
+        let is_left =
+            |id: &ToolCallId| self.chat.left_to_client.iter().any(|call| call.tool_call_id == *id);
+        let open = parts.filter(|part| {
+            let is_asked = matches!(part.state, ToolState::ApprovalRequested { .. });
+            is_asked || !part.is_settled() && is_left(&part.tool_call_id)
+        });
+        open.map(|part| part.tool_call_id.clone()).collect()
+    }
+
+    /// Whether the message holds calls that nobody has answered, or that another run here was given
+    /// the answer to and is about to settle.
+    pub(super) fn is_waiting(
+        &self,
+        chat: &Chat,
+        deferred: &DeferredToolResults,
+        others_run: bool,
+    ) -> bool {
+        let is_open = |call: &OpenCall| {
+            chat.is_done_here(call.approval_id.as_ref(), &call.tool_call_id) != Some(true)
+        };
+        let is_answered_here = |id: &ApprovalId| {
+            deferred.results().iter().any(|result| result.approval_id.as_ref() == Some(id))
+        };
+        let is_settled_there = |part: &ToolPart| match &part.state {
+            ToolState::ApprovalRequested { approval, .. } => !is_answered_here(&approval.id),
+            _ => false,
+        };
+        let message = chat.message(&self.message_id).filter(|_| others_run);
+        deferred.pending().iter().any(is_open)
+            || message.is_some_and(|message| message.tool_parts().any(is_settled_there))
+    }
+}
+
+/// What became of a call, as far as anybody will hear. A yes that was handed over by who is gone, or
+/// was never kept to be handed over, has come to what only the provider knows.
+pub(super) fn as_it_ended(
+    mut result: DeferredToolResult,
+    chat: &Chat,
+    others_run: bool,
+) -> DeferredToolResult {
+    let is_kept = chat.for_provider.iter().any(|yes| yes.approval_id == result.approval_id);
+    if result.outcome == DeferredOutcome::Forwarded
+        && !others_run
+        && !is_kept
+        && chat.has_result(result.approval_id.as_ref(), &result.tool_call_id) == Some(false)
+    {
+        result.outcome = DeferredOutcome::OutcomeUnknown;
+    }
+    result
+}
+
+/// Whether the calls that were answered have their results. Of one that the history does not hold,
+/// `lacks_result` says.
+pub(super) fn have_results(
+    chat: &Chat,
+    deferred: &DeferredToolResults,
+    lacks_result: impl Fn(&DeferredToolResult) -> bool,
+) -> bool {
+    let mut answered = deferred.results().iter().filter(|result| result.is_final);
+    answered.all(|result| {
+        let found = chat.is_done_here(result.approval_id.as_ref(), &result.tool_call_id);
+        found.unwrap_or_else(|| !lacks_result(result))
+    })
+}
+
+/// Whether an earlier request cannot have brought this result.
+pub(super) fn is_news(result: &DeferredToolResult) -> bool {
+    !matches!(
+        result.outcome,
+        DeferredOutcome::Ran { .. }
+            | DeferredOutcome::Running { .. }
+            | DeferredOutcome::Forwarded
+            | DeferredOutcome::OutcomeUnknown
+    )
+}
