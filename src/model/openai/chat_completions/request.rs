@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::extra::Extra;
 use super::super::files::{in_words, url};
+use super::super::functions::parameters;
 use crate::agent::{ModelRequest, ToolDescription};
 use crate::model_message::{
     AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ToolContent, ToolResult,
@@ -47,10 +48,8 @@ pub(super) fn body(
 }
 
 fn tool(tool: &ToolDescription) -> Value {
-    // A schema that cannot be read was refused when the agent was made.
-    let parameters: Value = tool.input_schema.to().unwrap_or_default();
     json!({"type": "function", "function": {
-        "name": &*tool.name, "description": &*tool.description, "parameters": parameters,
+        "name": &*tool.name, "description": &*tool.description, "parameters": parameters(tool),
     }})
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::super::files::{in_words, url};
+use super::super::functions::parameters;
 use super::hosted;
 use super::kept::Kept;
 use crate::agent::ToolDescription;
@@ -63,11 +64,9 @@ pub(super) fn approved(messages: &[ModelMessage]) -> HashMap<String, ToolCallId>
 }
 
 pub(super) fn tool(tool: &ToolDescription) -> Value {
-    // A schema that cannot be read was refused when the agent was made.
-    let parameters: Value = tool.input_schema.to().unwrap_or_default();
     json!({
         "type": "function", "name": &*tool.name, "description": &*tool.description,
-        "parameters": parameters, "strict": false,
+        "parameters": parameters(tool), "strict": false,
     })
 }
 
