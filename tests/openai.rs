@@ -8,6 +8,7 @@ mod openai {
 
     mod chat_completions;
     mod failures;
+    mod files;
     mod recordings;
     mod responses;
 }

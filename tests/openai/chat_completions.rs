@@ -1,8 +1,8 @@
 //! Chat Completions: each provider's way of saying the same.
 
 use serde_json::{Value, json};
+use ui_message_stream::Json;
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
-use ui_message_stream::{Json, UiMessage};
 
 use super::browser::{Held, agent, conversation};
 use super::provider::{Provider, fixture};
@@ -116,35 +116,6 @@ async fn a_denied_call_is_told_to_the_model_as_not_executed() {
     assert_eq!(
         provider.asked()[1].body["messages"][2]["content"],
         "This tool call was denied. It was not executed, and it is not queued. Reason: not today"
-    );
-}
-
-#[tokio::test]
-async fn files_are_sent_as_the_api_takes_them_or_named() {
-    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    let message = UiMessage::parse(
-        r#"{"id": "m", "role": "user", "parts": [
-            {"type": "text", "text": "Look"},
-            {"type": "file", "mediaType": "image/png", "url": "https://example.com/a.png"},
-            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="},
-            {"type": "file", "mediaType": "application/pdf",
-                "url": "data:application/pdf;base64,JVBERi0="},
-            {"type": "file", "mediaType": "application/pdf", "url": "https://example.com/a.pdf"}
-        ]}"#,
-    );
-    browser.send_parts(message.unwrap().parts).await;
-    assert_eq!(
-        provider.asked()[0].body["messages"][1]["content"],
-        json!([
-            {"type": "text", "text": "Look"},
-            {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
-            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
-            {"type": "file", "file": {
-                "filename": "file", "file_data": "data:application/pdf;base64,JVBERi0=",
-            }},
-            {"type": "text", "text": "(A file of type application/pdf, which cannot be shown here.)"},
-        ])
     );
 }
 

@@ -8,6 +8,7 @@ use self::stream::ChunkReader;
 use super::answer::Answer;
 use super::endpoint::Endpoint;
 use super::extra::Extra;
+use super::files::Takes;
 use crate::agent::{Model, ModelRequest, ModelStream};
 use crate::json::Json;
 
@@ -18,12 +19,14 @@ use crate::json::Json;
 /// every piece, once, or never.
 ///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
-/// result. A file that is neither a picture nor in the request is named in words.
+/// result. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the
+/// words of `text/*` and `application/json` that is in it; every other one is named in words.
 #[derive(Debug, Clone)]
 pub struct ChatCompletions {
     endpoint: Endpoint,
     model: Box<str>,
     sends_reasoning: bool,
+    takes: Takes,
     extra: Extra,
 }
 
@@ -31,7 +34,7 @@ impl ChatCompletions {
     /// This model there.
     pub fn new(endpoint: Endpoint, model: impl Into<Box<str>>) -> Self {
         let (model, extra) = (model.into(), Extra::default());
-        ChatCompletions { endpoint, model, sends_reasoning: false, extra }
+        ChatCompletions { endpoint, model, sends_reasoning: false, takes: Takes::ALL, extra }
     }
 
     /// Sets a field of the request, in place of the adapter's own; `null` leaves one out:
@@ -57,11 +60,26 @@ impl ChatCompletions {
         self.sends_reasoning = true;
         self
     }
+
+    /// Names PDF in words instead of sending it, for a server that takes no `file`, as most but
+    /// OpenAI's own.
+    #[must_use]
+    pub fn without_files(mut self) -> Self {
+        self.takes.files = false;
+        self
+    }
+
+    /// Names pictures in words instead of sending them, for a model that only reads.
+    #[must_use]
+    pub fn without_images(mut self) -> Self {
+        self.takes.images = false;
+        self
+    }
 }
 
 impl Model for ChatCompletions {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let body = request::body(&request, &self.model, self.sends_reasoning, &self.extra);
+        let body = request::body(&request, self);
         let path = &["chat", "completions"];
         Box::pin(Answer::to(&self.endpoint, path, body, ChunkReader::default()))
     }

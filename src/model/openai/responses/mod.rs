@@ -14,6 +14,7 @@ use self::stream::EventReader;
 use super::answer::Answer;
 use super::endpoint::Endpoint;
 use super::extra::Extra;
+use super::files::Takes;
 use crate::agent::{Model, ModelRequest, ModelStream};
 use crate::json::Json;
 
@@ -25,6 +26,9 @@ use crate::json::Json;
 /// tool, the person is asked, and it is told the answer with the reason; what then comes of the call
 /// is shown as the output of the call that was approved.
 ///
+/// Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF, and the words of `text/*` and
+/// `application/json` that is in the request; every other one is named in words.
+///
 /// Nothing is stored there unless [`with_stored_responses`](Self::with_stored_responses) says so:
 /// what it wants back is kept as provider metadata in the messages.
 #[derive(Clone)]
@@ -35,6 +39,7 @@ pub struct Responses {
     include: Vec<Box<str>>,
     reasoning: Option<Box<str>>,
     is_stored: bool,
+    takes: Takes,
     extra: Extra,
 }
 
@@ -48,6 +53,7 @@ impl Responses {
             include: Vec::new(),
             reasoning: None,
             is_stored: false,
+            takes: Takes::ALL,
             extra: Extra::default(),
         }
     }
@@ -104,6 +110,20 @@ impl Responses {
         self
     }
 
+    /// Names PDF in words instead of sending it, for a server that takes no `input_file`.
+    #[must_use]
+    pub fn without_files(mut self) -> Self {
+        self.takes.files = false;
+        self
+    }
+
+    /// Names pictures in words instead of sending them, for a model that only reads.
+    #[must_use]
+    pub fn without_images(mut self) -> Self {
+        self.takes.images = false;
+        self
+    }
+
     /// Sets a field of the request, in place of the adapter's own; `null` leaves one out.
     #[must_use]
     pub fn with_field(mut self, name: &str, value: &Json) -> Self {
@@ -146,7 +166,7 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let prompt = Prompt::of(&request.messages, self.is_stored);
+        let prompt = Prompt::of(&request.messages, self.is_stored, self.takes);
         let approved = request::approved(&request.messages);
         let body = self.body(&request, prompt);
         let reader = EventReader::new(approved, self.is_stored);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::super::files::{in_words, url};
+use super::super::files::{Readable, Takes, in_words};
 use super::super::functions::parameters;
 use super::hosted;
 use super::kept::Kept;
@@ -12,8 +12,8 @@ use crate::agent::ToolDescription;
 use crate::id::ToolCallId;
 use crate::metadata::ProviderMetadata;
 use crate::model_message::{
-    AssistantContent, FileContent, FileSource, ModelMessage, ReasoningContent, ToolCallContent,
-    ToolContent, ToolResult, UserContent,
+    AssistantContent, FileContent, ModelMessage, ReasoningContent, ToolCallContent, ToolContent,
+    ToolResult, UserContent,
 };
 
 /// What the model is to read.
@@ -24,11 +24,11 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    pub(super) fn of(messages: &[ModelMessage], is_stored: bool) -> Self {
+    pub(super) fn of(messages: &[ModelMessage], is_stored: bool, takes: Takes) -> Self {
         let known = messages.iter().enumerate().rev().filter(|_| is_stored);
         let known = known.filter_map(|(at, message)| Some((at, response_id(message)?))).next();
         let (known, previous_response_id) = known.unzip();
-        let mut items = Items::default();
+        let mut items = Items { input: Vec::new(), takes, calls: HashMap::new() };
         for (at, message) in messages.iter().enumerate() {
             let is_news = known.is_none_or(|known| at > known);
             let next = messages.get(at + 1);
@@ -92,9 +92,9 @@ fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
     }
 }
 
-#[derive(Default)]
 struct Items<'m> {
     input: Vec<Value>,
+    takes: Takes,
     /// The calls of the last assistant message.
     calls: HashMap<&'m ToolCallId, &'m ToolCallContent>,
 }
@@ -106,7 +106,8 @@ impl<'m> Items<'m> {
                 self.input.push(json!({"role": "system", "content": text}));
             }
             ModelMessage::User { content } => {
-                let content: Vec<Value> = content.iter().map(said_by_person).collect();
+                let content: Vec<Value> =
+                    content.iter().map(|said| said_by_person(said, self.takes)).collect();
                 self.input.push(json!({"role": "user", "content": content}));
             }
             ModelMessage::Assistant { content } => self.assistant(content, next),
@@ -246,23 +247,21 @@ fn found_tools(call: &ToolCallContent, result: &ToolResult) -> Value {
     })
 }
 
-fn said_by_person(content: &UserContent) -> Value {
+fn said_by_person(content: &UserContent, takes: Takes) -> Value {
     match content {
         UserContent::Text(text) => json!({"type": "input_text", "text": text.text}),
-        UserContent::File(file) => file_piece(file),
+        UserContent::File(file) => file_piece(file, takes),
     }
 }
 
-fn file_piece(file: &FileContent) -> Value {
-    let FileContent { media_type, source, filename, .. } = file;
-    match source {
-        source if media_type.starts_with("image/") => {
-            json!({"type": "input_image", "image_url": url(media_type, source)})
-        }
-        FileSource::Url(url) => json!({"type": "input_file", "file_url": url}),
-        source @ FileSource::Base64(_) => json!({
-            "type": "input_file", "filename": filename.as_deref().unwrap_or("file"),
-            "file_data": url(media_type, source),
+fn file_piece(file: &FileContent, takes: Takes) -> Value {
+    match Readable::of(file, takes) {
+        Readable::Text(text) => json!({"type": "input_text", "text": text}),
+        Readable::Image(url) => json!({"type": "input_image", "image_url": url}),
+        Readable::PdfAt(url) => json!({"type": "input_file", "file_url": url}),
+        Readable::Pdf(data) => json!({
+            "type": "input_file", "filename": file.filename.as_deref().unwrap_or("file"),
+            "file_data": data,
         }),
     }
 }
