@@ -5,7 +5,7 @@ use ui_message_stream::Json;
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
 
 use super::browser::{Held, agent, conversation};
-use super::provider::{Provider, fixture};
+use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> ChatCompletions {
     let endpoint = Endpoint::at(&provider.address).unwrap().with_key("sk-test").unwrap();
@@ -69,6 +69,7 @@ async fn each_providers_calls_run_and_the_model_reads_the_results() {
         ("a_call_without_arguments", "", "", &[tides][..]),
         ("a_call_without_an_index_in_the_last_chunk", "", "", &[ran("Coimbra")][..]),
         ("usage_behind_the_finish_reason", "First, look.", "", &[ran("Braga")][..]),
+        ("whole_calls_of_one_index", "", "", &two[..]),
     ] {
         let (held, provider) = held(&[name, "text_is_joined"]).await;
         assert_eq!(held.reasoning, reasoning, "{name}");
@@ -132,4 +133,56 @@ async fn the_host_sets_fields_and_may_send_the_reasoning_back() {
     assert_eq!(body["temperature"], 0.5);
     assert_eq!(body.get("stream_options"), None);
     assert_eq!(body["messages"][2]["reasoning_content"], "They ask for the weather.");
+}
+
+/// What the model is told it said, once it reads the results of these calls.
+async fn told(name: &str) -> Value {
+    let (_, provider) = held(&[name, "text_is_joined"]).await;
+    provider.asked()[1].body["messages"][2].clone()
+}
+
+#[tokio::test]
+async fn signatures_of_calls_go_back_with_the_calls() {
+    let said = told("calls_with_signatures").await;
+    let signature = json!({"google": {"thought_signature": "EjQK-first"}});
+    assert_eq!(said["tool_calls"][0]["extra_content"], signature);
+    assert_eq!(said["tool_calls"][1].get("extra_content"), None);
+    assert_eq!(said.get("reasoning_details"), None);
+}
+
+#[tokio::test]
+async fn what_a_server_wants_to_know_of_the_thoughts_goes_back_as_it_was() {
+    let said = told("reasoning_details_in_pieces").await;
+    let sealed = |data: &str, id: &str| {
+        json!({
+            "type": "reasoning.encrypted", "data": data, "id": id,
+            "format": "google-gemini-v1", "index": 0,
+        })
+    };
+    let text = json!({
+        "type": "reasoning.text", "text": "They ask for it.", "signature": "Er4-signed",
+        "format": "anthropic-claude-v1", "index": 0,
+    });
+    assert_eq!(
+        said["reasoning_details"],
+        json!([text, sealed("CiQB-sealed", "toolu_1"), sealed("CiQB-sealed-too", "toolu_2")])
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
+    let lines = lines_of("chat/a_call_cut_off_before_its_arguments");
+    let begun = format!("data: {}\n\ndata: [DONE]\n\n", lines.lines().next().unwrap());
+    let ends = ["length", "content_filter", "error"];
+    let ends = ends.map(|end| super::provider::as_stream(&lines.replace("length", end)));
+    for stream in ends.into_iter().chain([begun]) {
+        let provider = Provider::streaming([stream.clone(), fixture("chat/text_is_joined")]).await;
+        let mut browser = conversation(agent(model(&provider)));
+        browser.send("Tides?").await;
+        let held = Held::of(browser.messages().last().unwrap());
+        let [(tool, _, state, said)] = &held.calls[..] else { panic!("{held:?}") };
+        assert_eq!((&**tool, &**state), ("tides", "output-error"), "{stream}");
+        assert!(said.as_str().unwrap().starts_with("the input is not usable"), "{said}");
+        assert_eq!(provider.asked()[1].body["messages"][3]["content"], *said);
+    }
 }

@@ -1,4 +1,4 @@
-//! Functions, as both requests describe them.
+//! Functions, as both requests describe them; and what a call of one is that was cut off.
 
 use serde_json::{Map, Value};
 
@@ -15,4 +15,10 @@ pub(super) fn parameters(tool: &ToolDescription) -> Value {
         schema.entry("properties").or_insert_with(|| Map::new().into());
     }
     schema
+}
+
+/// The arguments of a call that was cut off. Where none came yet, these are none that parse: no
+/// arguments at all would read as those of a tool that takes nothing, and it would run.
+pub(super) fn cut_off(arguments: String) -> String {
+    if arguments.trim().is_empty() { "{".to_owned() } else { arguments }
 }

@@ -1,6 +1,7 @@
 //! [`ChatCompletions`]: a model behind `POST …/chat/completions`.
 
 mod calls;
+mod kept;
 mod request;
 mod stream;
 
@@ -16,7 +17,8 @@ use crate::json::Json;
 ///
 /// What they do differently is taken as it comes: reasoning as `reasoning_content`, as `reasoning`
 /// or as pieces of content; tool calls whole or in pieces, with an index or without, with an id on
-/// every piece, once, or never.
+/// every piece, once, or never. What a server wants back with a call (Google's `extra_content`,
+/// OpenRouter's `reasoning_details`) is kept as provider metadata and sent with it.
 ///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
 /// result. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::files::{Readable, Takes, in_words};
 use super::super::functions::parameters;
 use super::ChatCompletions;
+use super::kept::Kept;
 use crate::agent::{ModelRequest, ToolDescription};
 use crate::model_message::{
     AssistantContent, FileContent, ModelMessage, NotExecuted, ToolContent, ToolResult, UserContent,
@@ -74,17 +75,25 @@ fn file_piece(file: &FileContent, takes: Takes) -> Value {
 /// here they are calls as any other.
 fn push_assistant(messages: &mut Vec<Value>, content: &[AssistantContent], sends_reasoning: bool) {
     let (mut text, mut reasoning) = (String::new(), String::new());
-    let (mut calls, mut results) = (Vec::new(), Vec::new());
+    let (mut calls, mut results, mut details) = (Vec::new(), Vec::new(), Vec::new());
     for content in content {
         match content {
             AssistantContent::Text(said) => push_paragraph(&mut text, &said.text),
             AssistantContent::Reasoning(thought) => push_paragraph(&mut reasoning, &thought.text),
             AssistantContent::File(file) => push_paragraph(&mut text, &in_words(file)),
-            AssistantContent::ToolCall(call) => calls.push(json!({
-                "id": &*call.tool_call_id,
-                "type": "function",
-                "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
-            })),
+            AssistantContent::ToolCall(call) => {
+                let kept = Kept::of(call.provider_metadata.as_ref());
+                let mut item = json!({
+                    "id": &*call.tool_call_id,
+                    "type": "function",
+                    "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
+                });
+                if let Some(extra) = kept.extra_content {
+                    item["extra_content"] = extra.into();
+                }
+                calls.push(item);
+                details.extend(kept.reasoning_details.into_iter().map(Value::Object));
+            }
             AssistantContent::ToolResult(result) => {
                 results.push(tool_message(&result.tool_call_id, &result.result));
             }
@@ -94,6 +103,9 @@ fn push_assistant(messages: &mut Vec<Value>, content: &[AssistantContent], sends
     message.insert("role".into(), "assistant".into());
     if sends_reasoning && !calls.is_empty() && !reasoning.is_empty() {
         message.insert("reasoning_content".into(), reasoning.into());
+    }
+    if !details.is_empty() {
+        message.insert("reasoning_details".into(), details.into());
     }
     let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
     message.insert("content".into(), content);
