@@ -12,8 +12,10 @@ const HOSTED: &[(&str, &str)] = &[
     ("web_search_call", "web_search"),
     ("file_search_call", "file_search"),
     ("code_interpreter_call", "code_interpreter"),
-    ("image_generation_call", "image_generation"),
+    (PICTURE, "image_generation"),
 ];
+
+const PICTURE: &str = "image_generation_call";
 
 /// What says how a call came out, and is no part of what was asked for.
 const OUTCOME: &[&str] = &["status", "results", "outputs", "result", "output", "error"];
@@ -95,6 +97,10 @@ pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value>
     let Kept { item_id: Some(id), item_type: Some(kind), .. } = &kept else {
         return function(call, result);
     };
+    if kind == PICTURE {
+        // The picture itself is a file of the message, and the id of no use where nothing is stored.
+        return function(call, result);
+    }
     if HOSTED.iter().any(|(hosted, _)| hosted == kind)
         && let ToolResult::Output(output) = result
         && let Ok(Value::Object(mut item)) = output.to::<Value>()
@@ -104,16 +110,6 @@ pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value>
         return vec![item.into()];
     }
     match (kind.as_str(), result) {
-        ("mcp_call", result) => {
-            let (output, error) = match result.is_error() {
-                true => (Value::Null, result.text().into()),
-                false => (result.text().into(), Value::Null),
-            };
-            vec![json!({
-                "type": "mcp_call", "id": id, "server_label": kept.server_label,
-                "name": kept.name, "arguments": call.input.as_str(), "output": output, "error": error,
-            })]
-        }
         // It was approved, and ran under an id that is not known here.
         ("mcp_approval_request", ToolResult::Output(_) | ToolResult::Error(_)) => {
             function(call, result)
@@ -125,6 +121,7 @@ pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value>
             });
             vec![approval_request(call, &kept), answer]
         }
+        // An `mcp_call` would be taken, and its output dropped.
         _ => function(call, result),
     }
 }
@@ -137,7 +134,7 @@ pub(super) fn approval_request(call: &ToolCallContent, kept: &Kept) -> Value {
     })
 }
 
-/// A call that some other provider ran: here it is one as any other.
+/// A call that ran elsewhere, or as which it cannot be sent: here it is one as any other.
 fn function(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
     vec![function_call(call), function_output(&call.tool_call_id, result)]
 }

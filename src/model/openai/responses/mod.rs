@@ -22,7 +22,7 @@ use crate::json::Json;
 /// the provider runs.
 ///
 /// What the provider runs is shown as calls of it with their results: `web_search`, `file_search`,
-/// `code_interpreter`, and of a tool server `mcp.<server>.<tool>`. Where it asks before it runs a
+/// `code_interpreter`, `image_generation`, and of a tool server `mcp.<server>.<tool>`. Where it asks before it runs a
 /// tool, the person is asked, and it is told the answer with the reason; what then comes of the call
 /// is shown as the output of the call that was approved.
 ///
@@ -59,7 +59,8 @@ impl Responses {
     }
 
     /// For a model that reasons: how much (`low`, `medium`, `high`), with a summary for the person to
-    /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it.
+    /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it,
+    /// and without it thoughts of another model are left out.
     #[must_use]
     pub fn with_reasoning(mut self, effort: &str) -> Self {
         self.reasoning = Some(effort.into());
@@ -131,6 +132,17 @@ impl Responses {
         self
     }
 
+    /// Whether the model is one that is set up to reason.
+    fn reasons(&self) -> bool {
+        match self.extra.value("reasoning") {
+            Some(reasoning) => !reasoning.is_null(),
+            None => {
+                let included = self.include.iter().any(|what| **what == *ENCRYPTED);
+                self.reasoning.is_some() || included
+            }
+        }
+    }
+
     fn body(&self, request: &ModelRequest, prompt: Prompt) -> Value {
         let Prompt { input, previous_response_id } = prompt;
         let mut body = serde_json::Map::new();
@@ -151,7 +163,7 @@ impl Responses {
         if let Some(effort) = self.reasoning.as_deref() {
             body.insert("reasoning".into(), json!({"effort": effort, "summary": "auto"}));
             if !self.is_stored {
-                include.push("reasoning.encrypted_content");
+                include.push(ENCRYPTED);
             }
         }
         if !include.is_empty() {
@@ -166,13 +178,16 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let prompt = Prompt::of(&request.messages, self.is_stored, self.takes);
+        let prompt = Prompt::of(&request.messages, self.is_stored, self.reasons(), self.takes);
         let approved = request::approved(&request.messages);
         let body = self.body(&request, prompt);
         let reader = EventReader::new(approved, self.is_stored);
         Box::pin(Answer::to(&self.endpoint, &["responses"], body, reader))
     }
 }
+
+/// What is to be included for the thoughts to be readable again.
+const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// Of a tool its type only: it may hold what a tool server is shown.
 impl fmt::Debug for Responses {

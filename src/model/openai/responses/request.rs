@@ -24,7 +24,12 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    pub(super) fn of(messages: &[ModelMessage], is_stored: bool, takes: Takes) -> Self {
+    pub(super) fn of(
+        messages: &[ModelMessage],
+        is_stored: bool,
+        takes_thoughts: bool,
+        takes: Takes,
+    ) -> Self {
         let known = messages.iter().enumerate().rev().filter(|_| is_stored);
         let known = known.filter_map(|(at, message)| Some((at, response_id(message)?))).next();
         let (known, previous_response_id) = known.unzip();
@@ -39,8 +44,9 @@ impl Prompt {
             }
         }
         // Thoughts that the provider cannot read again it does not take.
-        let is_lost =
-            |item: &Value| item["type"] == "reasoning" && item["encrypted_content"].is_null();
+        let is_lost = |item: &Value| {
+            item["type"] == "reasoning" && (!takes_thoughts || item["encrypted_content"].is_null())
+        };
         items.input.retain(|item| !is_lost(item));
         Prompt { input: items.input, previous_response_id }
     }

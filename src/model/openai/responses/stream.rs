@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::answer::Read;
 use super::super::error::ProviderError;
+use super::super::functions::cut_off;
 use super::hosted::{self, Item, text};
 use super::kept::Kept;
 use crate::chunk::{Chunk, FinishReason};
@@ -143,7 +144,10 @@ impl EventReader {
             "function_call" => {
                 self.has_calls = true;
                 let call = self.with_response(self.function(item));
-                let arguments = text(item, "arguments").to_owned();
+                let mut arguments = text(item, "arguments").to_owned();
+                if text(item, "status") == "incomplete" {
+                    arguments = cut_off(arguments);
+                }
                 said.push_back(ModelEvent::Call(Box::new(call), arguments));
             }
             "tool_search_call" if text(item, "execution") == "client" => {
