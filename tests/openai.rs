@@ -11,4 +11,5 @@ mod openai {
     mod files;
     mod recordings;
     mod responses;
+    mod stored;
 }

@@ -83,6 +83,6 @@ impl Model for ChatCompletions {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let body = request::body(&request, self);
         let path = &["chat", "completions"];
-        Box::pin(Answer::to(&self.endpoint, path, body, ChunkReader::default()))
+        Box::pin(Answer::to(&self.endpoint, path, body, None, ChunkReader::default()))
     }
 }

@@ -91,15 +91,19 @@ pub(super) fn error_text(error: &Value) -> String {
     said.or_else(|| texts(error.get("content")?)).unwrap_or_else(|| error.to_string())
 }
 
-/// The items of a call that has its result.
-pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
+/// The items of a call that has its result. Of what the provider made and stored the id is enough,
+/// if it may be referred to.
+pub(super) fn settled(call: &ToolCallContent, result: &ToolResult, may_refer: bool) -> Vec<Value> {
     let kept = Kept::of(call.provider_metadata.as_ref());
     let Kept { item_id: Some(id), item_type: Some(kind), .. } = &kept else {
         return function(call, result);
     };
     if kind == PICTURE {
-        // The picture itself is a file of the message, and the id of no use where nothing is stored.
-        return function(call, result);
+        // The picture itself is a file of the message.
+        return match result {
+            ToolResult::Output(_) if may_refer => vec![json!({"type": kind, "id": id})],
+            result => function(call, result),
+        };
     }
     if HOSTED.iter().any(|(hosted, _)| hosted == kind)
         && let ToolResult::Output(output) = result
@@ -114,16 +118,23 @@ pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value>
         ("mcp_approval_request", ToolResult::Output(_) | ToolResult::Error(_)) => {
             function(call, result)
         }
-        ("mcp_approval_request", result) => {
-            let answer = json!({
-                "type": "mcp_approval_response", "approval_request_id": id,
-                "approve": false, "reason": result.text(),
-            });
-            vec![approval_request(call, &kept), answer]
-        }
+        ("mcp_approval_request", result) => vec![approval_request(call, &kept), no(&kept, result)],
         // An `mcp_call` would be taken, and its output dropped.
         _ => function(call, result),
     }
+}
+
+/// The answer to a question that nobody said yes to: what became of it is the reason.
+pub(super) fn no(kept: &Kept, result: &ToolResult) -> Value {
+    json!({
+        "type": "mcp_approval_response", "approval_request_id": kept.item_id,
+        "approve": false, "reason": result.text(),
+    })
+}
+
+/// Whether an item is no more than the id of what the provider stored.
+pub(super) fn is_reference(item: &Value) -> bool {
+    item["type"] == PICTURE
 }
 
 /// A question that the provider asked, as it asked it.

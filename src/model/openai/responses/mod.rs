@@ -2,6 +2,8 @@
 
 mod hosted;
 mod kept;
+mod known;
+mod last_piece;
 mod request;
 mod stream;
 
@@ -9,9 +11,9 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use self::request::Prompt;
+use self::request::{Prompt, Taken};
 use self::stream::EventReader;
-use super::answer::Answer;
+use super::answer::{Answer, Otherwise};
 use super::endpoint::Endpoint;
 use super::extra::Extra;
 use super::files::Takes;
@@ -103,8 +105,8 @@ impl Responses {
     }
 
     /// Lets the provider store the responses, and sends it with each call only what was said since
-    /// the last one, by `previous_response_id`. It forgets them after some weeks; a chat that is older
-    /// cannot go on then.
+    /// the last one that ended, by `previous_response_id`. It forgets them after some weeks: where it
+    /// refuses what is sent (400, 404), it is asked once more, with the whole conversation.
     #[must_use]
     pub fn with_stored_responses(mut self) -> Self {
         self.is_stored = true;
@@ -132,6 +134,11 @@ impl Responses {
         self
     }
 
+    /// What the provider takes, and whether it may be referred to what it stored.
+    fn taken(&self, may_refer: bool) -> Taken {
+        Taken { may_refer, thoughts: self.reasons(), files: self.takes }
+    }
+
     /// Whether the model is one that is set up to reason.
     fn reasons(&self) -> bool {
         match self.extra.value("reasoning") {
@@ -144,7 +151,7 @@ impl Responses {
     }
 
     fn body(&self, request: &ModelRequest, prompt: Prompt) -> Value {
-        let Prompt { input, previous_response_id } = prompt;
+        let Prompt { input, previous_response_id, .. } = prompt;
         let mut body = serde_json::Map::new();
         body.insert("model".into(), (&*self.model).into());
         if let Some(instructions) = request.instructions.as_deref() {
@@ -178,11 +185,18 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let prompt = Prompt::of(&request.messages, self.is_stored, self.reasons(), self.takes);
-        let approved = request::approved(&request.messages);
+        let prompt = Prompt::of(&request.messages, self.taken(self.is_stored));
+        let reader = EventReader::new(request::approved(&request.messages), self.is_stored);
+        let refers = prompt.refers;
         let body = self.body(&request, prompt);
-        let reader = EventReader::new(approved, self.is_stored);
-        Box::pin(Answer::to(&self.endpoint, &["responses"], body, reader))
+        let otherwise = refers.then(|| -> Otherwise {
+            let model = self.clone();
+            Box::new(move || {
+                let prompt = Prompt::of(&request.messages, model.taken(false));
+                model.body(&request, prompt)
+            })
+        });
+        Box::pin(Answer::to(&self.endpoint, &["responses"], body, otherwise, reader))
     }
 }
 
