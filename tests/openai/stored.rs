@@ -175,12 +175,19 @@ impl<M: Model> Model for Reads<M> {
 
 /// A question of the provider and what became of it, in a response that is known.
 fn question_and(result: ToolResult) -> Vec<AssistantContent> {
-    let mut call = ToolCallContent::new("mcpr_1", "mcp_links_shorten", Json::parse("{}").unwrap());
+    let ends = r#""responseId":"resp_a1""#;
+    question_of("mcpr_1", ends, result)
+}
+
+fn question_of(id: &str, ends: &str, result: ToolResult) -> Vec<AssistantContent> {
+    let mut call = ToolCallContent::new(id, "mcp_links_shorten", Json::parse("{}").unwrap());
     call.provider_executed = true;
-    let kept = r#"{"openai":{"itemId":"mcpr_1","itemType":"mcp_approval_request",
-        "serverLabel":"links","name":"shorten","responseId":"resp_a1"}}"#;
-    call.provider_metadata = Some(ProviderMetadata::parse(kept).unwrap());
-    let result = ToolResultContent::new("mcpr_1", "mcp_links_shorten", result);
+    let kept = format!(
+        r#"{{"openai":{{"itemId":"{id}","itemType":"mcp_approval_request","name":"shorten",
+        "serverLabel":"links",{ends}}}}}"#
+    );
+    call.provider_metadata = Some(ProviderMetadata::parse(&kept).unwrap());
+    let result = ToolResultContent::new(id, "mcp_links_shorten", result);
     vec![AssistantContent::ToolCall(call), AssistantContent::ToolResult(result)]
 }
 
@@ -208,6 +215,19 @@ async fn a_question_that_expired_or_was_revoked_is_answered_with_a_no() {
         });
         assert_eq!(body["input"], json!([no, question("And?")]));
     }
+}
+
+#[tokio::test]
+async fn each_question_of_the_last_response_is_answered_and_none_of_an_earlier_one() {
+    let no = || NotExecuted::Expired.into();
+    let mut content = question_of("mcpr_0", r#""responseId":"resp_a0""#, no());
+    content.extend(question_of("mcpr_2", r#""x":null"#, no()));
+    content.extend(question_and(no()));
+    let body = sent(content).await;
+    let input = body["input"].as_array().unwrap().iter();
+    let answered: Vec<&str> =
+        input.filter_map(|item| item["approval_request_id"].as_str()).collect();
+    assert_eq!(answered, ["mcpr_2", "mcpr_1"]);
 }
 
 #[tokio::test]
