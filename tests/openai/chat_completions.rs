@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use ui_message_stream::Json;
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
 
-use super::browser::{Held, agent, conversation};
+use super::browser::{Held, Turns, agent, conversation};
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> ChatCompletions {
@@ -167,6 +167,24 @@ async fn what_a_server_wants_to_know_of_the_thoughts_goes_back_as_it_was() {
         said["reasoning_details"],
         json!([text, sealed("CiQB-sealed", "toolu_1"), sealed("CiQB-sealed-too", "toolu_2")])
     );
+}
+
+#[tokio::test]
+async fn another_model_is_not_told_what_this_ones_server_wants_back() {
+    for name in ["calls_with_signatures", "reasoning_details_in_pieces"] {
+        let answers = [name, "text_is_joined"].map(|name| fixture(&format!("chat/{name}")));
+        let provider = Provider::streaming(answers).await;
+        let endpoint = Endpoint::at(&provider.address).unwrap();
+        let other = ChatCompletions::new(endpoint, "another-model");
+        let mut browser = conversation(agent(Turns::new(model(&provider), other)));
+        browser.send("How is the weather?").await;
+        assert_eq!(browser.error(), None);
+        let said = &provider.asked()[1].body["messages"][2];
+        assert_eq!(said["tool_calls"][0].get("extra_content"), None);
+        assert_eq!(said.get("reasoning_details"), None);
+        let sent = browser.last_chunks().iter().map(|chunk| format!("{chunk:?}"));
+        assert!(!sent.collect::<String>().contains("a-model"), "it is nothing for the browser");
+    }
 }
 
 #[tokio::test]

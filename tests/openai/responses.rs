@@ -9,12 +9,12 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Told, Tool};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::openai::{Endpoint, Responses};
 use ui_message_stream::testing::Conversation;
 
-use super::browser::{Held, agent, app, conversation, over};
+use super::browser::{Held, Turns, agent, app, conversation, over};
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> Responses {
@@ -90,19 +90,6 @@ async fn thoughts_are_shown_and_go_back_as_the_provider_made_them() {
     );
 }
 
-/// A model that reasons, and then one that does not.
-#[derive(Debug)]
-struct Turns(Responses, Responses, AtomicUsize);
-
-impl Model for Turns {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        match self.2.fetch_add(1, Ordering::SeqCst) {
-            0 => self.0.call(request),
-            _ => self.1.call(request),
-        }
-    }
-}
-
 #[tokio::test]
 async fn thoughts_go_only_to_a_model_that_is_set_up_to_reason() {
     let effort = Json::parse(r#"{"effort":"low"}"#).unwrap();
@@ -115,7 +102,7 @@ async fn thoughts_go_only_to_a_model_that_is_set_up_to_reason() {
     ] {
         let provider = provider(&["reasoning_and_a_function_call", "text"]).await;
         let reasons = model(&provider).with_field("reasoning", &effort);
-        let turns = Turns(reasons, set_up(model(&provider)), AtomicUsize::new(0));
+        let turns = Turns::new(reasons, set_up(model(&provider)));
         conversation(agent(turns)).send("How is the weather?").await;
         let body = &provider.asked()[1].body;
         let input = body["input"].as_array().unwrap();

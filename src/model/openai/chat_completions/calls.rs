@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::functions::cut_off;
-use super::kept::Kept;
+use super::kept;
 use crate::event::{AgentEvent, ToolCall};
 use crate::run::ModelEvent;
 
@@ -78,6 +78,7 @@ impl Calls {
     pub(super) fn end(
         &mut self,
         is_cut_off: bool,
+        mark: &str,
         reasoning_details: &mut Vec<Map<String, Value>>,
         said: &mut VecDeque<ModelEvent>,
     ) {
@@ -85,9 +86,9 @@ impl Calls {
         for (at, mut call) in self.0.drain(..).enumerate() {
             let reasoning_details =
                 if at == last { std::mem::take(reasoning_details) } else { Vec::new() };
-            let kept = Kept { extra_content: call.extra_content.take(), reasoning_details };
             let mut whole = call.call();
-            whole.provider_metadata = kept.metadata();
+            whole.provider_metadata =
+                kept::metadata(mark, call.extra_content.take(), reasoning_details);
             let arguments = if is_cut_off { cut_off(call.arguments) } else { call.arguments };
             said.push_back(ModelEvent::Call(Box::new(whole), arguments));
         }
@@ -190,7 +191,7 @@ mod tests {
         for piece in pieces {
             calls.take(serde_json::from_str(piece).unwrap(), &mut said);
         }
-        calls.end(false, &mut Vec::new(), &mut said);
+        calls.end(false, "mark", &mut Vec::new(), &mut said);
         let deltas_of = |wanted: &str| {
             let deltas = said.iter().filter_map(|event| match event {
                 ModelEvent::Said(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {

@@ -1,7 +1,7 @@
 //! [`Kept`]: what a server wants back with a call, as provider metadata.
 //!
 //! Signatures of thoughts, mostly, without which the next request is refused. Nothing in them is
-//! read here: they go back as they came.
+//! read here: they go back as they came, to where they came from. Others refuse them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -13,6 +13,8 @@ use crate::metadata::ProviderMetadata;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Kept {
+    /// The mark of the model that made it.
+    made_by: String,
     /// Google's name for what belongs to the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) extra_content: Option<Map<String, Value>>,
@@ -27,19 +29,24 @@ struct Outer {
 }
 
 impl Kept {
-    /// What was kept with a call. What another adapter kept is nothing here.
-    pub(super) fn of(metadata: Option<&ProviderMetadata>) -> Self {
+    /// What was kept with a call of this model. What another one kept is nothing here.
+    pub(super) fn of(metadata: Option<&ProviderMetadata>, mark: &str) -> Self {
         let outer = metadata.and_then(|metadata| metadata.as_json().to::<Outer>().ok());
-        outer.map(|outer| outer.openai).unwrap_or_default()
+        outer.map(|outer| outer.openai).filter(|kept| kept.made_by == mark).unwrap_or_default()
     }
+}
 
-    /// As metadata, if there is anything to keep.
-    pub(super) fn metadata(self) -> Option<ProviderMetadata> {
-        if self == Kept::default() {
-            return None;
-        }
-        ProviderMetadata::new(Json::of(&Outer { openai: self }).ok()?).ok()
+/// Metadata of a call of this model, if there is anything to keep.
+pub(super) fn metadata(
+    mark: &str,
+    extra_content: Option<Map<String, Value>>,
+    reasoning_details: Vec<Map<String, Value>>,
+) -> Option<ProviderMetadata> {
+    if extra_content.is_none() && reasoning_details.is_empty() {
+        return None;
     }
+    let kept = Kept { made_by: mark.to_owned(), extra_content, reasoning_details };
+    ProviderMetadata::new(Json::of(&Outer { openai: kept }).ok()?).ok()
 }
 
 /// Adds a piece to what is known of the thoughts of an answer. Words come in pieces, which have to

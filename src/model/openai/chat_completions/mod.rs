@@ -18,7 +18,8 @@ use crate::json::Json;
 /// What they do differently is taken as it comes: reasoning as `reasoning_content`, as `reasoning`
 /// or as pieces of content; tool calls whole or in pieces, with an index or without, with an id on
 /// every piece, once, or never. What a server wants back with a call (Google's `extra_content`,
-/// OpenRouter's `reasoning_details`) is kept as provider metadata and sent with it.
+/// OpenRouter's `reasoning_details`) is kept as provider metadata and sent with it, to the
+/// same model there.
 ///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
 /// result. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the
@@ -81,8 +82,9 @@ impl ChatCompletions {
 
 impl Model for ChatCompletions {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let body = request::body(&request, self);
+        let mark = self.endpoint.mark(&self.model);
+        let body = request::body(&request, self, &mark);
         let path = &["chat", "completions"];
-        Box::pin(Answer::to(&self.endpoint, path, body, None, ChunkReader::default()))
+        Box::pin(Answer::to(&self.endpoint, path, body, None, ChunkReader::new(mark)))
     }
 }

@@ -11,7 +11,7 @@ use crate::model_message::{
     AssistantContent, FileContent, ModelMessage, NotExecuted, ToolContent, ToolResult, UserContent,
 };
 
-pub(super) fn body(request: &ModelRequest, model: &ChatCompletions) -> Value {
+pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) -> Value {
     let mut messages = Vec::new();
     if let Some(instructions) = request.instructions.as_deref() {
         messages.push(json!({"role": "system", "content": instructions}));
@@ -26,7 +26,7 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions) -> Value {
                     .push(json!({"role": "user", "content": said_by_person(content, model.takes)}));
             }
             ModelMessage::Assistant { content } => {
-                push_assistant(&mut messages, content, model.sends_reasoning);
+                push_assistant(&mut messages, content, model.sends_reasoning, mark);
             }
             ModelMessage::Tool { content } => messages.extend(content.iter().map(result)),
         }
@@ -73,7 +73,12 @@ fn file_piece(file: &FileContent, takes: Takes) -> Value {
 
 /// What the model said and called, and behind it what became of the calls that a provider ran:
 /// here they are calls as any other.
-fn push_assistant(messages: &mut Vec<Value>, content: &[AssistantContent], sends_reasoning: bool) {
+fn push_assistant(
+    messages: &mut Vec<Value>,
+    content: &[AssistantContent],
+    sends_reasoning: bool,
+    mark: &str,
+) {
     let (mut text, mut reasoning) = (String::new(), String::new());
     let (mut calls, mut results, mut details) = (Vec::new(), Vec::new(), Vec::new());
     for content in content {
@@ -82,7 +87,7 @@ fn push_assistant(messages: &mut Vec<Value>, content: &[AssistantContent], sends
             AssistantContent::Reasoning(thought) => push_paragraph(&mut reasoning, &thought.text),
             AssistantContent::File(file) => push_paragraph(&mut text, &in_words(file)),
             AssistantContent::ToolCall(call) => {
-                let kept = Kept::of(call.provider_metadata.as_ref());
+                let kept = Kept::of(call.provider_metadata.as_ref(), mark);
                 let mut item = json!({
                     "id": &*call.tool_call_id,
                     "type": "function",

@@ -14,8 +14,10 @@ use crate::event::AgentEvent;
 use crate::run::{ModelEvent, Usage};
 
 /// Reads the chunks of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ChunkReader {
+    /// Of the model that is read.
+    mark: String,
     calls: Calls,
     /// What the server wants back of its thoughts.
     reasoning_details: Vec<Map<String, Value>>,
@@ -108,12 +110,17 @@ impl Read for ChunkReader {
 }
 
 impl ChunkReader {
+    pub(super) fn new(mark: String) -> Self {
+        let (calls, reasoning_details) = (Calls::default(), Vec::new());
+        ChunkReader { mark, calls, reasoning_details, usage: None, finished: None }
+    }
+
     fn end_calls(&mut self, said: &mut VecDeque<ModelEvent>) {
         let is_cut_off = matches!(
             self.finished,
             None | Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
         );
-        self.calls.end(is_cut_off, &mut self.reasoning_details, said);
+        self.calls.end(is_cut_off, &self.mark, &mut self.reasoning_details, said);
     }
 
     fn delta(&mut self, delta: Delta, said: &mut VecDeque<ModelEvent>) {
