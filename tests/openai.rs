@@ -8,6 +8,8 @@ mod openai {
 
     mod chat_completions;
     mod failures;
+    mod files;
     mod recordings;
     mod responses;
+    mod stored;
 }

@@ -1,5 +1,7 @@
 //! The browser's side: an agent of a model behind the route, and what a client holds of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use axum::Router;
 use axum::http::Request;
 use schemars::JsonSchema;
@@ -7,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
-use ui_message_stream::agent::{Agent, Model, Told, Tool};
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::message::{Part, ToolPart};
 use ui_message_stream::testing::Conversation;
@@ -25,6 +27,25 @@ pub(crate) fn agent(model: impl Model) -> Agent {
     struct Nothing {}
     let tides = Tool::new("tides", async |_: Nothing| Ok::<_, Told>("low"));
     Agent::new(model).with_instructions("Be brief.").tool(weather).tool(tides)
+}
+
+/// A model that is called once, and the one that is called from then on.
+#[derive(Debug)]
+pub(crate) struct Turns<A, B>(A, B, AtomicBool);
+
+impl<A, B> Turns<A, B> {
+    pub(crate) fn new(first: A, then: B) -> Self {
+        Turns(first, then, AtomicBool::new(false))
+    }
+}
+
+impl<A: Model, B: Model> Model for Turns<A, B> {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        match self.2.swap(true, Ordering::SeqCst) {
+            false => self.0.call(request),
+            true => self.1.call(request),
+        }
+    }
 }
 
 /// A conversation with an agent, over its route.

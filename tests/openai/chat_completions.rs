@@ -1,11 +1,11 @@
 //! Chat Completions: each provider's way of saying the same.
 
 use serde_json::{Value, json};
+use ui_message_stream::Json;
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
-use ui_message_stream::{Json, UiMessage};
 
-use super::browser::{Held, agent, conversation};
-use super::provider::{Provider, fixture};
+use super::browser::{Held, Turns, agent, conversation};
+use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> ChatCompletions {
     let endpoint = Endpoint::at(&provider.address).unwrap().with_key("sk-test").unwrap();
@@ -69,6 +69,7 @@ async fn each_providers_calls_run_and_the_model_reads_the_results() {
         ("a_call_without_arguments", "", "", &[tides][..]),
         ("a_call_without_an_index_in_the_last_chunk", "", "", &[ran("Coimbra")][..]),
         ("usage_behind_the_finish_reason", "First, look.", "", &[ran("Braga")][..]),
+        ("whole_calls_of_one_index", "", "", &two[..]),
     ] {
         let (held, provider) = held(&[name, "text_is_joined"]).await;
         assert_eq!(held.reasoning, reasoning, "{name}");
@@ -120,35 +121,6 @@ async fn a_denied_call_is_told_to_the_model_as_not_executed() {
 }
 
 #[tokio::test]
-async fn files_are_sent_as_the_api_takes_them_or_named() {
-    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    let message = UiMessage::parse(
-        r#"{"id": "m", "role": "user", "parts": [
-            {"type": "text", "text": "Look"},
-            {"type": "file", "mediaType": "image/png", "url": "https://example.com/a.png"},
-            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="},
-            {"type": "file", "mediaType": "application/pdf",
-                "url": "data:application/pdf;base64,JVBERi0="},
-            {"type": "file", "mediaType": "application/pdf", "url": "https://example.com/a.pdf"}
-        ]}"#,
-    );
-    browser.send_parts(message.unwrap().parts).await;
-    assert_eq!(
-        provider.asked()[0].body["messages"][1]["content"],
-        json!([
-            {"type": "text", "text": "Look"},
-            {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
-            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
-            {"type": "file", "file": {
-                "filename": "file", "file_data": "data:application/pdf;base64,JVBERi0=",
-            }},
-            {"type": "text", "text": "(A file of type application/pdf, which cannot be shown here.)"},
-        ])
-    );
-}
-
-#[tokio::test]
 async fn the_host_sets_fields_and_may_send_the_reasoning_back() {
     let answers = ["reasoning_then_arguments_in_pieces", "text_is_joined"];
     let provider = Provider::streaming(answers.map(|name| fixture(&format!("chat/{name}")))).await;
@@ -161,4 +133,74 @@ async fn the_host_sets_fields_and_may_send_the_reasoning_back() {
     assert_eq!(body["temperature"], 0.5);
     assert_eq!(body.get("stream_options"), None);
     assert_eq!(body["messages"][2]["reasoning_content"], "They ask for the weather.");
+}
+
+/// What the model is told it said, once it reads the results of these calls.
+async fn told(name: &str) -> Value {
+    let (_, provider) = held(&[name, "text_is_joined"]).await;
+    provider.asked()[1].body["messages"][2].clone()
+}
+
+#[tokio::test]
+async fn signatures_of_calls_go_back_with_the_calls() {
+    let said = told("calls_with_signatures").await;
+    let signature = json!({"google": {"thought_signature": "EjQK-first"}});
+    assert_eq!(said["tool_calls"][0]["extra_content"], signature);
+    assert_eq!(said["tool_calls"][1].get("extra_content"), None);
+    assert_eq!(said.get("reasoning_details"), None);
+}
+
+#[tokio::test]
+async fn what_a_server_wants_to_know_of_the_thoughts_goes_back_as_it_was() {
+    let said = told("reasoning_details_in_pieces").await;
+    let sealed = |data: &str, id: &str| {
+        json!({
+            "type": "reasoning.encrypted", "data": data, "id": id,
+            "format": "google-gemini-v1", "index": 0,
+        })
+    };
+    let text = json!({
+        "type": "reasoning.text", "text": "They ask for it.", "signature": "Er4-signed",
+        "format": "anthropic-claude-v1", "index": 0,
+    });
+    assert_eq!(
+        said["reasoning_details"],
+        json!([text, sealed("CiQB-sealed", "toolu_1"), sealed("CiQB-sealed-too", "toolu_2")])
+    );
+}
+
+#[tokio::test]
+async fn another_model_is_not_told_what_this_ones_server_wants_back() {
+    for name in ["calls_with_signatures", "reasoning_details_in_pieces"] {
+        let answers = [name, "text_is_joined"].map(|name| fixture(&format!("chat/{name}")));
+        let provider = Provider::streaming(answers).await;
+        let endpoint = Endpoint::at(&provider.address).unwrap();
+        let other = ChatCompletions::new(endpoint, "another-model");
+        let mut browser = conversation(agent(Turns::new(model(&provider), other)));
+        browser.send("How is the weather?").await;
+        assert_eq!(browser.error(), None);
+        let said = &provider.asked()[1].body["messages"][2];
+        assert_eq!(said["tool_calls"][0].get("extra_content"), None);
+        assert_eq!(said.get("reasoning_details"), None);
+        let sent = browser.last_chunks().iter().map(|chunk| format!("{chunk:?}"));
+        assert!(!sent.collect::<String>().contains("a-model"), "it is nothing for the browser");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
+    let lines = lines_of("chat/a_call_cut_off_before_its_arguments");
+    let begun = format!("data: {}\n\ndata: [DONE]\n\n", lines.lines().next().unwrap());
+    let ends = ["length", "content_filter", "error"];
+    let ends = ends.map(|end| super::provider::as_stream(&lines.replace("length", end)));
+    for stream in ends.into_iter().chain([begun]) {
+        let provider = Provider::streaming([stream.clone(), fixture("chat/text_is_joined")]).await;
+        let mut browser = conversation(agent(model(&provider)));
+        browser.send("Tides?").await;
+        let held = Held::of(browser.messages().last().unwrap());
+        let [(tool, _, state, said)] = &held.calls[..] else { panic!("{held:?}") };
+        assert_eq!((&**tool, &**state), ("tides", "output-error"), "{stream}");
+        assert!(said.as_str().unwrap().starts_with("the input is not usable"), "{said}");
+        assert_eq!(provider.asked()[1].body["messages"][3]["content"], *said);
+    }
 }

@@ -1,4 +1,5 @@
-//! A provider, in this process: it answers with what it is given, and keeps what it was asked.
+//! A provider, in this process: it answers with what it is given, and keeps what it was asked. What
+//! the real one refuses, it refuses.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -10,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use futures::stream;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 /// A provider that listens on a port of its own.
@@ -62,16 +63,36 @@ async fn answer(
     body: Bytes,
 ) -> Response {
     let mut desk = desk.lock().unwrap();
-    let body = serde_json::from_slice(&body).unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let refused = refused(&body).map(|why| (StatusCode::BAD_REQUEST, why.to_string()));
     desk.asked.push(Asked { uri, headers, body });
     let nothing = (StatusCode::IM_A_TEAPOT, "nothing is left to say".to_owned());
-    let (status, answer) = desk.answers.pop_front().unwrap_or(nothing);
+    let answer = refused.or_else(|| desk.answers.pop_front());
+    let (status, answer) = answer.unwrap_or(nothing);
     // Cut where no event ends and some characters do not.
     let pieces: Vec<_> =
         answer.as_bytes().chunks(37).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
     let mut response = Response::new(Body::from_stream(stream::iter(pieces)));
     *response.status_mut() = status;
     response
+}
+
+/// Why the real one would not answer this.
+fn refused(body: &Value) -> Option<Value> {
+    let wrong = |tool: &Value| {
+        let function = tool.get("function").unwrap_or(tool);
+        let schema = function.get("parameters")?;
+        let is_refused = schema["type"] == "object" && schema.get("properties").is_none();
+        is_refused.then(|| function["name"].clone())
+    };
+    let name = body["tools"].as_array().into_iter().flatten().find_map(wrong)?;
+    let message = format!(
+        "Invalid schema for function {name}: In context=(), object schema missing properties."
+    );
+    Some(json!({"error": {
+        "message": message, "type": "invalid_request_error", "param": "tools[0].parameters",
+        "code": "invalid_function_parameters",
+    }}))
 }
 
 /// A recorded stream, one event's data a line, as it goes over the wire.

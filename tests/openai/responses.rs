@@ -14,7 +14,7 @@ use ui_message_stream::message::Part;
 use ui_message_stream::model::openai::{Endpoint, Responses};
 use ui_message_stream::testing::Conversation;
 
-use super::browser::{Held, agent, app, conversation, over};
+use super::browser::{Held, Turns, agent, app, conversation, over};
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> Responses {
@@ -91,23 +91,56 @@ async fn thoughts_are_shown_and_go_back_as_the_provider_made_them() {
 }
 
 #[tokio::test]
-async fn stored_responses_are_sent_only_what_is_new() {
-    let provider = provider(&["reasoning_and_a_function_call", "text", "text"]).await;
-    let mut browser = conversation(agent(model(&provider).with_stored_responses()));
-    browser.send("How is the weather?").await;
-    browser.send("And now?").await;
-    assert_eq!(held(&browser).text, THE_TEXT);
-    let asked: Vec<Value> = provider.asked().into_iter().map(|asked| asked.body).collect();
-    assert_eq!(asked[0].get("previous_response_id"), None);
-    assert_eq!(asked[0]["store"], true);
-    assert_eq!(asked[1]["previous_response_id"], "resp_r");
-    let output =
-        json!({"type": "function_call_output", "call_id": "call_1", "output": "Lisbon: sun"});
-    assert_eq!(asked[1]["input"], json!([output]));
-    assert_eq!(asked[2]["previous_response_id"], "resp_t");
-    let question = json!({"role": "user", "content": [{"type": "input_text", "text": "And now?"}]});
-    assert_eq!(asked[2]["input"], json!([question]));
+async fn thoughts_go_only_to_a_model_that_is_set_up_to_reason() {
+    let effort = Json::parse(r#"{"effort":"low"}"#).unwrap();
+    for (set_up, reads_thoughts) in [
+        ((|model| model) as fn(Responses) -> Responses, false),
+        (|model| model.with_reasoning("low"), true),
+        (|model| model.with_include("reasoning.encrypted_content"), true),
+        (|model| model.with_include("web_search_call.action.sources"), false),
+        (|model| model.with_reasoning("low").with_field("reasoning", &Json::null()), false),
+    ] {
+        let provider = provider(&["reasoning_and_a_function_call", "text"]).await;
+        let reasons = model(&provider).with_field("reasoning", &effort);
+        let turns = Turns::new(reasons, set_up(model(&provider)));
+        conversation(agent(turns)).send("How is the weather?").await;
+        let body = &provider.asked()[1].body;
+        let input = body["input"].as_array().unwrap();
+        assert_eq!(input.iter().any(|item| item["type"] == "reasoning"), reads_thoughts, "{body}");
+        assert!(input.iter().any(|item| item["type"] == "function_call"));
+    }
 }
+
+#[tokio::test]
+async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
+    let provider = provider(&["a_call_cut_off_before_its_arguments", "text"]).await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("Tides?").await;
+    let held = held(&browser);
+    let [(tool, _, state, said)] = &held.calls[..] else { panic!("{held:?}") };
+    assert_eq!((&**tool, &**state), ("tides", "output-error"));
+    assert!(said.as_str().unwrap().starts_with("the input is not usable"), "{said}");
+    assert_eq!(provider.asked()[1].body["input"][2]["output"], *said);
+}
+
+#[tokio::test]
+async fn a_picture_is_shown_and_told_in_words_where_nothing_is_stored() {
+    let provider = provider(&["a_picture", "text"]).await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("Draw").await;
+    let shown = |part: &Part| matches!(part, Part::File(file) if *file.url == *PICTURE);
+    assert!(browser.messages()[1].parts.iter().any(shown));
+    browser.send("Bluer").await;
+    assert_eq!(held(&browser).text, THE_TEXT);
+    let input = provider.asked()[1].body["input"].as_array().unwrap().clone();
+    let [call, told] = &input[1..3] else { panic!("{input:?}") };
+    assert_eq!((&call["type"], &call["call_id"]), (&json!("function_call"), &json!("ig_1")));
+    assert_eq!((&call["name"], &told["call_id"]), (&json!("image_generation"), &json!("ig_1")));
+    assert!(told["output"].as_str().unwrap().contains("A calm harbour."), "{told}");
+    assert!(!input.iter().any(|item| item["type"] == "image_generation_call"), "{input:?}");
+}
+
+const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
 
 #[tokio::test]
 async fn what_the_provider_runs_is_shown_with_its_results_and_sources() {
@@ -183,14 +216,34 @@ async fn calls_of_a_tool_server_have_their_outputs_and_failures() {
     assert_eq!(held.text, "Done and not.");
     browser.send("Thanks").await;
     let input = &provider.asked()[1].body["input"];
-    let call = |id: &str, output: Value, error: Value| {
-        json!({
-            "type": "mcp_call", "id": id, "server_label": "links", "name": "shorten",
-            "arguments": ARGUMENTS, "output": output, "error": error,
-        })
+    let input = input.as_array().unwrap().clone();
+    // An `mcp_call` would be taken, and its output dropped.
+    let pair = |id: &str, output: &str| {
+        [
+            json!({"type": "function_call", "call_id": id, "name": "mcp_links_shorten",
+                "arguments": ARGUMENTS}),
+            json!({"type": "function_call_output", "call_id": id, "output": output}),
+        ]
     };
-    assert_eq!(input[1], call("mcp_1", "✅ https://l.example/1".into(), Value::Null));
-    assert_eq!(input[2], call("mcp_2", Value::Null, "too many links".into()));
+    assert_eq!(input[1..3], pair("mcp_1", "✅ https://l.example/1"));
+    assert_eq!(input[3..5], pair("mcp_2", "too many links"));
+}
+
+#[tokio::test]
+async fn the_name_of_a_tool_servers_call_is_one_that_a_function_may_have() {
+    let strange = fixture("responses/mcp_calls")
+        .replace(r#""links""#, r#""my links/öffentlich""#)
+        .replace(r#""shorten""#, &format!(r#""{}""#, "shorten.it ".repeat(9)));
+    let provider = Provider::streaming([strange, fixture("responses/text")]).await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("Shorten twice").await;
+    browser.send("Thanks").await;
+    assert_eq!(held(&browser).text, THE_TEXT);
+    let input = provider.asked()[1].body["input"].as_array().unwrap().clone();
+    let names: Vec<&str> = input.iter().filter_map(|item| item["name"].as_str()).collect();
+    assert_eq!(names.len(), 2);
+    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    assert!(names.iter().all(|name| name.chars().all(is_taken) && name.len() <= 64), "{names:?}");
 }
 
 /// A chat that a provider asked something, with a tool here of the same name, which must not run.

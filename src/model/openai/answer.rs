@@ -40,15 +40,15 @@ enum State {
 }
 
 impl<R: Read> Answer<R> {
-    /// Asks, once this is polled.
+    /// Asks, once this is polled; and if that is refused, once more with the other body.
     pub(super) fn to(
         endpoint: &Endpoint,
         path: &'static [&'static str],
         body: Value,
+        otherwise: Option<Otherwise>,
         read: R,
     ) -> Self {
-        let asked = Box::pin(endpoint.clone().post(path, body));
-        let state = State::Asked(asked);
+        let state = State::Asked(Box::pin(ask(endpoint.clone(), path, body, otherwise)));
         Answer { endpoint: endpoint.clone(), state, read, said: VecDeque::new() }
     }
 
@@ -93,6 +93,24 @@ impl<R: Read> Answer<R> {
             State::Failed(_) | State::Over => return Poll::Ready(Ok(false)),
         }
         Poll::Ready(Ok(true))
+    }
+}
+
+/// Makes the body of a request that may be answered where another one was refused.
+pub(super) type Otherwise = Box<dyn FnOnce() -> Value + Send>;
+
+async fn ask(
+    endpoint: Endpoint,
+    path: &[&str],
+    body: Value,
+    otherwise: Option<Otherwise>,
+) -> Result<Body, ProviderError> {
+    match (endpoint.clone().post(path, body).await, otherwise) {
+        (Err(error), Some(otherwise)) if matches!(error.status(), Some(400 | 404)) => {
+            tracing::warn!(%error, "the provider refused, and is asked in another way");
+            endpoint.post(path, otherwise()).await
+        }
+        (answer, _) => answer,
     }
 }
 

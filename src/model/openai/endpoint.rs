@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Client, Url, redirect};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::error::ProviderError;
 
@@ -98,6 +101,16 @@ impl Endpoint {
         self.headers.insert(name, header);
         self.secrets.push(value.into());
         Ok(self)
+    }
+
+    /// Names a model there, for whoever is not to know which it is: browsers keep it.
+    pub(super) fn mark(&self, model: &str) -> String {
+        let said = [self.base.host_str().unwrap_or_default(), self.base.path(), model];
+        let digest = said.iter().fold(Sha256::new(), |digest, said| {
+            // No host, path or name holds a zero byte.
+            digest.chain_update(said).chain_update([0])
+        });
+        URL_SAFE_NO_PAD.encode(digest.finalize().get(..12).unwrap_or_default())
     }
 
     /// Keeps texts of a request out of what is said of errors.

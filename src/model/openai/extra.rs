@@ -17,6 +17,11 @@ impl Extra {
         self.0.push((name.into(), value));
     }
 
+    /// What a field is set to, if it is.
+    pub(super) fn value(&self, name: &str) -> Option<&Value> {
+        self.0.iter().rev().find(|(other, _)| **other == *name).map(|(_, value)| value)
+    }
+
     /// Puts them into a request; `null` takes a field out.
     pub(super) fn put_into(&self, body: &mut Map<String, Value>) {
         for (name, value) in &self.0 {

@@ -23,6 +23,7 @@ mod endpoint;
 mod error;
 mod extra;
 mod files;
+mod functions;
 mod responses;
 
 pub use self::chat_completions::ChatCompletions;

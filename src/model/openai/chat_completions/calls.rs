@@ -3,13 +3,19 @@
 //! Every provider cuts them in its own way. A piece belongs to the call of its index, unless it
 //! begins another one there: some count every call as the first. Without an index it belongs to the
 //! call of its id, and without both to the last one.
+//!
+//! What some servers want back with a call goes with it as provider metadata.
 
 use std::collections::VecDeque;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::super::functions::cut_off;
+use super::kept;
 use crate::event::{AgentEvent, ToolCall};
 use crate::run::ModelEvent;
 
@@ -19,6 +25,7 @@ pub(super) struct CallPiece {
     index: Option<u64>,
     id: Option<String>,
     function: Option<FunctionPiece>,
+    extra_content: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -41,40 +48,60 @@ struct Call {
     id: String,
     name: String,
     arguments: String,
+    /// What the server wants back with it.
+    extra_content: Option<Map<String, Value>>,
     /// How much of the arguments was said; `None` before the call was announced.
     said: Option<usize>,
 }
 
 impl Calls {
     pub(super) fn take(&mut self, piece: CallPiece, said: &mut VecDeque<ModelEvent>) {
-        let CallPiece { index, id, function } = piece;
+        let CallPiece { index, id, function, extra_content } = piece;
         let id = id.filter(|id| !id.is_empty());
         let FunctionPiece { name, arguments } = function.unwrap_or_default();
         let name = name.filter(|name| !name.is_empty());
-        let place = self.place(index, id.as_deref(), name.is_some());
+        let arguments = arguments.map_or_else(String::new, |arguments| text(&arguments));
+        let place = self.place(index, id.as_deref(), name.as_deref(), &arguments);
         let place = place.unwrap_or_else(|| self.begin(index, id));
         let Some(call) = self.0.get_mut(place) else { return };
         if let Some(name) = name.filter(|_| call.name.is_empty()) {
             call.name = name;
         }
-        if let Some(arguments) = arguments {
-            match serde_json::from_str::<Option<String>>(arguments.get()) {
-                Ok(text) => call.arguments.push_str(&text.unwrap_or_default()),
-                Err(_) => call.arguments.push_str(arguments.get()),
-            }
+        call.arguments.push_str(&arguments);
+        if let Some(Value::Object(extra)) = extra_content {
+            call.extra_content = Some(extra);
         }
         call.tell(said);
     }
 
-    /// The calls are whole.
-    pub(super) fn end(&mut self, said: &mut VecDeque<ModelEvent>) {
-        for call in self.0.drain(..) {
-            said.push_back(ModelEvent::Call(Box::new(call.call()), call.arguments));
+    /// The calls are whole, or cut off. The last one keeps what the server said of its thoughts.
+    pub(super) fn end(
+        &mut self,
+        is_cut_off: bool,
+        mark: &str,
+        reasoning_details: &mut Vec<Map<String, Value>>,
+        said: &mut VecDeque<ModelEvent>,
+    ) {
+        let last = self.0.len().saturating_sub(1);
+        for (at, mut call) in self.0.drain(..).enumerate() {
+            let reasoning_details =
+                if at == last { std::mem::take(reasoning_details) } else { Vec::new() };
+            let mut whole = call.call();
+            whole.provider_metadata =
+                kept::metadata(mark, call.extra_content.take(), reasoning_details);
+            let arguments = if is_cut_off { cut_off(call.arguments) } else { call.arguments };
+            said.push_back(ModelEvent::Call(Box::new(whole), arguments));
         }
     }
 
     /// Which call a piece belongs to.
-    fn place(&self, index: Option<u64>, id: Option<&str>, has_name: bool) -> Option<usize> {
+    fn place(
+        &self,
+        index: Option<u64>,
+        id: Option<&str>,
+        name: Option<&str>,
+        arguments: &str,
+    ) -> Option<usize> {
         let same_index = |call: &Call| index.is_some() && call.index == index;
         let same_id = |call: &Call| id.is_some() && call.sent_id.as_deref() == id;
         let last = match (index, id) {
@@ -84,9 +111,14 @@ impl Calls {
         };
         let call = self.0.get(last)?;
         let is_another = match (id, &call.sent_id) {
-            (Some(id), Some(known)) => has_name && id != known,
-            // Whole calls without ids or indices, one after the other.
-            (None, None) => index.is_none() && has_name && !call.name.is_empty(),
+            (Some(id), Some(known)) => name.is_some() && id != known,
+            (None, None) if name.is_none() || call.name.is_empty() => false,
+            // Some say the name again with each piece, the last of which may be empty.
+            (None, None) if index.is_some() => {
+                let says_more = !arguments.is_empty() || name != Some(&*call.name);
+                says_more && call.is_whole()
+            }
+            (None, None) => true,
             _ => false,
         };
         (!is_another).then_some(last)
@@ -97,7 +129,8 @@ impl Calls {
         let id = sent_id.clone().filter(is_free);
         let id = id.unwrap_or_else(fresh_id);
         let (name, arguments) = (String::new(), String::new());
-        self.0.push(Call { index, sent_id, id, name, arguments, said: None });
+        let (extra_content, said) = (None, None);
+        self.0.push(Call { index, sent_id, id, name, arguments, extra_content, said });
         self.0.len() - 1
     }
 }
@@ -105,6 +138,12 @@ impl Calls {
 impl Call {
     fn call(&self) -> ToolCall {
         ToolCall::new(self.id.clone(), self.name.clone())
+    }
+
+    /// Whether nothing can be added to its arguments.
+    fn is_whole(&self) -> bool {
+        let arguments = &self.arguments;
+        arguments.ends_with('}') && serde_json::from_str::<IgnoredAny>(arguments).is_ok()
     }
 
     /// Announces it once it has a name, and says what came of its arguments.
@@ -129,6 +168,14 @@ impl Call {
     }
 }
 
+/// Arguments as text, which those of some servers are not.
+fn text(arguments: &RawValue) -> String {
+    match serde_json::from_str::<Option<String>>(arguments.get()) {
+        Ok(text) => text.unwrap_or_default(),
+        Err(_) => arguments.get().to_owned(),
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "a provider may give a call no id")]
 fn fresh_id() -> String {
     format!("call_{}", Uuid::new_v4().simple())
@@ -144,7 +191,7 @@ mod tests {
         for piece in pieces {
             calls.take(serde_json::from_str(piece).unwrap(), &mut said);
         }
-        calls.end(&mut said);
+        calls.end(false, "mark", &mut Vec::new(), &mut said);
         let deltas_of = |wanted: &str| {
             let deltas = said.iter().filter_map(|event| match event {
                 ModelEvent::Said(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {
@@ -221,6 +268,16 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 4);
+        let one_index = [
+            r#"{"index":0,"function":{"name":"f","arguments":"{\"n\":{}"}}"#,
+            r#"{"index":0,"function":{"name":"f","arguments":"}"}}"#,
+            r#"{"index":0,"function":{"name":"f","arguments":""}}"#,
+            r#"{"index":0,"function":{"name":"f","arguments":"{}"}}"#,
+            r#"{"index":0,"function":{"name":"g"}}"#,
+        ];
+        let inputs = super::tests::calls(&one_index);
+        let inputs: Vec<&str> = inputs.iter().map(|(.., input, _)| input.as_str()).collect();
+        assert_eq!(inputs, [r#"{"n":{}}"#, "{}", ""]);
         let bare = [r#"{"function":{"name":"f"}}"#, r#"{"function":{"name":"g"}}"#];
         assert_eq!(super::tests::calls(&bare).len(), 2);
     }

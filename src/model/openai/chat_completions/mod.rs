@@ -1,6 +1,7 @@
 //! [`ChatCompletions`]: a model behind `POST …/chat/completions`.
 
 mod calls;
+mod kept;
 mod request;
 mod stream;
 
@@ -8,6 +9,7 @@ use self::stream::ChunkReader;
 use super::answer::Answer;
 use super::endpoint::Endpoint;
 use super::extra::Extra;
+use super::files::Takes;
 use crate::agent::{Model, ModelRequest, ModelStream};
 use crate::json::Json;
 
@@ -15,15 +17,19 @@ use crate::json::Json;
 ///
 /// What they do differently is taken as it comes: reasoning as `reasoning_content`, as `reasoning`
 /// or as pieces of content; tool calls whole or in pieces, with an index or without, with an id on
-/// every piece, once, or never.
+/// every piece, once, or never. What a server wants back with a call (Google's `extra_content`,
+/// OpenRouter's `reasoning_details`) is kept as provider metadata and sent with it, to the
+/// same model there.
 ///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
-/// result. A file that is neither a picture nor in the request is named in words.
+/// result. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the
+/// words of `text/*` and `application/json` that is in it; every other one is named in words.
 #[derive(Debug, Clone)]
 pub struct ChatCompletions {
     endpoint: Endpoint,
     model: Box<str>,
     sends_reasoning: bool,
+    takes: Takes,
     extra: Extra,
 }
 
@@ -31,7 +37,7 @@ impl ChatCompletions {
     /// This model there.
     pub fn new(endpoint: Endpoint, model: impl Into<Box<str>>) -> Self {
         let (model, extra) = (model.into(), Extra::default());
-        ChatCompletions { endpoint, model, sends_reasoning: false, extra }
+        ChatCompletions { endpoint, model, sends_reasoning: false, takes: Takes::ALL, extra }
     }
 
     /// Sets a field of the request, in place of the adapter's own; `null` leaves one out:
@@ -57,13 +63,29 @@ impl ChatCompletions {
         self.sends_reasoning = true;
         self
     }
+
+    /// Names PDF in words instead of sending it, for a server that takes no `file`, as most but
+    /// OpenAI's own.
+    #[must_use]
+    pub fn without_files(mut self) -> Self {
+        self.takes.files = false;
+        self
+    }
+
+    /// Names pictures in words instead of sending them, for a model that only reads.
+    #[must_use]
+    pub fn without_images(mut self) -> Self {
+        self.takes.images = false;
+        self
+    }
 }
 
 impl Model for ChatCompletions {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let body = request::body(&request, &self.model, self.sends_reasoning, &self.extra);
+        let mark = self.endpoint.mark(&self.model);
+        let body = request::body(&request, self, &mark);
         let path = &["chat", "completions"];
-        Box::pin(Answer::to(&self.endpoint, path, body, ChunkReader::default()))
+        Box::pin(Answer::to(&self.endpoint, path, body, None, ChunkReader::new(mark)))
     }
 
     fn name(&self) -> Option<&str> {

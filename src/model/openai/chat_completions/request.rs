@@ -2,20 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::extra::Extra;
-use super::super::files::{in_words, url};
+use super::super::files::{Readable, Takes, in_words};
+use super::super::functions::parameters;
+use super::ChatCompletions;
+use super::kept::Kept;
 use crate::agent::{ModelRequest, ToolDescription};
 use crate::model_message::{
-    AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ToolContent, ToolResult,
-    UserContent,
+    AssistantContent, FileContent, ModelMessage, NotExecuted, ToolContent, ToolResult, UserContent,
 };
 
-pub(super) fn body(
-    request: &ModelRequest,
-    model: &str,
-    sends_reasoning: bool,
-    extra: &Extra,
-) -> Value {
+pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) -> Value {
     let mut messages = Vec::new();
     if let Some(instructions) = request.instructions.as_deref() {
         messages.push(json!({"role": "system", "content": instructions}));
@@ -26,79 +22,83 @@ pub(super) fn body(
                 messages.push(json!({"role": "system", "content": text}));
             }
             ModelMessage::User { content } => {
-                messages.push(json!({"role": "user", "content": said_by_person(content)}));
+                messages
+                    .push(json!({"role": "user", "content": said_by_person(content, model.takes)}));
             }
             ModelMessage::Assistant { content } => {
-                push_assistant(&mut messages, content, sends_reasoning);
+                push_assistant(&mut messages, content, model.sends_reasoning, mark);
             }
             ModelMessage::Tool { content } => messages.extend(content.iter().map(result)),
         }
     }
     let mut body = Map::new();
-    body.insert("model".into(), model.into());
+    body.insert("model".into(), (&*model.model).into());
     body.insert("messages".into(), messages.into());
     if !request.tools.is_empty() {
         body.insert("tools".into(), request.tools.iter().map(tool).collect());
     }
     body.insert("stream".into(), true.into());
     body.insert("stream_options".into(), json!({"include_usage": true}));
-    extra.put_into(&mut body);
+    model.extra.put_into(&mut body);
     body.into()
 }
 
 fn tool(tool: &ToolDescription) -> Value {
-    // A schema that cannot be read was refused when the agent was made.
-    let parameters: Value = tool.input_schema.to().unwrap_or_default();
     json!({"type": "function", "function": {
-        "name": &*tool.name, "description": &*tool.description, "parameters": parameters,
+        "name": &*tool.name, "description": &*tool.description, "parameters": parameters(tool),
     }})
 }
 
-fn said_by_person(content: &[UserContent]) -> Value {
+fn said_by_person(content: &[UserContent], takes: Takes) -> Value {
     if let [UserContent::Text(text)] = content {
         return text.text.as_str().into();
     }
     let pieces = content.iter().map(|content| match content {
         UserContent::Text(text) => json!({"type": "text", "text": text.text}),
-        UserContent::File(file) => file_piece(file),
+        UserContent::File(file) => file_piece(file, takes),
     });
     pieces.collect()
 }
 
-fn file_piece(file: &FileContent) -> Value {
-    let (media_type, name) = (&*file.media_type, file.filename.as_deref());
-    match &file.source {
-        source if media_type.starts_with("image/") => {
-            json!({"type": "image_url", "image_url": {"url": url(media_type, source)}})
-        }
-        FileSource::Base64(data)
-            if matches!(media_type, "audio/wav" | "audio/mpeg" | "audio/mp3") =>
-        {
-            let format = if media_type == "audio/wav" { "wav" } else { "mp3" };
-            json!({"type": "input_audio", "input_audio": {"data": data, "format": format}})
-        }
-        source @ FileSource::Base64(_) => json!({"type": "file", "file": {
-            "filename": name.unwrap_or("file"), "file_data": url(media_type, source),
+fn file_piece(file: &FileContent, takes: Takes) -> Value {
+    match Readable::of(file, takes) {
+        Readable::Text(text) => json!({"type": "text", "text": text}),
+        Readable::Image(url) => json!({"type": "image_url", "image_url": {"url": url}}),
+        Readable::Pdf(data) => json!({"type": "file", "file": {
+            "filename": file.filename.as_deref().unwrap_or("file"), "file_data": data,
         }}),
-        FileSource::Url(_) => json!({"type": "text", "text": in_words(file)}),
+        Readable::PdfAt(_) => json!({"type": "text", "text": in_words(file)}),
     }
 }
 
 /// What the model said and called, and behind it what became of the calls that a provider ran:
 /// here they are calls as any other.
-fn push_assistant(messages: &mut Vec<Value>, content: &[AssistantContent], sends_reasoning: bool) {
+fn push_assistant(
+    messages: &mut Vec<Value>,
+    content: &[AssistantContent],
+    sends_reasoning: bool,
+    mark: &str,
+) {
     let (mut text, mut reasoning) = (String::new(), String::new());
-    let (mut calls, mut results) = (Vec::new(), Vec::new());
+    let (mut calls, mut results, mut details) = (Vec::new(), Vec::new(), Vec::new());
     for content in content {
         match content {
             AssistantContent::Text(said) => push_paragraph(&mut text, &said.text),
             AssistantContent::Reasoning(thought) => push_paragraph(&mut reasoning, &thought.text),
             AssistantContent::File(file) => push_paragraph(&mut text, &in_words(file)),
-            AssistantContent::ToolCall(call) => calls.push(json!({
-                "id": &*call.tool_call_id,
-                "type": "function",
-                "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
-            })),
+            AssistantContent::ToolCall(call) => {
+                let kept = Kept::of(call.provider_metadata.as_ref(), mark);
+                let mut item = json!({
+                    "id": &*call.tool_call_id,
+                    "type": "function",
+                    "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
+                });
+                if let Some(extra) = kept.extra_content {
+                    item["extra_content"] = extra.into();
+                }
+                calls.push(item);
+                details.extend(kept.reasoning_details.into_iter().map(Value::Object));
+            }
             AssistantContent::ToolResult(result) => {
                 results.push(tool_message(&result.tool_call_id, &result.result));
             }
@@ -108,6 +108,9 @@ fn push_assistant(messages: &mut Vec<Value>, content: &[AssistantContent], sends
     message.insert("role".into(), "assistant".into());
     if sends_reasoning && !calls.is_empty() && !reasoning.is_empty() {
         message.insert("reasoning_content".into(), reasoning.into());
+    }
+    if !details.is_empty() {
+        message.insert("reasoning_details".into(), details.into());
     }
     let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
     message.insert("content".into(), content);

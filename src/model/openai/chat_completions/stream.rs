@@ -3,19 +3,24 @@
 use std::collections::VecDeque;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::answer::Read;
 use super::super::error::ProviderError;
 use super::calls::{CallPiece, Calls};
+use super::kept::add_detail;
 use crate::chunk::FinishReason;
 use crate::event::AgentEvent;
 use crate::run::{ModelEvent, Usage};
 
 /// Reads the chunks of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ChunkReader {
+    /// Of the model that is read.
+    mark: String,
     calls: Calls,
+    /// What the server wants back of its thoughts.
+    reasoning_details: Vec<Map<String, Value>>,
     usage: Option<Usage>,
     finished: Option<FinishReason>,
 }
@@ -41,6 +46,8 @@ struct Delta {
     reasoning_content: Option<String>,
     /// The name of vLLM, Groq and OpenRouter.
     reasoning: Option<String>,
+    /// OpenRouter's, beside the words.
+    reasoning_details: Option<Value>,
     refusal: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
 }
@@ -83,7 +90,7 @@ impl Read for ChunkReader {
             self.delta(choice.delta.unwrap_or_default(), said);
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finished = Some(finish_reason(&reason));
-                self.calls.end(said);
+                self.end_calls(said);
             }
         }
         Ok(())
@@ -95,7 +102,7 @@ impl Read for ChunkReader {
             None if is_done => FinishReason::Other,
             None => return Err(ProviderError::cut()),
         };
-        self.calls.end(said);
+        self.end_calls(said);
         said.extend(self.usage.take().map(ModelEvent::Used));
         said.push_back(ModelEvent::Finished(reason));
         Ok(())
@@ -103,6 +110,19 @@ impl Read for ChunkReader {
 }
 
 impl ChunkReader {
+    pub(super) fn new(mark: String) -> Self {
+        let (calls, reasoning_details) = (Calls::default(), Vec::new());
+        ChunkReader { mark, calls, reasoning_details, usage: None, finished: None }
+    }
+
+    fn end_calls(&mut self, said: &mut VecDeque<ModelEvent>) {
+        let is_cut_off = matches!(
+            self.finished,
+            None | Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
+        );
+        self.calls.end(is_cut_off, &self.mark, &mut self.reasoning_details, said);
+    }
+
     fn delta(&mut self, delta: Delta, said: &mut VecDeque<ModelEvent>) {
         let mut say = |text: Option<String>, event: fn(String) -> AgentEvent| {
             let text = text.filter(|text| !text.is_empty());
@@ -124,6 +144,13 @@ impl ChunkReader {
             None => {}
         }
         say(delta.refusal, AgentEvent::text);
+        if let Some(Value::Array(details)) = delta.reasoning_details {
+            let details = details.into_iter().filter_map(|detail| match detail {
+                Value::Object(detail) => Some(detail),
+                _ => None,
+            });
+            details.for_each(|detail| add_detail(&mut self.reasoning_details, detail));
+        }
         for piece in delta.tool_calls.into_iter().flatten() {
             self.calls.take(piece, said);
         }

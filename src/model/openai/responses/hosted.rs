@@ -12,8 +12,10 @@ const HOSTED: &[(&str, &str)] = &[
     ("web_search_call", "web_search"),
     ("file_search_call", "file_search"),
     ("code_interpreter_call", "code_interpreter"),
-    ("image_generation_call", "image_generation"),
+    (PICTURE, "image_generation"),
 ];
+
+const PICTURE: &str = "image_generation_call";
 
 /// What says how a call came out, and is no part of what was asked for.
 const OUTCOME: &[&str] = &["status", "results", "outputs", "result", "output", "error"];
@@ -89,12 +91,20 @@ pub(super) fn error_text(error: &Value) -> String {
     said.or_else(|| texts(error.get("content")?)).unwrap_or_else(|| error.to_string())
 }
 
-/// The items of a call that has its result.
-pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
+/// The items of a call that has its result. Of what the provider made and stored the id is enough,
+/// if it may be referred to.
+pub(super) fn settled(call: &ToolCallContent, result: &ToolResult, may_refer: bool) -> Vec<Value> {
     let kept = Kept::of(call.provider_metadata.as_ref());
     let Kept { item_id: Some(id), item_type: Some(kind), .. } = &kept else {
         return function(call, result);
     };
+    if kind == PICTURE {
+        // The picture itself is a file of the message.
+        return match result {
+            ToolResult::Output(_) if may_refer => vec![json!({"type": kind, "id": id})],
+            result => function(call, result),
+        };
+    }
     if HOSTED.iter().any(|(hosted, _)| hosted == kind)
         && let ToolResult::Output(output) = result
         && let Ok(Value::Object(mut item)) = output.to::<Value>()
@@ -104,29 +114,27 @@ pub(super) fn settled(call: &ToolCallContent, result: &ToolResult) -> Vec<Value>
         return vec![item.into()];
     }
     match (kind.as_str(), result) {
-        ("mcp_call", result) => {
-            let (output, error) = match result.is_error() {
-                true => (Value::Null, result.text().into()),
-                false => (result.text().into(), Value::Null),
-            };
-            vec![json!({
-                "type": "mcp_call", "id": id, "server_label": kept.server_label,
-                "name": kept.name, "arguments": call.input.as_str(), "output": output, "error": error,
-            })]
-        }
         // It was approved, and ran under an id that is not known here.
         ("mcp_approval_request", ToolResult::Output(_) | ToolResult::Error(_)) => {
             function(call, result)
         }
-        ("mcp_approval_request", result) => {
-            let answer = json!({
-                "type": "mcp_approval_response", "approval_request_id": id,
-                "approve": false, "reason": result.text(),
-            });
-            vec![approval_request(call, &kept), answer]
-        }
+        ("mcp_approval_request", result) => vec![approval_request(call, &kept), no(&kept, result)],
+        // An `mcp_call` would be taken, and its output dropped.
         _ => function(call, result),
     }
+}
+
+/// The answer to a question that nobody said yes to: what became of it is the reason.
+pub(super) fn no(kept: &Kept, result: &ToolResult) -> Value {
+    json!({
+        "type": "mcp_approval_response", "approval_request_id": kept.item_id,
+        "approve": false, "reason": result.text(),
+    })
+}
+
+/// Whether an item is no more than the id of what the provider stored.
+pub(super) fn is_reference(item: &Value) -> bool {
+    item["type"] == PICTURE
 }
 
 /// A question that the provider asked, as it asked it.
@@ -137,7 +145,7 @@ pub(super) fn approval_request(call: &ToolCallContent, kept: &Kept) -> Value {
     })
 }
 
-/// A call that some other provider ran: here it is one as any other.
+/// A call that ran elsewhere, or as which it cannot be sent: here it is one as any other.
 fn function(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
     vec![function_call(call), function_output(&call.tool_call_id, result)]
 }

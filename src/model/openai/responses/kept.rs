@@ -26,7 +26,7 @@ pub(super) struct Kept {
     /// Thoughts that only the provider can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reasoning_encrypted_content: Option<String>,
-    /// Which response it was, if the provider stores it.
+    /// Which response it was the last piece of, if the provider stores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) response_id: Option<String>,
 }
@@ -41,6 +41,11 @@ impl Kept {
     pub(super) fn of(metadata: Option<&ProviderMetadata>) -> Self {
         let outer = metadata.and_then(|metadata| metadata.as_json().to::<Outer>().ok());
         outer.map(|outer| outer.openai).unwrap_or_default()
+    }
+
+    /// Whether the call is a question that this provider asked.
+    pub(super) fn is_question(&self) -> bool {
+        self.item_type.as_deref() == Some("mcp_approval_request") && self.item_id.is_some()
     }
 
     /// As metadata, if there is anything to keep.

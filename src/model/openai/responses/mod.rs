@@ -2,6 +2,8 @@
 
 mod hosted;
 mod kept;
+mod known;
+mod last_piece;
 mod request;
 mod stream;
 
@@ -9,11 +11,12 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use self::request::Prompt;
+use self::request::{Prompt, Taken};
 use self::stream::EventReader;
-use super::answer::Answer;
+use super::answer::{Answer, Otherwise};
 use super::endpoint::Endpoint;
 use super::extra::Extra;
+use super::files::Takes;
 use crate::agent::{Model, ModelRequest, ModelStream};
 use crate::json::Json;
 
@@ -21,9 +24,12 @@ use crate::json::Json;
 /// the provider runs.
 ///
 /// What the provider runs is shown as calls of it with their results: `web_search`, `file_search`,
-/// `code_interpreter`, and of a tool server `mcp.<server>.<tool>`. Where it asks before it runs a
+/// `code_interpreter`, `image_generation`, and of a tool server `mcp.<server>.<tool>`. Where it asks before it runs a
 /// tool, the person is asked, and it is told the answer with the reason; what then comes of the call
 /// is shown as the output of the call that was approved.
+///
+/// Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF, and the words of `text/*` and
+/// `application/json` that is in the request; every other one is named in words.
 ///
 /// Nothing is stored there unless [`with_stored_responses`](Self::with_stored_responses) says so:
 /// what it wants back is kept as provider metadata in the messages.
@@ -35,6 +41,7 @@ pub struct Responses {
     include: Vec<Box<str>>,
     reasoning: Option<Box<str>>,
     is_stored: bool,
+    takes: Takes,
     extra: Extra,
 }
 
@@ -48,12 +55,14 @@ impl Responses {
             include: Vec::new(),
             reasoning: None,
             is_stored: false,
+            takes: Takes::ALL,
             extra: Extra::default(),
         }
     }
 
     /// For a model that reasons: how much (`low`, `medium`, `high`), with a summary for the person to
-    /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it.
+    /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it,
+    /// and without it thoughts of another model are left out.
     #[must_use]
     pub fn with_reasoning(mut self, effort: &str) -> Self {
         self.reasoning = Some(effort.into());
@@ -96,11 +105,25 @@ impl Responses {
     }
 
     /// Lets the provider store the responses, and sends it with each call only what was said since
-    /// the last one, by `previous_response_id`. It forgets them after some weeks; a chat that is older
-    /// cannot go on then.
+    /// the last one that ended, by `previous_response_id`. It forgets them after some weeks: where it
+    /// refuses what is sent (400, 404), it is asked once more, with the whole conversation.
     #[must_use]
     pub fn with_stored_responses(mut self) -> Self {
         self.is_stored = true;
+        self
+    }
+
+    /// Names PDF in words instead of sending it, for a server that takes no `input_file`.
+    #[must_use]
+    pub fn without_files(mut self) -> Self {
+        self.takes.files = false;
+        self
+    }
+
+    /// Names pictures in words instead of sending them, for a model that only reads.
+    #[must_use]
+    pub fn without_images(mut self) -> Self {
+        self.takes.images = false;
         self
     }
 
@@ -111,8 +134,24 @@ impl Responses {
         self
     }
 
+    /// What the provider takes, and whether it may be referred to what it stored.
+    fn taken(&self, may_refer: bool) -> Taken {
+        Taken { may_refer, thoughts: self.reasons(), files: self.takes }
+    }
+
+    /// Whether the model is one that is set up to reason.
+    fn reasons(&self) -> bool {
+        match self.extra.value("reasoning") {
+            Some(reasoning) => !reasoning.is_null(),
+            None => {
+                let included = self.include.iter().any(|what| **what == *ENCRYPTED);
+                self.reasoning.is_some() || included
+            }
+        }
+    }
+
     fn body(&self, request: &ModelRequest, prompt: Prompt) -> Value {
-        let Prompt { input, previous_response_id } = prompt;
+        let Prompt { input, previous_response_id, .. } = prompt;
         let mut body = serde_json::Map::new();
         body.insert("model".into(), (&*self.model).into());
         if let Some(instructions) = request.instructions.as_deref() {
@@ -131,7 +170,7 @@ impl Responses {
         if let Some(effort) = self.reasoning.as_deref() {
             body.insert("reasoning".into(), json!({"effort": effort, "summary": "auto"}));
             if !self.is_stored {
-                include.push("reasoning.encrypted_content");
+                include.push(ENCRYPTED);
             }
         }
         if !include.is_empty() {
@@ -146,17 +185,27 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let prompt = Prompt::of(&request.messages, self.is_stored);
-        let approved = request::approved(&request.messages);
+        let prompt = Prompt::of(&request.messages, self.taken(self.is_stored));
+        let reader = EventReader::new(request::approved(&request.messages), self.is_stored);
+        let refers = prompt.refers;
         let body = self.body(&request, prompt);
-        let reader = EventReader::new(approved, self.is_stored);
-        Box::pin(Answer::to(&self.endpoint, &["responses"], body, reader))
+        let otherwise = refers.then(|| -> Otherwise {
+            let model = self.clone();
+            Box::new(move || {
+                let prompt = Prompt::of(&request.messages, model.taken(false));
+                model.body(&request, prompt)
+            })
+        });
+        Box::pin(Answer::to(&self.endpoint, &["responses"], body, otherwise, reader))
     }
 
     fn name(&self) -> Option<&str> {
         Some(&self.model)
     }
 }
+
+/// What is to be included for the thoughts to be readable again.
+const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// Of a tool its type only: it may hold what a tool server is shown.
 impl fmt::Debug for Responses {

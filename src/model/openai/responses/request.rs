@@ -4,15 +4,16 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::super::files::{in_words, url};
+use super::super::files::{Readable, Takes, in_words};
+use super::super::functions::parameters;
 use super::hosted;
 use super::kept::Kept;
+use super::known::Known;
 use crate::agent::ToolDescription;
 use crate::id::ToolCallId;
-use crate::metadata::ProviderMetadata;
 use crate::model_message::{
-    AssistantContent, FileContent, FileSource, ModelMessage, ReasoningContent, ToolCallContent,
-    ToolContent, ToolResult, UserContent,
+    AssistantContent, FileContent, ModelMessage, ReasoningContent, ToolCallContent, ToolContent,
+    ToolResult, ToolResultContent, UserContent,
 };
 
 /// What the model is to read.
@@ -20,28 +21,36 @@ pub(super) struct Prompt {
     pub(super) input: Vec<Value>,
     /// The response that it goes on from, if the provider stores them.
     pub(super) previous_response_id: Option<String>,
+    /// Whether it holds what the provider can only read if it stored it.
+    pub(super) refers: bool,
+}
+
+/// What the provider takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    /// Ids of what it stored.
+    pub(super) may_refer: bool,
+    /// Thoughts, which only a model that reasons reads again.
+    pub(super) thoughts: bool,
+    pub(super) files: Takes,
 }
 
 impl Prompt {
-    pub(super) fn of(messages: &[ModelMessage], is_stored: bool) -> Self {
-        let known = messages.iter().enumerate().rev().filter(|_| is_stored);
-        let known = known.filter_map(|(at, message)| Some((at, response_id(message)?))).next();
-        let (known, previous_response_id) = known.unzip();
-        let mut items = Items::default();
+    pub(super) fn of(messages: &[ModelMessage], taken: Taken) -> Self {
+        let known = if taken.may_refer { Known::of(messages) } else { None };
+        let mut items =
+            Items { input: Vec::new(), known: known.as_ref(), taken, calls: HashMap::new() };
         for (at, message) in messages.iter().enumerate() {
-            let is_news = known.is_none_or(|known| at > known);
-            let next = messages.get(at + 1);
-            let before = items.input.len();
-            items.push(message, next);
-            if !is_news {
-                items.input.truncate(before);
-            }
+            items.push(at, message, messages.get(at + 1));
         }
+        let mut input = items.input;
         // Thoughts that the provider cannot read again it does not take.
-        let is_lost =
-            |item: &Value| item["type"] == "reasoning" && item["encrypted_content"].is_null();
-        items.input.retain(|item| !is_lost(item));
-        Prompt { input: items.input, previous_response_id }
+        let is_lost = |item: &Value| {
+            item["type"] == "reasoning" && (!taken.thoughts || item["encrypted_content"].is_null())
+        };
+        input.retain(|item| !is_lost(item));
+        let refers = known.is_some() || input.iter().any(hosted::is_reference);
+        Prompt { input, previous_response_id: known.map(|known| known.response_id), refers }
     }
 }
 
@@ -63,11 +72,9 @@ pub(super) fn approved(messages: &[ModelMessage]) -> HashMap<String, ToolCallId>
 }
 
 pub(super) fn tool(tool: &ToolDescription) -> Value {
-    // A schema that cannot be read was refused when the agent was made.
-    let parameters: Value = tool.input_schema.to().unwrap_or_default();
     json!({
         "type": "function", "name": &*tool.name, "description": &*tool.description,
-        "parameters": parameters, "strict": false,
+        "parameters": parameters(tool), "strict": false,
     })
 }
 
@@ -78,39 +85,27 @@ fn calls(said: &[AssistantContent]) -> impl Iterator<Item = &ToolCallContent> {
     })
 }
 
-/// The last response that a message is of.
-fn response_id(message: &ModelMessage) -> Option<String> {
-    let ModelMessage::Assistant { content } = message else { return None };
-    content.iter().rev().find_map(|content| Kept::of(metadata(content)).response_id)
-}
-
-fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
-    match content {
-        AssistantContent::Text(text) => text.provider_metadata.as_ref(),
-        AssistantContent::Reasoning(thought) => thought.provider_metadata.as_ref(),
-        AssistantContent::ToolCall(call) => call.provider_metadata.as_ref(),
-        AssistantContent::File(_) | AssistantContent::ToolResult(_) => None,
-    }
-}
-
-#[derive(Default)]
 struct Items<'m> {
     input: Vec<Value>,
-    /// The calls of the last assistant message.
-    calls: HashMap<&'m ToolCallId, &'m ToolCallContent>,
+    known: Option<&'m Known>,
+    taken: Taken,
+    /// The calls of the last assistant message, and where they stand in it.
+    calls: HashMap<&'m ToolCallId, (usize, &'m ToolCallContent)>,
 }
 
 impl<'m> Items<'m> {
-    fn push(&mut self, message: &'m ModelMessage, next: Option<&ModelMessage>) {
+    fn push(&mut self, at: usize, message: &'m ModelMessage, next: Option<&ModelMessage>) {
         match message {
+            ModelMessage::Assistant { content } => self.assistant(at, content, next),
+            _ if self.is_known(at, 0) => {}
             ModelMessage::System { text } => {
                 self.input.push(json!({"role": "system", "content": text}));
             }
             ModelMessage::User { content } => {
-                let content: Vec<Value> = content.iter().map(said_by_person).collect();
+                let content: Vec<Value> =
+                    content.iter().map(|said| said_by_person(said, self.taken.files)).collect();
                 self.input.push(json!({"role": "user", "content": content}));
             }
-            ModelMessage::Assistant { content } => self.assistant(content, next),
             ModelMessage::Tool { content } => {
                 for content in content {
                     let item = self.became(content);
@@ -120,8 +115,22 @@ impl<'m> Items<'m> {
         }
     }
 
-    fn assistant(&mut self, content: &'m [AssistantContent], next: Option<&ModelMessage>) {
-        self.calls = calls(content).map(|call| (&call.tool_call_id, call)).collect();
+    fn is_known(&self, message: usize, piece: usize) -> bool {
+        self.known.is_some_and(|known| known.covers(message, piece))
+    }
+
+    fn assistant(
+        &mut self,
+        message: usize,
+        content: &'m [AssistantContent],
+        next: Option<&ModelMessage>,
+    ) {
+        let places = content.iter().enumerate();
+        let calls = places.filter_map(|(at, content)| match content {
+            AssistantContent::ToolCall(call) => Some((&call.tool_call_id, (at, call))),
+            _ => None,
+        });
+        self.calls = calls.collect();
         let is_answered = |call: &ToolCallContent| match next {
             Some(ModelMessage::Tool { content }) => content.iter().any(|content| {
                 matches!(content, ToolContent::ProviderApproval(answer)
@@ -129,8 +138,10 @@ impl<'m> Items<'m> {
             }),
             _ => false,
         };
-        for content in content {
+        for (at, content) in content.iter().enumerate() {
             match content {
+                AssistantContent::ToolResult(result) => self.result(message, result),
+                _ if self.is_known(message, at) => {}
                 AssistantContent::Text(text) => self.said(&text.text),
                 AssistantContent::File(file) => self.said(&in_words(file)),
                 AssistantContent::Reasoning(thought) => self.thought(thought),
@@ -139,19 +150,29 @@ impl<'m> Items<'m> {
                 }
                 AssistantContent::ToolCall(call) if is_answered(call) => {
                     let kept = Kept::of(call.provider_metadata.as_ref());
-                    self.input.push(match is_question(&kept) {
+                    self.input.push(match kept.is_question() {
                         true => hosted::approval_request(call, &kept),
                         false => hosted::function_call(call),
                     });
                 }
                 // It stands with its result.
                 AssistantContent::ToolCall(_) => {}
-                AssistantContent::ToolResult(result) => {
-                    let call = self.calls.get(&result.tool_call_id);
-                    let items = call.map(|call| hosted::settled(call, &result.result));
-                    self.input.extend(items.into_iter().flatten());
-                }
             }
+        }
+    }
+
+    /// What became of a call that the provider ran, or asked about.
+    fn result(&mut self, message: usize, result: &ToolResultContent) {
+        let Some(&(at, call)) = self.calls.get(&result.tool_call_id) else { return };
+        if !self.is_known(message, at) {
+            let items = hosted::settled(call, &result.result, self.taken.may_refer);
+            self.input.extend(items);
+            return;
+        }
+        // It knows what it said, and not what became of what it asked.
+        let kept = Kept::of(call.provider_metadata.as_ref());
+        if kept.is_question() && self.known.is_some_and(|known| known.is_said_last(message, at)) {
+            self.input.push(hosted::no(&kept, &result.result));
         }
     }
 
@@ -187,15 +208,15 @@ impl<'m> Items<'m> {
         match content {
             ToolContent::Result(result) => {
                 let call = self.calls.get(&result.tool_call_id);
-                match call.filter(|call| is_tool_search(call)) {
-                    Some(call) => found_tools(call, &result.result),
+                match call.filter(|(_, call)| is_tool_search(call)) {
+                    Some((_, call)) => found_tools(call, &result.result),
                     None => hosted::function_output(&result.tool_call_id, &result.result),
                 }
             }
             ToolContent::ProviderApproval(answer) => {
                 let call = self.calls.get(&answer.tool_call_id);
-                let kept = call.map(|call| Kept::of(call.provider_metadata.as_ref()));
-                let Some(kept) = kept.filter(is_question) else {
+                let kept = call.map(|(_, call)| Kept::of(call.provider_metadata.as_ref()));
+                let Some(kept) = kept.filter(Kept::is_question) else {
                     let denied = ToolResult::Denied { reason: answer.reason.clone() };
                     return hosted::function_output(&answer.tool_call_id, &denied);
                 };
@@ -210,11 +231,6 @@ impl<'m> Items<'m> {
             }
         }
     }
-}
-
-/// Whether the call is a question that this provider asked.
-fn is_question(kept: &Kept) -> bool {
-    kept.item_type.as_deref() == Some("mcp_approval_request") && kept.item_id.is_some()
 }
 
 fn own_call(call: &ToolCallContent) -> Value {
@@ -247,23 +263,21 @@ fn found_tools(call: &ToolCallContent, result: &ToolResult) -> Value {
     })
 }
 
-fn said_by_person(content: &UserContent) -> Value {
+fn said_by_person(content: &UserContent, takes: Takes) -> Value {
     match content {
         UserContent::Text(text) => json!({"type": "input_text", "text": text.text}),
-        UserContent::File(file) => file_piece(file),
+        UserContent::File(file) => file_piece(file, takes),
     }
 }
 
-fn file_piece(file: &FileContent) -> Value {
-    let FileContent { media_type, source, filename, .. } = file;
-    match source {
-        source if media_type.starts_with("image/") => {
-            json!({"type": "input_image", "image_url": url(media_type, source)})
-        }
-        FileSource::Url(url) => json!({"type": "input_file", "file_url": url}),
-        source @ FileSource::Base64(_) => json!({
-            "type": "input_file", "filename": filename.as_deref().unwrap_or("file"),
-            "file_data": url(media_type, source),
+fn file_piece(file: &FileContent, takes: Takes) -> Value {
+    match Readable::of(file, takes) {
+        Readable::Text(text) => json!({"type": "input_text", "text": text}),
+        Readable::Image(url) => json!({"type": "input_image", "image_url": url}),
+        Readable::PdfAt(url) => json!({"type": "input_file", "file_url": url}),
+        Readable::Pdf(data) => json!({
+            "type": "input_file", "filename": file.filename.as_deref().unwrap_or("file"),
+            "file_data": data,
         }),
     }
 }

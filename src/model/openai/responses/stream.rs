@@ -1,15 +1,16 @@
 //! [`EventReader`]: the events of a response to what the model says.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::Value;
 
 use super::super::answer::Read;
 use super::super::error::ProviderError;
+use super::super::functions::cut_off;
 use super::hosted::{self, Item, text};
 use super::kept::Kept;
-use crate::chunk::{Chunk, FinishReason};
+use super::last_piece::LastPiece;
+use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, File, Source, ToolCall};
 use crate::id::{PartId, ToolCallId};
 use crate::json::Json;
@@ -20,9 +21,8 @@ use crate::run::{ModelEvent, Usage};
 pub(super) struct EventReader {
     /// The questions that were said yes to, and the calls that they are about.
     approved: HashMap<String, ToolCallId>,
-    /// Which response it is, if it is stored.
-    response_id: Option<String>,
-    is_stored: bool,
+    /// What was whole last, if the response is stored: it waits for the id.
+    last: Option<LastPiece>,
     /// Items that are being said, by their place.
     open: HashMap<u64, Open>,
     /// Whether somebody has to answer before the model goes on.
@@ -45,8 +45,7 @@ impl EventReader {
     pub(super) fn new(approved: HashMap<String, ToolCallId>, is_stored: bool) -> Self {
         EventReader {
             approved,
-            response_id: None,
-            is_stored,
+            last: is_stored.then(LastPiece::default),
             open: HashMap::new(),
             has_calls: false,
             is_over: false,
@@ -62,32 +61,62 @@ impl Read for EventReader {
         let Value::Object(event) = event else {
             return Err(ProviderError::not_understood("an event that is no object"));
         };
+        let mut fresh = VecDeque::new();
+        let read = self.take(&event, &mut fresh);
+        if let Some(last) = &mut self.last {
+            let response = event.get("response");
+            match text(&event, "type") {
+                "response.output_item.done" if !fresh.is_empty() => {
+                    last.replace(std::mem::take(&mut fresh), said);
+                }
+                "response.completed" => {
+                    let id = response.and_then(|response| response.get("id")?.as_str());
+                    last.end(id, said);
+                }
+                kind => {
+                    let is_begun = kind == "response.output_item.added";
+                    if is_begun || !fresh.is_empty() || read.is_err() {
+                        last.release(said);
+                    }
+                }
+            }
+        }
+        said.append(&mut fresh);
+        read
+    }
+
+    fn end(&mut self, _: bool, said: Out<'_>) -> Result<(), ProviderError> {
+        if let Some(last) = &mut self.last {
+            last.release(said);
+        }
+        if self.is_over { Ok(()) } else { Err(ProviderError::cut()) }
+    }
+}
+
+impl EventReader {
+    fn take(&mut self, event: &Item, said: Out<'_>) -> Result<(), ProviderError> {
         let at = event.get("output_index").and_then(Value::as_u64).unwrap_or(0);
         let item = event.get("item").and_then(Value::as_object);
-        match text(&event, "type") {
-            "response.created" => {
-                let id = event.get("response").and_then(|response| response.get("id"));
-                self.response_id = id.and_then(Value::as_str).map(str::to_owned);
-            }
+        match text(event, "type") {
             "response.output_item.added" => self.begin(at, item, said),
             "response.output_item.done" => self.end_item(at, item, said),
             "response.output_text.delta" | "response.refusal.delta" => {
-                let id = part_id(text(&event, "item_id"), at);
+                let id = part_id(text(event, "item_id"), at);
                 self.open.entry(at).or_default().parts.insert(id.clone());
-                say(said, AgentEvent::TextDelta { id: Some(id), delta: delta(&event) });
+                say(said, AgentEvent::TextDelta { id: Some(id), delta: delta(event) });
             }
             "response.output_text.annotation.added" => {
-                say_source(&event, at, said);
+                say_source(event, at, said);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let number = event.get("summary_index").or_else(|| event.get("content_index"));
                 let number = number.and_then(Value::as_u64).unwrap_or(0);
-                let id = self.thoughts(at, text(&event, "item_id"), number, said);
-                say(said, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(&event) });
+                let id = self.thoughts(at, text(event, "item_id"), number, said);
+                say(said, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(event) });
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
                 if let Some(id) = self.open.get(&at).and_then(|open| open.call.clone()) {
-                    let delta = delta(&event);
+                    let delta = delta(event);
                     say(said, AgentEvent::ToolInputDelta { tool_call_id: id, delta });
                 }
             }
@@ -109,12 +138,6 @@ impl Read for EventReader {
         Ok(())
     }
 
-    fn end(&mut self, _: bool, _: Out<'_>) -> Result<(), ProviderError> {
-        if self.is_over { Ok(()) } else { Err(ProviderError::cut()) }
-    }
-}
-
-impl EventReader {
     /// An item begins.
     fn begin(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
         let Some(item) = item else { return };
@@ -131,7 +154,7 @@ impl EventReader {
         };
         let Some(call) = call.filter(|call| !call.id.is_empty()) else { return };
         self.open.entry(at).or_default().call = Some(call.id.clone());
-        say(said, AgentEvent::tool_input_start(self.with_response(call)));
+        say(said, AgentEvent::tool_input_start(call));
     }
 
     /// An item is whole.
@@ -142,8 +165,11 @@ impl EventReader {
             "reasoning" => self.end_thoughts(at, item, said),
             "function_call" => {
                 self.has_calls = true;
-                let call = self.with_response(self.function(item));
-                let arguments = text(item, "arguments").to_owned();
+                let call = self.function(item);
+                let mut arguments = text(item, "arguments").to_owned();
+                if text(item, "status") == "incomplete" {
+                    arguments = cut_off(arguments);
+                }
                 said.push_back(ModelEvent::Call(Box::new(call), arguments));
             }
             "tool_search_call" if text(item, "execution") == "client" => {
@@ -153,11 +179,11 @@ impl EventReader {
                 let mut call = ToolCall::new(text(item, "call_id"), "tool_search");
                 call.provider_metadata = kept.metadata();
                 let arguments = item.get("arguments").map(Value::to_string).unwrap_or_default();
-                said.push_back(ModelEvent::Call(Box::new(self.with_response(call)), arguments));
+                said.push_back(ModelEvent::Call(Box::new(call), arguments));
             }
             "mcp_approval_request" => {
                 self.has_calls = true;
-                let call = self.with_response(hosted::mcp_call(item));
+                let call = hosted::mcp_call(item);
                 let arguments = text(item, "arguments").to_owned();
                 said.push_back(ModelEvent::ProviderAsks(Box::new(call), arguments));
             }
@@ -184,18 +210,14 @@ impl EventReader {
             }
         }
         let ids = self.open.get(&at).map(|open| open.parts.clone()).unwrap_or_default();
-        let metadata = self.kept().metadata();
         for id in if begun { ids } else { HashSet::from([id]) } {
-            let id = Cow::Owned(id.to_string());
-            let provider_metadata = metadata.clone().map(Cow::Owned);
-            let end = Chunk::TextEnd { id, provider_metadata };
-            say(said, AgentEvent::Chunk(Box::new(end)));
+            say(said, AgentEvent::TextEnd { id });
         }
     }
 
     /// The part of a summary of thoughts; what was open before it ends.
     fn thoughts(&mut self, at: u64, item_id: &str, number: u64, said: Out<'_>) -> PartId {
-        let kept = Kept { item_id: Some(item_id.to_owned()), ..self.kept() };
+        let kept = Kept { item_id: Some(item_id.to_owned()), ..Kept::default() };
         let open = self.open.entry(at).or_default();
         let id = PartId::from(format!("{item_id}:{number}"));
         if open.parts.insert(id.clone()) {
@@ -218,7 +240,7 @@ impl EventReader {
         let kept = Kept {
             item_id: Some(item_id.to_owned()),
             reasoning_encrypted_content: encrypted.map(str::to_owned),
-            ..self.kept()
+            ..Kept::default()
         };
         let provider_metadata = kept.metadata();
         say(said, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
@@ -228,7 +250,7 @@ impl EventReader {
         let id = match self.approved_call(item) {
             Some(id) => id,
             None => {
-                let call = self.with_response(hosted::mcp_call(item));
+                let call = hosted::mcp_call(item);
                 let id = call.id.clone();
                 let arguments = text(item, "arguments");
                 let input = Json::parse(if arguments.is_empty() { "{}" } else { arguments });
@@ -261,7 +283,7 @@ impl EventReader {
             let url = format!("data:{media_type};base64,{image}").into();
             say(said, AgentEvent::File(Box::new(File { url, media_type: media_type.into() })));
         }
-        say(said, AgentEvent::tool_input(self.with_response(call), hosted::input(&item)));
+        say(said, AgentEvent::tool_input(call, hosted::input(&item)));
         let failed = text(&item, "status") == "failed";
         say(
             said,
@@ -301,20 +323,6 @@ impl EventReader {
     /// The call that an item is the outcome of, if a person approved it.
     fn approved_call(&self, item: &Item) -> Option<ToolCallId> {
         self.approved.get(text(item, "approval_request_id")).cloned()
-    }
-
-    fn kept(&self) -> Kept {
-        let response_id = self.response_id.clone().filter(|_| self.is_stored);
-        Kept { response_id, ..Kept::default() }
-    }
-
-    fn with_response(&self, mut call: ToolCall) -> ToolCall {
-        let response_id = self.kept().response_id;
-        if response_id.is_some() {
-            let kept = Kept { response_id, ..Kept::of(call.provider_metadata.as_ref()) };
-            call.provider_metadata = kept.metadata();
-        }
-        call
     }
 }
 
