@@ -57,6 +57,32 @@ async fn only_what_is_new_is_sent() {
 }
 
 #[tokio::test]
+async fn a_yes_whose_answer_was_cut_off_is_not_taken_back_and_not_told_again() {
+    for is_stored in [false, true] {
+        let responses = [
+            fixture("responses/mcp_approval_asked"),
+            cut("responses/mcp_approval_approved", 1, &[]),
+            fixture("responses/text"),
+        ];
+        let provider = Provider::streaming(responses).await;
+        let endpoint = Endpoint::at(&provider.address).unwrap();
+        let not_stored = Responses::new(endpoint, "a-model");
+        let model = if is_stored { model(&provider) } else { not_stored };
+        let mut browser = conversation(agent(model));
+        browser.send("Shorten it").await;
+        browser.approve("mcp.links.shorten").await;
+        let asked = asked(&provider);
+        assert!(asked[1]["input"].to_string().contains(r#""approve":true"#), "{asked:?}");
+        browser.send("And now?").await;
+        let later = &provider.asked()[2].body;
+        let input = later["input"].to_string();
+        assert!(!input.contains("mcp_approval"), "{input}");
+        assert!(input.contains("no result"), "{input}");
+        assert_eq!(later.get("previous_response_id"), None, "{later}");
+    }
+}
+
+#[tokio::test]
 async fn a_response_that_never_ended_is_not_gone_on_from() {
     let failed = json!({"type": "response.failed", "response": {"id": "resp_c", "error": null}});
     let details = json!({"id": "resp_c", "incomplete_details": {"reason": "max_output_tokens"}});

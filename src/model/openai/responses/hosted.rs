@@ -114,10 +114,11 @@ pub(super) fn settled(call: &ToolCallContent, result: &ToolResult, may_refer: bo
         return vec![item.into()];
     }
     match (kind.as_str(), result) {
-        // It was approved, and ran under an id that is not known here.
-        ("mcp_approval_request", ToolResult::Output(_) | ToolResult::Error(_)) => {
-            function(call, result)
-        }
+        // It was approved, and ran under an id that is not known here, or may have.
+        (
+            "mcp_approval_request",
+            ToolResult::Output(_) | ToolResult::Error(_) | ToolResult::Unknown { .. },
+        ) => function(call, result),
         ("mcp_approval_request", result) => vec![approval_request(call, &kept), no(&kept, result)],
         // An `mcp_call` would be taken, and its output dropped.
         _ => function(call, result),

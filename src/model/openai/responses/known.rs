@@ -50,8 +50,8 @@ impl Known {
         message == self.message && self.pieces.contains(&piece)
     }
 
-    /// Whether a question of this response has an output: what came of it was said by another one,
-    /// which never ended. To go on from here is to answer the question, and a yes would run it again.
+    /// Whether a question of this response has an output, or was told yes and nobody knows what came
+    /// of it: that was in another response, which never ended. To go on from here is to answer the question, and a yes would run it again.
     fn asked_what_was_answered(&self, content: &[AssistantContent]) -> bool {
         let asked = |call: &ToolCallContent| {
             let result = content.iter().find_map(|content| match content {
@@ -63,7 +63,7 @@ impl Known {
                 _ => None,
             });
             Kept::of(call.provider_metadata.as_ref()).is_question()
-                && matches!(result, Some(ToolResult::Output(_)))
+                && matches!(result, Some(ToolResult::Output(_) | ToolResult::Unknown { .. }))
         };
         content.iter().enumerate().any(|(at, content)| match content {
             AssistantContent::ToolCall(call) => self.pieces.contains(&at) && asked(call),
