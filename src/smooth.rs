@@ -87,12 +87,7 @@ impl Held {
         let text = &self.text[self.left_to..];
         let end = match unit {
             Unit::Lines => text.find('\n')? + 1,
-            Unit::Words => {
-                let word = text.find(|c: char| !c.is_whitespace())?;
-                let space = word + text[word..].find(char::is_whitespace)?;
-                // The space may go on.
-                space + text[space..].find(|c: char| !c.is_whitespace())?
-            }
+            Unit::Words => end_of_word(text)?,
         };
         let piece = text[..end].to_owned();
         self.left_to += end;
@@ -110,6 +105,31 @@ impl Held {
         self.text.drain(..std::mem::take(&mut self.left_to));
         self.text.push_str(delta);
     }
+}
+
+/// Where the first word ends, with the space behind it. Where words have no space between them a
+/// letter is one, as it is to whoever reads it.
+fn end_of_word(text: &str) -> Option<usize> {
+    let word = text.find(|c: char| !c.is_whitespace())?;
+    let ends = |c: char| c.is_whitespace() || is_written_without_spaces(c);
+    let end = word + text[word..].find(ends)?;
+    if let Some(letter) = text[end..].chars().next().filter(|_| end == word) {
+        return Some(end + letter.len_utf8());
+    }
+    if text[end..].starts_with(is_written_without_spaces) {
+        return Some(end);
+    }
+    // The space may go on.
+    Some(end + text[end..].find(|c: char| !c.is_whitespace())?)
+}
+
+/// Thai to Khmer, and the scripts and signs of China and Japan.
+fn is_written_without_spaces(c: char) -> bool {
+    matches!(
+        u32::from(c),
+        0x0E00..=0x0EFF | 0x1000..=0x109F | 0x1780..=0x17FF | 0x2E80..=0x9FFF | 0xF900..=0xFAFF
+            | 0xFF00..=0xFF60 | 0x2_0000..=0x3_FFFF
+    )
 }
 
 impl<S: Stream<Item: EventItem>> Stream for Smoothed<S> {
@@ -181,6 +201,15 @@ mod tests {
         let paced = paced(Smooth::by_words(every), said).await;
         assert_eq!(paced, texts(&["  Two ", "words,\n\n", "and ", "more"]));
         assert_eq!(begun.elapsed(), 3 * every);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_words_have_no_space_between_them_each_letter_leaves() {
+        let said = texts(&["Es ist 東京", "タワー。 สวัส", "ดี!"]);
+        let paced = paced(Smooth::by_words(Duration::from_millis(10)), said).await;
+        let letters =
+            ["Es ", "ist ", "東", "京", "タ", "ワ", "ー", "。", " ส", "ว", "ั", "ส", "ด", "ี", "!"];
+        assert_eq!(paced, texts(&letters));
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,9 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool, ToolContext};
+use ui_message_stream::agent::{
+    Agent, IntoTool, Model, ModelRequest, ModelStream, Told, Tool, ToolContext,
+};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::Chats;
 use ui_message_stream::chunk::FinishReason;
@@ -486,6 +488,116 @@ async fn what_it_cost_stands_in_the_metadata_where_that_is_asked_for() {
     assert_eq!(metadata(first_turn(Agent::new(Costs)).await), Value::Null);
     let told = metadata(first_turn(Agent::new(Costs).with_usage_in_metadata()).await);
     assert_eq!(told, json!({"usage": {"inputTokens": 7, "outputTokens": 3}}));
+}
+
+#[tokio::test]
+async fn what_a_message_cost_before_the_person_answered_is_in_what_it_cost() {
+    #[derive(Debug)]
+    struct Costs;
+    impl Model for Costs {
+        fn call(&self, request: ModelRequest) -> ModelStream {
+            let was_called =
+                request.messages.iter().any(|message| matches!(message, ModelMessage::Tool { .. }));
+            let (said, input_tokens) = match was_called {
+                true => (ModelEvent::Said(AgentEvent::text("Done")), 300),
+                false => {
+                    let call = ToolCall::new("call", "double");
+                    (ModelEvent::Call(Box::new(call), r#"{"n":1}"#.to_owned()), 5_000)
+                }
+            };
+            let used = Usage { input_tokens, output_tokens: 1 };
+            let finished = ModelEvent::Finished(FinishReason::Stop);
+            Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Used(used)), Ok(finished)]))
+        }
+    }
+    let agent = Agent::new(Costs).tool(Tool::new("double", double).needs_approval());
+    let chats = agent.with_usage_in_metadata().into_chats();
+    let user = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    post(&chats, &json!({"id": "chat", "messages": [user]})).await;
+    let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    let mut message = serde_json::to_value(chat.messages.last()).unwrap();
+    for part in message["parts"].as_array_mut().unwrap() {
+        if part["state"] == "approval-requested" {
+            part["state"] = json!("approval-responded");
+            part["approval"]["approved"] = json!(true);
+        }
+    }
+    let chunks = post(&chats, &json!({"id": "chat", "messages": [message]})).await;
+    let told = &chunks.last().unwrap()["messageMetadata"];
+    assert_eq!(*told, json!({"usage": {"inputTokens": 5_300, "outputTokens": 2}}));
+}
+
+#[tokio::test]
+async fn an_output_is_as_long_as_its_tool_says_and_the_model_reads_what_it_says() {
+    let long = |name: &'static str| {
+        Tool::new(name, async |input: Input| {
+            Ok::<_, Told>("x".repeat(usize::try_from(input.n).unwrap()))
+        })
+    };
+    let model = Calls(&[
+        ("long", r#"{"n":262142}"#),
+        ("long", r#"{"n":262143}"#),
+        ("longer", r#"{"n":262143}"#),
+        ("panics", r#"{"n":1}"#),
+    ]);
+    let read: Arc<Mutex<String>> = Arc::default();
+    let agent =
+        Agent::new(Reads(model, Arc::clone(&read)))
+            .tool(long("long"))
+            .tool(long("longer").with_most_output_bytes(1 << 20).with_model_output(|output| {
+                Json::string(&format!("{} bytes", output.as_str().len()))
+            }))
+            .tool(long("panics").with_model_output(|_| panic!("the host is wrong")));
+    let outcomes = outcomes(&first_turn(agent).await);
+    let lengths: Vec<usize> =
+        outcomes.iter().map(|(_, said)| said.as_str().unwrap().len()).collect();
+    assert_eq!(lengths, [262_142, "The tool returned more than can be shown.".len(), 262_143, 1]);
+    let read = read.lock().unwrap();
+    assert!(read.contains(r#""262145 bytes""#), "the model reads less");
+    assert!(read.contains(r#""output":"x""#), "of a word that fails it reads the output");
+}
+
+/// Keeps what the model reads.
+#[derive(Debug)]
+struct Reads(Calls, Arc<Mutex<String>>);
+
+impl Model for Reads {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        *self.1.lock().unwrap() = serde_json::to_string(&request.messages).unwrap();
+        self.0.call(request)
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_an_input_does_not_repeat_all_of_it() {
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(untagged)]
+    #[allow(dead_code, reason = "only its schema is looked at")]
+    enum Either {
+        Number { n: u64 },
+        Flag { flag: bool },
+    }
+    let input: &'static str = format!(r#"{{"n":"{}"}}"#, "secret ".repeat(50_000)).leak();
+    let calls: &'static [(&str, &str)] = vec![("either", input)].leak();
+    let either = Tool::new("either", async |_: Either| Ok::<_, Told>(1));
+    let chunks = first_turn(Agent::new(Calls(calls)).tool(either)).await;
+    let (_, why) = &outcomes(&chunks)[0];
+    assert!(why.as_str().unwrap().len() < 3_000, "{}", why.as_str().unwrap().len());
+}
+
+#[test]
+fn a_name_that_no_model_could_call_is_found_out_when_the_agent_is_made() {
+    for name in ["", "files.read", "rm -rf", "größe", &"a".repeat(65)] {
+        let make = || Agent::new(Calls(&[])).tool(Tool::new(name, double));
+        let made = std::panic::catch_unwind(make);
+        assert!(made.is_err(), "{name}");
+    }
+    // Tools of several types in one list.
+    let tools = [
+        Tool::new("double", double).into_tool(),
+        Tool::client_executed("where", "Says where.", Json::parse("{}").unwrap()).into_tool(),
+    ];
+    let _ = Agent::new(Calls(&[])).tools(tools);
 }
 
 #[tokio::test]

@@ -71,6 +71,33 @@ async fn what_a_tool_returns_is_its_output_and_what_it_says_of_a_failure_is_told
 }
 
 #[tokio::test]
+async fn pictures_and_sounds_are_for_the_person_and_the_model_is_told_of_them() {
+    let (server, connected, _running) = Server::start(vec![reads("look")]).await;
+    server.returns(CallToolResult::success(vec![
+        ContentBlock::text("the harbour"),
+        ContentBlock::image("AAAA", "image/png"),
+    ]));
+    let model = Calls::of(&[("look", path())]);
+    let agent = Agent::new(model.clone()).tools(connected.tools().await.unwrap());
+    let mut page = page(agent);
+    page.send("Look").await;
+    assert!(outcomes(&chunks(&page))[0].to_string().contains("AAAA"));
+    let read = model.read();
+    assert!(!read.contains("AAAA") && read.contains("the harbour"), "{read}");
+    assert!(read.contains("(image of type image/png, which is not shown here)"), "{read}");
+}
+
+#[tokio::test]
+async fn a_name_that_no_model_provider_takes_is_spelled_and_cut_and_none_is_left_out() {
+    let long: &'static str = "a".repeat(80).leak();
+    let tools = ["files.read", long, "\u{1F600}", ""].map(reads).to_vec();
+    let (_server, connected, _running) = Server::start(tools).await;
+    let agent = Agent::new(Calls::of(&[])).tools(connected.tools().await.unwrap());
+    let agent = format!("{agent:?}");
+    assert!(agent.contains("files_read") && agent.contains(long), "{agent}");
+}
+
+#[tokio::test]
 async fn who_is_asked_the_annotations_say_unless_the_host_does() {
     type Decide = fn(McpTool) -> McpTool;
     let as_is: Decide = |tool| tool;

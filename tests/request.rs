@@ -384,6 +384,11 @@ fn a_file_that_is_sent_along_may_have_a_mebibyte() {
         assert!(error.to_string().contains("Limits::with_max_data_url_bytes"), "{error}");
     }
     assert!(parsed("data:,", 11, &limits.clone().with_max_data_url_bytes(10)).is_err());
+    // What the server sent comes back with every request.
+    let url = format!("data:,{}", "A".repeat(1 << 20));
+    let part = json!({"type": "file", "mediaType": "image/png", "url": url});
+    let body = with_messages(json!([{"id": "a", "role": "assistant", "parts": [part]}]));
+    assert!(ChatRequest::parse(body.to_string().as_bytes(), &limits).is_ok());
     // Nothing of it is sent along.
     assert!(parsed("https://files.example/", (1 << 20) + 1, &limits).is_ok());
 }

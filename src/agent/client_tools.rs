@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::model::ToolDescription;
 use super::tool::{ApprovalContext, ToolContext};
-use super::tools::{AnyTool, Tools};
+use super::tools::{AnyTool, Tools, is_callable};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::record::FieldError;
@@ -90,11 +90,6 @@ impl AnyTool for ClientTool {
     fn call(&self, _: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
         Box::pin(ready(Err("the client runs this tool".into())))
     }
-}
-
-fn is_callable(name: &str) -> bool {
-    let is_taken = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=64).contains(&name.len()) && name.bytes().all(is_taken)
 }
 
 fn wrong(problem: Cow<'static, str>) -> FieldError {

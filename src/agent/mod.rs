@@ -10,6 +10,7 @@ mod tool;
 mod tool_run;
 mod tools;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, ready};
@@ -26,6 +27,8 @@ pub use self::tool::{
     WithoutContext,
 };
 pub use self::tools::AnyTool;
+#[cfg(feature = "mcp")]
+pub(crate) use self::tools::LONGEST_NAME;
 
 use self::model::ModelInputs;
 use self::tool_run::Once;
@@ -41,7 +44,7 @@ use crate::message::{Role, UiMessage};
 use crate::model_message::{FromUi, ModelMessage};
 use crate::record::FieldError;
 use crate::request::{ChatRequest, ParseRequestError};
-use crate::run::{Errand, Input, Run, Step, ToolEvent};
+use crate::run::{Errand, Input, Run, Step, ToolEvent, Usage, UsageMetadata};
 use crate::stream::BoxError;
 
 /// A model and its tools.
@@ -201,7 +204,7 @@ impl Agent {
             Errand::CallModel { step } => {
                 let request = ModelRequest {
                     instructions: self.0.instructions.clone(),
-                    messages: transcript.messages(turn, step),
+                    messages: transcript.messages(turn, step, tools),
                     tools: tools.descriptions(),
                 };
                 Box::pin(ModelInputs::of(&*self.0.model, request, tools.clone()))
@@ -256,7 +259,7 @@ impl Respond for Agent {
             // What the request brings was checked before it was taken.
             tools: self.tools_of(turn.request.as_deref()).unwrap_or_else(|_| self.0.tools.clone()),
             run: match self.0.tells_usage {
-                true => run.telling_usage(),
+                true => run.telling_usage(cost_of(&turn)),
                 false => run,
             },
             span: tracing::info_span!(
@@ -404,12 +407,15 @@ impl Transcript {
         self.now.handle_event(event);
     }
 
-    fn messages(&mut self, turn: &Turn, step: u32) -> Vec<ModelMessage> {
+    fn messages(&mut self, turn: &Turn, step: u32, tools: &Tools) -> Vec<ModelMessage> {
         self.messages[self.place].clone_from(self.now.message());
-        if step == 1 {
-            return FromUi::new().with_deferred(&turn.deferred).model_messages(&self.messages);
-        }
-        FromUi::new().with_deferred(&turn.deferred.once_told()).model_messages(&self.messages)
+        let deferred = match step {
+            1 => Cow::Borrowed(&turn.deferred),
+            _ => Cow::Owned(turn.deferred.once_told()),
+        };
+        let from_ui = FromUi::new().with_deferred(&deferred);
+        let from_ui = from_ui.with_outputs(|tool, output| tools.model_output(tool, output));
+        from_ui.model_messages(&self.messages)
     }
 }
 
@@ -417,6 +423,14 @@ impl Transcript {
 fn calls_of(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
     let message = turn.chat.message(&turn.message_id);
     message.into_iter().flat_map(UiMessage::tool_parts).map(|part| part.tool_call_id.clone())
+}
+
+/// What the message cost that the agent goes on with, as far as that was told.
+fn cost_of(turn: &Turn) -> Usage {
+    let message = turn.chat.message(&turn.message_id);
+    let metadata = message.and_then(|message| message.metadata.as_ref());
+    let told = metadata.and_then(|metadata| metadata.to::<UsageMetadata>().ok());
+    told.map_or_else(Usage::default, |told| told.usage)
 }
 
 async fn ask(tools: &Tools, turn: &Turn, call: OpenCall) -> Input {

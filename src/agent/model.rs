@@ -66,6 +66,13 @@ pub struct ToolDescription {
     pub input_schema: Json,
 }
 
+impl ModelRequest {
+    /// These messages, with no tools: what a test of a [`Model`] calls it with.
+    pub fn new(messages: Vec<ModelMessage>) -> Self {
+        ModelRequest { instructions: None, messages, tools: Arc::new([]) }
+    }
+}
+
 impl ToolDescription {
     /// A tool of this name. Providers take letters, digits, `_` and `-`, at most 64 of them.
     pub fn new(

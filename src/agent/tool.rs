@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use super::model::ToolDescription;
-use super::tools::AnyTool;
+use super::tools::{AnyTool, MOST_OUTPUT_BYTES};
 use crate::approval::{Principal, RecordId};
 use crate::history::Chat;
 use crate::id::{ChatId, ToolCallId};
@@ -51,6 +51,8 @@ pub struct Tool<I> {
     pub(super) idempotent: bool,
     pub(super) timeout: Duration,
     pub(super) time_to_answer: Option<Duration>,
+    pub(super) most_output_bytes: usize,
+    pub(super) model_output: Option<Arc<ModelOutput>>,
 }
 
 /// What every tool has.
@@ -74,6 +76,7 @@ impl About {
 pub(super) type Handle<I> =
     dyn Fn(I, ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
 pub(super) type Describe<I> = dyn Fn(&I) -> String + Send + Sync;
+pub(super) type ModelOutput = dyn Fn(&Json) -> Json + Send + Sync;
 type When<I> = dyn Fn(&I, &ApprovalContext) -> bool + Send + Sync;
 type If<I> = dyn Fn(Arc<I>, ApprovalContext) -> BoxFuture<'static, bool> + Send + Sync;
 
@@ -106,6 +109,17 @@ pub struct ToolContext {
 }
 
 impl ToolContext {
+    /// For a test of a handler: of this call, in nobody's chat.
+    pub fn new(tool_call_id: impl Into<ToolCallId>) -> Self {
+        ToolContext {
+            tool_call_id: tool_call_id.into(),
+            principal: Principal::anonymous(),
+            chat_id: ChatId::new(""),
+            idempotency_key: None,
+            preliminary: None,
+        }
+    }
+
     /// Shows an output that a later one replaces. Of a call that a person approved only the final
     /// output is shown.
     ///
@@ -134,6 +148,17 @@ pub struct ApprovalContext {
     pub principal: Principal,
     /// The conversation so far.
     pub chat: Arc<Chat>,
+}
+
+impl ApprovalContext {
+    /// For a test of a predicate: of this call, in this chat.
+    pub fn new(tool_call_id: impl Into<ToolCallId>, chat: Chat) -> Self {
+        ApprovalContext {
+            tool_call_id: tool_call_id.into(),
+            principal: chat.owner.clone(),
+            chat: Arc::new(chat),
+        }
+    }
 }
 
 /// What runs a tool: an async function of its input, or of its input and a [`ToolContext`].
@@ -199,6 +224,8 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
             idempotent: false,
             timeout: Duration::from_secs(60),
             time_to_answer: None,
+            most_output_bytes: MOST_OUTPUT_BYTES,
+            model_output: None,
         }
     }
 
@@ -280,6 +307,43 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
+    /// How long its output may be, in bytes of JSON; 256 KiB unless set. One that is longer fails:
+    /// the client sends what it holds back with every request, and those have their
+    /// [`Limits`](crate::request::Limits).
+    #[must_use]
+    pub fn with_most_output_bytes(mut self, most: usize) -> Self {
+        self.most_output_bytes = most;
+        self
+    }
+
+    /// What the model reads of an output, where that is not what the person sees: less, as a rule. It
+    /// is asked in every turn. If it panics, the model reads the output.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use ui_message_stream::Json;
+    /// use ui_message_stream::agent::{Told, Tool};
+    ///
+    /// /// Draws a map.
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Map {
+    ///     of: String,
+    /// }
+    ///
+    /// let map = Tool::new("map", async |map: Map| Ok::<_, Told>(format!("<svg>{}</svg>", map.of)))
+    ///     .with_model_output(|_| Json::string("The person sees the map."));
+    /// # let _ = map;
+    /// ```
+    #[must_use]
+    pub fn with_model_output(
+        mut self,
+        read: impl Fn(&Json) -> Json + Send + Sync + 'static,
+    ) -> Self {
+        self.model_output = Some(Arc::new(read));
+        self
+    }
+
     /// How long an answer of the person is waited for, if not as long as for other tools.
     #[must_use]
     pub fn with_time_to_answer(mut self, time: Duration) -> Self {
@@ -309,6 +373,8 @@ impl Tool<ClientExecuted> {
             idempotent: false,
             timeout: Duration::ZERO,
             time_to_answer: None,
+            most_output_bytes: MOST_OUTPUT_BYTES,
+            model_output: None,
         }
     }
 }
@@ -335,6 +401,13 @@ pub trait IntoTool {
 }
 
 impl<T: AnyTool> IntoTool for Arc<T> {
+    fn into_tool(self) -> Arc<dyn AnyTool> {
+        self
+    }
+}
+
+/// Tools of several types in one list.
+impl IntoTool for Arc<dyn AnyTool> {
     fn into_tool(self) -> Arc<dyn AnyTool> {
         self
     }

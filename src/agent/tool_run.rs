@@ -106,7 +106,7 @@ pub(super) async fn outcome(tool: &dyn AnyTool, input: Json, context: ToolContex
 
 async fn run_to_end(tool: &dyn AnyTool, input: Json, context: ToolContext) -> ToolEvent {
     match timeout(tool.timeout(), tool.call(input, context)).await {
-        Ok(Ok(output)) if output.as_str().len() > MOST_OUTPUT_BYTES => {
+        Ok(Ok(output)) if output.as_str().len() > tool.most_output_bytes() => {
             ToolEvent::Failed(TOO_LARGE.to_owned())
         }
         Ok(Ok(output)) => ToolEvent::Output(output),
@@ -146,10 +146,7 @@ const FAILED: &str = "The tool failed.";
 /// How many preliminary outputs may wait to be shown.
 const PRELIMINARY_AHEAD: usize = 16;
 
-/// How long an output may be. The client sends it back with every request.
-const MOST_OUTPUT_BYTES: usize = 1024 * 1024;
-
-/// Said of an output beyond that.
+/// Said of an output that is longer than it may be.
 const TOO_LARGE: &str = "The tool returned more than can be shown.";
 
 /// Said of a tool that did not come to its end in time.

@@ -91,6 +91,16 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
         Duration::from_secs(60)
     }
 
+    /// How long an output may be, in bytes of JSON. The client sends it back with every request.
+    fn most_output_bytes(&self) -> usize {
+        MOST_OUTPUT_BYTES
+    }
+
+    /// What the model reads of an output, where that is not what the person sees.
+    fn model_output(&self, _output: &Json) -> Option<Json> {
+        None
+    }
+
     /// How long an answer of the person is waited for.
     fn time_to_answer(&self) -> Option<Duration> {
         None
@@ -154,6 +164,15 @@ impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
 
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn most_output_bytes(&self) -> usize {
+        self.most_output_bytes
+    }
+
+    fn model_output(&self, output: &Json) -> Option<Json> {
+        let read = self.model_output.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| read(output))).ok()
     }
 
     fn time_to_answer(&self) -> Option<Duration> {
@@ -260,6 +279,10 @@ impl Tools {
         let known = Known { tool, definition: Arc::default() };
         let name = known.tool.name();
         assert!(self.find(name).is_none(), "there are two tools named {name:?}");
+        assert!(
+            is_callable(name),
+            "no model could call {name:?}: a name has letters, digits, `_` and `-`, at most 64"
+        );
         let is_gone = known.tool.description().is_none();
         assert!(is_gone || known.definition().is_some(), "the schema of tool {name:?} is none");
         self.known.push(known);
@@ -317,6 +340,11 @@ impl Tools {
         Some(facts)
     }
 
+    /// What the model reads of an output, where that is not what the person sees.
+    pub(super) fn model_output(&self, name: &str, output: &Json) -> Option<Json> {
+        self.find(name)?.tool.model_output(output)
+    }
+
     pub(super) fn describe(&self, name: &str, input: &Json) -> Option<String> {
         self.find(name)?.tool.describe(input)
     }
@@ -341,6 +369,8 @@ impl Tools {
                 "" => error.to_string(),
                 place => format!("{place}: {error}"),
             })
+            // An error may hold the whole input.
+            .map(|error| error.chars().take(MOST_OF_AN_ERROR).collect())
             .collect();
         if !wrong.is_empty() {
             return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
@@ -422,5 +452,19 @@ impl fmt::Debug for Known {
     }
 }
 
+/// Whether model providers take it for the name of a tool.
+pub(crate) fn is_callable(name: &str) -> bool {
+    let is_taken = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_taken)
+}
+
+pub(crate) const LONGEST_NAME: usize = 64;
+
 /// How many errors of an input a model is told of at once.
 const MOST_ERRORS: usize = 5;
+
+/// How many characters of each.
+const MOST_OF_AN_ERROR: usize = 400;
+
+/// How long an output may be unless the tool says otherwise: a request of 2 MiB holds several.
+pub(super) const MOST_OUTPUT_BYTES: usize = 256 * 1024;

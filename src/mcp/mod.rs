@@ -21,7 +21,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use ::rmcp::model::{
@@ -33,7 +33,7 @@ use ::rmcp::transport::IntoTransport;
 use ::rmcp::{Peer, RoleClient, Service, ServiceError, ServiceExt};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::tool::McpTool;
 
@@ -70,6 +70,8 @@ pub(crate) struct Connection {
     /// Open for as long as this is kept; `None` if somebody else keeps it.
     running: Mutex<Option<Box<dyn Any + Send>>>,
     listening: Option<AbortHandle>,
+    /// That it is gone is said once.
+    went: Once,
 }
 
 /// Why there are no tools of a server.
@@ -95,8 +97,11 @@ impl McpServer {
     ///
     /// `handler` answers what the server asks of its client, as `rmcp` has it: `()` for nothing.
     ///
+    /// The connection is not made anew when the server goes: its tools are gone then, for the model
+    /// and for what was approved, until the host connects again and makes its agent again.
+    ///
     /// # Errors
-    /// [`McpError::Connect`].
+    /// [`McpError::Connect`]; [`McpError::Timeout`] if the server says nothing for half a minute.
     pub async fn connect<S, T, E, A>(handler: S, transport: T) -> Result<Self, McpError>
     where
         S: Service<RoleClient>,
@@ -105,7 +110,8 @@ impl McpServer {
     {
         let changed = Arc::new(Notify::new());
         let listener = Listener { handler, changed: Arc::clone(&changed) };
-        let running = listener.serve(transport).await;
+        let running = timeout(TIME_TO_CONNECT, listener.serve(transport)).await;
+        let running = running.map_err(|_| McpError::Timeout)?;
         let running = running.map_err(|error| McpError::Connect(error.into()))?;
         Ok(McpServer(Arc::new_cyclic(|connection| {
             let listening = tokio::spawn(listen(Weak::clone(connection), changed));
@@ -135,9 +141,10 @@ impl McpServer {
         let tools = self.0.listed().iter().map(|listed| McpTool::of(&self.0, listed)).collect();
         let mut tools: Vec<McpTool> = tools;
         tools.retain(|tool| {
-            let is_new = names.insert(tool.callable_name().to_owned());
+            let name = tool.callable_name();
+            let is_new = !name.is_empty() && names.insert(name.to_owned());
             if !is_new {
-                tracing::warn!(tool = tool.callable_name(), "a second tool of a name is left out");
+                tracing::warn!(tool = name, "a tool without a name of its own is left out");
             }
             is_new
         });
@@ -161,6 +168,7 @@ impl Connection {
             listing: tokio::sync::Mutex::default(),
             running: Mutex::default(),
             listening: None,
+            went: Once::new(),
         }
     }
 
@@ -175,6 +183,7 @@ impl Connection {
     /// What the server last said of a tool; `None` if it has none of this name, or is gone.
     fn tool(&self, name: &str) -> Option<Arc<Listed>> {
         if self.peer.is_transport_closed() {
+            self.went.call_once(|| tracing::warn!("a tool server is gone, and its tools with it"));
             return None;
         }
         self.listed().iter().find(|listed| *listed.tool.name == *name).cloned()
@@ -288,6 +297,9 @@ impl<S: Service<RoleClient>> Service<RoleClient> for Listener<S> {
         self.handler.supported_protocol_versions()
     }
 }
+
+/// How long a server may take to say that it is one. Some are downloaded first.
+const TIME_TO_CONNECT: Duration = Duration::from_secs(30);
 
 /// How long a server may take to list its tools.
 const TIME_TO_LIST: Duration = Duration::from_secs(10);

@@ -28,5 +28,26 @@ pub(super) fn output(result: CallToolResult) -> Result<Json, BoxError> {
     })
 }
 
+/// What a model reads of an output in blocks: of pictures and sounds that there is one. As text they
+/// would fill its context, and say nothing. `None` of an output without any.
+pub(super) fn without_media(output: &Json) -> Option<Json> {
+    let blocks: Vec<ContentBlock> = output.to().ok()?;
+    let is_media = |block: &ContentBlock| block.as_image().is_some() || block.as_audio().is_some();
+    if !blocks.iter().any(is_media) {
+        return None;
+    }
+    let told = blocks.into_iter().map(|block| {
+        let media = block.as_image().map(|image| ("image", image.mime_type.clone()));
+        let media = media.or_else(|| Some(("sound", block.as_audio()?.mime_type.clone())));
+        match media {
+            Some((what, kind)) => {
+                ContentBlock::text(format!("({what} of type {kind}, which is not shown here)"))
+            }
+            None => block,
+        }
+    });
+    Json::of(&told.collect::<Vec<_>>()).ok()
+}
+
 /// How many characters of an error are told.
 const MOST_TOLD: usize = 2000;

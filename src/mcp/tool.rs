@@ -7,7 +7,9 @@ use ::rmcp::ServiceError;
 use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
 
 use super::{Connection, result};
-use crate::agent::{AnyTool, ApprovalContext, IntoTool, Told, ToolContext, ToolDescription};
+use crate::agent::{
+    AnyTool, ApprovalContext, IntoTool, LONGEST_NAME, Told, ToolContext, ToolDescription,
+};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::stream::BoxError;
@@ -154,6 +156,10 @@ impl AnyTool for McpTool {
         self.idempotent
     }
 
+    fn model_output(&self, output: &Json) -> Option<Json> {
+        result::without_media(output)
+    }
+
     fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -215,10 +221,11 @@ fn may_destroy(annotations: Option<&ToolAnnotations>) -> bool {
     annotations.destructive_hint.unwrap_or(annotations.read_only_hint != Some(true))
 }
 
-/// A name that model providers take.
+/// A name that model providers take, unless there is nothing of it.
 fn callable(name: &str) -> Box<str> {
     let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    name.chars().map(|c| if is_taken(c) { c } else { '_' }).collect::<String>().into()
+    let spelled = name.chars().map(|c| if is_taken(c) { c } else { '_' });
+    spelled.take(LONGEST_NAME).collect::<String>().into()
 }
 
 /// Said of a call whose server was gone before.

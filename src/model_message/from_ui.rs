@@ -11,6 +11,7 @@ use super::tool_part::{self, Became};
 use super::transcript::{Step, Transcript};
 use super::{ModelMessage, ToolResult};
 use crate::approval::DeferredToolResults;
+use crate::json::Json;
 use crate::message::{
     DataPart, FilePart, Part, ReasoningPart, Role, TextPart, TextState, ToolPart, UiMessage,
 };
@@ -68,7 +69,11 @@ use crate::message::{
 pub struct FromUi<'a> {
     deferred: Option<&'a DeferredToolResults>,
     data: Option<DataText<'a>>,
+    output: Option<ReadOutput<'a>>,
 }
+
+/// What a model reads of an output of this tool, if that is not the output.
+type ReadOutput<'a> = Box<dyn Fn(&str, &Json) -> Option<Json> + 'a>;
 
 /// What a model reads of a `data-*` part, if anything.
 type DataText<'a> = Box<dyn Fn(&DataPart) -> Option<String> + 'a>;
@@ -110,6 +115,27 @@ impl<'a> FromUi<'a> {
         self
     }
 
+    /// Lets the model read this instead of the output of a tool, by the tool's name.
+    ///
+    /// ```
+    /// use ui_message_stream::model_message::FromUi;
+    /// use ui_message_stream::{Json, UiMessage};
+    ///
+    /// let message = r#"{"id": "m", "role": "assistant", "parts": [{
+    ///     "type": "tool-map", "toolCallId": "c", "state": "output-available",
+    ///     "input": {}, "output": "<svg>…</svg>"}]}"#;
+    /// let from_ui = FromUi::new().with_outputs(|tool, _| {
+    ///     (tool == "map").then(|| Json::string("The person sees the map."))
+    /// });
+    /// let messages = from_ui.model_messages(&[UiMessage::parse(message)?]);
+    /// assert!(serde_json::to_string(&messages).unwrap().contains("The person sees the map."));
+    /// # Ok::<(), ui_message_stream::message::ReadMessageError>(())
+    /// ```
+    pub fn with_outputs(mut self, read: impl Fn(&str, &Json) -> Option<Json> + 'a) -> Self {
+        self.output = Some(Box::new(read));
+        self
+    }
+
     /// Makes the model messages. What they promise stands at the head of the
     /// [room](crate::model_message).
     ///
@@ -124,7 +150,8 @@ impl<'a> FromUi<'a> {
                 Role::User => transcript.push_user(self.said_by_person(message)),
                 Role::Assistant => {
                     let person_wrote_on = last_of_person.is_some_and(|last| last > at);
-                    let assistant = Assistant { at, news: &news, person_wrote_on };
+                    let read = self.output.as_ref();
+                    let assistant = Assistant { at, news: &news, person_wrote_on, read };
                     self.push_assistant(&mut transcript, message, &assistant);
                 }
             }
@@ -197,6 +224,7 @@ struct Assistant<'a> {
     at: usize,
     news: &'a Known<'a>,
     person_wrote_on: bool,
+    read: Option<&'a ReadOutput<'a>>,
 }
 
 impl Assistant<'_> {
@@ -222,6 +250,11 @@ impl Assistant<'_> {
         match became {
             Became::Result(became) if by_provider => {
                 step.said.push(AssistantContent::ToolResult(result(became)));
+            }
+            Became::Result(ToolResult::Output(output)) => {
+                let read = self.read.and_then(|read| read(&part.tool_name, &output));
+                let output = ToolResult::Output(read.unwrap_or(output));
+                step.results.push(ToolContent::Result(result(output)));
             }
             Became::Result(became) => step.results.push(ToolContent::Result(result(became))),
             Became::Answered { approval_id, approved, reason } => {

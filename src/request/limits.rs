@@ -83,7 +83,8 @@ impl Limits {
         self
     }
 
-    /// Sets how many bytes the `data:` URL of a file may have. In base64 a file is a third longer.
+    /// Sets how many bytes the `data:` URL of a file may have that a person sends. In base64 a file is
+    /// a third longer.
     #[must_use]
     pub fn with_max_data_url_bytes(mut self, max_data_url_bytes: usize) -> Self {
         self.max_data_url_bytes = max_data_url_bytes;

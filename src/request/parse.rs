@@ -52,7 +52,9 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
 }
 
 fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestError> {
-    let mut parts = body.messages.iter().flat_map(|message| &message.parts);
+    // What the assistant is said to have made may be the server's own picture, come back.
+    let of_person = body.messages.iter().filter(|message| message.role != Role::Assistant);
+    let mut parts = of_person.flat_map(|message| &message.parts);
     let is_large =
         |part: &Part| matches!(part, Part::File(file) if limits.is_too_long_data_url(&file.url));
     match parts.any(is_large) {

@@ -61,7 +61,8 @@ pub struct Run {
     had_invalid_input: bool,
     next: VecDeque<Step>,
     usage: Usage,
-    tells_usage: bool,
+    /// What the message cost before.
+    tells_usage: Option<Usage>,
     end: Option<RunEnd>,
 }
 
@@ -75,9 +76,19 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
-#[derive(Serialize)]
-struct UsageMetadata {
-    usage: Usage,
+impl Usage {
+    fn and(self, other: Usage) -> Usage {
+        Usage {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+        }
+    }
+}
+
+/// What the metadata of a message says of it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct UsageMetadata {
+    pub(crate) usage: Usage,
 }
 
 /// How a run ended.
@@ -141,16 +152,17 @@ impl Run {
             had_invalid_input: false,
             next: VecDeque::new(),
             usage: Usage::default(),
-            tells_usage: false,
+            tells_usage: None,
             end: None,
         }
     }
 
-    /// Says in the message's metadata what the model calls cost, as
-    /// `{"usage": {"inputTokens": …, "outputTokens": …}}`.
+    /// Says in the message's metadata what it cost, as
+    /// `{"usage": {"inputTokens": …, "outputTokens": …}}`: what it cost before, when it waited for
+    /// the person, and what this run's model calls cost.
     #[must_use]
-    pub fn telling_usage(mut self) -> Self {
-        self.tells_usage = true;
+    pub fn telling_usage(mut self, before: Usage) -> Self {
+        self.tells_usage = Some(before);
         self
     }
 
@@ -216,9 +228,7 @@ impl Run {
         match event {
             ModelEvent::Said(event) => self.model_said(event),
             ModelEvent::Used(usage) => {
-                let sum = &mut self.usage;
-                sum.input_tokens = sum.input_tokens.saturating_add(usage.input_tokens);
-                sum.output_tokens = sum.output_tokens.saturating_add(usage.output_tokens);
+                self.usage = self.usage.and(usage);
             }
             ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
             ModelEvent::Call(call, input) => {
@@ -403,7 +413,7 @@ impl Run {
     }
 
     fn finish(&mut self, reason: FinishReason, end: RunEnd) {
-        let usage = self.tells_usage.then_some(UsageMetadata { usage: self.usage });
+        let usage = self.tells_usage.map(|before| UsageMetadata { usage: before.and(self.usage) });
         // Two numbers always serialize.
         let metadata = usage.and_then(|usage| Json::of(&usage).ok());
         self.next.push_back(Step::Say(AgentEvent::Finish { reason, metadata }));

@@ -18,12 +18,23 @@ use ui_message_stream::testing::Conversation;
 pub(crate) struct Calls {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
     offered: Arc<Mutex<Vec<ToolDescription>>>,
+    read: Arc<Mutex<String>>,
 }
 
 impl Calls {
     pub(crate) fn of(calls: &[(&str, Value)]) -> Self {
         let calls = calls.iter().map(|(tool, input)| ((*tool).to_owned(), input.clone()));
-        Calls { calls: Arc::new(Mutex::new(calls.collect())), offered: Arc::default() }
+        Calls {
+            calls: Arc::new(Mutex::new(calls.collect())),
+            offered: Arc::default(),
+            read: Arc::default(),
+        }
+    }
+
+    /// The messages that it read last, as JSON.
+    #[allow(dead_code, reason = "not every test looks")]
+    pub(crate) fn read(&self) -> String {
+        self.read.lock().unwrap().clone()
     }
 
     pub(crate) fn offered(&self) -> Vec<ToolDescription> {
@@ -34,6 +45,7 @@ impl Calls {
 impl Model for Calls {
     fn call(&self, request: ModelRequest) -> ModelStream {
         *self.offered.lock().unwrap() = request.tools.to_vec();
+        *self.read.lock().unwrap() = serde_json::to_string(&request.messages).unwrap();
         let calls = std::mem::take(&mut *self.calls.lock().unwrap());
         let finished = |reason| Ok(ModelEvent::Finished(reason));
         if calls.is_empty() {

@@ -252,7 +252,7 @@ async fn asked(then: &str) -> (Provider, Router, Conversation<'static>, Arc<Atom
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&ran);
     let own =
-        Tool::new("mcp.links.shorten", move |_: std::collections::BTreeMap<String, Anything>| {
+        Tool::new("mcp_links_shorten", move |_: std::collections::BTreeMap<String, Anything>| {
             counter.fetch_add(1, Ordering::SeqCst);
             async { Ok::<_, Told>("it ran here") }
         });
