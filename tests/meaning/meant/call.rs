@@ -129,6 +129,15 @@ impl Call {
         self.state == State::Answered && self.answered == Some(false)
     }
 
+    /// Whether it waits for the person or the client.
+    pub(crate) fn waits_for_somebody(&self) -> bool {
+        match self.state {
+            State::Waiting => true,
+            State::Ready => self.executed_by == Executor::Client,
+            _ => false,
+        }
+    }
+
     pub(crate) fn becomes(&mut self, state: State) {
         // Of an input that stopped half way, clients of one age keep the text and others do not.
         if let Some(raw_input) = self.fields.get_mut("rawInput") {
@@ -181,8 +190,10 @@ impl Call {
     }
 
     /// The run ends. What nobody else can bring to its end does not stay open.
-    pub(crate) fn settle_what_is_owed(&mut self, cut_short: bool, approvals: bool) {
+    pub(crate) fn settle_what_is_owed(&mut self, cut_short: bool, goes_on: bool, approvals: bool) {
+        let is_providers = self.executed_by == Executor::Provider && !self.is_refused();
         let owed = match &self.state {
+            State::Answered if is_providers => !goes_on,
             // The client sends an answer again until it is settled.
             State::Answered => true,
             State::Ready | State::Preliminary(_) => {

@@ -328,8 +328,10 @@ impl Reading {
     fn end(&mut self, cut_short: bool) {
         self.step_ends();
         let named: HashSet<usize> = self.by_id.values().copied().collect();
+        // What the person allowed the provider is told it when the others have answered as well.
+        let goes_on = !cut_short && self.calls.iter().any(Call::waits_for_somebody);
         for number in named {
-            self.calls[number].settle_what_is_owed(cut_short, self.approvals);
+            self.calls[number].settle_what_is_owed(cut_short, goes_on, self.approvals);
         }
     }
 }
