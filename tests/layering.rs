@@ -102,6 +102,7 @@ const GLUE_ONLY: &[&str] = &[
     "redis",
     "rmcp",
     "reqwest",
+    "rig_core",
 ];
 
 #[test]

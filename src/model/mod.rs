@@ -3,5 +3,8 @@
 //! An adapter is a mapping and nothing else. What is to become of a call is decided in the
 //! [run](crate::run) room, and who may approve it in the [approval](crate::approval) room.
 
+mod files;
 #[cfg(feature = "openai")]
 pub mod openai;
+#[cfg(feature = "rig")]
+pub mod rig;

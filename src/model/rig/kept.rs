@@ -1,0 +1,93 @@
+//! [`Kept`]: what a provider wants back with a part, as rig has it, as provider metadata.
+//!
+//! It stands under `rig`. A part that was changed since is sent without: rig looks at a fingerprint.
+
+use rig_core::message::{AssistantContent, CallId, Native, Opaque, Origin};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::json::Json;
+use crate::metadata::ProviderMetadata;
+
+/// What a provider wants back with a part.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Kept {
+    /// Which model said it: no other reads what is kept here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Origin>,
+    /// The part as the provider has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) native: Option<Native>,
+    /// What the provider calls a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) call: Option<CallId>,
+    /// Whether the provider withheld the thoughts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) redacted: bool,
+    /// An item of the provider that is nothing here: a tool that it ran, for instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) opaque: Option<Opaque>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Outer {
+    rig: Kept,
+}
+
+impl Kept {
+    /// What is to be kept with a part.
+    pub(crate) fn with(content: AssistantContent, origin: Option<&Origin>) -> Self {
+        // Which answer it was, nobody asks.
+        let origin = origin.map(|origin| Origin {
+            response_model: None,
+            response_id: None,
+            ..origin.clone()
+        });
+        let mut kept = Kept { origin, ..Kept::default() };
+        match content {
+            AssistantContent::Text(text) => {
+                kept.native = text.native.filter(|native| !is_bare_text(&native.item));
+            }
+            AssistantContent::Reasoning(thought) => {
+                kept.native = thought.native;
+                kept.redacted = thought.redacted;
+            }
+            AssistantContent::ToolCall(call) => {
+                kept.native = call.native;
+                kept.call = Some(call.id);
+            }
+            AssistantContent::Opaque(opaque) => kept.opaque = Some(opaque),
+            _ => {}
+        }
+        kept
+    }
+
+    /// What was kept with a part. What others kept is nothing here.
+    pub(super) fn of(metadata: Option<&ProviderMetadata>) -> Self {
+        let outer = metadata.and_then(|metadata| metadata.as_json().to::<Outer>().ok());
+        outer.map(|outer| outer.rig).unwrap_or_default()
+    }
+
+    /// As metadata, if there is anything to keep.
+    pub(crate) fn metadata(self) -> Option<ProviderMetadata> {
+        if self == (Kept { origin: self.origin.clone(), ..Kept::default() }) {
+            return None;
+        }
+        let json = Json::of(&Outer { rig: self }).ok()?;
+        if json.as_str().len() > MOST_KEPT_BYTES {
+            tracing::warn!("what the provider wants back is too large to be kept");
+            return None;
+        }
+        ProviderMetadata::new(json).ok()
+    }
+}
+
+/// Whether an item says no more than the text that it is.
+fn is_bare_text(item: &Value) -> bool {
+    let fields = item.as_object().into_iter().flatten();
+    item.is_object() && fields.into_iter().all(|(name, _)| matches!(&**name, "type" | "text"))
+}
+
+/// How much is kept with a part. The client sends it back with every request.
+const MOST_KEPT_BYTES: usize = 1024 * 1024;

@@ -1,0 +1,221 @@
+//! [`messages`]: model messages as rig takes them.
+
+use std::collections::{HashMap, HashSet};
+
+use rig_core::message::{
+    self, AssistantMessage, Audio, AudioMediaType, CallId, Document, DocumentSourceKind, Image,
+    ImageMediaType, MediaType, Message, MimeType, Origin, ToolFunction, ToolName, ToolResult,
+    ToolResultContent, Video,
+};
+use serde_json::Value;
+
+use super::super::files::in_words;
+use super::kept::Kept;
+use crate::id::ToolCallId;
+use crate::metadata::ProviderMetadata;
+use crate::model_message::{
+    AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ToolCallContent,
+    ToolContent, ToolResult as Became, UserContent,
+};
+
+/// Model messages as rig takes them. Results stand in the user's message behind the calls.
+///
+/// Thoughts go back to who thought them: what has nothing kept with it is left out. A call that some
+/// provider ran elsewhere is a call as any other.
+pub(crate) fn messages(messages: &[ModelMessage]) -> Vec<Message> {
+    let mut transcript = Transcript::default();
+    for message in messages {
+        match message {
+            ModelMessage::System { text } => transcript.messages.push(Message::system(text)),
+            ModelMessage::User { content } => {
+                content.iter().for_each(|content| transcript.push_user(said_by_person(content)));
+            }
+            ModelMessage::Assistant { content } => transcript.push_assistant(content),
+            ModelMessage::Tool { content } => {
+                content.iter().for_each(|content| transcript.push_tool(content));
+            }
+        }
+    }
+    transcript.messages
+}
+
+#[derive(Default)]
+struct Transcript {
+    messages: Vec<Message>,
+    /// What rig calls the calls.
+    calls: HashMap<ToolCallId, (CallId, ToolName)>,
+    taken: HashSet<CallId>,
+}
+
+impl Transcript {
+    fn push_user(&mut self, content: message::UserContent) {
+        match self.messages.last_mut() {
+            Some(Message::User { content: said }) => said.push(content),
+            _ => self.messages.push(Message::User { content: vec![content] }),
+        }
+    }
+
+    fn push_assistant(&mut self, content: &[AssistantContent]) {
+        let kept: Vec<Kept> = content.iter().map(|said| Kept::of(metadata(said))).collect();
+        let origin = kept.iter().rev().find_map(|kept| kept.origin.clone());
+        let (mut said, mut results) = (Vec::new(), Vec::new());
+        for (content, kept) in content.iter().zip(kept) {
+            let kept = of_same_model(kept, origin.as_ref());
+            match content {
+                AssistantContent::Text(text) => {
+                    let mut block = message::Text::new(&text.text);
+                    block.native = kept.native;
+                    said.push(message::AssistantContent::Text(block));
+                }
+                AssistantContent::Reasoning(thought) => said.extend(reasoning(&thought.text, kept)),
+                AssistantContent::File(file) => said.push(made_file(file)),
+                AssistantContent::ToolCall(call) => said.extend(self.call(call, kept)),
+                AssistantContent::ToolResult(result) => {
+                    results.push((&result.tool_call_id, &result.result));
+                }
+            }
+        }
+        if !said.is_empty() {
+            let message = AssistantMessage::new(said).with_origin(origin);
+            self.messages.push(Message::Assistant(message));
+        }
+        for (id, became) in results {
+            self.push_result(id, became);
+        }
+    }
+
+    fn call(&mut self, call: &ToolCallContent, kept: Kept) -> Option<message::AssistantContent> {
+        let name = ToolName::new(&*call.tool_name).ok()?;
+        // What two calls were called in two answers names one of them here.
+        let kept_id = kept.call.filter(|id| !self.taken.contains(id));
+        let native = kept.native.filter(|_| kept_id.is_some());
+        let id = kept_id.unwrap_or_else(|| CallId::from_wire(call.tool_call_id.as_str()));
+        self.taken.insert(id.clone());
+        self.calls.insert(call.tool_call_id.clone(), (id.clone(), name.clone()));
+        let input: Value = call.input.to().unwrap_or_default();
+        let mut call = message::ToolCall::new(id, ToolFunction::new(name, input));
+        call.native = native;
+        Some(message::AssistantContent::ToolCall(call))
+    }
+
+    fn push_tool(&mut self, content: &ToolContent) {
+        match content {
+            ToolContent::Result(result) => self.push_result(&result.tool_call_id, &result.result),
+            // Whoever was to run it is not here.
+            ToolContent::ProviderApproval(answer) if answer.approved => {
+                self.push_result(&answer.tool_call_id, &NotExecuted::Refused.into());
+            }
+            ToolContent::ProviderApproval(answer) => {
+                let denied = Became::Denied { reason: answer.reason.clone() };
+                self.push_result(&answer.tool_call_id, &denied);
+            }
+        }
+    }
+
+    fn push_result(&mut self, id: &ToolCallId, became: &Became) {
+        let Some((call, name)) = self.calls.get(id).cloned() else { return };
+        self.push_user(message::UserContent::ToolResult(ToolResult {
+            call,
+            name,
+            content: output(became),
+            is_error: became.is_error(),
+        }));
+    }
+}
+
+/// What was kept, if the model that said it is the one that said the message.
+fn of_same_model(kept: Kept, origin: Option<&Origin>) -> Kept {
+    let is_same = kept.origin.is_none() || kept.origin.as_ref() == origin;
+    if is_same { kept } else { Kept { call: kept.call, ..Kept::default() } }
+}
+
+fn reasoning(text: &str, kept: Kept) -> Option<message::AssistantContent> {
+    if let Some(opaque) = kept.opaque {
+        return Some(message::AssistantContent::Opaque(opaque));
+    }
+    if kept.native.is_none() && !kept.redacted {
+        return None;
+    }
+    let mut thought = message::Reasoning::new(text);
+    thought.redacted = kept.redacted;
+    thought.native = kept.native;
+    Some(message::AssistantContent::Reasoning(thought))
+}
+
+fn output(became: &Became) -> Vec<ToolResultContent> {
+    let Became::Output(output) = became else {
+        return vec![ToolResultContent::text(became.text())];
+    };
+    if let Ok(content) = output.to::<Vec<ToolResultContent>>()
+        && content.iter().any(|content| matches!(content, ToolResultContent::Image(_)))
+    {
+        return content;
+    }
+    match output.to::<Value>() {
+        Ok(value) if !value.is_string() => vec![ToolResultContent::json(value)],
+        _ => vec![ToolResultContent::text(became.text())],
+    }
+}
+
+fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
+    match content {
+        AssistantContent::Text(text) => text.provider_metadata.as_ref(),
+        AssistantContent::Reasoning(thought) => thought.provider_metadata.as_ref(),
+        AssistantContent::ToolCall(call) => call.provider_metadata.as_ref(),
+        AssistantContent::File(_) | AssistantContent::ToolResult(_) => None,
+    }
+}
+
+fn made_file(file: &FileContent) -> message::AssistantContent {
+    match media_type(&file.media_type) {
+        Some(MediaType::Image(kind)) => message::AssistantContent::Image(Image {
+            data: data(&file.source),
+            media_type: Some(kind),
+            ..Image::default()
+        }),
+        _ => message::AssistantContent::text(in_words(file)),
+    }
+}
+
+fn said_by_person(content: &UserContent) -> message::UserContent {
+    let file = match content {
+        UserContent::Text(text) => return message::UserContent::text(&text.text),
+        UserContent::File(file) => file,
+    };
+    let data = data(&file.source);
+    match media_type(&file.media_type) {
+        Some(MediaType::Image(kind)) => {
+            message::UserContent::Image(Image { data, media_type: Some(kind), ..Image::default() })
+        }
+        Some(MediaType::Audio(kind)) => {
+            message::UserContent::Audio(Audio { data, media_type: Some(kind) })
+        }
+        Some(MediaType::Video(kind)) => {
+            message::UserContent::Video(Video { data, media_type: Some(kind), ..Video::default() })
+        }
+        Some(MediaType::Document(kind)) => message::UserContent::Document(Document {
+            data,
+            media_type: Some(kind),
+            ..Document::default()
+        }),
+        None => message::UserContent::text(in_words(file)),
+    }
+}
+
+fn data(source: &FileSource) -> DocumentSourceKind {
+    match source {
+        FileSource::Url(url) => DocumentSourceKind::Url(url.clone()),
+        FileSource::Base64(data) => DocumentSourceKind::Base64(data.clone()),
+    }
+}
+
+/// What rig calls a media type; it knows one name of each.
+fn media_type(name: &str) -> Option<MediaType> {
+    let name = name.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match &*name {
+        "audio/mpeg" => Some(MediaType::Audio(AudioMediaType::MP3)),
+        "audio/x-wav" => Some(MediaType::Audio(AudioMediaType::WAV)),
+        "image/jpg" => Some(MediaType::Image(ImageMediaType::JPEG)),
+        name => MediaType::from_mime_type(name),
+    }
+}

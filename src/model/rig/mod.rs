@@ -1,0 +1,106 @@
+//! [`RigModel`]: the completion models of [rig](https://docs.rs/rig-core), so all of its providers.
+//!
+//! rig speaks with the provider; which HTTP client it does that with is the host's choice.
+//!
+//! A failure of the provider is an error of the stream: it goes to `tracing`, and the person reads
+//! that something went wrong. It repeats what rig says of it, which may repeat what the provider
+//! says.
+
+mod kept;
+mod messages;
+mod parts;
+mod reply;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rig_core::DynModel;
+use rig_core::completion::{CompletionRequest, ToolDefinition};
+use rig_core::message::{Message, ToolName};
+use rig_core::operation::Completion;
+
+use self::messages::messages;
+use self::reply::Reply;
+use crate::agent::{Model, ModelRequest, ModelStream, ToolDescription};
+
+/// A completion model of rig.
+///
+/// ```
+/// use rig_core::http_client::DynHttpClient;
+/// use rig_core::providers::anthropic::AnthropicConfig;
+/// use ui_message_stream::agent::Agent;
+/// use ui_message_stream::model::rig::RigModel;
+///
+/// fn agent(key: &str, http: DynHttpClient) -> Agent {
+///     let claude = AnthropicConfig::new(key).connect(http).completion("claude-sonnet-4-5");
+///     Agent::new(RigModel::new(claude).with_request(|request| request.max_tokens(4096)))
+/// }
+/// ```
+///
+/// What a provider wants back is kept as provider metadata in the messages: the signatures and the
+/// encrypted text of thoughts, its own ids of calls, and what its own tools did, on a part of
+/// reasoning without words. It goes back to the very model that said it; to another one rig sends
+/// the words alone.
+///
+/// Tools that the provider runs are not shown, and where it asks before it runs one, nobody is
+/// asked: `model::openai::Responses` does both for OpenAI.
+///
+/// What rig takes for a failed answer is one: filtered content, and an end that the provider gives
+/// no reason for where its interface has one. None of its calls runs.
+#[derive(Clone)]
+pub struct RigModel {
+    model: DynModel<Completion>,
+    shape: Option<Arc<Shape>>,
+}
+
+type Shape = dyn Fn(CompletionRequest) -> CompletionRequest + Send + Sync;
+
+impl RigModel {
+    /// This model: a `Model` of rig, or one that was erased.
+    pub fn new(model: impl Into<DynModel<Completion>>) -> Self {
+        RigModel { model: model.into(), shape: None }
+    }
+
+    /// Lets each request pass through here before it is sent: for a temperature, a limit of tokens,
+    /// how much the model reasons, tools that the provider runs. A later one takes the place of an
+    /// earlier one.
+    #[must_use]
+    pub fn with_request(
+        mut self,
+        shape: impl Fn(CompletionRequest) -> CompletionRequest + Send + Sync + 'static,
+    ) -> Self {
+        self.shape = Some(Arc::new(shape));
+        self
+    }
+
+    fn request(&self, request: &ModelRequest) -> CompletionRequest {
+        let instructions = request.instructions.as_deref().map(Message::system);
+        let said = messages(&request.messages);
+        let history: Vec<Message> = instructions.into_iter().chain(said).collect();
+        let mut shaped = CompletionRequest::from(history);
+        shaped.tools = request.tools.iter().filter_map(tool).collect();
+        match &self.shape {
+            Some(shape) => shape(shaped),
+            None => shaped,
+        }
+    }
+}
+
+impl Model for RigModel {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        Box::pin(Reply::of(self.model.stream(self.request(&request))))
+    }
+}
+
+impl fmt::Debug for RigModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RigModel").field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+fn tool(tool: &ToolDescription) -> Option<ToolDefinition> {
+    let name = ToolName::new(&*tool.name).ok()?;
+    // A schema that cannot be read was refused when the agent was made.
+    let parameters = tool.input_schema.to().unwrap_or_default();
+    Some(ToolDefinition::new(name, &*tool.description, parameters))
+}

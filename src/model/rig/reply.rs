@@ -1,0 +1,127 @@
+//! [`Reply`]: an answer as rig streams it, to what the model says.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use rig_core::completion::{CompletionResponse, FinishReason as Finish};
+use rig_core::error::ProviderError;
+use rig_core::message::turn_failure;
+use rig_core::streaming::{CompletionStream, Relayed, StreamEvents};
+
+use super::parts::{Ended, MadeCall, Parts, text_end};
+use crate::chunk::FinishReason;
+use crate::event::AgentEvent;
+use crate::run::{ModelEvent, Usage};
+use crate::stream::BoxError;
+
+/// An answer. Dropped, it is not read any further.
+pub(super) struct Reply {
+    /// `None` once it has ended.
+    relayed: Option<StreamEvents>,
+    parts: Parts,
+    /// The calls, until the answer is known to be whole: those of one that failed do not run.
+    calls: Vec<MadeCall>,
+    said: VecDeque<ModelEvent>,
+    failed: Option<BoxError>,
+}
+
+impl Reply {
+    pub(super) fn of(asked: Result<CompletionStream, ProviderError>) -> Self {
+        let (stream, failed) = match asked {
+            Ok(stream) => (Some(stream), None),
+            Err(error) => (None, Some(error.into())),
+        };
+        Reply {
+            relayed: stream.map(CompletionStream::into_relay),
+            parts: Parts::default(),
+            calls: Vec::new(),
+            said: VecDeque::new(),
+            failed,
+        }
+    }
+
+    fn take(&mut self, relayed: Relayed) -> Result<(), BoxError> {
+        match relayed {
+            Relayed::Origin(origin) => self.parts.origin = Some(origin),
+            Relayed::Item(item) => {
+                let mut events: Vec<AgentEvent> = Vec::new();
+                match self.parts.take(item, &mut events) {
+                    Some(Ended::Text(id, content)) => {
+                        events.push(text_end(&id, content, self.parts.origin.as_ref()));
+                    }
+                    Some(Ended::Call(call)) => self.calls.push(call),
+                    None => {}
+                }
+                self.said.extend(events.into_iter().map(ModelEvent::Said));
+            }
+            Relayed::Done(response) => self.done(&response)?,
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, response: &CompletionResponse) -> Result<(), BoxError> {
+        self.relayed = None;
+        let finish = response.finish_reason();
+        let failure = turn_failure(&response.choice, Some(&response.stop()), finish.as_ref());
+        if let Some(why) = failure {
+            return Err(why.into());
+        }
+        let has_calls = !self.calls.is_empty();
+        for call in self.calls.drain(..) {
+            let announced = call.announced(self.parts.origin.as_ref());
+            self.said.push_back(ModelEvent::Call(Box::new(announced), call.input()));
+        }
+        let usage = response.usage;
+        if usage.input_tokens.is_some() || usage.output_tokens.is_some() {
+            self.said.push_back(ModelEvent::Used(Usage {
+                input_tokens: usage.input_tokens.unwrap_or(0),
+                output_tokens: usage.output_tokens.unwrap_or(0),
+            }));
+        }
+        let reason = finish_reason(finish.as_ref(), has_calls);
+        self.said.push_back(ModelEvent::Finished(reason));
+        Ok(())
+    }
+}
+
+/// Why a model stopped; where it does not say, what it said shows it.
+pub(crate) fn finish_reason(finish: Option<&Finish>, has_calls: bool) -> FinishReason {
+    match finish {
+        None if has_calls => FinishReason::ToolCalls,
+        None | Some(Finish::Stop) => FinishReason::Stop,
+        Some(Finish::Length) => FinishReason::Length,
+        Some(Finish::ToolCalls) => FinishReason::ToolCalls,
+        Some(Finish::ContentFilter) => FinishReason::ContentFilter,
+        Some(_) => FinishReason::Other,
+    }
+}
+
+impl Stream for Reply {
+    type Item = Result<ModelEvent, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.said.pop_front() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            if let Some(error) = this.failed.take() {
+                this.relayed = None;
+                return Poll::Ready(Some(Err(error)));
+            }
+            let Some(relayed) = &mut this.relayed else {
+                return Poll::Ready(None);
+            };
+            let taken = match ready!(relayed.as_mut().poll_next(cx)) {
+                Some(Ok(relayed)) => this.take(relayed),
+                Some(Err(report)) => Err(report.into()),
+                None => Err(CUT.into()),
+            };
+            this.failed = taken.err();
+        }
+    }
+}
+
+const CUT: &str = "the provider's stream ended before the answer did";
