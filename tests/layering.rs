@@ -56,6 +56,22 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("ledger_store", false, &["approval"]),
     ("approvals", false, &["approval", "event", "ledger_store"]),
     ("mcp", false, &["agent", "ledger_store", "stream"]),
+    (
+        "rig",
+        false,
+        &[
+            "approval",
+            "approvals",
+            "chat",
+            "chunk",
+            "event",
+            "ledger_store",
+            "model",
+            "model_message",
+            "run",
+            "stream",
+        ],
+    ),
     ("chat_store", false, &["history"]),
     (
         "chat",
@@ -102,6 +118,7 @@ const GLUE_ONLY: &[&str] = &[
     "redis",
     "rmcp",
     "reqwest",
+    "rig_agent",
     "rig_core",
 ];
 

@@ -8,5 +8,6 @@ mod browser;
 mod rig {
     pub(crate) mod provider;
 
+    mod agent;
     mod model;
 }

@@ -13,7 +13,7 @@ use rig_core::providers::anthropic::AnthropicConfig;
 use rig_core::providers::openai::OpenAIConfig;
 use rig_core::wasm_compat::WasmCompatSend;
 use rig_core::{DynModel, operation::Completion};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A provider.
 #[derive(Clone, Default)]
@@ -116,4 +116,34 @@ pub(crate) fn fixture(name: &str) -> String {
 pub(crate) fn lines_of(name: &str) -> String {
     let path = format!("{}/fixtures/providers/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// An answer that says a word and makes these calls: id, tool and input.
+pub(crate) fn calling(calls: &[(&str, &str, &str)]) -> String {
+    let mut events = vec![
+        json!({"type": "message_start", "message": {"id": "msg_c", "type": "message",
+            "role": "assistant", "model": "claude", "content": [], "stop_reason": null,
+            "stop_sequence": null, "usage": {"input_tokens": 3, "output_tokens": 1}}}),
+        json!({"type": "content_block_start", "index": 0,
+            "content_block": {"type": "text", "text": ""}}),
+        json!({"type": "content_block_delta", "index": 0,
+            "delta": {"type": "text_delta", "text": "So."}}),
+        json!({"type": "content_block_stop", "index": 0}),
+    ];
+    for (at, (id, tool, input)) in calls.iter().enumerate() {
+        let index = at + 1;
+        events.extend([
+            json!({"type": "content_block_start", "index": index,
+                "content_block": {"type": "tool_use", "id": id, "name": tool, "input": {}}}),
+            json!({"type": "content_block_delta", "index": index,
+                "delta": {"type": "input_json_delta", "partial_json": input}}),
+            json!({"type": "content_block_stop", "index": index}),
+        ]);
+    }
+    events.extend([
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"},
+            "usage": {"output_tokens": 4}}),
+        json!({"type": "message_stop"}),
+    ]);
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
 }

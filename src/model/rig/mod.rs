@@ -1,6 +1,7 @@
 //! [`RigModel`]: the completion models of [rig](https://docs.rs/rig-core), so all of its providers.
 //!
-//! rig speaks with the provider; which HTTP client it does that with is the host's choice.
+//! rig speaks with the provider; which HTTP client it does that with is the host's choice. For an
+//! agent that was built with rig there is [`RigAgent`](crate::rig::RigAgent).
 //!
 //! A failure of the provider is an error of the stream: it goes to `tracing`, and the person reads
 //! that something went wrong. It repeats what rig says of it, which may repeat what the provider
@@ -19,7 +20,10 @@ use rig_core::completion::{CompletionRequest, ToolDefinition};
 use rig_core::message::{Message, ToolName};
 use rig_core::operation::Completion;
 
-use self::messages::messages;
+pub(crate) use self::messages::messages;
+pub(crate) use self::parts::{Ended, MadeCall, Parts, fresh_id, text_end};
+pub(crate) use self::reply::finish_reason;
+
 use self::reply::Reply;
 use crate::agent::{Model, ModelRequest, ModelStream, ToolDescription};
 

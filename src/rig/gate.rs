@@ -1,0 +1,133 @@
+//! [`Gate`]: the hook that stands between rig and its tools.
+
+use std::sync::Arc;
+
+use ::rig_agent::agent::{
+    AgentHook, CompletionCallAction, CompletionCallEvent, DispatchAction, DispatchEvent,
+    HookContext, OutcomeAction, OutcomeEvent, StepEventKind,
+};
+
+use super::RigAgent;
+use super::board::{Board, News};
+use super::outcome;
+use crate::approval::ToolOutcome;
+use crate::approvals::AskError;
+use crate::chat::Turn;
+use crate::id::ToolCallId;
+use crate::json::Json;
+use crate::model_message::NotExecuted;
+
+/// Tells of each call, asks about those that need a person, and stops the run before the model goes
+/// on without the answer. The other calls of the step run.
+pub(super) struct Gate {
+    host: RigAgent,
+    turn: Arc<Turn>,
+    board: Arc<Board>,
+}
+
+impl Gate {
+    pub(super) fn new(host: RigAgent, turn: Arc<Turn>, board: Arc<Board>) -> Self {
+        Gate { host, turn, board }
+    }
+
+    /// Tells how a call looks; `None` if it cannot be shown.
+    fn tell(&self, id: &ToolCallId, tool: &str, args: &str) -> Result<Json, String> {
+        let (id, tool) = (id.clone(), tool.to_owned());
+        match Json::parse(args) {
+            Ok(input) => {
+                self.board.tell(News::Called { id, tool, input: input.clone() });
+                Ok(input)
+            }
+            Err(error) => {
+                let why = format!("the input is not usable: {error}");
+                let input = args.to_owned();
+                self.board.tell(News::NotShown { id, tool, input, why: why.clone() });
+                Err(why)
+            }
+        }
+    }
+
+    /// Asks the person; if nobody could be asked, why not.
+    async fn ask(&self, id: &ToolCallId, tool: &str, input: &Json) -> Result<(), String> {
+        let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
+        let description = self.host.description(tool, input);
+        match approvals.ask(message, id, tool, input, description.as_deref()).await {
+            Ok(asked) => {
+                self.board.tell(News::Asked(id.clone(), Box::new(asked)));
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, tool, "nobody is asked about a tool call");
+                Err(match &error {
+                    AskError::NotShownAsIs(why) => why.to_string(),
+                    _ => NOT_ASKED.to_owned(),
+                })
+            }
+        }
+    }
+}
+
+impl AgentHook for Gate {
+    async fn on_dispatch(&self, _: &HookContext, event: DispatchEvent<'_>) -> DispatchAction {
+        let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
+            return DispatchAction::proceed();
+        };
+        let id = self.board.id_of(event.call_id);
+        let input = match self.tell(&id, tool, args) {
+            Ok(input) => input,
+            Err(why) => return DispatchAction::skip(why),
+        };
+        if !self.host.asks(tool, &input) {
+            return DispatchAction::proceed();
+        }
+        match self.ask(&id, tool, &input).await {
+            Ok(()) => DispatchAction::skip(NotExecuted::AwaitsApproval.to_string()),
+            Err(why) => {
+                self.board.tell(News::Became(id, ToolOutcome::Failed(why.clone())));
+                DispatchAction::skip(why)
+            }
+        }
+    }
+
+    async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
+        if let Some(response) = event.completion() {
+            self.board.tell(News::Origin(Box::new(response.origin.clone())));
+        }
+        let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
+            return OutcomeAction::proceed();
+        };
+        let id = self.board.id_of(event.call_id);
+        // A hook before this one refused it.
+        if !self.board.is_called(&id) {
+            let _ = self.tell(&id, tool, args);
+        }
+        if let Some(result) = event.tool_result().filter(|_| !self.board.is_waiting(&id)) {
+            self.board.tell(News::Became(id, outcome::of(result)));
+        }
+        OutcomeAction::proceed()
+    }
+
+    async fn on_completion_call(
+        &self,
+        _: &HookContext,
+        _: CompletionCallEvent<'_>,
+    ) -> CompletionCallAction {
+        if !self.board.waits() {
+            return CompletionCallAction::continue_run();
+        }
+        self.board.pause();
+        CompletionCallAction::stop("a person is asked about a tool call")
+    }
+
+    fn observes(&self, kind: StepEventKind) -> bool {
+        matches!(
+            kind,
+            StepEventKind::CompletionCall
+                | StepEventKind::CompletionDispatch
+                | StepEventKind::ToolDispatch
+        )
+    }
+}
+
+/// Said of a call that needs a person, where nobody could be asked.
+const NOT_ASKED: &str = "This tool call was not executed: nobody could be asked to approve it.";

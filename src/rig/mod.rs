@@ -1,0 +1,259 @@
+//! [`RigAgent`]: an agent built with [rig](https://docs.rs/rig-agent), behind `useChat`.
+//!
+//! ```text
+//! Turn ──▶ history ──▶ rig's run ──items──▶ agent events
+//!                         │    ▲
+//!                     each call│what becomes of it
+//!                         ▼    │
+//!                        the hook ──ask──▶ the person
+//! ```
+//!
+//! rig runs its loop, its tools and its hooks; here its stream becomes agent events, and a hook of
+//! ours stands behind those of the agent. Where a call needs a person the run ends after its step,
+//! and with the answer another one goes on from the history: nothing of rig's is kept meanwhile.
+//!
+//! What a hook of rig decides, and what the person sees of it:
+//!
+//! | the agent's hook | the call |
+//! |---|---|
+//! | lets a call pass | runs, or the person is asked |
+//! | writes other arguments | is shown, asked about and run with those |
+//! | refuses it, with a reason | failed, with that reason; the model reads it too |
+//! | stops the run | the run is aborted; the reason goes to `tracing` |
+//!
+//! A refusal is no denial in the protocol: that is the person's own no.
+
+mod board;
+mod gate;
+mod outcome;
+mod said;
+
+use std::fmt;
+use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use ::rig_agent::tool::ToolContext;
+use ::rig_agent::{Agent, AgentRunner};
+
+use self::board::Board;
+use self::gate::Gate;
+use self::said::RigTurn;
+use crate::approval::{DefinitionDigest, Principal, ToolOutcome};
+use crate::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
+use crate::chat::{Chats, Respond, Said, Turn};
+use crate::id::ChatId;
+use crate::json::Json;
+use crate::ledger_store::BoxFuture;
+use crate::model::rig::messages;
+use crate::model_message::FromUi;
+
+/// An agent built with rig.
+///
+/// ```
+/// use axum::Router;
+/// use rig_agent::Agent;
+/// use ui_message_stream::axum::{approval_routes, chat_routes};
+/// use ui_message_stream::rig::RigAgent;
+///
+/// fn app(agent: Agent) -> Router {
+///     let chats = RigAgent::new(agent)
+///         .needs_approval("delete_file")
+///         .needs_approval_when(|tool, input| tool == "shell" && !input.as_str().contains("ls"))
+///         .into_chats();
+///     Router::new()
+///         .nest("/api/chat", chat_routes(chats.clone()))
+///         .nest("/api/approvals", approval_routes(chats))
+/// }
+/// ```
+///
+/// A call that a person approved runs by itself, with the input that was shown, on the tool of that
+/// name: the agent's hooks are not asked again, and see its result only in the history. What must
+/// hold for every output belongs into the tool.
+///
+/// rig lets an agent call its model once unless its builder says more, by `default_max_turns`; where
+/// that is used up the answer ends with the results of the tools. It runs the calls of a step one
+/// after the other unless [`with_run`](Self::with_run) says otherwise, and it fails a run whose
+/// model calls a tool that there is none of, unless a hook mends that. What a hook has the model say
+/// anew was shown already and stays.
+///
+/// Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct RigAgent(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    agent: Agent,
+    rules: Vec<Arc<NeedsApproval>>,
+    describe: Option<Arc<Describe>>,
+    context: Option<Arc<Context>>,
+    shape: Option<Arc<Shape>>,
+    tells_usage: bool,
+}
+
+type NeedsApproval = dyn Fn(&str, &Json) -> bool + Send + Sync;
+type Describe = dyn Fn(&str, &Json) -> Option<String> + Send + Sync;
+type Context = dyn Fn(&Principal, &ChatId) -> ToolContext + Send + Sync;
+type Shape = dyn Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync;
+
+impl RigAgent {
+    /// This agent. It asks nobody yet.
+    pub fn new(agent: Agent) -> Self {
+        RigAgent(Arc::new(Inner {
+            agent,
+            rules: Vec::new(),
+            describe: None,
+            context: None,
+            shape: None,
+            tells_usage: false,
+        }))
+    }
+
+    /// Asks a person before each call of this tool.
+    #[must_use]
+    pub fn needs_approval(self, tool: &str) -> Self {
+        if self.tool(tool).is_none() {
+            tracing::warn!(tool, "a tool that needs approval is none of the agent's so far");
+        }
+        let needed: Box<str> = tool.into();
+        self.needs_approval_when(move |tool, _| *tool == *needed)
+    }
+
+    /// Asks a person before each call of which this says so, given the tool's name and the input.
+    /// One rule of several is enough. The input is what a model wrote, of which nothing is known but
+    /// that it is an object; a panic means: ask.
+    #[must_use]
+    pub fn needs_approval_when(
+        self,
+        asks: impl Fn(&str, &Json) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|inner| inner.rules.push(Arc::new(asks)))
+    }
+
+    /// What the person reads of a call, given the tool's name and the input. Without it, and where
+    /// it gives `None`, the name and the input.
+    #[must_use]
+    pub fn describe(
+        self,
+        describe: impl Fn(&str, &Json) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|inner| inner.describe = Some(Arc::new(describe)))
+    }
+
+    /// What the tools find in their context, for a person and a chat: in a run as after an approval.
+    #[must_use]
+    pub fn with_tool_context(
+        self,
+        context: impl Fn(&Principal, &ChatId) -> ToolContext + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|inner| inner.context = Some(Arc::new(context)))
+    }
+
+    /// Lets each run of rig pass through here before it begins: for further hooks, tools that run
+    /// side by side, another number of model calls.
+    ///
+    /// ```
+    /// # fn f(agent: rig_agent::Agent) -> ui_message_stream::rig::RigAgent {
+    /// # use ui_message_stream::rig::RigAgent;
+    /// RigAgent::new(agent).with_run(|run, _turn| run.max_turns(20).tool_concurrency(4))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_run(
+        self,
+        shape: impl Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|inner| inner.shape = Some(Arc::new(shape)))
+    }
+
+    /// Says in the metadata of each message what it cost, as
+    /// [`Run::telling_usage`](crate::run::Run::telling_usage) does.
+    #[must_use]
+    pub fn with_usage_in_metadata(self) -> Self {
+        self.with(|inner| inner.tells_usage = true)
+    }
+
+    /// Conversations that this agent answers, kept in memory, with approvals of their own. For keys,
+    /// stores and an audit of yours, make the [`Chats`] yourself:
+    /// `Chats::new(agent.clone(), Approvals::new(agent))`.
+    pub fn into_chats(self) -> Chats {
+        Chats::new(self.clone(), Approvals::new(self))
+    }
+
+    fn with(self, set: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        set(&mut inner);
+        RigAgent(Arc::new(inner))
+    }
+
+    fn asks(&self, tool: &str, input: &Json) -> bool {
+        self.0.rules.iter().any(|asks| {
+            let asks = catch_unwind(AssertUnwindSafe(|| asks(tool, input)));
+            asks.unwrap_or_else(|_| {
+                tracing::error!(tool, "the approval predicate panicked");
+                true
+            })
+        })
+    }
+
+    fn description(&self, tool: &str, input: &Json) -> Option<String> {
+        let describe = self.0.describe.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| describe(tool, input))).ok()?
+    }
+
+    fn context(&self, principal: &Principal, chat: &ChatId) -> ToolContext {
+        self.0.context.as_ref().map_or_else(ToolContext::new, |context| context(principal, chat))
+    }
+}
+
+impl Respond for RigAgent {
+    fn respond(&self, turn: Turn) -> Said {
+        let read = FromUi::new().with_deferred(&turn.deferred).model_messages(&turn.chat.messages);
+        let mut history = messages(&read);
+        let Some(prompt) = history.pop() else {
+            return Box::pin(RigTurn::failed("there is nothing to answer"));
+        };
+        let (turn, board) = (Arc::new(turn), Arc::new(Board::default()));
+        let context = self.context(&turn.principal, &turn.chat.id);
+        let mut run = self.0.agent.prompt(prompt).history(history).tool_context(context);
+        if let Some(shape) = &self.0.shape {
+            run = shape(run, &turn);
+        }
+        // Behind the agent's own: what they make of a call is what is asked about.
+        let run = run.add_hook(Gate::new(self.clone(), turn, Arc::clone(&board)));
+        Box::pin(RigTurn::of(run.stream(), board, self.0.tells_usage))
+    }
+}
+
+impl Toolbox for RigAgent {
+    fn tool(&self, name: &str) -> Option<ToolFacts> {
+        let tools = self.0.agent.tool_server_handle();
+        let catalog = tools.snapshot_with_dynamic(&[name.to_owned()]);
+        let definition = catalog.definitions().iter().find(|tool| &*tool.name == name)?;
+        let schema = Json::of(&definition.parameters).ok()?;
+        Some(ToolFacts::new(DefinitionDigest::of(name, &definition.description, &schema)))
+    }
+
+    /// The tool is there and takes what the person saw, or says itself that it does not.
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(ready(true))
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        let tools = self.0.agent.tool_server_handle().clone();
+        let mut context = self.context(&call.requester, &call.chat_id);
+        Box::pin(async move {
+            let result = tools.execute(&call.tool_name, call.input.as_str(), &mut context).await;
+            outcome::of(&result)
+        })
+    }
+}
+
+impl fmt::Debug for RigAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RigAgent")
+            .field("agent", &self.0.agent.name())
+            .field("rules", &self.0.rules.len())
+            .finish_non_exhaustive()
+    }
+}
