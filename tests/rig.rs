@@ -10,4 +10,5 @@ mod rig {
 
     mod agent;
     mod model;
+    mod recordings;
 }

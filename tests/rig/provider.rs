@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
-use futures::stream;
+use futures::future::ready;
+use futures::{StreamExt, stream};
 use rig_core::http_client::multipart::MultipartForm;
 use rig_core::http_client::{
     BoxedStream, Error, HttpClientExt, LazyBody, Request, Response, Result, StreamingResponse,
@@ -66,7 +67,7 @@ impl HttpClientExt for Provider {
         T: Into<Bytes> + WasmCompatSend,
         U: From<Bytes> + WasmCompatSend + 'static,
     {
-        async { Err(Error::StreamEnded) }
+        ready(Err(Error::StreamEnded))
     }
 
     fn send_multipart<U>(
@@ -76,7 +77,7 @@ impl HttpClientExt for Provider {
     where
         U: From<Bytes> + WasmCompatSend + 'static,
     {
-        async { Err(Error::StreamEnded) }
+        ready(Err(Error::StreamEnded))
     }
 
     async fn send_streaming<T>(&self, request: Request<T>) -> Result<StreamingResponse>
@@ -93,9 +94,8 @@ impl HttpClientExt for Provider {
             return Err(Error::non_success_with_details(status, Default::default(), answer));
         }
         // Cut where no event ends and some characters do not.
-        let pieces: Vec<_> =
-            answer.as_bytes().chunks(37).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        let body: BoxedStream = Box::pin(stream::iter(pieces));
+        let pieces: Vec<Bytes> = answer.as_bytes().chunks(37).map(Bytes::copy_from_slice).collect();
+        let body: BoxedStream = Box::pin(stream::iter(pieces).map(Ok));
         let response = Response::builder().header("content-type", "text/event-stream").body(body);
         response.map_err(Error::Protocol)
     }

@@ -113,6 +113,9 @@ impl Parts {
             }
             // Nobody reads it but its provider; it needs a place in the message.
             AssistantContent::Opaque(opaque) if opaque.replay => {
+                if opaque.kind() == Some("mcp_approval_request") {
+                    tracing::warn!("the provider asks before it runs a tool, and nobody is asked");
+                }
                 let opaque = AssistantContent::Opaque(opaque);
                 let provider_metadata = Kept::with(opaque, self.origin.as_ref()).metadata();
                 if provider_metadata.is_some() {
