@@ -6,9 +6,11 @@
 mod browser;
 
 mod rig {
+    pub(crate) mod agents;
     pub(crate) mod provider;
 
     mod agent;
+    mod hooks;
     mod model;
     mod recordings;
 }

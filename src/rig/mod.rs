@@ -53,13 +53,22 @@ use crate::model_message::FromUi;
 /// ```
 /// use axum::Router;
 /// use rig_agent::Agent;
+/// use serde::Deserialize;
 /// use ui_message_stream::axum::{approval_routes, chat_routes};
 /// use ui_message_stream::rig::RigAgent;
+///
+/// #[derive(Deserialize)]
+/// struct Transfer {
+///     amount: u64,
+/// }
 ///
 /// fn app(agent: Agent) -> Router {
 ///     let chats = RigAgent::new(agent)
 ///         .needs_approval("delete_file")
-///         .needs_approval_when(|tool, input| tool == "shell" && !input.as_str().contains("ls"))
+///         .needs_approval_when(|tool, input| {
+///             let is_small = |transfer: Transfer| transfer.amount < 1_000;
+///             tool == "transfer" && !input.to().is_ok_and(is_small)
+///         })
 ///         .into_chats();
 ///     Router::new()
 ///         .nest("/api/chat", chat_routes(chats.clone()))

@@ -1,85 +1,15 @@
-//! An agent built with rig, behind the route: what its hooks decide, what a person decides, and what
-//! the model reads of both.
+//! An agent built with rig, behind the route: what a person decides, and what the model reads of it.
 
-use std::sync::{Arc, Mutex};
-
-use axum::Router;
-use rig_agent::agent::{
-    AgentHook, DispatchAction, DispatchEvent, HookContext, OutcomeAction, OutcomeEvent,
-};
-use rig_agent::tool::{DynamicTool, ToolExecutionError, ToolOutput};
-use rig_agent::{Agent, AgentBuilder};
+use rig_agent::tool::DynamicTool;
 use rig_core::message::ToolName;
 use serde_json::{Value, json};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::approval::Principal;
 use ui_message_stream::rig::RigAgent;
-use ui_message_stream::testing::Conversation;
 
-use super::provider::{Provider, calling, fixture, lines_of};
-use crate::browser::{Held, over};
+use super::agents::{Asker, agent, became, built, calls, held, page, told};
+use super::provider::{Provider, as_stream, calling, fixture, lines_of};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
-
-/// What the tools did.
-type Done = Arc<Mutex<Vec<String>>>;
-
-fn tool(name: &'static str, done: &Done) -> DynamicTool {
-    let done = Arc::clone(done);
-    let schema = json!({"type": "object", "properties": {"what": {"type": "string"}}});
-    DynamicTool::new(ToolName::new(name).unwrap(), "Does it.", schema, move |input: Value| {
-        let done = Arc::clone(&done);
-        Box::pin(async move {
-            if name == "fails" {
-                let error = std::io::Error::other("postgres://user:secret@host");
-                return Err(ToolExecutionError::from_error(error));
-            }
-            let what = input["what"].as_str().unwrap_or_default();
-            done.lock().unwrap().push(format!("{name} {what}"));
-            Ok(ToolOutput::json(json!({"done": what})))
-        })
-    })
-}
-
-/// An agent of these tools, each of which writes down what it does.
-fn agent(provider: &Provider) -> (AgentBuilder, Done) {
-    let builder = AgentBuilder::new(provider.anthropic("claude-sonnet-4-5"));
-    (builder.preamble("Be brief.").max_tokens(999).default_max_turns(5), Done::default())
-}
-
-fn built(builder: AgentBuilder, done: &Done) -> Agent {
-    let tools = ["look", "delete", "send", "fails"].map(|name| tool(name, done));
-    builder.dynamic_tools(tools.into()).build()
-}
-
-fn page(agent: RigAgent) -> Conversation<'static> {
-    over(Router::new().nest("/api/chat", chat_routes(agent.into_chats())))
-}
-
-fn held(page: &Conversation<'_>) -> Held {
-    Held::of(page.messages().last().unwrap())
-}
-
-/// What became of the calls: tool, input, state and output.
-fn calls(page: &Conversation<'_>) -> Vec<(String, Value, String, Value)> {
-    held(page).calls
-}
-
-fn became(tool: &str, what: &str, state: &str, output: Value) -> (String, Value, String, Value) {
-    (tool.to_owned(), json!({"what": what}), state.to_owned(), output)
-}
-
-/// What the model was told of its calls, by its own ids for them.
-fn told(provider: &Provider, request: usize) -> Vec<(String, String)> {
-    let asked = provider.asked();
-    let messages = asked[request]["messages"].as_array().unwrap();
-    let content = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
-    let results = content.filter(|content| content["type"] == "tool_result");
-    let told = results.map(|result| {
-        let id = result["tool_use_id"].as_str().unwrap().to_owned();
-        (id, result["content"].to_string())
-    });
-    told.collect()
-}
 
 #[tokio::test]
 async fn an_agents_tools_run_and_its_words_arrive_in_their_order() {
@@ -215,89 +145,6 @@ async fn a_tool_that_became_another_since_does_not_run() {
     assert!(done.lock().unwrap().is_empty());
 }
 
-/// A hook of the agent's own.
-struct Host;
-
-impl AgentHook for Host {
-    async fn on_dispatch(&self, _: &HookContext, event: DispatchEvent<'_>) -> DispatchAction {
-        match event.tool_args() {
-            Some(args) if args.contains("edit") => {
-                DispatchAction::rewrite_tool_args(event.kind, json!({"what": "edited"}))
-            }
-            Some(args) if args.contains("refuse") => DispatchAction::skip("not on a Sunday"),
-            Some(args) if args.contains("stop") => DispatchAction::stop("a secret of the host"),
-            _ => DispatchAction::proceed(),
-        }
-    }
-
-    async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
-        match event.tool_args() {
-            Some(args) if args.contains("redact") => {
-                OutcomeAction::rewrite_tool_result(&event, "redacted")
-            }
-            _ => OutcomeAction::proceed(),
-        }
-    }
-}
-
-#[tokio::test]
-async fn what_the_agents_hook_edits_is_what_is_shown_asked_about_and_run() {
-    let first = calling(&[
-        ("t1", "look", r#"{"what":"edit"}"#),
-        ("t2", "look", r#"{"what":"redact"}"#),
-        ("t3", "delete", r#"{"what":"edit"}"#),
-    ]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Host), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    let asked = calls(&page);
-    let expected = became("look", "edited", "output-available", json!({"done": "edited"}));
-    assert_eq!(asked[0], expected);
-    assert_eq!(asked[1], became("look", "redact", "output-available", json!("redacted")));
-    assert_eq!((&asked[2].1, &*asked[2].2), (&json!({"what": "edited"}), "approval-requested"));
-    page.approve("delete").await;
-    assert_eq!(page.error(), None);
-    assert_eq!(*done.lock().unwrap(), ["look edited", "look redact", "delete edited"]);
-    assert!(told(&provider, 1)[1].1.contains("redacted"));
-}
-
-#[tokio::test]
-async fn what_the_agents_hook_refuses_failed_for_the_person_and_for_the_model() {
-    let first = calling(&[("t1", "delete", r#"{"what":"refuse"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Host), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let expected = became("delete", "refuse", "output-error", json!("not on a Sunday"));
-    assert_eq!(calls(&page), [expected]);
-    assert!(told(&provider, 1)[0].1.contains("not on a Sunday"));
-    assert!(done.lock().unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn where_the_agents_hook_stops_what_ran_is_shown_and_nothing_else_runs() {
-    let first = calling(&[
-        ("t1", "look", r#"{"what":"a"}"#),
-        ("t2", "delete", r#"{"what":"stop"}"#),
-        ("t3", "look", r#"{"what":"b"}"#),
-    ]);
-    let provider = Provider::streaming([first]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Host), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
-    assert!(chunks.contains(r#""type":"abort""#) && !chunks.contains("a secret"), "{chunks}");
-    assert_eq!(calls(&page)[0].2, "output-available");
-    assert!(calls(&page)[1..].iter().all(|call| call.2 == "output-error"), "{:?}", calls(&page));
-    assert_eq!(*done.lock().unwrap(), ["look a"]);
-    assert_eq!(provider.asked().len(), 1);
-}
-
 #[tokio::test]
 async fn half_an_input_reaches_no_tool_and_the_model_reads_why() {
     let first = calling(&[("t1", "look", r#"{"what":"a"#), ("t2", "look", r#"{"what":"b"}"#)]);
@@ -338,7 +185,7 @@ async fn a_failure_of_the_provider_is_masked_and_a_used_up_budget_is_an_end() {
 async fn thoughts_go_back_to_the_model_after_an_approval() {
     let thinking =
         lines_of("anthropic/thoughts_and_two_calls").replace("\"weather\"", "\"delete\"");
-    let first = super::provider::as_stream(&thinking);
+    let first = as_stream(&thinking);
     let provider = Provider::streaming([first, fixture("anthropic/text")]);
     let (builder, done) = agent(&provider);
     let agent = RigAgent::new(built(builder, &done));
@@ -351,4 +198,58 @@ async fn thoughts_go_back_to_the_model_after_an_approval() {
     assert_eq!(said[1], json!({"type": "redacted_thinking", "data": "bm90IGZvciB5b3U="}));
     assert_eq!(said[4]["id"], "toolu_02");
     assert_eq!(done.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_tool_that_panics_fails_the_run_and_an_approved_one_only_its_call() {
+    let panics = calling(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "panics", "{}")]);
+    let provider = Provider::streaming([panics.clone(), panics, fixture("anthropic/text")]);
+    let (builder, done) = agent(&provider);
+    let rig = built(builder, &done);
+    let mut failing = page(RigAgent::new(rig.clone()));
+    failing.send("Go").await;
+    assert_eq!(failing.error(), Some("An error occurred."));
+    assert_eq!(calls(&failing)[0].2, "output-available");
+    assert_eq!(calls(&failing)[1].2, "output-error");
+
+    let mut page = page(RigAgent::new(rig).needs_approval("panics"));
+    page.send("Go").await;
+    page.approve("panics").await;
+    assert_eq!(page.error(), None);
+    assert_eq!(
+        (&*calls(&page)[1].2, &calls(&page)[1].3),
+        ("output-error", &json!("The tool failed."))
+    );
+    assert_eq!(held(&page).text, format!("So.{LAST}"));
+}
+
+#[tokio::test]
+async fn tools_are_told_whose_chat_it_is_whether_or_not_somebody_was_asked() {
+    let first = calling(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "delete", r#"{"what":"b"}"#)]);
+    let provider = Provider::streaming([first, fixture("anthropic/text")]);
+    let (builder, done) = agent(&provider);
+    let agent = RigAgent::new(built(builder, &done)).needs_approval("delete");
+    let mut page = page(agent.with_tool_context(|principal, chat| {
+        assert_eq!(*principal, Principal::anonymous());
+        let mut context = rig_agent::tool::ToolContext::new();
+        context.insert(Asker(chat.to_string())).unwrap();
+        context
+    }));
+    page.send("Go").await;
+    page.approve("delete").await;
+    assert_eq!(*done.lock().unwrap(), ["look a for chat-1", "delete b for chat-1"]);
+}
+
+#[tokio::test]
+async fn a_picture_that_a_tool_made_is_a_picture_in_the_next_turn_too() {
+    let first = calling(&[("t1", "draws", "{}")]);
+    let text = fixture("anthropic/text");
+    let provider = Provider::streaming([first, text.clone(), text]);
+    let (builder, done) = agent(&provider);
+    let mut page = page(RigAgent::new(built(builder, &done)));
+    page.send("Go").await;
+    page.send("And now?").await;
+    assert_eq!(page.error(), None);
+    let (in_run, later) = (&told(&provider, 1)[0].1, &told(&provider, 2)[0].1);
+    assert!(in_run.contains(r#""data":"iVBORw0KGgo=""#) && in_run == later, "{in_run} {later}");
 }

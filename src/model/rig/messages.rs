@@ -147,7 +147,7 @@ fn output(became: &Became) -> Vec<ToolResultContent> {
         return vec![ToolResultContent::text(became.text())];
     };
     if let Ok(content) = output.to::<Vec<ToolResultContent>>()
-        && content.iter().any(|content| matches!(content, ToolResultContent::Image(_)))
+        && has_only_pictures_of_its_own(&content)
     {
         return content;
     }
@@ -155,6 +155,17 @@ fn output(became: &Became) -> Vec<ToolResultContent> {
         Ok(value) if !value.is_string() => vec![ToolResultContent::json(value)],
         _ => vec![ToolResultContent::text(became.text())],
     }
+}
+
+/// Whether it holds pictures, as a tool of rig returns them. What only says where one is, or which
+/// of the provider's files it is, a tool may have read anywhere.
+fn has_only_pictures_of_its_own(content: &[ToolResultContent]) -> bool {
+    let mut pictures = content.iter().filter_map(|content| match content {
+        ToolResultContent::Image(image) => Some(image),
+        _ => None,
+    });
+    let is_own = |image: &Image| matches!(image.data, DocumentSourceKind::Base64(_));
+    pictures.next().is_some_and(is_own) && pictures.all(is_own)
 }
 
 fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
