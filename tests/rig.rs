@@ -4,12 +4,25 @@
 
 #[path = "openai/browser.rs"]
 mod browser;
+mod dice;
+#[path = "reduce/fields.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod fields;
+#[path = "model_message/made_up.rs"]
+mod made_up;
+#[path = "reduce/message.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod message;
+#[path = "reduce/values.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod values;
 
 mod rig {
     pub(crate) mod agents;
     pub(crate) mod provider;
 
     mod agent;
+    mod histories;
     mod hooks;
     mod model;
     mod recordings;

@@ -75,6 +75,7 @@ impl Transcript {
                 }
             }
         }
+        without_last_thoughts(&mut said);
         if !said.is_empty() {
             let message = AssistantMessage::new(said).with_origin(origin);
             self.messages.push(Message::Assistant(message));
@@ -121,6 +122,20 @@ impl Transcript {
             is_error: became.is_error(),
         }));
     }
+}
+
+/// Leaves out thoughts that no words and no call follow: rig may leave out what does follow, and a
+/// provider refuses a message that ends in a thought.
+fn without_last_thoughts(said: &mut Vec<message::AssistantContent>) {
+    let is_said = |block: &message::AssistantContent| {
+        matches!(block, message::AssistantContent::Text(_) | message::AssistantContent::ToolCall(_))
+    };
+    let after = said.iter().rposition(is_said).map_or(0, |last| last + 1);
+    let rest = said.split_off(after);
+    let is_thought = |block: &message::AssistantContent| {
+        matches!(block, message::AssistantContent::Reasoning(_))
+    };
+    said.extend(rest.into_iter().filter(|block| !is_thought(block)));
 }
 
 /// What was kept, if the model that said it is the one that said the message.
