@@ -13,6 +13,7 @@ mod made_up;
 #[path = "reduce/message.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod message;
+mod real;
 #[path = "reduce/values.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod values;
@@ -22,6 +23,7 @@ mod rig {
     pub(crate) mod provider;
 
     mod agent;
+    mod client;
     mod histories;
     mod hooks;
     mod model;

@@ -12,7 +12,7 @@ use super::agents::{agent, became, built, calls, held, page, told};
 use super::provider::{Provider, calling, fixture};
 
 /// A hook of the agent's own.
-struct Host;
+pub(crate) struct Host;
 
 impl AgentHook for Host {
     async fn on_dispatch(&self, _: &HookContext, event: DispatchEvent<'_>) -> DispatchAction {
@@ -95,7 +95,7 @@ async fn where_the_agents_hook_stops_what_ran_is_shown_and_nothing_else_runs() {
 }
 
 /// A hook that mends what the model does wrong.
-struct Mends;
+pub(crate) struct Mends;
 
 impl AgentHook for Mends {
     async fn on_invalid_tool_call(
