@@ -204,7 +204,8 @@ async fn a_changed_tool_asks_again_and_the_model_reads_what_it_is_now() {
     assert_eq!(outcomes(&first), ["there is no tool named \"other\""]);
     let offered = calls.offered();
     assert_eq!(offered.len(), 1);
-    assert_eq!(offered[0].input_schema.as_str(), r#"{"required":["file"],"type":"object"}"#);
+    let schema: Value = offered[0].input_schema.to().unwrap();
+    assert_eq!(schema, json!({"type": "object", "required": ["file"]}));
     page.approve("read").await;
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
     assert_eq!(server.called(), ["read"]);
