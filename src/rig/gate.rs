@@ -30,7 +30,7 @@ impl Gate {
         Gate { host, turn, board }
     }
 
-    /// Tells how a call looks; `None` if it cannot be shown.
+    /// Tells how a call looks; if it cannot be shown, why not.
     fn tell(&self, id: &ToolCallId, tool: &str, args: &str) -> Result<Json, String> {
         let (id, tool) = (id.clone(), tool.to_owned());
         match Json::parse(args) {

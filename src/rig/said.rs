@@ -20,7 +20,7 @@ use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, ToolCall};
 use crate::id::{PartId, ToolCallId};
 use crate::json::Json;
-use crate::model::rig::{Ended, MadeCall, Parts, finish_reason, text_end};
+use crate::model::rig::{Ended, MadeCall, Parts, finish_reason};
 use crate::run::Usage;
 use crate::stream::BoxError;
 
@@ -128,7 +128,7 @@ impl RigTurn {
     fn news(&mut self, news: News) {
         match news {
             News::Origin(origin) => {
-                self.parts.origin = Some(*origin);
+                self.parts.are_of(*origin);
                 self.end_texts();
             }
             News::Called { id, tool, input } => {
@@ -161,7 +161,7 @@ impl RigTurn {
         }
         let Some(call) = self.calls.get(&id) else { return };
         let function = &call.call.function;
-        let announced = call.announced(self.parts.origin.as_ref());
+        let announced = self.parts.announced(call);
         if let Some(arguments) = &function.invalid_arguments {
             let (input, why) = (Json::string(arguments), outcome::text_of(&result.content));
             self.say(AgentEvent::tool_input_invalid(announced, input, why));
@@ -193,14 +193,15 @@ impl RigTurn {
 
     fn announced(&self, id: ToolCallId, tool: String) -> ToolCall {
         match self.calls.get(&id) {
-            Some(made) => made.announced(self.parts.origin.as_ref()),
+            Some(made) => self.parts.announced(made),
             None => ToolCall::new(id, tool),
         }
     }
 
     fn end_texts(&mut self) {
         for (id, content) in std::mem::take(&mut self.texts) {
-            self.say(text_end(&id, content, self.parts.origin.as_ref()));
+            let end = self.parts.text_end(&id, content);
+            self.say(end);
         }
     }
 

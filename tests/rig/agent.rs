@@ -253,3 +253,26 @@ async fn a_picture_that_a_tool_made_is_a_picture_in_the_next_turn_too() {
     let (in_run, later) = (&told(&provider, 1)[0].1, &told(&provider, 2)[0].1);
     assert!(in_run.contains(r#""data":"iVBORw0KGgo=""#) && in_run == later, "{in_run} {later}");
 }
+
+#[tokio::test]
+async fn thoughts_go_back_to_the_model_when_the_person_writes_on() {
+    let lines = lines_of("anthropic/thoughts_and_two_calls");
+    let no_call = |line: &&str| !line.contains(r#""index":3"#) && !line.contains(r#""index":4"#);
+    let lines: Vec<&str> = lines.lines().filter(no_call).collect();
+    let thinking = lines.join("\n").replace(r#""tool_use""#, r#""end_turn""#);
+    let provider = Provider::streaming([as_stream(&thinking), fixture("anthropic/text")]);
+    let (builder, done) = agent(&provider);
+    let mut page = page(RigAgent::new(built(builder, &done)));
+    page.send("Go").await;
+    page.send("And now?").await;
+    assert_eq!(page.error(), None);
+    assert_eq!(
+        provider.asked()[1]["messages"][1]["content"],
+        json!([
+            {"type": "thinking", "thinking": "Two towns — both by the sea.",
+                "signature": "c2lnbmVkIGJ5IG5vYm9keQ=="},
+            {"type": "redacted_thinking", "data": "bm90IGZvciB5b3U="},
+            {"type": "text", "text": "I look at both."},
+        ])
+    );
+}

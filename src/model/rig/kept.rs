@@ -12,10 +12,10 @@ use crate::metadata::ProviderMetadata;
 /// What a provider wants back with a part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Kept {
+pub(super) struct Kept {
     /// Which model said it: no other reads what is kept here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<Origin>,
+    pub(super) origin: Option<Origin>,
     /// The part as the provider has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) native: Option<Native>,
@@ -37,7 +37,7 @@ struct Outer {
 
 impl Kept {
     /// What is to be kept with a part.
-    pub(crate) fn with(content: AssistantContent, origin: Option<&Origin>) -> Self {
+    pub(super) fn with(content: AssistantContent, origin: Option<&Origin>) -> Self {
         // Which answer it was, nobody asks.
         let origin = origin.map(|origin| Origin {
             response_model: None,
@@ -69,9 +69,15 @@ impl Kept {
         outer.map(|outer| outer.rig).unwrap_or_default()
     }
 
+    /// As metadata, if there is anything to keep but whose it is.
+    pub(super) fn metadata(self) -> Option<ProviderMetadata> {
+        let origin_alone = Kept { origin: self.origin.clone(), ..Kept::default() };
+        if self == origin_alone { None } else { self.whole_metadata() }
+    }
+
     /// As metadata, if there is anything to keep.
-    pub(crate) fn metadata(self) -> Option<ProviderMetadata> {
-        if self == (Kept { origin: self.origin.clone(), ..Kept::default() }) {
+    pub(super) fn whole_metadata(self) -> Option<ProviderMetadata> {
+        if self == Kept::default() {
             return None;
         }
         let json = Json::of(&Outer { rig: self }).ok()?;

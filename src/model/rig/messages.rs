@@ -67,6 +67,8 @@ impl Transcript {
                     block.native = kept.native;
                     said.push(message::AssistantContent::Text(block));
                 }
+                // Without its model it would be taken for words.
+                AssistantContent::Reasoning(_) if origin.is_none() => {}
                 AssistantContent::Reasoning(thought) => said.extend(reasoning(&thought.text, kept)),
                 AssistantContent::File(file) => said.push(made_file(file)),
                 AssistantContent::ToolCall(call) => said.extend(self.call(call, kept)),

@@ -21,7 +21,7 @@ use rig_core::message::{Message, ToolName};
 use rig_core::operation::Completion;
 
 pub(crate) use self::messages::messages;
-pub(crate) use self::parts::{Ended, MadeCall, Parts, fresh_id, text_end};
+pub(crate) use self::parts::{Ended, MadeCall, Parts, fresh_id};
 pub(crate) use self::reply::finish_reason;
 
 use self::reply::Reply;

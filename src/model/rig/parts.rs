@@ -15,12 +15,15 @@ use crate::chunk::Chunk;
 use crate::event::{AgentEvent, File, Source, ToolCall};
 use crate::id::{PartId, ToolCallId};
 use crate::json::Json;
+use crate::metadata::ProviderMetadata;
 
 /// Reads the parts of one answer.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     /// Which model answers, once that is known.
-    pub(crate) origin: Option<Origin>,
+    origin: Option<Origin>,
+    /// Whether something was kept before that was known: what ends later says it.
+    owes_origin: bool,
     /// Parts that are being said, by their place.
     open: HashMap<usize, Open>,
 }
@@ -42,7 +45,12 @@ pub(crate) struct MadeCall {
 }
 
 impl Parts {
-    /// Takes in what rig streams. A text ends as `end` says.
+    /// It is known which model answers.
+    pub(crate) fn are_of(&mut self, origin: Origin) {
+        self.origin = Some(origin);
+    }
+
+    /// Takes in what rig streams.
     pub(crate) fn take(
         &mut self,
         item: Item<StreamEvent>,
@@ -103,7 +111,7 @@ impl Parts {
             }
             AssistantContent::Reasoning(Reasoning { .. }) => {
                 let id = part_id(at);
-                let provider_metadata = Kept::with(content, self.origin.as_ref()).metadata();
+                let provider_metadata = self.kept(content);
                 let begins = open.is_none().then(|| AgentEvent::ReasoningStart { id: id.clone() });
                 said.extend(begins);
                 said.extend([AgentEvent::ReasoningEnd { id: Some(id), provider_metadata }]);
@@ -116,8 +124,7 @@ impl Parts {
                 if opaque.kind() == Some("mcp_approval_request") {
                     tracing::warn!("the provider asks before it runs a tool, and nobody is asked");
                 }
-                let opaque = AssistantContent::Opaque(opaque);
-                let provider_metadata = Kept::with(opaque, self.origin.as_ref()).metadata();
+                let provider_metadata = self.kept(AssistantContent::Opaque(opaque));
                 if provider_metadata.is_some() {
                     let id = part_id(at);
                     said.extend([AgentEvent::ReasoningStart { id: id.clone() }]);
@@ -127,6 +134,29 @@ impl Parts {
             _ => {}
         }
         None
+    }
+
+    /// The end of a text, with what the provider wants back with it.
+    pub(crate) fn text_end(&self, id: &PartId, content: AssistantContent) -> AgentEvent {
+        let kept = Kept::with(content, self.origin.as_ref());
+        let metadata = if self.owes_origin { kept.whole_metadata() } else { kept.metadata() };
+        let id = Cow::Owned(id.to_string());
+        let provider_metadata = metadata.map(Cow::Owned);
+        AgentEvent::Chunk(Box::new(Chunk::TextEnd { id, provider_metadata }))
+    }
+
+    /// The call, with what the provider wants back with it.
+    pub(crate) fn announced(&self, made: &MadeCall) -> ToolCall {
+        let mut call = ToolCall::new(made.id.clone(), made.call.function.name.to_string());
+        let content = AssistantContent::ToolCall(made.call.clone());
+        call.provider_metadata = Kept::with(content, self.origin.as_ref()).metadata();
+        call
+    }
+
+    fn kept(&mut self, content: AssistantContent) -> Option<ProviderMetadata> {
+        let metadata = Kept::with(content, self.origin.as_ref()).metadata();
+        self.owes_origin |= metadata.is_some() && self.origin.is_none();
+        metadata
     }
 }
 
@@ -139,26 +169,7 @@ pub(crate) enum Ended {
     Call(MadeCall),
 }
 
-/// The end of a text, with what the provider wants back with it.
-pub(crate) fn text_end(
-    id: &PartId,
-    content: AssistantContent,
-    origin: Option<&Origin>,
-) -> AgentEvent {
-    let provider_metadata = Kept::with(content, origin).metadata().map(Cow::Owned);
-    let id = Cow::Owned(id.to_string());
-    AgentEvent::Chunk(Box::new(Chunk::TextEnd { id, provider_metadata }))
-}
-
 impl MadeCall {
-    /// The call, with what the provider wants back with it.
-    pub(crate) fn announced(&self, origin: Option<&Origin>) -> ToolCall {
-        let mut call = ToolCall::new(self.id.clone(), self.call.function.name.to_string());
-        let content = AssistantContent::ToolCall(self.call.clone());
-        call.provider_metadata = Kept::with(content, origin).metadata();
-        call
-    }
-
     /// The whole text of its input as the model wrote it. What rig could read of a text that is not
     /// what a tool takes is not what the model wrote.
     pub(super) fn input(self) -> String {

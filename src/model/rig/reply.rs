@@ -10,7 +10,7 @@ use rig_core::error::ProviderError;
 use rig_core::message::turn_failure;
 use rig_core::streaming::{CompletionStream, Relayed, StreamEvents};
 
-use super::parts::{Ended, MadeCall, Parts, text_end};
+use super::parts::{Ended, MadeCall, Parts};
 use crate::chunk::FinishReason;
 use crate::event::AgentEvent;
 use crate::run::{ModelEvent, Usage};
@@ -44,12 +44,12 @@ impl Reply {
 
     fn take(&mut self, relayed: Relayed) -> Result<(), BoxError> {
         match relayed {
-            Relayed::Origin(origin) => self.parts.origin = Some(origin),
+            Relayed::Origin(origin) => self.parts.are_of(origin),
             Relayed::Item(item) => {
                 let mut events: Vec<AgentEvent> = Vec::new();
                 match self.parts.take(item, &mut events) {
                     Some(Ended::Text(id, content)) => {
-                        events.push(text_end(&id, content, self.parts.origin.as_ref()));
+                        events.push(self.parts.text_end(&id, content));
                     }
                     Some(Ended::Call(call)) => self.calls.push(call),
                     None => {}
@@ -70,7 +70,7 @@ impl Reply {
         }
         let has_calls = !self.calls.is_empty();
         for call in self.calls.drain(..) {
-            let announced = call.announced(self.parts.origin.as_ref());
+            let announced = self.parts.announced(&call);
             self.said.push_back(ModelEvent::Call(Box::new(announced), call.input()));
         }
         let usage = response.usage;
