@@ -276,3 +276,21 @@ async fn thoughts_go_back_to_the_model_when_the_person_writes_on() {
         ])
     );
 }
+
+#[tokio::test]
+async fn nobody_is_asked_about_an_input_that_a_browser_shows_as_another() {
+    let first = calling(&[("t1", "delete", r#"{"what":"a","n":9007199254740993}"#)]);
+    let provider = Provider::streaming([first, fixture("anthropic/text")]);
+    let (builder, done) = agent(&provider);
+    let mut page = page(RigAgent::new(built(builder, &done)).needs_approval("delete"));
+    page.send("Go").await;
+    assert_eq!(page.error(), None);
+    assert_eq!(calls(&page)[0].2, "output-error");
+    assert!(done.lock().unwrap().is_empty());
+    let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
+    assert!(!chunks.contains("tool-approval-request"), "{chunks}");
+    assert_eq!(chunks.matches("tool-output-error").count(), 1, "{chunks}");
+    let told = &told(&provider, 1)[0].1;
+    assert!(told.contains("send large numbers as strings"), "{told}");
+    assert_eq!(held(&page).text, format!("So.{LAST}"));
+}

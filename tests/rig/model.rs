@@ -19,11 +19,20 @@ fn ran(city: &str) -> (String, Value, String, Value) {
     ("weather".into(), json!({"city": city}), "output-available".into(), output)
 }
 
+/// The second of them reads its thoughts only where tools and instructions are the same.
 #[tokio::test]
 async fn thoughts_text_and_parallel_calls_arrive_whole_and_go_back_as_they_came() {
+    for model in [CLAUDE, "claude-opus-5"] {
+        arrive_whole_and_go_back(model).await;
+    }
+}
+
+async fn arrive_whole_and_go_back(model: &str) {
     let name = "anthropic/thoughts_and_two_calls";
     let provider = Provider::streaming([fixture(name), fixture("anthropic/text")]);
-    let mut browser = conversation(agent(claude(&provider)).with_usage_in_metadata());
+    let model =
+        RigModel::new(provider.anthropic(model)).with_request(|request| request.max_tokens(999));
+    let mut browser = conversation(agent(model).with_usage_in_metadata());
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
     let message = browser.messages().last().unwrap();

@@ -1,6 +1,6 @@
 //! [`messages`]: model messages as rig takes them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use rig_core::message::{
     self, AssistantMessage, Audio, AudioMediaType, CallId, Document, DocumentSourceKind, Image,
@@ -44,7 +44,6 @@ struct Transcript {
     messages: Vec<Message>,
     /// What rig calls the calls.
     calls: HashMap<ToolCallId, (CallId, ToolName)>,
-    taken: HashSet<CallId>,
 }
 
 impl Transcript {
@@ -89,15 +88,12 @@ impl Transcript {
 
     fn call(&mut self, call: &ToolCallContent, kept: Kept) -> Option<message::AssistantContent> {
         let name = ToolName::new(&*call.tool_name).ok()?;
-        // What two calls were called in two answers names one of them here.
-        let kept_id = kept.call.filter(|id| !self.taken.contains(id));
-        let native = kept.native.filter(|_| kept_id.is_some());
-        let id = kept_id.unwrap_or_else(|| CallId::from_wire(call.tool_call_id.as_str()));
-        self.taken.insert(id.clone());
+        // Where two calls of two answers have one id, rig gives one of them another.
+        let id = kept.call.unwrap_or_else(|| CallId::from_wire(call.tool_call_id.as_str()));
         self.calls.insert(call.tool_call_id.clone(), (id.clone(), name.clone()));
         let input: Value = call.input.to().unwrap_or_default();
         let mut call = message::ToolCall::new(id, ToolFunction::new(name, input));
-        call.native = native;
+        call.native = kept.native;
         Some(message::AssistantContent::ToolCall(call))
     }
 
