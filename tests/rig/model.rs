@@ -194,6 +194,8 @@ async fn files_are_sent_as_rig_takes_them_or_named() {
             {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="},
             {"type": "file", "mediaType": "application/pdf",
                 "url": "data:application/pdf;base64,JVBERi0="},
+            {"type": "file", "mediaType": "text/csv", "filename": "a.csv",
+                "url": "data:text/csv;base64,YSxi"},
             {"type": "file", "mediaType": "application/zip", "filename": "a.zip",
                 "url": "https://example.com/a.zip"}
         ]}"#,
@@ -209,6 +211,7 @@ async fn files_are_sent_as_rig_takes_them_or_named() {
                 {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
             {"type": "document", "source":
                 {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}},
+            {"type": "text", "text": "(A file of type text/csv named \"a.csv\", which says:)\n\na,b"},
             {"type": "text",
                 "text": "(A file of type application/zip named \"a.zip\", which cannot be shown here.)"},
         ])

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use rig_core::message::{
-    self, AssistantMessage, Audio, AudioMediaType, CallId, Document, DocumentSourceKind, Image,
-    ImageMediaType, MediaType, Message, MimeType, Origin, ToolFunction, ToolName, ToolResult,
-    ToolResultContent, Video,
+    self, AssistantMessage, Audio, AudioMediaType, CallId, Document, DocumentMediaType,
+    DocumentSourceKind, Image, ImageMediaType, MediaType, Message, MimeType, Origin, ToolFunction,
+    ToolName, ToolResult, ToolResultContent, Video,
 };
 use serde_json::Value;
 
-use super::super::files::in_words;
+use super::super::files::{essence, in_words, is_web, told};
 use super::kept::Kept;
 use crate::id::ToolCallId;
 use crate::metadata::ProviderMetadata;
@@ -191,9 +191,9 @@ fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
 }
 
 fn made_file(file: &FileContent) -> message::AssistantContent {
-    match media_type(&file.media_type) {
-        Some(MediaType::Image(kind)) => message::AssistantContent::Image(Image {
-            data: data(&file.source),
+    match shown(file) {
+        Some((MediaType::Image(kind), data)) => message::AssistantContent::Image(Image {
+            data,
             media_type: Some(kind),
             ..Image::default()
         }),
@@ -206,40 +206,41 @@ fn said_by_person(content: &UserContent) -> message::UserContent {
         UserContent::Text(text) => return message::UserContent::text(&text.text),
         UserContent::File(file) => file,
     };
-    let data = data(&file.source);
-    match media_type(&file.media_type) {
-        Some(MediaType::Image(kind)) => {
+    match shown(file) {
+        Some((MediaType::Image(kind), data)) => {
             message::UserContent::Image(Image { data, media_type: Some(kind), ..Image::default() })
         }
-        Some(MediaType::Audio(kind)) => {
+        Some((MediaType::Audio(kind), data)) => {
             message::UserContent::Audio(Audio { data, media_type: Some(kind) })
         }
-        Some(MediaType::Video(kind)) => {
+        Some((MediaType::Video(kind), data)) => {
             message::UserContent::Video(Video { data, media_type: Some(kind), ..Video::default() })
         }
-        Some(MediaType::Document(kind)) => message::UserContent::Document(Document {
+        Some((MediaType::Document(kind), data)) => message::UserContent::Document(Document {
             data,
             media_type: Some(kind),
             ..Document::default()
         }),
-        None => message::UserContent::text(in_words(file)),
+        None => message::UserContent::text(told(file)),
     }
 }
 
-fn data(source: &FileSource) -> DocumentSourceKind {
-    match source {
-        FileSource::Url(url) => DocumentSourceKind::Url(url.clone()),
+/// A file as rig takes it. It stays in the history, so that what is not known to be taken is left
+/// to be told; what a model does not read, rig tells.
+fn shown(file: &FileContent) -> Option<(MediaType, DocumentSourceKind)> {
+    let kind = match &*essence(&file.media_type) {
+        "audio/mpeg" => MediaType::Audio(AudioMediaType::MP3),
+        "audio/x-wav" => MediaType::Audio(AudioMediaType::WAV),
+        "image/jpg" => MediaType::Image(ImageMediaType::JPEG),
+        name => MediaType::from_mime_type(name)?,
+    };
+    let is_document = matches!(kind, MediaType::Document(_));
+    let is_text = is_document && !matches!(kind, MediaType::Document(DocumentMediaType::PDF));
+    let data = match &file.source {
+        _ if is_text => return None,
+        FileSource::Url(url) if is_web(url) => DocumentSourceKind::Url(url.clone()),
+        FileSource::Url(_) => return None,
         FileSource::Base64(data) => DocumentSourceKind::Base64(data.clone()),
-    }
-}
-
-/// What rig calls a media type; it knows one name of each.
-fn media_type(name: &str) -> Option<MediaType> {
-    let name = name.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match &*name {
-        "audio/mpeg" => Some(MediaType::Audio(AudioMediaType::MP3)),
-        "audio/x-wav" => Some(MediaType::Audio(AudioMediaType::WAV)),
-        "image/jpg" => Some(MediaType::Image(ImageMediaType::JPEG)),
-        name => MediaType::from_mime_type(name),
-    }
+    };
+    Some((kind, data))
 }

@@ -94,6 +94,10 @@ impl Model for RigModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
         Box::pin(Reply::of(self.model.stream(self.request(&request))))
     }
+
+    fn name(&self) -> Option<&str> {
+        self.model.id()
+    }
 }
 
 impl fmt::Debug for RigModel {
