@@ -84,7 +84,8 @@ use crate::model_message::FromUi;
 /// that is used up the answer ends with the results of the tools. It runs the calls of a step one
 /// after the other unless [`with_run`](Self::with_run) says otherwise, and it fails a run whose
 /// model calls a tool that there is none of, unless a hook mends that. What a hook has the model say
-/// anew was shown already and stays.
+/// anew was shown already and stays. Client-executed tools it has none; those that a request brings
+/// are passed over.
 ///
 /// Cheap to clone; all clones are one.
 #[derive(Clone)]
