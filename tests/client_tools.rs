@@ -16,6 +16,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::{ChatError, Chats};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::history::{Answers, StopReason};
 use ui_message_stream::model_message::ModelMessage;
 use ui_message_stream::request::Limits;
 use ui_message_stream::run::ModelEvent;
@@ -102,6 +103,23 @@ async fn a_tool_of_the_request_is_the_clients_to_run() {
     }]});
     let chunks = post(&chats, &json!({"id": "chat", "messages": [message]})).await.unwrap();
     assert!(chunks.iter().any(|chunk| chunk["delta"] == "Thanks"), "{chunks:?}");
+}
+
+#[tokio::test]
+async fn who_answers_by_id_brings_the_tools_along_as_well() {
+    let model = model("show_map");
+    let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
+    let chats = agent.into_chats();
+    let tools = json!([{"name": "show_map", "inputSchema": {}}]);
+    post(&chats, &asks(tools.clone())).await.unwrap();
+    let outputs = json!([{"toolCallId": "call_1", "output": "shown"}]);
+    let body = json!({"toolOutputs": outputs, "clientTools": tools}).to_string();
+    let answers = Answers::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let request = chats.request_of(&Principal::new("ada"), &"chat".into(), &answers).await.unwrap();
+    let answer = chats.answer_in_full(&Principal::new("ada"), request).await.unwrap();
+    assert_eq!(answer.stop_reason, StopReason::Stop);
+    let told = model.told.lock().unwrap();
+    assert_eq!((told.len(), told[1].tools.len()), (2, 2));
 }
 
 #[tokio::test]

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use host::{Host, Line, PERSON, Scripted};
-use ui_message_stream::approval::Principal;
+use ui_message_stream::approval::{OpenCall, Principal};
+use ui_message_stream::history::{Answers, Chat};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{Json, UiMessage};
 
 /// Posts, and asks for an answer of this type.
 async fn post(host: &Host, accept: &str, body: &Value) -> (String, String) {
@@ -214,7 +217,14 @@ async fn an_answer_that_nothing_waits_for_says_so_and_changes_nothing() {
             ]}),
             "toolOutputs[1].toolCallId: has an output already",
         ),
-        (json!({"outputs": []}), "unknown field"),
+        (json!({"outputs": []}), "decisions: answers nothing"),
+        (json!({"decisions": {}}), "decisions: expected a list"),
+        (
+            json!({"decisions": [
+                {"approvalId": "ap", "approved": false}, {"approvalId": "ap", "approved": true},
+            ]}),
+            "decisions[1].approved: contradicts another answer",
+        ),
     ] {
         let (status, text) = refused(&host, "alice", &answers).await;
         assert_eq!(status, 400, "{answers}: {text}");
@@ -242,5 +252,33 @@ async fn who_reads_streams_gets_one() {
         let (media_type, text) = post(&Host::new(), accept, &body).await;
         assert_eq!(media_type, "text/event-stream", "{accept}");
         assert!(text.ends_with("data: [DONE]\n\n"));
+    }
+}
+
+#[test]
+fn an_output_by_id_is_of_the_call_that_was_left_to_the_client() {
+    let given = br#"{"toolOutputs": [{"toolCallId": "call_1", "output": "paid"}]}"#;
+    let given = Answers::parse(given, &Limits::default()).unwrap();
+    let part = |tool: &str, more: Value| {
+        let mut part = json!({"type": format!("tool-{tool}"), "toolCallId": "call_1", "input": {}});
+        part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        part
+    };
+    for (part, is_it) in [
+        (part("get_location", json!({"state": "input-available"})), true),
+        // A model that numbers its calls anew, and a call that is the server's.
+        (part("transfer", json!({"state": "input-available"})), false),
+        (part("transfer", json!({"state": "approval-requested", "approval": {"id": "ap"}})), false),
+        (
+            part("get_location", json!({"state": "approval-requested", "approval": {"id": "ap"}})),
+            false,
+        ),
+    ] {
+        let message = json!({"id": "m1", "role": "assistant", "parts": [part]});
+        let mut chat = Chat::new("chat", Principal::new("alice"));
+        chat.messages.push(UiMessage::parse(&message.to_string()).unwrap());
+        let left = OpenCall::left_to_client("call_1", "get_location", Json::parse("{}").unwrap());
+        chat.left_to_client.push(left);
+        assert_eq!(chat.answered(&given).is_ok(), is_it, "{message}");
     }
 }

@@ -461,5 +461,7 @@ fn what_the_provider_runs_has_no_claimant_that_could_be_gone() {
     assert_eq!(claimed.expire(UnixMillis(later)).next, None);
     assert_eq!(claimed.revoke(Revocation::NotPermitted, UnixMillis(later)).next, None);
     let again = claimed.claim(&yes(later), second, lease);
-    assert_eq!((again.answer, again.next), (ClaimAnswer::InFlight, None));
+    assert_eq!((again.answer, again.next), (ClaimAnswer::Unknown, None));
+    let soon = claimed.claim(&yes(START), second, lease);
+    assert_eq!((soon.answer, soon.next), (ClaimAnswer::InFlight, None));
 }

@@ -14,13 +14,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
-use ui_message_stream::approval::{PersonsDecision, Principal};
+use ui_message_stream::approval::{KeyRing, PersonsDecision, Principal, UnixMillis};
+use ui_message_stream::approvals::Approvals;
 use ui_message_stream::chat::Chats;
+use ui_message_stream::chat_store::MemoryChats;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::ledger_store::MemoryLedger;
 use ui_message_stream::request::Limits;
 use ui_message_stream::run::ModelEvent;
-use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream::{ChatRequest, Json, UiMessage};
 
 /// A provider that says these things, one for each time that it is called, and then `Done`.
 #[derive(Debug, Clone)]
@@ -84,9 +87,14 @@ struct Input {
 
 struct Host {
     chats: Chats,
+    /// Another server over the same ledger and the same conversations.
+    other: Chats,
     provider: Provider,
     deleted: Arc<AtomicUsize>,
+    ledger: Arc<MemoryLedger>,
 }
+
+const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
 
 fn ada() -> Principal {
     Principal::new("ada")
@@ -109,12 +117,24 @@ impl Host {
             Ok::<_, Told>(format!("found {}", input.n))
         });
         let agent = Agent::new(provider.clone()).tool(delete.needs_approval()).tool(slow);
-        Host { chats: agent.into_chats(), provider, deleted }
+        let ledger = Arc::new(MemoryLedger::at(NOW));
+        let keys = || KeyRing::new(1, &[7; 32]).unwrap();
+        let store = Arc::new(MemoryChats::new());
+        let server = || {
+            let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
+            Chats::new(agent.clone(), approvals.with_keys(keys())).with_store(store.clone())
+        };
+        let (chats, other) = (server(), server());
+        Host { chats, other, provider, deleted, ledger }
     }
 
     async fn post(&self, body: Value) -> Vec<Value> {
+        self.post_to(&self.chats, body).await
+    }
+
+    async fn post_to(&self, chats: &Chats, body: Value) -> Vec<Value> {
         let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-        let response = self.chats.answer(&ada(), request).await.unwrap();
+        let response = chats.answer(&ada(), request).await.unwrap();
         let bytes: Vec<u8> =
             response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
         let text = String::from_utf8(bytes).unwrap();
@@ -299,6 +319,10 @@ async fn who_writes_on_has_approved_what_was_approved() {
     host.say("m2").await;
     assert_eq!(host.told(), ["nothing", "yes"]);
     assert_eq!(host.deleted.load(Ordering::SeqCst), 0);
+    // What came of it came with the answer to what was written since.
+    assert_eq!(part(&host.kept().await, "link")["output"], "https://s.example");
+    host.say("m3").await;
+    assert_eq!(host.told().last().unwrap(), "the result");
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,11 +404,54 @@ async fn a_retry_that_finds_no_result_and_nobody_at_work_is_told_that_nothing_is
         }
     });
     gone.join().unwrap();
+    // For some minutes another server may be listening still.
+    host.post(page.clone()).await;
+    assert_eq!(host.told(), ["nothing", "yes"]);
+    host.ledger.set_time(NOW.after(Duration::from_secs(601)));
     let again = host.post(page).await;
     let told = again.iter().find(|chunk| chunk["toolCallId"] == "link").unwrap();
     assert!(told["errorText"].as_str().unwrap().contains("not known"), "{again:?}");
     assert_eq!(host.told(), ["nothing", "yes", "unknown"], "and the model goes on");
     assert_eq!(part(&host.kept().await, "link")["state"], "output-error");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_at_another_server_takes_nothing_from_the_one_that_listens() {
+    let host = Host::that(&[Says::Asks, Says::Hangs]);
+    host.say("m1").await;
+    let page = host.answering(&[("link", true)]).await;
+    let body = page.to_string();
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    drop(host.chats.answer(&ada(), request).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(host.yeses(), 1);
+    let there = host.post_to(&host.other, page).await;
+    assert!(there.iter().all(|chunk| chunk["output"].is_null()), "{there:?}");
+    host.post_to(&host.other, json!({"id": "chat", "messages": [said("m2")]})).await;
+    assert_eq!(host.told(), ["nothing", "yes", "unknown"], "the other one is still listening");
+    assert_eq!(part(&host.kept().await, "link")["state"], "approval-responded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_comes_after_all_takes_the_place_of_that_it_is_not_known() {
+    let host = Host::that(&[Says::Asks]);
+    host.say("m1").await;
+    let mut chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let place = chat.messages.len() - 1;
+    let begun = chat.messages[place].clone();
+    let in_state = |state: &str, key: &str, value: &str| {
+        let mut message = serde_json::to_value(&begun).unwrap();
+        let parts = message["parts"].as_array_mut().unwrap();
+        let part = parts.iter_mut().find(|part| part["toolCallId"] == "link").unwrap();
+        (part["state"], part[key]) = (json!(state), json!(value));
+        part["approval"]["approved"] = json!(true);
+        UiMessage::parse(&message.to_string()).unwrap()
+    };
+    let unknown = ui_message_stream::approval::OUTCOME_UNKNOWN;
+    chat.messages[place] = in_state("output-error", "errorText", unknown);
+    let came = in_state("output-available", "output", "https://s.example");
+    assert!(chat.put(came.clone(), Some(&begun)));
+    assert_eq!(chat.messages[place], came);
 }
 
 #[tokio::test(start_paused = true)]

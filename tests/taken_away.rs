@@ -164,6 +164,19 @@ async fn a_question_of_an_answer_that_nobody_wants_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_nobody_wants_any_more_is_not_worked_on() {
+    let may = Arc::new(Semaphore::new(0));
+    let chats = chats(&may, &Deletes::default());
+    say_and_leave(&chats, "m1", "slow").await;
+    say(&chats, "m1", "quick").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // It would take the permit if it still waited for one.
+    may.add_permits(1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(may.available_permits(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_decision_about_a_chat_that_was_forgotten_begins_none() {
     let (may, deletes) = (Arc::new(Semaphore::new(0)), Deletes::default());
     let store = MemoryChats::new();

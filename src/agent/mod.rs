@@ -419,10 +419,10 @@ impl Transcript {
     }
 }
 
-/// The calls of the message that the agent goes on with.
+/// The calls of the chat: of one that the client runs, the id alone says later which it is.
 fn calls_of(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
-    let message = turn.chat.message(&turn.message_id);
-    message.into_iter().flat_map(UiMessage::tool_parts).map(|part| part.tool_call_id.clone())
+    let parts = turn.chat.messages.iter().flat_map(UiMessage::tool_parts);
+    parts.map(|part| part.tool_call_id.clone())
 }
 
 /// What the message cost that the agent goes on with, as far as that was told.

@@ -85,8 +85,8 @@ impl ApprovalRecord {
     /// A yes: the record is claimed, and the tool runs, unless it was decided on before.
     ///
     /// The same yes again, by the same person, gets what the first one got. A claimant that asks
-    /// again, because the answer was lost, wins again. What the provider runs has no claimant that
-    /// could be gone: it stays claimed.
+    /// again, because the answer was lost, wins again. What the provider runs stays claimed: its outcome
+    /// does not come here, and nobody is asked to renew the lease.
     pub fn claim(
         &self,
         decision: &Decision,
@@ -119,12 +119,15 @@ impl ApprovalRecord {
                 refused(RefusalCause::AlreadyDecided)
             }
             ApprovalState::Claimed { claimant: by, fence, lease_until, .. }
-                if now < *lease_until || self.provider_executed =>
+                if now < *lease_until =>
             {
                 self.stay(match *by == claimant {
                     true => ClaimAnswer::Won(Claim { record: self.id, fence: *fence }),
                     false => ClaimAnswer::InFlight,
                 })
+            }
+            ApprovalState::Claimed { .. } if self.provider_executed => {
+                self.stay(ClaimAnswer::Unknown)
             }
             ApprovalState::Claimed { decision: first, fence, .. } if self.idempotent => {
                 claimed(first, fence + 1)

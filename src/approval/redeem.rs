@@ -219,9 +219,11 @@ impl Redemption {
             Answered::Claim(ClaimAnswer::Won(claim)) if record.provider_executed => {
                 DeferredOutcome::ForProvider { approved: true, reason, claim: Some(claim) }
             }
-            Answered::Claim(
-                ClaimAnswer::InFlight | ClaimAnswer::Done(_) | ClaimAnswer::Unknown,
-            ) if record.provider_executed => DeferredOutcome::Forwarded,
+            Answered::Claim(ClaimAnswer::InFlight | ClaimAnswer::Done(_))
+                if record.provider_executed =>
+            {
+                DeferredOutcome::Forwarded
+            }
             Answered::Claim(ClaimAnswer::Won(claim)) => {
                 DeferredOutcome::Approved { input: record.input.clone(), claim: Some(claim) }
             }

@@ -19,7 +19,7 @@ pub struct Asked {
     pub record: RecordId,
     /// What is shown beside the call.
     pub descriptor: Json,
-    /// The AI SDK's signature, [where that is set](Approvals::with_ai_sdk_signature).
+    /// The AI SDK's signature, [where that is set](super::Approvals::with_ai_sdk_signature).
     pub signature: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl ChatApprovals {
     }
 
     /// Asks the person about a call that the provider runs, if the person says yes: the answer comes
-    /// back as [`DeferredOutcome::ForProvider`], once, and nothing is run here. The toolbox is not
+    /// back as [`DeferredOutcome::ForProvider`](crate::approval::DeferredOutcome::ForProvider), once, and nothing is run here. The toolbox is not
     /// asked about the tool, neither now nor when the answer comes: it is the provider's. Who may
     /// say yes, [`Approvals::authorize_decision`](super::Approvals::authorize_decision) is asked then.
     ///

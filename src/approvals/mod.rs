@@ -279,8 +279,8 @@ impl ChatApprovals {
         Ok(pending)
     }
 
-    /// What became of questions whose answers were heard before, perhaps by a server that is gone:
-    /// of those that are decided and over, the outcomes.
+    /// What became of questions whose answers were heard before, perhaps by a server that is gone: of
+    /// those that are decided, the outcomes, as far as there is one yet.
     ///
     /// A history that has a question open still is closed with them: the tool may have run without
     /// anybody having written it down there.
@@ -303,9 +303,7 @@ impl ChatApprovals {
                     && record.has_id(id, keys, wall)
             });
             let outcome = own.and_then(|record| record.outcome());
-            let is_over =
-                |outcome: &DeferredOutcome| !matches!(outcome, DeferredOutcome::Running { .. });
-            outcomes.extend(outcome.filter(is_over).map(|outcome| (id.clone(), outcome)));
+            outcomes.extend(outcome.map(|outcome| (id.clone(), outcome)));
         }
         Ok(outcomes)
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::time::Duration;
 
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::task::JoinSet;
@@ -166,7 +167,11 @@ impl ChatApprovals {
         decide: impl Fn(UnixMillis) -> Decision + Send + Sync,
     ) -> Result<(ApprovalRecord, ClaimAnswer), LedgerStoreError> {
         let (desk, principal) = (&self.desk, Some(&self.principal));
-        let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), claimant, desk.lease);
+        let lease = match record.provider_executed {
+            true => desk.lease.max(PROVIDERS_LEASE),
+            false => desk.lease,
+        };
+        let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), claimant, lease);
         let forbidden = self.no_longer_permitted(record, decide(system_time())).await;
         let Changed { record, answer, at, is_new } = if let Some(cause) = forbidden {
             let revoked =
@@ -312,6 +317,10 @@ struct Runs {
 fn gone() -> LedgerStoreError {
     LedgerStoreError::new("the record is gone")
 }
+
+/// For how long it is taken for granted that somebody still listens to what a provider makes of a
+/// yes: longer than a model speaks.
+const PROVIDERS_LEASE: Duration = Duration::from_secs(600);
 
 /// Why a call was denied that the person did not answer.
 const WROTE_ON: &str = "the person wrote on instead of answering";

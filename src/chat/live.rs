@@ -5,13 +5,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::id::ChatId;
+use crate::id::{ChatId, MessageId};
 
 /// The runs under way in this process, by customer and chat.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LiveRuns(Arc<Mutex<HashMap<Key, Vec<watch::Sender<Live>>>>>);
+pub(super) struct LiveRuns(Arc<Mutex<HashMap<Key, Vec<Writes>>>>);
 
 type Key = (Option<Box<str>>, ChatId);
+
+/// A run, and the message that it writes.
+#[derive(Debug, Clone)]
+struct Writes {
+    message_id: MessageId,
+    sender: watch::Sender<Live>,
+}
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,17 +36,32 @@ pub(super) struct LiveRun {
 }
 
 impl LiveRuns {
-    pub(super) fn register(&self, tenant: Option<&str>, chat: &ChatId) -> LiveRun {
+    pub(super) fn register(
+        &self,
+        tenant: Option<&str>,
+        chat: &ChatId,
+        message_id: &MessageId,
+    ) -> LiveRun {
         let (sender, _) = watch::channel(Live::Runs);
         let key = key(tenant, chat);
-        self.lock().entry(key.clone()).or_default().push(sender.clone());
+        let writes = Writes { message_id: message_id.clone(), sender: sender.clone() };
+        self.lock().entry(key.clone()).or_default().push(writes);
         LiveRun { runs: self.clone(), key, sender }
     }
 
     /// Tells the runs of a chat to stop.
     pub(super) fn stop(&self, tenant: Option<&str>, chat: &ChatId) {
         for run in self.lock().get(&key(tenant, chat)).into_iter().flatten() {
-            run.send_replace(Live::IsToStop);
+            run.sender.send_replace(Live::IsToStop);
+        }
+    }
+
+    /// Tells the run that writes this message to stop.
+    pub(super) fn stop_answer(&self, tenant: Option<&str>, chat: &ChatId, answer: &MessageId) {
+        let runs = self.lock();
+        let runs = runs.get(&key(tenant, chat)).into_iter().flatten();
+        for run in runs.filter(|run| run.message_id == *answer) {
+            run.sender.send_replace(Live::IsToStop);
         }
     }
 
@@ -49,12 +71,12 @@ impl LiveRuns {
         let runs: Vec<watch::Receiver<Live>> = {
             let runs = self.lock();
             let runs = runs.get(&key(tenant, chat)).into_iter().flatten();
-            runs.map(watch::Sender::subscribe).collect()
+            runs.map(|run| run.sender.subscribe()).collect()
         };
         are_over(runs).await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<watch::Sender<Live>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<Writes>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +86,7 @@ impl LiveRun {
     pub(super) fn has_others(&self) -> bool {
         let runs = self.runs.lock();
         let mut runs = runs.get(&self.key).into_iter().flatten();
-        runs.any(|run| !run.same_channel(&self.sender))
+        runs.any(|run| !run.sender.same_channel(&self.sender))
     }
 
     /// Waits until the runs of this chat that were begun before this one are over. It waits for none
@@ -73,8 +95,8 @@ impl LiveRun {
         let earlier: Vec<watch::Receiver<Live>> = {
             let runs = self.runs.lock();
             let runs = runs.get(&self.key).into_iter().flatten();
-            let earlier = runs.take_while(|run| !run.same_channel(&self.sender));
-            earlier.map(watch::Sender::subscribe).collect()
+            let earlier = runs.take_while(|run| !run.sender.same_channel(&self.sender));
+            earlier.map(|run| run.sender.subscribe()).collect()
         };
         are_over(earlier).await;
     }
@@ -89,7 +111,7 @@ impl Drop for LiveRun {
     fn drop(&mut self) {
         let mut runs = self.runs.lock();
         if let Some(of_chat) = runs.get_mut(&self.key) {
-            of_chat.retain(|run| !run.same_channel(&self.sender));
+            of_chat.retain(|run| !run.sender.same_channel(&self.sender));
             if of_chat.is_empty() {
                 runs.remove(&self.key);
             }

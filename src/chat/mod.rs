@@ -273,10 +273,21 @@ impl Chats {
                 fresh.clone()
             });
             if self.0.store.save(&chat, revision).await? {
+                for unwanted in chat.unwanted_answers() {
+                    self.0.live.stop_answer(principal.tenant(), &chat.id, unwanted);
+                }
                 return Ok((chat, message_id));
             }
         }
         Err(changes_too_fast())
+    }
+
+    /// No answer of this id comes any more, if one was expected.
+    async fn drop_answer(&self, of: &Chat, id: &MessageId) -> Result<(), ChatError> {
+        if !of.expects(id) {
+            return Ok(());
+        }
+        self.change(of, |chat| chat.drop_answer(id)).await.map(drop)
     }
 
     /// Changes a conversation, whatever others do to it meanwhile; not if it was forgotten meanwhile

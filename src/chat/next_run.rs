@@ -12,31 +12,42 @@ use crate::message::{ToolPart, ToolState, UiMessage};
 impl Run {
     /// Waits until what this message lacks is written by the runs that were begun before, if it
     /// lacks anything. It is not this run's turn if the chat went on meanwhile: the person wrote, or
-    /// the run that asked has asked for more.
-    pub(super) async fn is_next(&mut self, live: &LiveRun) -> Result<bool, ChatError> {
-        let is_elsewhere = self.request.is_none();
-        let asked = self.open_calls();
+    /// the run that asked has asked for more than it had `asked` when this one began.
+    pub(super) async fn is_next(
+        &mut self,
+        live: &LiveRun,
+        asked: &[ToolCallId],
+    ) -> Result<bool, ChatError> {
         let is_written = |message: &UiMessage| {
             message.tool_parts().any(|part| {
                 let (approval, id) = (part.approval_id(), &part.tool_call_id);
                 self.chat.is_done_here(approval, id) == Some(false)
             })
         };
-        if !is_elsewhere && !self.chat.message(&self.message_id).is_some_and(is_written) {
-            return Ok(true);
+        if self.request.is_none() || self.chat.message(&self.message_id).is_some_and(is_written) {
+            self.wait_for_earlier(live).await?;
         }
+        let asks_for_more = self.open_calls().iter().any(|call| !asked.contains(call));
+        let is_last = match self.chat.message(&self.message_id) {
+            Some(_) => self.chat.messages.last().is_some_and(|last| last.id == self.message_id),
+            // What a page holds that the server does not know is answered in a message of its own.
+            None => self.request.is_some(),
+        };
+        Ok(is_last && !asks_for_more)
+    }
+
+    /// Waits for the runs of this chat that were begun before, and reads what they wrote.
+    pub(super) async fn wait_for_earlier(&mut self, live: &LiveRun) -> Result<(), ChatError> {
         live.earlier_are_over().await;
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
         if let Some(kept) = kept.filter(|kept| kept.chat.owner == self.chat.owner) {
             self.chat = kept.chat;
         }
-        let is_last = self.chat.messages.last().is_some_and(|last| last.id == self.message_id);
-        let asks_for_more = self.open_calls().iter().any(|call| !asked.contains(call));
-        Ok((is_last || !is_elsewhere) && !asks_for_more)
+        Ok(())
     }
 
     /// The calls of the message that wait for the person or the client.
-    fn open_calls(&self) -> Vec<ToolCallId> {
+    pub(super) fn open_calls(&self) -> Vec<ToolCallId> {
         let parts = self.chat.message(&self.message_id).into_iter().flat_map(UiMessage::tool_parts);
         let is_left =
             |id: &ToolCallId| self.chat.left_to_client.iter().any(|call| call.tool_call_id == *id);
@@ -71,20 +82,20 @@ impl Run {
     }
 }
 
-/// What became of a call, as far as anybody will hear. A yes that was handed over by who is gone, or
-/// was never kept to be handed over, has come to what only the provider knows.
+/// What became of a call. Of what its provider runs the ledger learns no outcome: it stands in the
+/// history, or is still to come there.
 pub(super) fn as_it_ended(
     mut result: DeferredToolResult,
     chat: &Chat,
     others_run: bool,
 ) -> DeferredToolResult {
     let is_kept = chat.for_provider.iter().any(|yes| yes.approval_id == result.approval_id);
-    if result.outcome == DeferredOutcome::Forwarded
-        && !others_run
-        && !is_kept
-        && chat.has_result(result.approval_id.as_ref(), &result.tool_call_id) == Some(false)
+    let (approval, id) = (result.approval_id.as_ref(), &result.tool_call_id);
+    if result.outcome == DeferredOutcome::OutcomeUnknown
+        && chat.is_providers(approval, id)
+        && (others_run || is_kept || chat.has_result(approval, id) == Some(true))
     {
-        result.outcome = DeferredOutcome::OutcomeUnknown;
+        result.outcome = DeferredOutcome::Forwarded;
     }
     result
 }

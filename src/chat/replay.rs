@@ -22,12 +22,16 @@ impl Run {
         for said in forwarded.filter_map(|result| chat.said_of(result)) {
             self.say(Ok(said)).await;
         }
-        if let Some(tail) = self.rest_of(&chat) {
-            for chunk in compact(&tail).unwrap_or_default() {
-                self.say(Ok(AgentEvent::Chunk(Box::new(chunk)))).await;
-            }
-        }
+        let rest = self.rest_of(&chat);
+        self.say_rest(rest).await;
         Ok(())
+    }
+
+    /// Says what the client does not hold.
+    pub(super) async fn say_rest(&mut self, rest: Option<UiMessage>) {
+        for chunk in rest.and_then(|rest| compact(&rest).ok()).unwrap_or_default() {
+            self.say(Ok(AgentEvent::Chunk(Box::new(chunk)))).await;
+        }
     }
 
     /// What of the message the client does not hold, if it lacks something.

@@ -16,6 +16,7 @@ use super::replay::is_content;
 use super::{ChatError, Chats, Said, Turn};
 use crate::approval::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, Principal, ResumePlan,
+    ToolOutcome,
 };
 use crate::approvals::{DecisionsOnMessage, Resolved};
 use crate::body::UiMessageStream;
@@ -102,6 +103,9 @@ impl Run {
             if let Err(error) = self.go().await {
                 tracing::error!(%error, "a run could not go on");
                 self.say(Err(error)).await;
+                if let Err(error) = self.chats.drop_answer(&self.chat, &self.message_id).await {
+                    tracing::warn!(%error, "an answer that will not come is still expected");
+                }
             }
         });
         UiMessageStream::with_translator(translator, events)
@@ -179,6 +183,7 @@ impl Run {
             // The run that asked is still on its way to keep the message.
             live.earlier_are_over().await;
         }
+        let asked = self.open_calls();
         let deferred = resolved.results().clone();
         let mut settled = Vec::new();
         let mut completes = false;
@@ -188,12 +193,12 @@ impl Run {
                 let others_run = live.has_others();
                 let change = |chat: &mut Chat| {
                     let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_run);
-                    let ended = as_it_ended(result.clone(), chat, others_run);
-                    // Whoever was to go on with what is lost is gone.
-                    let is_lost = ended.outcome != result.outcome;
+                    let result = as_it_ended(result.clone(), chat, others_run);
+                    // Whoever was to go on with what nobody heard of is gone.
+                    let is_lost = result.outcome == DeferredOutcome::OutcomeUnknown
+                        && chat.is_providers(result.approval_id.as_ref(), &result.tool_call_id);
                     let was_complete =
                         !is_lost && !waits(chat) && have_results(chat, &deferred, is_news);
-                    let result = ended;
                     chat.settle(&result, descriptor.as_ref());
                     let is_complete = !waits(chat) && have_results(chat, &deferred, |_| false);
                     (!was_complete && is_complete, result)
@@ -210,11 +215,18 @@ impl Run {
             (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
         }
         if self.has_question {
-            self.close_decided(&deferred, &live).await?;
+            let decided = self.close_decided(&deferred).await?;
+            settled.extend(decided);
         } else {
+            if settled.is_empty() && live.has_others() {
+                // Perhaps another request brought the same, and is being answered.
+                self.wait_for_earlier(&live).await?;
+            }
             if !completes && self.is_waiting(&self.chat, &deferred, live.has_others()) {
+                let rest = self.rest_of(&self.chat);
+                self.say_rest(rest).await;
                 self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
-                return Ok(());
+                return self.chats.drop_answer(&self.chat, &self.message_id).await;
             }
             let is_refused = settled
                 .iter()
@@ -223,8 +235,9 @@ impl Run {
                 true => self.rest_of(&self.chat).is_some(),
                 false => !completes && !is_refused,
             };
-            if was_answered_before || !self.is_next(&live).await? {
+            if was_answered_before || !self.is_next(&live, &asked).await? {
                 drop(live);
+                self.chats.drop_answer(&self.chat, &self.message_id).await?;
                 return self.replay(&settled).await;
             }
         }
@@ -244,50 +257,56 @@ impl Run {
     /// Takes over what the provider is to be told: the run that calls the model next tells it all,
     /// whichever run heard it, and no other does.
     async fn hand_over(&mut self, settled: &mut Vec<DeferredToolResult>) -> Result<(), ChatError> {
-        let with_provider = self.chat.handed_over();
-        let mut told = Vec::new();
-        if !self.chat.for_provider.is_empty() {
-            (self.chat, told) = self.chats.change(&self.chat, Chat::hand_over).await?;
+        if !self.chat.has_providers_questions() {
+            return Ok(());
         }
-        told.extend(with_provider);
-        settled.retain(|result| !told.iter().any(|told| told.approval_id == result.approval_id));
-        settled.extend(told);
+        let told;
+        (self.chat, told) = self.chats.change(&self.chat, Chat::hand_over).await?;
+        // Others told it, or tell it now.
+        let is_told = |result: &DeferredToolResult| {
+            let is_it = |told: &DeferredToolResult| told.approval_id == result.approval_id;
+            !told.iter().any(is_it)
+        };
+        let elsewhere: Vec<_> = self.chat.handed_over().into_iter().filter(is_told).collect();
+        let news: Vec<_> = told.into_iter().chain(elsewhere).collect();
+        settled.retain(|result| {
+            let is_yes =
+                matches!(result.outcome, DeferredOutcome::ForProvider { approved: true, .. });
+            !is_yes && !news.iter().any(|news| news.approval_id == result.approval_id)
+        });
+        settled.extend(news);
         Ok(())
     }
 
     /// Writes down what became of questions that were decided while nobody could: a server may be
     /// gone between a tool's outcome and the history, and the model is not to be told that nothing
-    /// ran.
+    /// ran. What still runs is not over, and the model is told of that, too.
     async fn close_decided(
         &mut self,
         deferred: &DeferredToolResults,
-        live: &LiveRun,
-    ) -> Result<(), ChatError> {
+    ) -> Result<Vec<DeferredToolResult>, ChatError> {
         let mut open = self.chat.open_questions();
         open.retain(|open| {
             let id = open.approval_id.as_ref();
             !deferred.pending().iter().any(|pending| pending.approval_id.as_ref() == id)
         });
         if open.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let ids: Vec<ApprovalId> =
             open.iter().filter_map(|open| open.approval_id.clone()).collect();
         let approvals = self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id);
         let outcomes = approvals.outcomes_of(&ids).await?;
-        if outcomes.is_empty() {
-            return Ok(());
+        let decided = outcomes.into_iter().filter_map(|(id, outcome)| {
+            let open = open.iter().find(|open| open.approval_id.as_ref() == Some(&id));
+            Some(open?.became(outcome))
+        });
+        let decided: Vec<DeferredToolResult> = decided.collect();
+        if !decided.is_empty() {
+            let close = |chat: &mut Chat| decided.iter().for_each(|now| chat.settle(now, None));
+            (self.chat, ()) = self.chats.change(&self.chat, close).await?;
         }
-        let others_run = live.has_others();
-        let close = |chat: &mut Chat| {
-            for (id, outcome) in &outcomes {
-                let open = open.iter().find(|open| open.approval_id.as_ref() == Some(id));
-                let Some(open) = open else { continue };
-                chat.settle(&as_it_ended(open.became(outcome.clone()), chat, others_run), None);
-            }
-        };
-        (self.chat, ()) = self.chats.change(&self.chat, close).await?;
-        Ok(())
+        Ok(decided)
     }
 
     /// Tells the client what became of a call of the message that it goes on with.
@@ -319,6 +338,7 @@ impl Run {
             None => Recorder::new(self.message_id.clone()),
         };
         let mut stop = live.subscribe();
+        let elsewhere = self.chat.handed_over();
         let mut asked = Vec::new();
         let mut panicked = false;
         let last = loop {
@@ -339,6 +359,11 @@ impl Run {
                 Some(Ok(event)) => recorder.handle_event(event),
                 Some(Err(_)) => recorder.handle_event(&AgentEvent::error(MASKED_ERROR)),
                 None => break None,
+            }
+            if let Some(Ok(event)) = &event
+                && let Some(ran) = came_of(&elsewhere, event, recorder.message())
+            {
+                self.chats.change(&self.chat, |chat| chat.settle(&ran, None)).await?;
             }
             if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
                 asked.push(approval_id.clone());
@@ -415,8 +440,29 @@ impl Run {
     }
 
     fn register(&self) -> LiveRun {
-        self.chats.0.live.register(self.chat.owner.tenant(), &self.chat.id)
+        let live = &self.chats.0.live;
+        live.register(self.chat.owner.tenant(), &self.chat.id, &self.message_id)
     }
+}
+
+/// What a provider says of a call that it was allowed in an earlier message.
+fn came_of(
+    elsewhere: &[DeferredToolResult],
+    event: &AgentEvent,
+    message: &UiMessage,
+) -> Option<DeferredToolResult> {
+    let (id, outcome) = match event {
+        AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
+            (tool_call_id, ToolOutcome::Output(output.clone()))
+        }
+        AgentEvent::ToolFailed { tool_call_id, error } => {
+            (tool_call_id, ToolOutcome::Failed(error.to_string()))
+        }
+        _ => return None,
+    };
+    let is_here = message.tool_parts().any(|part| part.tool_call_id == *id);
+    let call = elsewhere.iter().filter(|_| !is_here).find(|call| call.tool_call_id == *id)?;
+    Some(DeferredToolResult { outcome: DeferredOutcome::Ran { outcome }, ..call.clone() })
 }
 
 /// Whether nothing can follow.

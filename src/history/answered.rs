@@ -1,7 +1,7 @@
 //! Answers given by id, put where a browser would hold them.
 
 use super::answers::place as place_of_output;
-use super::settle::{asked, failed, returned};
+use super::settle::{failed, is_left, returned};
 use super::{Answers, Chat};
 use crate::approval::{ClientOutput, ClientResult, PersonsDecision};
 use crate::message::{AnsweredApproval, Part, Role, ToolPart, ToolState, UiMessage};
@@ -48,7 +48,7 @@ impl Chat {
         match (message, answered.into_iter().max()) {
             (Some(mut message), Some(place)) => {
                 end_with_step_of(&mut message, place);
-                Ok(ChatRequest::of_last_message(self.id.clone(), message))
+                Ok(ChatRequest::of_last_message(self.id.clone(), message, answers.custom.clone()))
             }
             _ => Err(FieldError::new("decisions", NOT_ASKED).into()),
         }
@@ -59,7 +59,7 @@ impl Chat {
         let id = &given.tool_call_id;
         let (place, part) = find(parts, |part| part.tool_call_id == *id)?;
         if !part.is_settled() {
-            self.left_to_client.iter().find(|call| call.tool_call_id == *id)?;
+            self.left_to_client.iter().find(|call| is_left(part, call))?;
             let input = part.input().cloned();
             part.state = match &given.result {
                 ClientResult::Output(output) => returned(input, None, output.clone()),
@@ -73,7 +73,8 @@ impl Chat {
 /// Puts a decision where its question stands.
 fn decide(decision: &PersonsDecision, parts: &mut [Part]) -> Option<usize> {
     let (place, part) = find(parts, |part| part.approval_id() == Some(&decision.approval_id))?;
-    if let (false, Some(question)) = (part.is_settled(), asked(part)) {
+    if let ToolState::ApprovalRequested { approval, .. } = &part.state {
+        let question = (**approval).clone();
         let input = part.input().cloned();
         let approval = Box::new(AnsweredApproval {
             id: question.id,

@@ -1,12 +1,15 @@
 //! [`Answers`]: what a client posts that keeps no messages: the outputs of the tools that it runs,
 //! and what the person decided.
 
+use std::collections::{HashMap, HashSet};
+
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use crate::approval::{ClientOutput, ClientResult, PersonsDecision};
-use crate::id::ToolCallId;
+use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
-use crate::record::FieldError;
+use crate::record::{Extra, FieldError, Object};
 use crate::request::{Limits, ParseRequestError};
 
 /// Answers to the calls that wait at the end of a conversation.
@@ -16,7 +19,8 @@ use crate::request::{Limits, ParseRequestError};
 ///
 /// An output is `{"toolCallId", "output"}`, or `{"toolCallId", "output", "status": "error"}` where
 /// the output is the error's text. For clients of other servers `tool_call_id` and `tool_return` are
-/// read as well.
+/// read as well. Fields of other names are the application's own, as in a
+/// [`ChatRequest`](crate::ChatRequest).
 ///
 /// ```
 /// use ui_message_stream::history::Answers;
@@ -41,6 +45,8 @@ pub struct Answers {
     pub tool_outputs: Vec<ClientOutput>,
     /// What the person decided.
     pub decisions: Vec<PersonsDecision>,
+    /// The application's own fields.
+    pub custom: Extra,
 }
 
 impl Answers {
@@ -51,22 +57,38 @@ impl Answers {
     ///   [`TooManyAnswers`](ParseRequestError::TooManyAnswers) name the limit that the
     ///   body exceeds.
     /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] say where it ends to be
-    ///   text, and JSON of this shape.
-    /// - [`ParseRequestError::Field`] names the output that is missing, or given for a call twice.
+    ///   text, and JSON.
+    /// - [`ParseRequestError::Field`] names the output that is missing or given for a call twice, and
+    ///   the decision that contradicts another one.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
         let text = limits.text(body)?;
-        let body: Body = serde_json::from_str(text).map_err(ParseRequestError::NotJson)?;
+        let mut body = Object::parse(text).map_err(ParseRequestError::NotJson)?;
+        let mut own = Body::default();
+        for name in OUTPUTS {
+            own.tool_outputs.extend(list(&mut body, name)?);
+        }
+        own.decisions = list(&mut body, "decisions")?;
+        let (custom, body) = (body.into_extra()?, own);
         limits.take_answers(body.tool_outputs.len() + body.decisions.len())?;
+        let mut seen = HashSet::new();
         let mut tool_outputs: Vec<ClientOutput> = Vec::new();
         for (at, given) in body.tool_outputs.into_iter().enumerate() {
             let output = given.read().map_err(|error| error.within(&place(at)))?;
-            if tool_outputs.iter().any(|other| other.tool_call_id == output.tool_call_id) {
+            if !seen.insert(output.tool_call_id.clone()) {
                 let twice = FieldError::new("toolCallId", "has an output already");
                 return Err(twice.within(&place(at)).into());
             }
             tool_outputs.push(output);
         }
-        Ok(Answers { tool_outputs, decisions: body.decisions })
+        let mut decided: HashMap<&ApprovalId, bool> = HashMap::new();
+        for (at, decision) in body.decisions.iter().enumerate() {
+            let first = decided.entry(&decision.approval_id).or_insert(decision.approved);
+            if *first != decision.approved {
+                let contradicts = FieldError::new("approved", CONTRADICTS);
+                return Err(contradicts.within(&format!("decisions[{at}]")).into());
+            }
+        }
+        Ok(Answers { tool_outputs, decisions: body.decisions, custom })
     }
 }
 
@@ -75,14 +97,29 @@ pub(super) fn place(at: usize) -> String {
     format!("toolOutputs[{at}]")
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Default)]
 struct Body {
-    #[serde(default, alias = "tool_outputs", alias = "tool_returns")]
     tool_outputs: Vec<Given>,
-    #[serde(default)]
     decisions: Vec<PersonsDecision>,
 }
+
+/// Takes a list out if it is there.
+fn list<T: DeserializeOwned>(
+    body: &mut Object<'_>,
+    name: &'static str,
+) -> Result<Vec<T>, ParseRequestError> {
+    let list = body.take(name).map(|raw| serde_json::from_str::<Option<Vec<T>>>(raw.get()));
+    let list = list.transpose().map_err(|_| FieldError::new(name, SHAPE))?;
+    Ok(list.flatten().unwrap_or_default())
+}
+
+/// What the outputs are called, here and elsewhere.
+const OUTPUTS: [&str; 3] = ["toolOutputs", "tool_outputs", "tool_returns"];
+
+const SHAPE: &str = "expected a list of `{\"toolCallId\", \"output\", \"status\"?}`, of decisions one of \
+                     `{\"approvalId\", \"approved\", \"reason\"?}`";
+
+const CONTRADICTS: &str = "contradicts another answer to the same approval";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -13,15 +13,17 @@ mod recorder;
 mod settle;
 mod stop_reason;
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::answers::Answers;
 pub use self::recorder::Recorder;
 pub use self::stop_reason::StopReason;
 
-use crate::approval::{DeferredToolResult, OpenCall, Principal};
-use crate::id::{ChatId, MessageId};
-use crate::message::{Part, Role, UiMessage};
+use crate::approval::{DeferredToolResult, OUTCOME_UNKNOWN, OpenCall, Principal};
+use crate::id::{ChatId, MessageId, ToolCallId};
+use crate::message::{Part, Role, ToolState, UiMessage};
 use crate::request::{ChatRequest, Trigger};
 
 /// A conversation as the server keeps it.
@@ -138,6 +140,17 @@ impl Chat {
         self.under_way.retain(|answer| answer.message_id != *id);
     }
 
+    /// Whether an answer of this id is under way.
+    pub fn expects(&self, id: &MessageId) -> bool {
+        self.under_way.iter().any(|answer| answer.message_id == *id)
+    }
+
+    /// The answers under way that nobody wants any more.
+    pub fn unwanted_answers(&self) -> impl Iterator<Item = &MessageId> {
+        let unwanted = self.under_way.iter().filter(|answer| answer.is_taken_away);
+        unwanted.map(|answer| &answer.message_id)
+    }
+
     /// Keeps an assistant message: where it [began](Self::begin_answer), as the last if that is not
     /// known or, if it goes on with one, in the place of that.
     ///
@@ -164,7 +177,8 @@ impl Chat {
         let Some(kept) = place.map(|place| &mut self.messages[place]) else { return false };
         let mut parts = message.parts.into_iter();
         for ((now, before), after) in kept.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
-            if now == before {
+            // Another run may have given up hope of what came in the end.
+            if now == before || is_given_up(now) {
                 *now = after;
             }
         }
@@ -200,6 +214,9 @@ impl Chat {
             answer.is_taken_away |= place.is_none_or(|place| place >= answers_to);
         }
         self.messages.truncate(messages);
+        let held = self.messages.iter().flat_map(UiMessage::tool_parts);
+        let held: HashSet<&ToolCallId> = held.map(|part| &part.tool_call_id).collect();
+        self.left_to_client.retain(|call| held.contains(&call.tool_call_id));
     }
 
     /// The place behind a message; `None` if it is gone.
@@ -223,6 +240,11 @@ fn said(message: &UiMessage) -> Vec<Part> {
         _ => false,
     };
     message.parts.iter().filter(is_said).cloned().collect()
+}
+
+fn is_given_up(part: &Part) -> bool {
+    let Part::Tool(part) = part else { return false };
+    matches!(&part.state, ToolState::OutputError { error_text, .. } if error_text == OUTCOME_UNKNOWN)
 }
 
 /// How many answers are written in one chat at once; of more, the oldest are not under way any more.

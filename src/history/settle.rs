@@ -22,7 +22,13 @@ impl Chat {
     /// which its provider gives one. `None` if there is no such call in this conversation.
     pub fn is_done_here(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<bool> {
         let calls = self.tool_parts().filter(|part| is_asked(part, approval, id));
-        calls.last().map(|part| part.is_settled() || is_providers(part))
+        calls.last().map(|part| part.is_settled() || is_allowed(part))
+    }
+
+    /// Whether a call is one that its provider runs.
+    pub fn is_providers(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> bool {
+        let calls = self.tool_parts().filter(|part| is_asked(part, approval, id));
+        calls.last().is_some_and(|part| part.provider_executed == Some(true))
     }
 
     /// Takes out what the provider is to be told now. It is told that, or never: who takes it out
@@ -34,13 +40,22 @@ impl Chat {
         yeses
     }
 
+    /// Whether a provider asked about a call that has no result yet.
+    pub fn has_providers_questions(&self) -> bool {
+        self.tool_parts().any(|part| {
+            part.provider_executed == Some(true)
+                && part.approval_id().is_some()
+                && !part.is_settled()
+        })
+    }
+
     /// What was handed over, and has no result yet. Whether it ran, only the provider knows.
     pub fn handed_over(&self) -> Vec<DeferredToolResult> {
         let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
         let parts = assistants.flat_map(|message| message.tool_parts().map(move |p| (message, p)));
         let with_provider = parts.filter(|(_, part)| {
             let waits = |yes: &DeferredToolResult| is_of(part, yes);
-            is_providers(part) && !self.for_provider.iter().any(waits)
+            is_allowed(part) && !self.for_provider.iter().any(waits)
         });
         let became = with_provider.map(|(message, part)| DeferredToolResult {
             message_id: Some(message.id.clone()),
@@ -70,11 +85,13 @@ impl Chat {
         if !result.is_final {
             return;
         }
-        self.left_to_client.retain(|call| call.tool_call_id != result.tool_call_id);
+        if result.approval_id.is_none() {
+            self.left_to_client.retain(|call| call.tool_call_id != result.tool_call_id);
+        }
         let Some(part) = self.open_part(|part| is_of(part, result)) else { return };
         let Some(state) = settled(part, &result.outcome) else { return };
         part.state = state;
-        let is_yes = is_providers(part);
+        let is_yes = is_allowed(part);
         let shown_beside = part.tool_call_id.clone();
         if let Some(descriptor) = descriptor {
             self.describe(&shown_beside, descriptor);
@@ -145,14 +162,24 @@ impl Chat {
 }
 
 /// Whether the person allowed its provider to run it, and nothing came of that yet.
-fn is_providers(part: &ToolPart) -> bool {
+fn is_allowed(part: &ToolPart) -> bool {
     let is_yes =
         matches!(&part.state, ToolState::ApprovalResponded { approval, .. } if approval.approved);
     is_yes && part.provider_executed == Some(true)
 }
 
+/// A client's output is of a call of its tool that nobody was asked about: ids may recur.
 fn is_of(part: &ToolPart, result: &DeferredToolResult) -> bool {
-    is_asked(part, result.approval_id.as_ref(), &result.tool_call_id)
+    let is_named = is_asked(part, result.approval_id.as_ref(), &result.tool_call_id);
+    let is_questions = result.approval_id.is_some();
+    is_named && (is_questions || part.approval_id().is_none() && part.tool_name == result.tool_name)
+}
+
+/// Whether this call is the one that was left to the client.
+pub(super) fn is_left(part: &ToolPart, call: &OpenCall) -> bool {
+    part.tool_call_id == call.tool_call_id
+        && part.tool_name == call.tool_name
+        && part.approval_id().is_none()
 }
 
 /// By the question if there was one; by its own id it may be one of several.
@@ -199,7 +226,7 @@ fn settled(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
 }
 
 /// The question of a part that has no result.
-pub(super) fn asked(part: &ToolPart) -> Option<Approval> {
+fn asked(part: &ToolPart) -> Option<Approval> {
     match &part.state {
         ToolState::ApprovalRequested { approval, .. } => Some((**approval).clone()),
         ToolState::ApprovalResponded { approval, .. } => {

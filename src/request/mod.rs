@@ -127,7 +127,7 @@ impl ChatRequest {
     }
 
     /// As if a browser that shows this message had sent it.
-    pub(crate) fn of_last_message(id: ChatId, message: UiMessage) -> Self {
+    pub(crate) fn of_last_message(id: ChatId, message: UiMessage, custom: Extra) -> Self {
         ChatRequest {
             id,
             trigger: Trigger::SubmitMessage,
@@ -136,7 +136,7 @@ impl ChatRequest {
             messages: vec![message],
             withheld: Vec::new(),
             last_message_only: true,
-            custom: Extra::default(),
+            custom,
         }
     }
 
