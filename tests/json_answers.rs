@@ -217,7 +217,7 @@ async fn an_answer_that_nothing_waits_for_says_so_and_changes_nothing() {
             ]}),
             "toolOutputs[1].toolCallId: has an output already",
         ),
-        (json!({"outputs": []}), "decisions: answers nothing"),
+        (json!({"outputs": [], "tool_outputs": null}), "decisions: answers nothing"),
         (json!({"decisions": {}}), "decisions: expected a list"),
         (
             json!({"decisions": [
@@ -252,6 +252,21 @@ async fn who_reads_streams_gets_one() {
         let (media_type, text) = post(&Host::new(), accept, &body).await;
         assert_eq!(media_type, "text/event-stream", "{accept}");
         assert!(text.ends_with("data: [DONE]\n\n"));
+    }
+}
+
+#[test]
+fn answers_by_id_are_read_as_strictly_as_any_request() {
+    let twice = r#"{"decisions": [{"approvalId": "ap", "approved": false}],
+        "decisions": [{"approvalId": "ap", "approved": true}]}"#;
+    let many = format!("{{{}}}", vec![r#""":1"#; 30_000].join(","));
+    for (body, why) in [
+        (twice, "decisions: given twice"),
+        (&*many, "more than 20000 messages, parts and unknown fields"),
+        ("[", "the body is not JSON"),
+    ] {
+        let error = Answers::parse(body.as_bytes(), &Limits::default()).unwrap_err().to_string();
+        assert!(error.starts_with(why), "{error}");
     }
 }
 

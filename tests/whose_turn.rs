@@ -195,3 +195,21 @@ async fn who_writes_on_while_an_approved_tool_runs_has_a_model_that_knows_it_may
     host.post(user("m3", "and now?")).await;
     assert!(host.read.lock().unwrap().last().unwrap().contains("done"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_goes_on_and_is_taken_away_is_not_worked_on() {
+    let host = host();
+    host.post(user("m1", "once")).await;
+    host.tool.add_permits(1);
+    host.approve("first").await;
+    a_while().await;
+    assert_eq!(host.calls(), 2, "it went on, and takes its time");
+    let edited = json!({"id": "chat", "messages": [user("m1", "once more")]}).to_string();
+    let request = ChatRequest::parse(edited.as_bytes(), &Limits::default()).unwrap();
+    drop(host.chats.answer(&ada(), request).await.unwrap());
+    a_while().await;
+    // The new answer takes one; the one that was taken away would take the other.
+    host.agent.add_permits(2);
+    a_while().await;
+    assert_eq!(host.agent.available_permits(), 1);
+}

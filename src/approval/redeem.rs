@@ -319,17 +319,25 @@ impl ApprovalRecord {
             }
             ApprovalState::Expired => DeferredOutcome::Expired,
             ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
-            ApprovalState::Claimed { .. } | ApprovalState::Unknown { .. }
-                if self.provider_executed =>
-            {
-                DeferredOutcome::Forwarded
-            }
+            ApprovalState::Claimed { .. } if self.provider_executed => DeferredOutcome::Forwarded,
             ApprovalState::Claimed { .. } => DeferredOutcome::Running { record: self.id },
             ApprovalState::Done { outcome, .. } => {
                 DeferredOutcome::Ran { outcome: outcome.clone() }
             }
             ApprovalState::Unknown { .. } => DeferredOutcome::OutcomeUnknown,
         })
+    }
+
+    /// The same as of now: after the lease nobody listens any more to what a provider makes of a yes.
+    pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
+        match &self.state {
+            ApprovalState::Claimed { lease_until, .. }
+                if self.provider_executed && *lease_until <= now =>
+            {
+                Some(DeferredOutcome::OutcomeUnknown)
+            }
+            _ => self.outcome(),
+        }
     }
 
     fn open_call(&self, approval_id: ApprovalId) -> OpenCall {

@@ -297,12 +297,12 @@ impl ChatApprovals {
             let Some(record) = ApprovalRecord::id_of(id, keys, wall) else { continue };
             let expire = |record: &ApprovalRecord, now| record.expire(now);
             let looked = self.desk.change(None, record, expire).await?;
-            let own = looked.map(|changed| changed.record).filter(|record| {
+            let own = looked.filter(|Changed { record, .. }| {
                 self.concerns(record)
                     && record.chat_id == self.chat
                     && record.has_id(id, keys, wall)
             });
-            let outcome = own.and_then(|record| record.outcome());
+            let outcome = own.and_then(|Changed { record, at, .. }| record.outcome_at(at));
             outcomes.extend(outcome.map(|outcome| (id.clone(), outcome)));
         }
         Ok(outcomes)

@@ -9,6 +9,7 @@
 //!                            └─────────────────────┴───▶ response
 //! ```
 
+mod listen;
 mod live;
 mod next_run;
 mod reader;
@@ -33,7 +34,7 @@ use crate::event::AgentEvent;
 use crate::history::{Answers, Chat, StopReason};
 use crate::id::{ChatId, MessageId};
 use crate::ledger_store::LedgerStoreError;
-use crate::message::UiMessage;
+use crate::message::{Role, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::stream::{BoxError, EventItem, Outcome};
 use futures_core::Stream;
@@ -64,7 +65,7 @@ where
     S: Stream<Item: EventItem> + Send + 'static,
 {
     fn respond(&self, turn: Turn) -> Said {
-        Box::pin(run::Events(Box::pin(self(turn))))
+        Box::pin(listen::Events(Box::pin(self(turn))))
     }
 }
 
@@ -79,8 +80,8 @@ pub struct Turn {
     pub chat: Arc<Chat>,
     /// The message that the agent writes: a new one, or the one that it goes on with.
     pub message_id: MessageId,
-    /// What became of calls that earlier turns left open. None of them is still running here; what a
-    /// provider is to be told, the first model call tells it.
+    /// What became of calls that earlier turns left open. If the person wrote on meanwhile, some may
+    /// still run; what a provider is to be told, the first model call tells it.
     pub deferred: DeferredToolResults,
     /// To ask the person with.
     pub approvals: ChatApprovals,
@@ -268,12 +269,15 @@ impl Chats {
                 Some(KeptChat { chat, revision }) => (chat, Some(revision)),
                 None => (Chat::imported(request, principal.clone()), None),
             };
+            let answers = chat.messages.iter().filter(|message| message.role == Role::Assistant);
+            let answers: Vec<MessageId> = answers.map(|message| message.id.clone()).collect();
             let message_id = chat.take(request).unwrap_or_else(|| {
                 chat.begin_answer(fresh.clone());
                 fresh.clone()
             });
             if self.0.store.save(&chat, revision).await? {
-                for unwanted in chat.unwanted_answers() {
+                let gone = answers.iter().filter(|answer| chat.message(answer).is_none());
+                for unwanted in chat.unwanted_answers().chain(gone) {
                     self.0.live.stop_answer(principal.tenant(), &chat.id, unwanted);
                 }
                 return Ok((chat, message_id));

@@ -1,6 +1,10 @@
 //! Of several runs that answer one message, the one that goes on: that which writes the last result
 //! which the history lacks, once those that were begun before it have written theirs.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::ChatError;
 use super::live::LiveRun;
 use super::run::Run;
@@ -39,11 +43,39 @@ impl Run {
     /// Waits for the runs of this chat that were begun before, and reads what they wrote.
     pub(super) async fn wait_for_earlier(&mut self, live: &LiveRun) -> Result<(), ChatError> {
         live.earlier_are_over().await;
+        self.reload().await
+    }
+
+    async fn reload(&mut self) -> Result<(), ChatError> {
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
         if let Some(kept) = kept.filter(|kept| kept.chat.owner == self.chat.owner) {
             self.chat = kept.chat;
         }
         Ok(())
+    }
+
+    /// Waits for what a provider makes of a yes that another server handed over: until the history
+    /// has it, or nobody listens for it any more.
+    pub(super) async fn heard_of(
+        &mut self,
+        mut result: DeferredToolResult,
+    ) -> Result<DeferredToolResult, ChatError> {
+        let Some(id) = result.approval_id.clone() else { return Ok(result) };
+        let approvals = self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id);
+        loop {
+            let is_kept =
+                self.chat.for_provider.iter().any(|yes| yes.approval_id == Some(id.clone()));
+            if is_kept || self.chat.has_result(Some(&id), &result.tool_call_id) != Some(false) {
+                return Ok(result);
+            }
+            let outcomes = approvals.outcomes_of(std::slice::from_ref(&id)).await?;
+            if !matches!(outcomes[..], [(_, DeferredOutcome::Forwarded)]) {
+                result.outcome = DeferredOutcome::OutcomeUnknown;
+                return Ok(result);
+            }
+            sleep(LOOK_AGAIN).await;
+            self.reload().await?;
+        }
     }
 
     /// The calls of the message that wait for the person or the client.
@@ -124,3 +156,6 @@ pub(super) fn is_news(result: &DeferredToolResult) -> bool {
             | DeferredOutcome::OutcomeUnknown
     )
 }
+
+/// How often a chat is looked at that another server writes.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);

@@ -4,29 +4,27 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 
 use futures_core::Stream;
 use tokio::sync::oneshot;
 
-use super::live::{Live, LiveRun};
+use super::live::LiveRun;
 use super::next_run::{as_it_ended, have_results, is_news};
 use super::reader::Reader;
 use super::replay::is_content;
-use super::{ChatError, Chats, Said, Turn};
+use super::{ChatError, Chats, Turn};
 use crate::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, Principal, ResumePlan,
-    ToolOutcome,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, Principal, ResumePlan,
 };
 use crate::approvals::{DecisionsOnMessage, Resolved};
 use crate::body::UiMessageStream;
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
-use crate::history::{Chat, Recorder};
+use crate::history::Chat;
 use crate::id::{ApprovalId, ChatId, MessageId};
-use crate::message::UiMessage;
 use crate::request::ChatRequest;
-use crate::stream::{BoxError, EventItem, MASKED_ERROR, Outcome, words_of};
+use crate::stream::{BoxError, Outcome, words_of};
 use crate::translator::Translator;
 
 /// One run, before it begins.
@@ -99,11 +97,13 @@ impl Run {
         };
         let (reader, events) = Reader::new();
         self.reader = reader;
+        // Now: whoever comes next is to find it.
+        let live = self.register();
         tokio::spawn(async move {
-            if let Err(error) = self.go().await {
+            if let Err(error) = self.go(live).await {
                 tracing::error!(%error, "a run could not go on");
                 self.say(Err(error)).await;
-                if let Err(error) = self.chats.drop_answer(&self.chat, &self.message_id).await {
+                if let Err(error) = self.drop_answer().await {
                     tracing::warn!(%error, "an answer that will not come is still expected");
                 }
             }
@@ -153,9 +153,8 @@ impl Run {
 
     /// A panic of the host's code is an error too: the client is told, and does not take what it has
     /// for the whole.
-    async fn go(&mut self) -> Result<(), BoxError> {
+    async fn go(&mut self, live: LiveRun) -> Result<(), BoxError> {
         let mut going = pin!(async {
-            let live = self.register();
             let resolved = self.resolve().await?;
             self.go_on(resolved, live).await
         });
@@ -188,6 +187,9 @@ impl Run {
         let mut settled = Vec::new();
         let mut completes = false;
         while let Some(mut result) = resolved.next().await {
+            if result.outcome == DeferredOutcome::Forwarded && !live.has_others() {
+                result = self.heard_of(result).await?;
+            }
             if result.is_final {
                 let descriptor = resolved.descriptor(&result);
                 let others_run = live.has_others();
@@ -215,7 +217,7 @@ impl Run {
             (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
         }
         if self.has_question {
-            let decided = self.close_decided(&deferred).await?;
+            let decided = self.close_decided(&deferred, live.has_others()).await?;
             settled.extend(decided);
         } else {
             if settled.is_empty() && live.has_others() {
@@ -226,7 +228,7 @@ impl Run {
                 let rest = self.rest_of(&self.chat);
                 self.say_rest(rest).await;
                 self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
-                return self.chats.drop_answer(&self.chat, &self.message_id).await;
+                return self.drop_answer().await;
             }
             let is_refused = settled
                 .iter()
@@ -237,7 +239,7 @@ impl Run {
             };
             if was_answered_before || !self.is_next(&live, &asked).await? {
                 drop(live);
-                self.chats.drop_answer(&self.chat, &self.message_id).await?;
+                self.drop_answer().await?;
                 return self.replay(&settled).await;
             }
         }
@@ -284,6 +286,7 @@ impl Run {
     async fn close_decided(
         &mut self,
         deferred: &DeferredToolResults,
+        others_run: bool,
     ) -> Result<Vec<DeferredToolResult>, ChatError> {
         let mut open = self.chat.open_questions();
         open.retain(|open| {
@@ -299,7 +302,7 @@ impl Run {
         let outcomes = approvals.outcomes_of(&ids).await?;
         let decided = outcomes.into_iter().filter_map(|(id, outcome)| {
             let open = open.iter().find(|open| open.approval_id.as_ref() == Some(&id));
-            Some(open?.became(outcome))
+            Some(as_it_ended(open?.became(outcome), &self.chat, others_run))
         });
         let decided: Vec<DeferredToolResult> = decided.collect();
         if !decided.is_empty() {
@@ -329,107 +332,12 @@ impl Run {
         }
     }
 
-    /// Passes on what the agent says, and keeps it: a question and the end only once they are kept,
-    /// for what a client was told it may answer.
-    async fn listen(&mut self, mut said: Said, live: &LiveRun) -> Result<(), ChatError> {
-        let mut begun = self.chat.message(&self.message_id).cloned();
-        let mut recorder = match &begun {
-            Some(message) => Recorder::continuing(message.clone()),
-            None => Recorder::new(self.message_id.clone()),
-        };
-        let mut stop = live.subscribe();
-        let elsewhere = self.chat.handed_over();
-        let mut asked = Vec::new();
-        let mut panicked = false;
-        let last = loop {
-            let stopped = async { drop(stop.wait_for(|live| *live == Live::IsToStop).await) };
-            let next = poll_fn(|cx| {
-                let polled = catch_unwind(AssertUnwindSafe(|| said.as_mut().poll_next(cx)));
-                polled.unwrap_or_else(|panic| {
-                    panicked = true;
-                    Poll::Ready(Some(Err(words_of(&*panic).into())))
-                })
-            });
-            let event = tokio::select! {
-                biased;
-                () = stopped => Some(Ok(AgentEvent::Abort { reason: None })),
-                event = next => event,
-            };
-            match &event {
-                Some(Ok(event)) => recorder.handle_event(event),
-                Some(Err(_)) => recorder.handle_event(&AgentEvent::error(MASKED_ERROR)),
-                None => break None,
-            }
-            if let Some(Ok(event)) = &event
-                && let Some(ran) = came_of(&elsewhere, event, recorder.message())
-            {
-                self.chats.change(&self.chat, |chat| chat.settle(&ran, None)).await?;
-            }
-            if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
-                asked.push(approval_id.clone());
-                let message = recorder.message().clone();
-                if !self.keep(Some(&message), begun.as_ref(), &[]).await? {
-                    break None;
-                }
-                begun = Some(message);
-            }
-            if event.as_ref().is_some_and(is_last) || panicked {
-                break event;
-            }
-            if let Some(event) = event {
-                self.say(event).await;
-            }
-        };
-        // What it was about to do is not done any more.
-        drop(said);
-        let (message, left_to_client) = recorder.finish();
-        if self.keep(message.as_ref(), begun.as_ref(), &left_to_client).await? {
-            let parts = || message.iter().flat_map(UiMessage::tool_parts);
-            asked.retain(|id| !parts().any(|part| part.approval_id() == Some(id)));
-        } else {
-            self.keep(None, None, &[]).await?;
+    /// Nothing comes of the answer that this run began, if it began one.
+    async fn drop_answer(&self) -> Result<(), ChatError> {
+        match &self.request {
+            Some(_) => self.chats.drop_answer(&self.chat, &self.message_id).await,
+            None => Ok(()),
         }
-        self.take_back(&asked).await?;
-        if let Some(last) = last {
-            self.say(last).await;
-        }
-        Ok(())
-    }
-
-    /// Keeps a message that was written since `begun`; not if nobody wants it any more.
-    async fn keep(
-        &self,
-        message: Option<&UiMessage>,
-        begun: Option<&UiMessage>,
-        left_to_client: &[OpenCall],
-    ) -> Result<bool, ChatError> {
-        let keep = |chat: &mut Chat| {
-            let Some(message) = message else {
-                chat.drop_answer(&self.message_id);
-                return true;
-            };
-            let is_kept = chat.put(message.clone(), begun);
-            if is_kept {
-                chat.left_to_client.extend(left_to_client.iter().cloned());
-            }
-            is_kept
-        };
-        Ok(self.chats.change(&self.chat, keep).await?.1)
-    }
-
-    /// Takes back questions that nobody was shown: the translator could not mean them, or what they
-    /// belong to was taken away.
-    async fn take_back(&self, unshown: &[ApprovalId]) -> Result<(), ChatError> {
-        if unshown.is_empty() {
-            return Ok(());
-        }
-        let approvals = self.chats.approvals();
-        for waiting in approvals.of_chat(&self.chat.owner, &self.chat.id).pending().await? {
-            if unshown.contains(&waiting.approval_id) {
-                approvals.revoke(waiting.record.id).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Says it to whoever reads; a run goes on without.
@@ -442,46 +350,5 @@ impl Run {
     fn register(&self) -> LiveRun {
         let live = &self.chats.0.live;
         live.register(self.chat.owner.tenant(), &self.chat.id, &self.message_id)
-    }
-}
-
-/// What a provider says of a call that it was allowed in an earlier message.
-fn came_of(
-    elsewhere: &[DeferredToolResult],
-    event: &AgentEvent,
-    message: &UiMessage,
-) -> Option<DeferredToolResult> {
-    let (id, outcome) = match event {
-        AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
-            (tool_call_id, ToolOutcome::Output(output.clone()))
-        }
-        AgentEvent::ToolFailed { tool_call_id, error } => {
-            (tool_call_id, ToolOutcome::Failed(error.to_string()))
-        }
-        _ => return None,
-    };
-    let is_here = message.tool_parts().any(|part| part.tool_call_id == *id);
-    let call = elsewhere.iter().filter(|_| !is_here).find(|call| call.tool_call_id == *id)?;
-    Some(DeferredToolResult { outcome: DeferredOutcome::Ran { outcome }, ..call.clone() })
-}
-
-/// Whether nothing can follow.
-fn is_last(event: &Event) -> bool {
-    matches!(
-        event,
-        Err(_)
-            | Ok(AgentEvent::Finish { .. } | AgentEvent::Abort { .. } | AgentEvent::Error { .. })
-    )
-}
-
-/// The events of a stream of whatever yields them.
-pub(super) struct Events<S>(pub(super) Pin<Box<S>>);
-
-impl<S: Stream<Item: EventItem>> Stream for Events<S> {
-    type Item = Event;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let item = ready!(self.0.as_mut().poll_next(cx));
-        Poll::Ready(item.map(EventItem::into_event))
     }
 }

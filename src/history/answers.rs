@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::approval::{ClientOutput, ClientResult, PersonsDecision};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
-use crate::record::{Extra, FieldError, Object};
+use crate::record::{Extra, FieldError, Object, each_field};
 use crate::request::{Limits, ParseRequestError};
 
 /// Answers to the calls that wait at the end of a conversation.
@@ -62,12 +63,13 @@ impl Answers {
     ///   the decision that contradicts another one.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
         let text = limits.text(body)?;
-        let mut body = Object::parse(text).map_err(ParseRequestError::NotJson)?;
+        let mut body = fields(text, limits)?;
         let mut own = Body::default();
-        for name in OUTPUTS {
+        let [decisions, outputs @ ..] = KNOWN;
+        for name in outputs {
             own.tool_outputs.extend(list(&mut body, name)?);
         }
-        own.decisions = list(&mut body, "decisions")?;
+        own.decisions = list(&mut body, decisions)?;
         let (custom, body) = (body.into_extra()?, own);
         limits.take_answers(body.tool_outputs.len() + body.decisions.len())?;
         let mut seen = HashSet::new();
@@ -103,6 +105,24 @@ struct Body {
     decisions: Vec<PersonsDecision>,
 }
 
+/// The fields of the body, each known one once.
+fn fields<'a>(text: &'a str, limits: &Limits) -> Result<Object<'a>, ParseRequestError> {
+    let most = limits.max_nodes;
+    let (mut object, mut wrong, mut nodes) = (Object::default(), Ok(()), 0_usize);
+    let add = |key: &str, value: &'a RawValue| {
+        nodes += 1;
+        if nodes <= most && wrong.is_ok() {
+            wrong = object.add(key, value, &KNOWN);
+        }
+    };
+    each_field(text, add).map_err(ParseRequestError::NotJson)?;
+    if nodes > most {
+        return Err(ParseRequestError::TooManyNodes { limit: most });
+    }
+    wrong?;
+    Ok(object)
+}
+
 /// Takes a list out if it is there.
 fn list<T: DeserializeOwned>(
     body: &mut Object<'_>,
@@ -113,8 +133,8 @@ fn list<T: DeserializeOwned>(
     Ok(list.flatten().unwrap_or_default())
 }
 
-/// What the outputs are called, here and elsewhere.
-const OUTPUTS: [&str; 3] = ["toolOutputs", "tool_outputs", "tool_returns"];
+/// The decisions, and the outputs as they are called here and elsewhere.
+const KNOWN: [&str; 4] = ["decisions", "toolOutputs", "tool_outputs", "tool_returns"];
 
 const SHAPE: &str = "expected a list of `{\"toolCallId\", \"output\", \"status\"?}`, of decisions one of \
                      `{\"approvalId\", \"approved\", \"reason\"?}`";

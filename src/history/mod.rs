@@ -178,7 +178,7 @@ impl Chat {
         let mut parts = message.parts.into_iter();
         for ((now, before), after) in kept.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
             // Another run may have given up hope of what came in the end.
-            if now == before || is_given_up(now) {
+            if now == before || is_given_up(now) && has_result(&after) {
                 *now = after;
             }
         }
@@ -240,6 +240,10 @@ fn said(message: &UiMessage) -> Vec<Part> {
         _ => false,
     };
     message.parts.iter().filter(is_said).cloned().collect()
+}
+
+fn has_result(part: &Part) -> bool {
+    matches!(part, Part::Tool(part) if part.is_settled())
 }
 
 fn is_given_up(part: &Part) -> bool {

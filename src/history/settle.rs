@@ -171,8 +171,11 @@ fn is_allowed(part: &ToolPart) -> bool {
 /// A client's output is of a call of its tool that nobody was asked about: ids may recur.
 fn is_of(part: &ToolPart, result: &DeferredToolResult) -> bool {
     let is_named = is_asked(part, result.approval_id.as_ref(), &result.tool_call_id);
-    let is_questions = result.approval_id.is_some();
-    is_named && (is_questions || part.approval_id().is_none() && part.tool_name == result.tool_name)
+    let is_clients = matches!(
+        result.outcome,
+        DeferredOutcome::Output { .. } | DeferredOutcome::OutputError { .. }
+    );
+    is_named && (!is_clients || part.approval_id().is_none() && part.tool_name == result.tool_name)
 }
 
 /// Whether this call is the one that was left to the client.

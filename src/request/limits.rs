@@ -19,7 +19,7 @@ pub struct Limits {
     pub(super) max_depth: usize,
     pub(super) max_messages: usize,
     pub(super) max_parts: usize,
-    pub(super) max_nodes: usize,
+    pub(crate) max_nodes: usize,
     pub(super) max_data_url_bytes: usize,
     pub(super) file_schemes: Cow<'static, [Cow<'static, str>]>,
 }

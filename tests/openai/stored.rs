@@ -2,6 +2,7 @@
 //! know, or never ended, ends no chat.
 
 use axum::http::StatusCode;
+use futures::StreamExt;
 use serde_json::{Value, json};
 use ui_message_stream::Json;
 use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
@@ -228,6 +229,28 @@ async fn sent(content: Vec<AssistantContent>) -> Value {
     browser.send("And?").await;
     assert_eq!(browser.error(), None);
     asked(&provider).remove(0)
+}
+
+#[tokio::test]
+async fn the_output_of_an_approved_call_is_its_own_though_the_person_wrote_on() {
+    let mut said = question_and(NotExecuted::Expired.into());
+    said.truncate(1);
+    let yes = serde_json::json!({"tool": {"content": [{"provider-approval": {
+        "approvalId": "ap", "toolCallId": "mcpr_1", "approved": true,
+    }}]}});
+    let messages = vec![
+        ModelMessage::user("Shorten it"),
+        ModelMessage::assistant(said),
+        serde_json::from_value(yes).unwrap(),
+        ModelMessage::user("And?"),
+    ];
+    let provider = Provider::streaming([fixture("responses/mcp_approval_approved")]).await;
+    let endpoint = Endpoint::at(&provider.address).unwrap();
+    let model = Responses::new(endpoint, "a-model");
+    let events: Vec<_> = model.call(ModelRequest::new(messages)).collect().await;
+    let events = format!("{events:?}");
+    assert!(events.contains(r#"ToolOutput { tool_call_id: "mcpr_1""#), "{events}");
+    assert!(!events.contains("mcp_9"), "it is no other call: {events}");
 }
 
 #[tokio::test]

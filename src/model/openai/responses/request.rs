@@ -54,21 +54,26 @@ impl Prompt {
     }
 }
 
-/// The questions of the provider that a person just said yes to, and the calls that they are about.
+/// The questions of the provider that a person just said yes to, and the calls that they are about. A
+/// yes stands only in the request that tells it; the person may have written on behind it.
 pub(super) fn approved(messages: &[ModelMessage]) -> HashMap<String, ToolCallId> {
-    let [.., ModelMessage::Assistant { content: said }, ModelMessage::Tool { content }] = messages
-    else {
-        return HashMap::new();
-    };
-    let answers = content.iter().filter_map(|content| match content {
-        ToolContent::ProviderApproval(answer) if answer.approved => {
-            let call = calls(said).find(|call| call.tool_call_id == answer.tool_call_id)?;
-            let question = Kept::of(call.provider_metadata.as_ref()).item_id?;
-            Some((question, call.tool_call_id.clone()))
+    let answered = messages.windows(2).filter_map(|two| match two {
+        [ModelMessage::Assistant { content: said }, ModelMessage::Tool { content }] => {
+            Some((said, content))
         }
         _ => None,
     });
-    answers.collect()
+    let yeses = answered.flat_map(|(said, content)| {
+        content.iter().filter_map(move |content| match content {
+            ToolContent::ProviderApproval(answer) if answer.approved => {
+                let call = calls(said).find(|call| call.tool_call_id == answer.tool_call_id)?;
+                let question = Kept::of(call.provider_metadata.as_ref()).item_id?;
+                Some((question, call.tool_call_id.clone()))
+            }
+            _ => None,
+        })
+    });
+    yeses.collect()
 }
 
 pub(super) fn tool(tool: &ToolDescription) -> Value {

@@ -1,0 +1,166 @@
+//! What the agent says: passed on to whoever reads, and kept.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::live::{Live, LiveRun};
+use super::run::{Event, Run};
+use super::{ChatError, Said};
+use crate::approval::{DeferredOutcome, DeferredToolResult, OpenCall, ToolOutcome};
+use crate::event::AgentEvent;
+use crate::history::{Chat, Recorder};
+use crate::id::ApprovalId;
+use crate::message::UiMessage;
+use crate::stream::{EventItem, MASKED_ERROR, words_of};
+
+impl Run {
+    /// Passes on what the agent says, and keeps it: a question and the end only once they are kept,
+    /// for what a client was told it may answer.
+    pub(super) async fn listen(&mut self, mut said: Said, live: &LiveRun) -> Result<(), ChatError> {
+        let mut begun = self.chat.message(&self.message_id).cloned();
+        let mut recorder = match &begun {
+            Some(message) => Recorder::continuing(message.clone()),
+            None => Recorder::new(self.message_id.clone()),
+        };
+        let mut stop = live.subscribe();
+        let elsewhere = self.chat.handed_over();
+        let mut asked = Vec::new();
+        let mut panicked = false;
+        let last = loop {
+            let stopped = async { drop(stop.wait_for(|live| *live == Live::IsToStop).await) };
+            let next = poll_fn(|cx| {
+                let polled = catch_unwind(AssertUnwindSafe(|| said.as_mut().poll_next(cx)));
+                polled.unwrap_or_else(|panic| {
+                    panicked = true;
+                    Poll::Ready(Some(Err(words_of(&*panic).into())))
+                })
+            });
+            let event = tokio::select! {
+                biased;
+                () = stopped => Some(Ok(AgentEvent::Abort { reason: None })),
+                event = next => event,
+            };
+            match &event {
+                Some(Ok(event)) => recorder.handle_event(event),
+                Some(Err(_)) => recorder.handle_event(&AgentEvent::error(MASKED_ERROR)),
+                None => break None,
+            }
+            if let Some(Ok(event)) = &event
+                && let Some(ran) = came_of(&elsewhere, event, recorder.message())
+            {
+                self.chats.change(&self.chat, |chat| chat.settle(&ran, None)).await?;
+            }
+            if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
+                asked.push(approval_id.clone());
+                let message = recorder.message().clone();
+                if !self.keep(Some(&message), begun.as_ref(), &[]).await? {
+                    break None;
+                }
+                begun = Some(message);
+            }
+            if event.as_ref().is_some_and(is_last) || panicked {
+                break event;
+            }
+            if let Some(event) = event {
+                self.say(event).await;
+            }
+        };
+        // What it was about to do is not done any more.
+        drop(said);
+        let was_cut = panicked || matches!(last, Some(Ok(AgentEvent::Abort { .. })));
+        let (mut message, left_to_client) = recorder.finish();
+        let is_kept = self.keep(message.as_ref(), begun.as_ref(), &left_to_client).await?;
+        if !is_kept {
+            self.keep(None, None, &[]).await?;
+            message = None;
+        }
+        let parts = || message.iter().flat_map(UiMessage::tool_parts);
+        let is_shown = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
+        // Of one that was cut short nobody knows what it was about to ask.
+        if was_cut || !is_kept || !asked.iter().all(is_shown) {
+            self.take_back(is_shown).await?;
+        }
+        if let Some(last) = last {
+            self.say(last).await;
+        }
+        Ok(())
+    }
+
+    /// Keeps a message that was written since `begun`; not if nobody wants it any more.
+    async fn keep(
+        &self,
+        message: Option<&UiMessage>,
+        begun: Option<&UiMessage>,
+        left_to_client: &[OpenCall],
+    ) -> Result<bool, ChatError> {
+        let keep = |chat: &mut Chat| {
+            let Some(message) = message else {
+                chat.drop_answer(&self.message_id);
+                return true;
+            };
+            let is_kept = chat.put(message.clone(), begun);
+            if is_kept {
+                chat.left_to_client.extend(left_to_client.iter().cloned());
+            }
+            is_kept
+        };
+        Ok(self.chats.change(&self.chat, keep).await?.1)
+    }
+
+    /// Takes back the questions of this message that nobody was shown: the translator could not mean
+    /// them, or what they belong to was cut short or taken away.
+    async fn take_back(&self, is_shown: impl Fn(&ApprovalId) -> bool) -> Result<(), ChatError> {
+        let approvals = self.chats.approvals();
+        for waiting in approvals.of_chat(&self.chat.owner, &self.chat.id).pending().await? {
+            if waiting.record.message_id == self.message_id && !is_shown(&waiting.approval_id) {
+                approvals.revoke(waiting.record.id).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a provider says of a call that it was allowed in an earlier message.
+fn came_of(
+    elsewhere: &[DeferredToolResult],
+    event: &AgentEvent,
+    message: &UiMessage,
+) -> Option<DeferredToolResult> {
+    let (id, outcome) = match event {
+        AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
+            (tool_call_id, ToolOutcome::Output(output.clone()))
+        }
+        AgentEvent::ToolFailed { tool_call_id, error } => {
+            (tool_call_id, ToolOutcome::Failed(error.to_string()))
+        }
+        _ => return None,
+    };
+    let is_here = message.tool_parts().any(|part| part.tool_call_id == *id);
+    let call = elsewhere.iter().filter(|_| !is_here).find(|call| call.tool_call_id == *id)?;
+    Some(DeferredToolResult { outcome: DeferredOutcome::Ran { outcome }, ..call.clone() })
+}
+
+/// Whether nothing can follow.
+fn is_last(event: &Event) -> bool {
+    matches!(
+        event,
+        Err(_)
+            | Ok(AgentEvent::Finish { .. } | AgentEvent::Abort { .. } | AgentEvent::Error { .. })
+    )
+}
+
+/// The events of a stream of whatever yields them.
+pub(super) struct Events<S>(pub(super) Pin<Box<S>>);
+
+impl<S: Stream<Item: EventItem>> Stream for Events<S> {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let item = ready!(self.0.as_mut().poll_next(cx));
+        Poll::Ready(item.map(EventItem::into_event))
+    }
+}
