@@ -98,6 +98,26 @@ async fn where_the_agents_hook_stops_what_ran_is_shown_and_nothing_else_runs() {
     assert_eq!(provider.asked().len(), 1);
 }
 
+#[tokio::test]
+async fn where_a_question_waits_a_hook_that_stops_the_run_does_not_take_it_back() {
+    let first =
+        calling(&[("t1", "delete", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"stop"}"#)]);
+    let provider = Provider::streaming([first, fixture("anthropic/text")]);
+    let (builder, done) = agent(&provider);
+    let rig = built(builder.add_hook(Host), &done);
+    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
+    page.send("Go").await;
+    assert_eq!(page.error(), None);
+    let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
+    assert!(!chunks.contains(r#""type":"abort""#), "{chunks}");
+    let states: Vec<String> = calls(&page).into_iter().map(|call| call.2).collect();
+    assert_eq!(states, ["approval-requested", "output-error"]);
+    page.approve("delete").await;
+    assert_eq!(page.error(), None);
+    assert_eq!(*done.lock().unwrap(), ["delete a"]);
+    assert_eq!(told(&provider, 1).len(), 2);
+}
+
 /// A hook that mends what the model does wrong.
 pub(crate) struct Mends;
 
