@@ -112,7 +112,8 @@ use crate::model_message::FromUi;
 /// Its tools and models run on a task of this crate's, begun with the first run, so that one which
 /// panics fails its own call and nothing else. For that the agent must be the only one, over a bus
 /// of its own: where a clone of it is left elsewhere, or the bus is the host's, `tracing` warns, and a
-/// panic may end the run of somebody else.
+/// panic may end the run of somebody else. A bus that serves one call of a tool at a time
+/// (`ServingPolicy::serial_per_handler`) takes a tool that panicked for busy ever after.
 ///
 /// Cheap to clone; all clones are one.
 #[derive(Clone)]
