@@ -47,7 +47,7 @@
 //! | `mcp` | the tools of a Model Context Protocol server, over `rmcp` | no |
 //! | `openai` | its models: what speaks as OpenAI does, there or on a server of your own | no |
 //! | `redis` | `RedisLedger`: a ledger of approvals that several servers share | no |
-//! | `rig` | the models of `rig`, and an agent built with it; asks for Rust 1.95 | no |
+//! | `rig` | the models of `rig` 0.44, and an agent built with it; asks for Rust 1.95 | no |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]

@@ -60,6 +60,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
         "rig",
         false,
         &[
+            "agent",
             "approval",
             "approvals",
             "chat",

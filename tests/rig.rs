@@ -23,7 +23,10 @@ mod rig {
     pub(crate) mod provider;
 
     mod agent;
+    mod answers;
+    mod chats;
     mod client;
+    mod doubled;
     mod histories;
     mod hooks;
     mod model;

@@ -426,7 +426,7 @@ fn calls_of(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
 }
 
 /// What the message cost that the agent goes on with, as far as that was told.
-fn cost_of(turn: &Turn) -> Usage {
+pub(crate) fn cost_of(turn: &Turn) -> Usage {
     let message = turn.chat.message(&turn.message_id);
     let metadata = message.and_then(|message| message.metadata.as_ref());
     let told = metadata.and_then(|metadata| metadata.to::<UsageMetadata>().ok());

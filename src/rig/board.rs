@@ -6,13 +6,14 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rig_core::effect::EffectId;
 use rig_core::message::{CallId, Origin};
 
 use crate::approval::ToolOutcome;
 use crate::approvals::Asked;
 use crate::id::ToolCallId;
 use crate::json::Json;
-use crate::model::rig::fresh_id;
+use crate::model::rig::{MadeCall, fresh_id};
 
 /// What happened to a call.
 #[derive(Debug)]
@@ -35,35 +36,73 @@ pub(super) struct Board(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the calls of rig are called here.
-    names: HashMap<CallId, ToolCallId>,
+    /// The calls that the model made in this step, in their order. Some providers call two of them
+    /// the same.
+    made: HashMap<CallId, Vec<Made>>,
+    /// What the calls that rig dispatched are called here.
+    dispatched: HashMap<EffectId, ToolCallId>,
     called: HashSet<ToolCallId>,
     waiting: HashSet<ToolCallId>,
     news: VecDeque<News>,
-    is_paused: bool,
+}
+
+#[derive(Debug)]
+struct Made {
+    id: ToolCallId,
+    tool: String,
+    /// Or never will be.
+    is_dispatched: bool,
+    has_result: bool,
 }
 
 impl Board {
+    /// The model begins another step.
+    pub(super) fn begin_step(&self) {
+        self.state().made.clear();
+    }
+
     /// The model made a call.
-    pub(super) fn name(&self, call: &CallId, id: &ToolCallId) {
-        self.state().names.insert(call.clone(), id.clone());
+    pub(super) fn made(&self, made: &MadeCall) {
+        let (id, function) = (made.id.clone(), &made.call.function);
+        // Without usable arguments rig dispatches none.
+        let is_dispatched = function.invalid_arguments.is_some();
+        let tool = function.name.to_string();
+        let made_call = Made { id, tool, is_dispatched, has_result: false };
+        self.state().made.entry(made.call.id.clone()).or_default().push(made_call);
     }
 
-    /// What a call is called here.
-    pub(super) fn named(&self, call: &CallId) -> Option<ToolCallId> {
-        self.state().names.get(call).cloned()
+    /// What a call that rig dispatches is called here, whether or not the model made it.
+    pub(super) fn dispatched(
+        &self,
+        effect: EffectId,
+        call: Option<&CallId>,
+        tool: &str,
+    ) -> ToolCallId {
+        let state = &mut *self.state();
+        if let Some(id) = state.dispatched.get(&effect) {
+            return id.clone();
+        }
+        let made = call.and_then(|call| state.made.get_mut(call));
+        let id = made.and_then(|made| {
+            let is_open = |made: &Made| !made.is_dispatched;
+            let of_tool = made.iter().position(|made| is_open(made) && made.tool == tool);
+            // A hook may have put another tool in its place.
+            let at = of_tool.or_else(|| made.iter().position(is_open))?;
+            let made = made.get_mut(at)?;
+            made.is_dispatched = true;
+            Some(made.id.clone())
+        });
+        let id = id.unwrap_or_else(|| ToolCallId::from(fresh_id()));
+        state.dispatched.insert(effect, id.clone());
+        id
     }
 
-    /// What a call is called here, whether or not the model made it.
-    pub(super) fn id_of(&self, call: Option<&CallId>) -> ToolCallId {
-        let known = call.and_then(|call| self.named(call));
-        known.unwrap_or_else(|| {
-            let id = ToolCallId::from(fresh_id());
-            if let Some(call) = call {
-                self.name(call, &id);
-            }
-            id
-        })
+    /// What the call is called here that rig shows a result of. It shows them in the calls' order.
+    pub(super) fn has_result(&self, call: &CallId) -> Option<ToolCallId> {
+        let mut state = self.state();
+        let made = state.made.get_mut(call)?.iter_mut().find(|made| !made.has_result)?;
+        made.has_result = true;
+        Some(made.id.clone())
     }
 
     pub(super) fn tell(&self, news: News) {
@@ -97,15 +136,6 @@ impl Board {
     /// Whether a person is asked about anything.
     pub(super) fn waits(&self) -> bool {
         !self.state().waiting.is_empty()
-    }
-
-    /// The run ends here for the person to answer; nobody else stopped it.
-    pub(super) fn pause(&self) {
-        self.state().is_paused = true;
-    }
-
-    pub(super) fn is_paused(&self) -> bool {
-        self.state().is_paused
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -6,6 +6,9 @@ use ::rig_agent::agent::{
     AgentHook, CompletionCallAction, CompletionCallEvent, DispatchAction, DispatchEvent,
     HookContext, OutcomeAction, OutcomeEvent, StepEventKind,
 };
+use rig_core::effect::Outcome;
+use rig_core::error::ErrorKind;
+use rig_core::tool::{ToolExecutionError, ToolResult};
 
 use super::RigAgent;
 use super::board::{Board, News};
@@ -72,7 +75,7 @@ impl AgentHook for Gate {
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
             return DispatchAction::proceed();
         };
-        let id = self.board.id_of(event.call_id);
+        let id = self.board.dispatched(event.id, event.call_id, tool);
         let input = match self.tell(&id, tool, args) {
             Ok(input) => input,
             Err(why) => return DispatchAction::skip(why),
@@ -96,15 +99,25 @@ impl AgentHook for Gate {
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
             return OutcomeAction::proceed();
         };
-        let id = self.board.id_of(event.call_id);
+        let id = self.board.dispatched(event.id, event.call_id, tool);
         // A hook before this one refused it.
         if !self.board.is_called(&id) {
             let _ = self.tell(&id, tool, args);
         }
-        if let Some(result) = event.tool_result().filter(|_| !self.board.is_waiting(&id)) {
-            self.board.tell(News::Became(id, outcome::of(result)));
+        match event.outcome {
+            // As of a tool that panicked: what rig says of that is nobody's business outside.
+            Err(report) if report.kind == ErrorKind::Internal => {
+                tracing::error!(error = %report, tool, "a tool call has no outcome");
+                let failed = ToolResult::failed(ToolExecutionError::other(outcome::FAILED));
+                self.board.tell(News::Became(id, outcome::of(&failed)));
+                OutcomeAction::replace(Ok(Outcome::ToolResult { result: failed }))
+            }
+            Ok(Outcome::ToolResult { result }) if !self.board.is_waiting(&id) => {
+                self.board.tell(News::Became(id, outcome::of(result)));
+                OutcomeAction::proceed()
+            }
+            _ => OutcomeAction::proceed(),
         }
-        OutcomeAction::proceed()
     }
 
     async fn on_completion_call(
@@ -112,11 +125,10 @@ impl AgentHook for Gate {
         _: &HookContext,
         _: CompletionCallEvent<'_>,
     ) -> CompletionCallAction {
-        if !self.board.waits() {
-            return CompletionCallAction::continue_run();
+        match self.board.waits() {
+            true => CompletionCallAction::stop("a person is asked about a tool call"),
+            false => CompletionCallAction::continue_run(),
         }
-        self.board.pause();
-        CompletionCallAction::stop("a person is asked about a tool call")
     }
 
     fn observes(&self, kind: StepEventKind) -> bool {

@@ -1,4 +1,6 @@
-//! [`RigAgent`]: an agent built with [rig](https://docs.rs/rig-agent), behind `useChat`.
+//! [`RigAgent`]: an agent built with [rig](https://docs.rs/rig-agent/0.44) 0.44, behind `useChat`.
+//!
+//! Its crates are here too: whoever names them through this room names the version that fits.
 //!
 //! ```text
 //! Turn ──▶ history ──▶ rig's run ──items──▶ agent events
@@ -19,11 +21,17 @@
 //! | lets a call pass | runs, or the person is asked |
 //! | writes other arguments | is shown, asked about and run with those |
 //! | refuses it, with a reason | failed, with that reason; the model reads it too |
-//! | stops the run | the run is aborted; the reason goes to `tracing` |
+//! | stops the run | the run is aborted, unless a person was asked; the reason goes to `tracing` |
+//! | replaces the answer | stays as it was streamed, and the other answer follows it |
 //!
-//! A refusal is no denial in the protocol: that is the person's own no.
+//! A refusal is no denial in the protocol: that is the person's own no. An answer with calls rig lets
+//! no hook replace: one that tries stops the run.
+//!
+//! An answer in a structure is said as a text. Where rig has the model write it as the input of a
+//! tool of its own (`OutputMode::Tool`), that call is shown as well, with its end.
 
 mod board;
+mod drive;
 mod gate;
 mod outcome;
 mod said;
@@ -32,13 +40,19 @@ use std::fmt;
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::rig_agent::tool::ToolContext;
 use ::rig_agent::{Agent, AgentRunner};
+use tokio::time::timeout;
+
+pub use ::{rig_agent, rig_core};
 
 use self::board::Board;
+use self::drive::Drive;
 use self::gate::Gate;
 use self::said::RigTurn;
+use crate::agent::cost_of;
 use crate::approval::{DefinitionDigest, Principal, ToolOutcome};
 use crate::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
 use crate::chat::{Chats, Respond, Said, Turn};
@@ -76,9 +90,17 @@ use crate::model_message::FromUi;
 /// }
 /// ```
 ///
+/// Asked about are the calls that this agent's model makes, and no others: not those that an agent
+/// makes that is one of its tools, nor what a tool dispatches. Ask about the tool that does it, or
+/// make of that agent's tools tools of this one.
+///
 /// A call that a person approved runs by itself, with the input that was shown, on the tool of that
 /// name: the agent's hooks are not asked again, and see its result only in the history. What must
 /// hold for every output belongs into the tool.
+///
+/// Of a tool that fails the person reads what the model reads. The words that a tool makes a
+/// `ToolExecutionError` of (`other`, `invalid_args`, `refused` and so on) are shown to both, so no
+/// secret belongs into them; what `from_error` takes up is shown to neither.
 ///
 /// rig lets an agent call its model once unless its builder says more, by `default_max_turns`; where
 /// that is used up the answer ends with the results of the tools. It runs the calls of a step one
@@ -87,6 +109,12 @@ use crate::model_message::FromUi;
 /// anew was shown already and stays. Client-executed tools it has none; those that a request brings
 /// are passed over.
 ///
+/// Its tools and models run on a task of this crate's, begun with the first run, so that one which
+/// panics fails its own call and nothing else. For that the agent must be the only one, over a bus
+/// of its own: where a clone of it is left elsewhere, or the bus is the host's, `tracing` warns, and a
+/// panic may end the run of somebody else. A bus that serves one call of a tool at a time
+/// (`ServingPolicy::serial_per_handler`) takes a tool that panicked for busy ever after.
+///
 /// Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct RigAgent(Arc<Inner>);
@@ -94,10 +122,13 @@ pub struct RigAgent(Arc<Inner>);
 #[derive(Clone)]
 struct Inner {
     agent: Agent,
+    /// `None` where rig or the host drives the agent.
+    drive: Option<Drive>,
     rules: Vec<Arc<NeedsApproval>>,
     describe: Option<Arc<Describe>>,
     context: Option<Arc<Context>>,
     shape: Option<Arc<Shape>>,
+    tool_timeout: Duration,
     tells_usage: bool,
 }
 
@@ -108,18 +139,34 @@ type Shape = dyn Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync;
 
 impl RigAgent {
     /// This agent. It asks nobody yet.
+    ///
+    /// Give it away whole, without keeping a clone: see above.
     pub fn new(agent: Agent) -> Self {
+        let (agent, drive) = match agent.into_parts() {
+            Ok(parts) => (parts.agent, Some(Drive::of(parts.driver))),
+            Err(agent) => {
+                let name = agent.name();
+                tracing::warn!(
+                    agent = name,
+                    "a panic of a tool may end the runs of others: {SHARED}"
+                );
+                (agent, None)
+            }
+        };
         RigAgent(Arc::new(Inner {
             agent,
+            drive,
             rules: Vec::new(),
             describe: None,
             context: None,
             shape: None,
+            tool_timeout: TOOL_TIMEOUT,
             tells_usage: false,
         }))
     }
 
-    /// Asks a person before each call of this tool.
+    /// Asks a person before each call of this tool that the agent's model makes. Those of another
+    /// agent that is a tool of this one are asked about as that tool only.
     #[must_use]
     pub fn needs_approval(self, tool: &str) -> Self {
         if self.tool(tool).is_none() {
@@ -141,7 +188,8 @@ impl RigAgent {
     }
 
     /// What the person reads of a call, given the tool's name and the input. Without it, and where
-    /// it gives `None`, the name and the input.
+    /// it gives `None` or panics, the name and the input. A later one takes the place of an earlier
+    /// one.
     #[must_use]
     pub fn describe(
         self,
@@ -151,6 +199,7 @@ impl RigAgent {
     }
 
     /// What the tools find in their context, for a person and a chat: in a run as after an approval.
+    /// A later one takes the place of an earlier one.
     #[must_use]
     pub fn with_tool_context(
         self,
@@ -160,7 +209,9 @@ impl RigAgent {
     }
 
     /// Lets each run of rig pass through here before it begins: for further hooks, tools that run
-    /// side by side, another number of model calls.
+    /// side by side, another number of model calls. A later one takes the place of an earlier one. The
+    /// tools' context is set after it, by [`with_tool_context`](Self::with_tool_context), since an
+    /// approved call must find the same.
     ///
     /// ```
     /// # fn f(agent: rig_agent::Agent) -> ui_message_stream::rig::RigAgent {
@@ -174,6 +225,13 @@ impl RigAgent {
         shape: impl Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync + 'static,
     ) -> Self {
         self.with(|inner| inner.shape = Some(Arc::new(shape)))
+    }
+
+    /// How long a call that was approved may run, one minute unless this says otherwise: until it has
+    /// its end its chat takes nothing else. A call that nobody is asked about ends with its run.
+    #[must_use]
+    pub fn with_tool_timeout(self, timeout: Duration) -> Self {
+        self.with(|inner| inner.tool_timeout = timeout)
     }
 
     /// Says in the metadata of each message what it cost, as
@@ -208,7 +266,10 @@ impl RigAgent {
 
     fn description(&self, tool: &str, input: &Json) -> Option<String> {
         let describe = self.0.describe.as_ref()?;
-        catch_unwind(AssertUnwindSafe(|| describe(tool, input))).ok()?
+        catch_unwind(AssertUnwindSafe(|| describe(tool, input))).unwrap_or_else(|_| {
+            tracing::error!(tool, "the description of a call panicked");
+            None
+        })
     }
 
     fn context(&self, principal: &Principal, chat: &ChatId) -> ToolContext {
@@ -225,13 +286,16 @@ impl Respond for RigAgent {
         };
         let (turn, board) = (Arc::new(turn), Arc::new(Board::default()));
         let context = self.context(&turn.principal, &turn.chat.id);
-        let mut run = self.0.agent.prompt(prompt).history(history).tool_context(context);
+        let mut run = self.0.agent.prompt(prompt).history(history);
         if let Some(shape) = &self.0.shape {
             run = shape(run, &turn);
         }
+        let run = run.tool_context(context);
+        let before = cost_of(&turn);
         // Behind the agent's own: what they make of a call is what is asked about.
         let run = run.add_hook(Gate::new(self.clone(), turn, Arc::clone(&board)));
-        Box::pin(RigTurn::of(run.stream(), board, self.0.tells_usage))
+        let turn = RigTurn::of(run.stream(), board, self.0.drive.clone());
+        Box::pin(if self.0.tells_usage { turn.telling_usage(before) } else { turn })
     }
 }
 
@@ -252,9 +316,13 @@ impl Toolbox for RigAgent {
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
         let tools = self.0.agent.tool_server_handle().clone();
         let mut context = self.context(&call.requester, &call.chat_id);
+        let longest = self.0.tool_timeout;
         Box::pin(async move {
-            let result = tools.execute(&call.tool_name, call.input.as_str(), &mut context).await;
-            outcome::of(&result)
+            let run = tools.execute(&call.tool_name, call.input.as_str(), &mut context);
+            match timeout(longest, run).await {
+                Ok(result) => outcome::of(&result),
+                Err(_) => ToolOutcome::Failed(outcome::TOO_LONG.to_owned()),
+            }
         })
     }
 }
@@ -267,3 +335,9 @@ impl fmt::Debug for RigAgent {
             .finish_non_exhaustive()
     }
 }
+
+/// How long an approved call may run, unless the host says otherwise.
+const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why an agent is not driven here.
+const SHARED: &str = "a clone of the agent is left elsewhere, or its bus is the host's";

@@ -6,8 +6,8 @@ use rig_core::tool::{ToolOutput, ToolResult};
 use crate::approval::ToolOutcome;
 use crate::json::Json;
 
-/// What came of a call, as the person sees it. Of a failure that is what the model reads: rig keeps
-/// there from both what the tool did not mean to be told.
+/// What came of a call, as the person sees it. Of a failure that is what the model reads: the words
+/// that the tool made its error of, and of an error that it passed on as it came none.
 pub(super) fn of(result: &ToolResult) -> ToolOutcome {
     match result.is_success() {
         true => output(result.output().as_content()),
@@ -59,4 +59,9 @@ const TOO_LARGE: &str = "The tool returned more than can be shown.";
 
 const NOT_SHOWN: &str = "The tool returned what cannot be shown.";
 
-const FAILED: &str = "The tool failed.";
+/// Said of a tool that failed without a word.
+pub(super) const FAILED: &str = "The tool failed.";
+
+/// Said of a tool that did not come to its end in time.
+pub(super) const TOO_LONG: &str =
+    "The tool took too long and was stopped. What it did until then is not known.";

@@ -1,6 +1,6 @@
 //! [`RigTurn`]: what rig streams in a run, as what an agent says.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,9 +11,10 @@ use futures_core::Stream;
 use rig_core::completion::Usage as Tokens;
 use rig_core::message::{AssistantContent, ToolResult};
 use rig_core::streaming::{Item, StreamEvent};
-use serde_json::json;
+use serde_json::Value;
 
 use super::board::{Board, News};
+use super::drive::Drive;
 use super::outcome;
 use crate::approval::ToolOutcome;
 use crate::chunk::FinishReason;
@@ -21,7 +22,7 @@ use crate::event::{AgentEvent, ToolCall};
 use crate::id::{PartId, ToolCallId};
 use crate::json::Json;
 use crate::model::rig::{Ended, MadeCall, Parts, finish_reason};
-use crate::run::Usage;
+use crate::run::{Usage, UsageMetadata};
 use crate::stream::BoxError;
 
 /// One turn under way.
@@ -33,14 +34,17 @@ pub(super) struct RigTurn {
     step: StepState,
     /// Texts that have ended, until it is known which model said them.
     texts: Vec<(PartId, AssistantContent)>,
-    /// The calls that the model made.
-    calls: HashMap<ToolCallId, MadeCall>,
+    /// The calls that the model made in the step.
+    calls: Vec<MadeCall>,
     /// The calls that have their end.
     settled: HashSet<ToolCallId>,
-    said_text: bool,
+    /// The texts of the step, as rig has them once they are whole.
+    text: String,
     reason: FinishReason,
     usage: Usage,
     tells_usage: bool,
+    /// Begins to serve the run when the run begins.
+    drive: Option<Drive>,
     said: VecDeque<AgentEvent>,
     failed: Option<BoxError>,
 }
@@ -54,8 +58,13 @@ enum StepState {
 }
 
 impl RigTurn {
-    pub(super) fn of(items: StreamingResult, board: Arc<Board>, tells_usage: bool) -> Self {
-        RigTurn { items: Some(items), board, tells_usage, ..Self::failed_with(None) }
+    pub(super) fn of(items: StreamingResult, board: Arc<Board>, drive: Option<Drive>) -> Self {
+        RigTurn { items: Some(items), board, drive, ..Self::failed_with(None) }
+    }
+
+    /// Says in the end what the message cost, of which this much was told before.
+    pub(super) fn telling_usage(self, before: Usage) -> Self {
+        RigTurn { usage: before, tells_usage: true, ..self }
     }
 
     pub(super) fn failed(why: &'static str) -> Self {
@@ -69,12 +78,13 @@ impl RigTurn {
             parts: Parts::default(),
             step: StepState::NotBegun,
             texts: Vec::new(),
-            calls: HashMap::new(),
+            calls: Vec::new(),
             settled: HashSet::new(),
-            said_text: false,
+            text: String::new(),
             reason: FinishReason::Other,
             usage: Usage::default(),
             tells_usage: false,
+            drive: None,
             said: VecDeque::new(),
             failed,
         }
@@ -86,21 +96,49 @@ impl RigTurn {
             MultiTurnStreamItem::ToolResult { tool_result } => self.result(&tool_result),
             MultiTurnStreamItem::CompletionCall(call) => {
                 self.step = StepState::Spoken;
-                let has_calls = self.calls.keys().any(|id| !self.settled.contains(id));
+                let has_calls = self.calls.iter().any(|made| !self.settled.contains(&made.id));
                 self.reason = finish_reason(call.finish_reason.as_ref(), has_calls);
                 self.count(&call.usage);
             }
-            MultiTurnStreamItem::FinalResponse(response) => {
-                // An answer that a hook gave in the model's place was not streamed.
-                let text = response.output();
-                if !self.said_text && !text.trim().is_empty() {
-                    self.say(AgentEvent::text(text));
-                }
-                self.finish(self.reason);
-            }
+            MultiTurnStreamItem::FinalResponse(response) => self.answered(response.output()),
             // The calls stand in what the model says, and what became of them on the board.
             _ => {}
         }
+    }
+
+    /// The answer is given. What a hook put in its place was not streamed, nor was what the model
+    /// wrote as the input of rig's own tool for an answer in a structure.
+    fn answered(&mut self, answer: String) {
+        if self.settle_output_tool(&answer) {
+            // A step of its own, as after any call: a client may go on by itself where the calls of
+            // the last step have their results.
+            self.end_step();
+            self.say(AgentEvent::StepStart);
+            self.say(AgentEvent::text(answer));
+            self.reason = FinishReason::Stop;
+        } else if answer.trim() != self.text.trim() && !answer.trim().is_empty() {
+            self.end_texts();
+            self.say(AgentEvent::text(answer));
+        }
+        self.finish(self.reason);
+    }
+
+    /// rig does not dispatch the call whose input is the answer; `false` if there is none.
+    fn settle_output_tool(&mut self, answer: &str) -> bool {
+        let Ok(Value::Object(answer)) = serde_json::from_str(answer) else { return false };
+        let is_answer = |made: &&MadeCall| {
+            made.call.function.arguments == answer
+                && !self.settled.contains(&made.id)
+                && !self.board.is_called(&made.id)
+        };
+        let Some(made) = self.calls.iter().find(is_answer) else { return false };
+        let (id, call) = (made.id.clone(), self.parts.announced(made));
+        let Ok(input) = Json::of(&answer) else { return false };
+        self.end_texts();
+        self.say(AgentEvent::tool_input(call, input));
+        self.settle(&id);
+        self.became(id, ToolOutcome::Output(Json::string(ANSWERED)));
+        true
     }
 
     fn model_says(&mut self, item: Item<StreamEvent>) {
@@ -111,15 +149,21 @@ impl RigTurn {
             self.end_step();
             self.step = StepState::Speaks;
             self.parts = Parts::default();
-            self.said_text = false;
+            self.text.clear();
+            self.calls.clear();
+            self.board.begin_step();
             self.say(AgentEvent::StepStart);
         }
-        self.said_text |= matches!(item, Item::Event(StreamEvent::Text { .. }));
         match self.parts.take(item, &mut self.said) {
-            Some(Ended::Text(id, content)) => self.texts.push((id, content)),
+            Some(Ended::Text(id, content)) => {
+                if let AssistantContent::Text(text) = &content {
+                    self.text.push_str(&text.text);
+                }
+                self.texts.push((id, content));
+            }
             Some(Ended::Call(made)) => {
-                self.board.name(&made.call.id, &made.id);
-                self.calls.insert(made.id.clone(), made);
+                self.board.made(&made);
+                self.calls.push(made);
             }
             None => {}
         }
@@ -152,14 +196,11 @@ impl RigTurn {
     /// rig shows a result. What the board told of is known; of a call whose arguments are none it
     /// does not tell.
     fn result(&mut self, result: &ToolResult) {
-        let Some(id) = self.board.named(&result.call).filter(|id| !self.board.is_waiting(id))
-        else {
-            return;
-        };
-        if !self.settle(&id) {
+        let Some(id) = self.board.has_result(&result.call) else { return };
+        if self.board.is_waiting(&id) || !self.settle(&id) {
             return;
         }
-        let Some(call) = self.calls.get(&id) else { return };
+        let Some(call) = self.made(&id) else { return };
         let function = &call.call.function;
         let announced = self.parts.announced(call);
         if let Some(arguments) = &function.invalid_arguments {
@@ -191,8 +232,12 @@ impl RigTurn {
         self.settled.insert(id.clone())
     }
 
+    fn made(&self, id: &ToolCallId) -> Option<&MadeCall> {
+        self.calls.iter().find(|made| made.id == *id)
+    }
+
     fn announced(&self, id: ToolCallId, tool: String) -> ToolCall {
-        match self.calls.get(&id) {
+        match self.made(&id) {
             Some(made) => self.parts.announced(made),
             None => ToolCall::new(id, tool),
         }
@@ -215,7 +260,7 @@ impl RigTurn {
     fn finish(&mut self, reason: FinishReason) {
         self.items = None;
         self.end_step();
-        let usage = self.tells_usage.then(|| json!({"usage": self.usage}));
+        let usage = self.tells_usage.then_some(UsageMetadata { usage: self.usage });
         // Two numbers always serialize.
         let metadata = usage.and_then(|usage| Json::of(&usage).ok());
         self.say(AgentEvent::Finish { reason, metadata });
@@ -224,7 +269,9 @@ impl RigTurn {
     fn fail(&mut self, error: PromptError) {
         self.items = None;
         match error {
-            PromptError::Cancelled { .. } if self.board.is_paused() => {
+            // Whoever stopped it: what was asked waits for its answer.
+            PromptError::Cancelled { reason, .. } if self.board.waits() => {
+                tracing::info!(reason, "the run ends where a person is asked");
                 self.finish(FinishReason::ToolCalls);
             }
             PromptError::MaxTurns { .. } => self.finish(FinishReason::ToolCalls),
@@ -264,6 +311,9 @@ impl Stream for RigTurn {
             let Some(items) = &mut this.items else {
                 return Poll::Ready(None);
             };
+            if let Some(drive) = this.drive.take() {
+                drive.begin();
+            }
             let polled = items.as_mut().poll_next(cx);
             // What the hook told happened before what rig says now.
             let board = Arc::clone(&this.board);
@@ -283,5 +333,8 @@ impl Stream for RigTurn {
         }
     }
 }
+
+/// What the call returns that was the answer.
+const ANSWERED: &str = "This is the answer.";
 
 const CUT: &str = "the agent's stream ended before the answer did";

@@ -1,12 +1,14 @@
 //! An agent built with rig, behind the route: what a person decides, and what the model reads of it.
 
+use std::time::Duration;
+
 use rig_agent::tool::DynamicTool;
 use rig_core::message::ToolName;
 use serde_json::{Value, json};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::rig::RigAgent;
 
-use super::agents::{Asker, agent, became, built, calls, held, page, told};
+use super::agents::{Asker, agent, became, built, built_with, calls, ending, held, page, told};
 use super::provider::{Provider, as_stream, calling, fixture, lines_of};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
@@ -47,7 +49,8 @@ async fn what_a_person_approves_runs_once_and_the_agent_goes_on() {
     let provider = Provider::streaming([first, fixture("anthropic/text")]);
     let (builder, done) = agent(&provider);
     let agent = RigAgent::new(built(builder, &done)).needs_approval("delete");
-    let mut page = page(agent.describe(|tool, _| Some(format!("May it {tool}?"))));
+    let agent = agent.describe(|tool, _| Some(format!("May it {tool}?")));
+    let mut page = page(agent.with_usage_in_metadata());
     page.send("Go").await;
     assert_eq!(page.error(), None);
     assert_eq!(calls(&page)[0].2, "approval-requested");
@@ -63,6 +66,31 @@ async fn what_a_person_approves_runs_once_and_the_agent_goes_on() {
     let told = told(&provider, 1);
     assert_eq!(told.len(), 1);
     assert!(told[0].0 == "t1" && told[0].1.contains("done"), "{told:?}");
+    let message = page.messages().last().unwrap();
+    let usage: Value = message.metadata.as_ref().unwrap().to().unwrap();
+    assert_eq!(usage["usage"], json!({"inputTokens": 163, "outputTokens": 16}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approved_tool_that_hangs_is_stopped_and_the_agent_goes_on() {
+    for its_own in [None, Some(Duration::from_secs(5))] {
+        let first = calling(&[("t1", "hangs", "{}")]);
+        let provider = Provider::streaming([first, fixture("anthropic/text")]);
+        let (builder, done) = agent(&provider);
+        let tools = [ending("hangs", std::future::pending)];
+        let agent = RigAgent::new(built_with(builder, &done, tools)).needs_approval("hangs");
+        let (agent, longest) = match its_own {
+            None => (agent, Duration::from_secs(90)),
+            Some(time) => (agent.with_tool_timeout(time), Duration::from_secs(30)),
+        };
+        let mut page = page(agent);
+        page.send("Go").await;
+        tokio::time::timeout(longest, page.approve("hangs")).await.expect("the tool has its end");
+        assert_eq!(page.error(), None);
+        let why = "The tool took too long and was stopped. What it did until then is not known.";
+        assert_eq!((&*calls(&page)[0].2, &calls(&page)[0].3), ("output-error", &json!(why)));
+        assert_eq!(held(&page).text, format!("So.{LAST}"));
+    }
 }
 
 #[tokio::test]
@@ -201,7 +229,7 @@ async fn thoughts_go_back_to_the_model_after_an_approval() {
 }
 
 #[tokio::test]
-async fn a_tool_that_panics_fails_the_run_and_an_approved_one_only_its_call() {
+async fn a_tool_that_panics_fails_the_run_of_an_agent_that_is_shared_and_approved_only_its_call() {
     let panics = calling(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "panics", "{}")]);
     let provider = Provider::streaming([panics.clone(), panics, fixture("anthropic/text")]);
     let (builder, done) = agent(&provider);
@@ -229,6 +257,7 @@ async fn tools_are_told_whose_chat_it_is_whether_or_not_somebody_was_asked() {
     let provider = Provider::streaming([first, fixture("anthropic/text")]);
     let (builder, done) = agent(&provider);
     let agent = RigAgent::new(built(builder, &done)).needs_approval("delete");
+    let agent = agent.with_run(|run, _| run.tool_context(rig_agent::tool::ToolContext::new()));
     let mut page = page(agent.with_tool_context(|principal, chat| {
         assert_eq!(*principal, Principal::anonymous());
         let mut context = rig_agent::tool::ToolContext::new();

@@ -73,8 +73,32 @@ pub(crate) fn agent(provider: &Provider) -> (AgentBuilder, Done) {
 }
 
 pub(crate) fn built(builder: AgentBuilder, done: &Done) -> Agent {
+    built_with(builder, done, [])
+}
+
+/// With further tools.
+pub(crate) fn built_with<const N: usize>(
+    builder: AgentBuilder,
+    done: &Done,
+    more: [DynamicTool; N],
+) -> Agent {
     let tools = ["look", "delete", "send", "fails", "panics", "draws"].map(|name| tool(name, done));
-    builder.dynamic_tools(tools.into()).build()
+    builder.dynamic_tools(tools.into_iter().chain(more).collect()).build()
+}
+
+/// A tool that ends as this says.
+pub(crate) fn ending<F>(name: &str, end: impl Fn() -> F + Send + Sync + 'static) -> DynamicTool
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let name = ToolName::new(name).unwrap();
+    DynamicTool::new(name, "Does it.", json!({"type": "object"}), move |_| {
+        let end = end();
+        Box::pin(async move {
+            end.await;
+            Ok(ToolOutput::text("it ended"))
+        })
+    })
 }
 
 pub(crate) fn page(agent: RigAgent) -> Conversation<'static> {

@@ -1,14 +1,18 @@
 //! What the hooks of an agent built with rig decide, as the page and the model see it.
 
+use std::collections::BTreeSet;
+
+use rig_agent::AgentBuilder;
 use rig_agent::agent::{
     AgentHook, DispatchAction, DispatchEvent, HookContext, InvalidToolCallAction,
     InvalidToolCallContext, ModelTurnAction, ModelTurnFinished, OutcomeAction, OutcomeEvent,
 };
 use rig_agent::run::UnhandledInvalidToolCall;
 use serde_json::json;
+use ui_message_stream::message::Part;
 use ui_message_stream::rig::RigAgent;
 
-use super::agents::{agent, became, built, calls, held, page, told};
+use super::agents::{Done, agent, became, built, calls, held, page, told};
 use super::provider::{Provider, calling, fixture};
 
 /// A hook of the agent's own.
@@ -94,6 +98,26 @@ async fn where_the_agents_hook_stops_what_ran_is_shown_and_nothing_else_runs() {
     assert_eq!(provider.asked().len(), 1);
 }
 
+#[tokio::test]
+async fn where_a_question_waits_a_hook_that_stops_the_run_does_not_take_it_back() {
+    let first =
+        calling(&[("t1", "delete", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"stop"}"#)]);
+    let provider = Provider::streaming([first, fixture("anthropic/text")]);
+    let (builder, done) = agent(&provider);
+    let rig = built(builder.add_hook(Host), &done);
+    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
+    page.send("Go").await;
+    assert_eq!(page.error(), None);
+    let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
+    assert!(!chunks.contains(r#""type":"abort""#), "{chunks}");
+    let states: Vec<String> = calls(&page).into_iter().map(|call| call.2).collect();
+    assert_eq!(states, ["approval-requested", "output-error"]);
+    page.approve("delete").await;
+    assert_eq!(page.error(), None);
+    assert_eq!(*done.lock().unwrap(), ["delete a"]);
+    assert_eq!(told(&provider, 1).len(), 2);
+}
+
 /// A hook that mends what the model does wrong.
 pub(crate) struct Mends;
 
@@ -171,4 +195,23 @@ async fn what_the_agents_hook_mends_is_shown_as_it_is_then() {
     let said = "Sun on “both” shores. 🚢";
     assert_eq!(held(&repeated).text, format!("{said}{said}"));
     assert_eq!(told(&provider, 3), []);
+}
+
+#[tokio::test]
+async fn sources_of_two_answers_in_one_message_are_not_mixed_up() {
+    let searched = fixture("responses/web_search_with_sources");
+    let provider = Provider::streaming([searched.clone(), searched]);
+    let builder = AgentBuilder::new(provider.responses()).default_max_turns(5);
+    let rig = built(builder.add_hook(Mends), &Done::default());
+    let mut page = page(RigAgent::new(rig));
+    page.send("Go").await;
+    assert_eq!(page.error(), None);
+    let parts = &page.messages().last().unwrap().parts;
+    let sources = parts.iter().filter_map(|part| match part {
+        Part::SourceUrl(source) => Some(source.source_id.to_string()),
+        _ => None,
+    });
+    let sources: Vec<String> = sources.collect();
+    let different: BTreeSet<&String> = sources.iter().collect();
+    assert!(sources.len() > 1 && different.len() == sources.len(), "{sources:?}");
 }

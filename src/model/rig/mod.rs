@@ -1,4 +1,5 @@
-//! [`RigModel`]: the completion models of [rig](https://docs.rs/rig-core), so all of its providers.
+//! [`RigModel`]: the completion models of [rig](https://docs.rs/rig-core/0.44) 0.44, so all of its
+//! providers.
 //!
 //! rig speaks with the provider; which HTTP client it does that with is the host's choice. For an
 //! agent that was built with rig there is [`RigAgent`](crate::rig::RigAgent).

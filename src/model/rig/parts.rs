@@ -105,7 +105,7 @@ impl Parts {
                 return Some(Ended::Call(MadeCall { id, call, arguments }));
             }
             AssistantContent::Text(text) => {
-                said.extend(sources(&text, at));
+                said.extend(sources(&text));
                 let was_said = open.is_some();
                 return was_said.then(|| Ended::Text(part_id(at), AssistantContent::Text(text)));
             }
@@ -184,14 +184,15 @@ impl MadeCall {
     }
 }
 
-fn sources(text: &Text, at: usize) -> Vec<AgentEvent> {
+/// The places of the parts begin anew with each answer, of which a message has several.
+fn sources(text: &Text) -> Vec<AgentEvent> {
     let cited = text.citations().iter().flat_map(|citation| &citation.sources);
     let pages = cited.filter_map(|source| match &source.location {
         SourceLocation::Url { url } => Some((url, source.title.clone())),
         _ => None,
     });
-    let sources = pages.enumerate().map(|(number, (url, title))| Source::Url {
-        source_id: format!("{at}:{number}").into(),
+    let sources = pages.map(|(url, title)| Source::Url {
+        source_id: fresh("source").into(),
         url: url.clone().into(),
         title: title.map(Into::into),
     });
@@ -212,7 +213,12 @@ fn part_id(at: usize) -> PartId {
     PartId::from(format!("part-{at}"))
 }
 
-#[expect(clippy::disallowed_methods, reason = "rig tells the provider's id when a call is whole")]
+/// What a call is called here.
 pub(crate) fn fresh_id() -> String {
-    format!("call_{}", Uuid::new_v4().simple())
+    fresh("call")
+}
+
+#[expect(clippy::disallowed_methods, reason = "rig has no id for it that is whole in time")]
+fn fresh(what: &str) -> String {
+    format!("{what}_{}", Uuid::new_v4().simple())
 }
