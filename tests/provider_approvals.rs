@@ -436,6 +436,24 @@ async fn a_retry_at_another_server_takes_nothing_from_the_one_that_listens() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_yes_that_one_server_keeps_is_told_by_the_one_that_goes_on() {
+    let host = Host::that(&[Says::Hangs, Says::Asks, Says::Shortened]);
+    host.say_and_leave("m0").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    host.say("m1").await;
+    let page = host.answering(&[("link", true)]).await;
+    // This server has heard the yes, and waits for what runs there.
+    assert!(host.decide("link", true).await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(host.yeses(), 0);
+    let there = host.post_to(&host.other, page).await;
+    assert!(is_shortened(&there), "{there:?}");
+    host.chats.stop(&ada(), &"chat".into()).await.unwrap();
+    host.settles().await;
+    assert_eq!(host.told(), ["nothing", "nothing", "yes"], "and nobody calls the model again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_result_that_comes_after_all_takes_the_place_of_that_it_is_not_known() {
     let host = Host::that(&[Says::Asks]);
     host.say("m1").await;

@@ -213,3 +213,30 @@ async fn an_answer_that_goes_on_and_is_taken_away_is_not_worked_on() {
     a_while().await;
     assert_eq!(host.agent.available_permits(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_whose_question_was_edited_away_while_its_tool_ran_leaves_nothing_behind() {
+    let host = host();
+    host.post(user("m1", "once")).await;
+    // The yes comes in the chat, and the tool takes its time.
+    let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let mut page = serde_json::to_value(chat.messages.last()).unwrap();
+    for part in page["parts"].as_array_mut().unwrap() {
+        if part["state"] == "approval-requested" {
+            part["state"] = json!("approval-responded");
+            part["approval"]["approved"] = json!(true);
+        }
+    }
+    let edits = async {
+        a_while().await;
+        host.agent.add_permits(1);
+        host.post(user("m1", "once more")).await;
+        host.tool.add_permits(1);
+        a_while().await;
+    };
+    futures::join!(host.post(page), edits);
+    let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert_eq!(chat.messages.len(), 2, "{:?}", chat.messages);
+    assert!(!chat.messages[1].parts.is_empty());
+    assert_eq!(host.calls(), 2);
+}

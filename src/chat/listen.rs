@@ -71,7 +71,11 @@ impl Run {
         };
         // What it was about to do is not done any more.
         drop(said);
-        let was_cut = panicked || matches!(last, Some(Ok(AgentEvent::Abort { .. })));
+        let was_cut = match &last {
+            Some(Ok(event)) => !matches!(event, AgentEvent::Finish { .. }),
+            Some(Err(_)) => true,
+            None => false,
+        };
         let (mut message, left_to_client) = recorder.finish();
         let is_kept = self.keep(message.as_ref(), begun.as_ref(), &left_to_client).await?;
         if !is_kept {
@@ -81,8 +85,10 @@ impl Run {
         let parts = || message.iter().flat_map(UiMessage::tool_parts);
         let is_shown = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
         // Of one that was cut short nobody knows what it was about to ask.
-        if was_cut || !is_kept || !asked.iter().all(is_shown) {
-            self.take_back(is_shown).await?;
+        if (was_cut || !is_kept || !asked.iter().all(is_shown))
+            && let Err(error) = self.take_back(is_shown).await
+        {
+            tracing::warn!(%error, "a question that nobody was shown is not taken back");
         }
         if let Some(last) = last {
             self.say(last).await;
@@ -114,9 +120,15 @@ impl Run {
     /// Takes back the questions of this message that nobody was shown: the translator could not mean
     /// them, or what they belong to was cut short or taken away.
     async fn take_back(&self, is_shown: impl Fn(&ApprovalId) -> bool) -> Result<(), ChatError> {
+        // Another run may have asked in the same message.
+        let kept = self.kept().await?;
+        let parts = || kept.iter().filter_map(|chat| chat.message(&self.message_id));
+        let parts = || parts().flat_map(UiMessage::tool_parts);
+        let is_kept = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
         let approvals = self.chats.approvals();
         for waiting in approvals.of_chat(&self.chat.owner, &self.chat.id).pending().await? {
-            if waiting.record.message_id == self.message_id && !is_shown(&waiting.approval_id) {
+            let id = &waiting.approval_id;
+            if waiting.record.message_id == self.message_id && !is_shown(id) && !is_kept(id) {
                 approvals.revoke(waiting.record.id).await?;
             }
         }

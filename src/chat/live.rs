@@ -89,6 +89,15 @@ impl LiveRun {
         runs.any(|run| !run.sender.same_channel(&self.sender))
     }
 
+    /// Whether a run that was begun before writes the same message.
+    pub(super) fn has_earlier_of_message(&self) -> bool {
+        let runs = self.runs.lock();
+        let runs = runs.get(&self.key).into_iter().flatten();
+        let own = runs.clone().find(|run| run.sender.same_channel(&self.sender));
+        let mut earlier = runs.take_while(|run| !run.sender.same_channel(&self.sender));
+        own.is_some_and(|own| earlier.any(|run| run.message_id == own.message_id))
+    }
+
     /// Waits until the runs of this chat that were begun before this one are over. It waits for none
     /// but these, so that no two wait for each other.
     pub(super) async fn earlier_are_over(&self) {

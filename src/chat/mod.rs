@@ -288,7 +288,7 @@ impl Chats {
 
     /// No answer of this id comes any more, if one was expected.
     async fn drop_answer(&self, of: &Chat, id: &MessageId) -> Result<(), ChatError> {
-        if !of.expects(id) {
+        if of.message(id).is_some() {
             return Ok(());
         }
         self.change(of, |chat| chat.drop_answer(id)).await.map(drop)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::ChatError;
-use super::live::LiveRun;
+use super::live::{Live, LiveRun};
 use super::run::Run;
 use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall};
 use crate::history::Chat;
@@ -28,14 +28,17 @@ impl Run {
                 self.chat.is_done_here(approval, id) == Some(false)
             })
         };
-        if self.request.is_none() || self.chat.message(&self.message_id).is_some_and(is_written) {
+        if self.request.is_none()
+            || self.chat.message(&self.message_id).is_some_and(is_written)
+            || live.has_earlier_of_message()
+        {
             self.wait_for_earlier(live).await?;
         }
         let asks_for_more = self.open_calls().iter().any(|call| !asked.contains(call));
         let is_last = match self.chat.message(&self.message_id) {
             Some(_) => self.chat.messages.last().is_some_and(|last| last.id == self.message_id),
             // What a page holds that the server does not know is answered in a message of its own.
-            None => self.request.is_some(),
+            None => self.request.is_some() && self.chat.wants(&self.message_id),
         };
         Ok(is_last && !asks_for_more)
     }
@@ -43,15 +46,21 @@ impl Run {
     /// Waits for the runs of this chat that were begun before, and reads what they wrote.
     pub(super) async fn wait_for_earlier(&mut self, live: &LiveRun) -> Result<(), ChatError> {
         live.earlier_are_over().await;
-        self.reload().await
+        self.reload().await.map(drop)
     }
 
-    async fn reload(&mut self) -> Result<(), ChatError> {
+    /// Reads the chat anew; `false` if it was forgotten.
+    async fn reload(&mut self) -> Result<bool, ChatError> {
+        let kept = self.kept().await?;
+        let is_there = kept.is_some();
+        self.chat = kept.unwrap_or_else(|| self.chat.clone());
+        Ok(is_there)
+    }
+
+    /// The chat as it is kept now.
+    pub(super) async fn kept(&self) -> Result<Option<Chat>, ChatError> {
         let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
-        if let Some(kept) = kept.filter(|kept| kept.chat.owner == self.chat.owner) {
-            self.chat = kept.chat;
-        }
-        Ok(())
+        Ok(kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner))
     }
 
     /// Waits for what a provider makes of a yes that another server handed over: until the history
@@ -59,7 +68,9 @@ impl Run {
     pub(super) async fn heard_of(
         &mut self,
         mut result: DeferredToolResult,
+        live: &LiveRun,
     ) -> Result<DeferredToolResult, ChatError> {
+        let mut told = live.subscribe();
         let Some(id) = result.approval_id.clone() else { return Ok(result) };
         let approvals = self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id);
         loop {
@@ -73,8 +84,13 @@ impl Run {
                 result.outcome = DeferredOutcome::OutcomeUnknown;
                 return Ok(result);
             }
-            sleep(LOOK_AGAIN).await;
-            self.reload().await?;
+            tokio::select! {
+                () = sleep(LOOK_AGAIN) => {}
+                _ = told.wait_for(|live| *live == Live::IsToStop) => return Ok(result),
+            }
+            if !self.reload().await? {
+                return Err(ChatError::NotYours);
+            }
         }
     }
 

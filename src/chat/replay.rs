@@ -12,9 +12,7 @@ impl Run {
     /// Answers a request that was answered before with what came of it then.
     pub(super) async fn replay(&mut self, settled: &[DeferredToolResult]) -> Result<(), ChatError> {
         self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
-        let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
-        let own = kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner);
-        let Some(chat) = own else { return Ok(()) };
+        let Some(chat) = self.kept().await? else { return Ok(()) };
         // What the provider made of a yes came with the run that told it, not with the ledger.
         let forwarded = settled
             .iter()

@@ -187,8 +187,8 @@ impl Run {
         let mut settled = Vec::new();
         let mut completes = false;
         while let Some(mut result) = resolved.next().await {
-            if result.outcome == DeferredOutcome::Forwarded && !live.has_others() {
-                result = self.heard_of(result).await?;
+            if result.outcome == DeferredOutcome::Forwarded && !live.has_earlier_of_message() {
+                result = self.heard_of(result, &live).await?;
             }
             if result.is_final {
                 let descriptor = resolved.descriptor(&result);
@@ -199,8 +199,13 @@ impl Run {
                     // Whoever was to go on with what nobody heard of is gone.
                     let is_lost = result.outcome == DeferredOutcome::OutcomeUnknown
                         && chat.is_providers(result.approval_id.as_ref(), &result.tool_call_id);
-                    let was_complete =
-                        !is_lost && !waits(chat) && have_results(chat, &deferred, is_news);
+                    let is_kept = |yes: &DeferredToolResult| yes.approval_id == result.approval_id;
+                    // So is whoever was to tell what is kept for the provider.
+                    let is_untold = !others_run && chat.for_provider.iter().any(is_kept);
+                    let was_complete = !is_lost
+                        && !is_untold
+                        && !waits(chat)
+                        && have_results(chat, &deferred, is_news);
                     chat.settle(&result, descriptor.as_ref());
                     let is_complete = !waits(chat) && have_results(chat, &deferred, |_| false);
                     (!was_complete && is_complete, result)
@@ -243,7 +248,13 @@ impl Run {
                 return self.replay(&settled).await;
             }
         }
-        self.hand_over(&mut settled).await?;
+        let is_told_elsewhere = self.hand_over(&mut settled).await? && !self.has_question;
+        let is_wanted = self.kept().await?.is_none_or(|chat| chat.wants(&self.message_id));
+        if is_told_elsewhere || !is_wanted {
+            drop(live);
+            self.drop_answer().await?;
+            return self.replay(&settled).await;
+        }
         let turn = Turn {
             principal: self.chat.owner.clone(),
             chat: Arc::new(self.chat.clone()),
@@ -257,27 +268,33 @@ impl Run {
     }
 
     /// Takes over what the provider is to be told: the run that calls the model next tells it all,
-    /// whichever run heard it, and no other does.
-    async fn hand_over(&mut self, settled: &mut Vec<DeferredToolResult>) -> Result<(), ChatError> {
-        if !self.chat.has_providers_questions() {
-            return Ok(());
+    /// whichever run heard it, and no other does. Says whether another run has taken what this one
+    /// heard.
+    async fn hand_over(
+        &mut self,
+        settled: &mut Vec<DeferredToolResult>,
+    ) -> Result<bool, ChatError> {
+        let is_yes = |result: &DeferredToolResult| {
+            matches!(result.outcome, DeferredOutcome::ForProvider { approved: true, .. })
+        };
+        let heard_yes = settled.iter().any(is_yes);
+        let mut told = Vec::new();
+        if self.chat.has_providers_questions() {
+            (self.chat, told) = self.chats.change(&self.chat, Chat::hand_over).await?;
         }
-        let told;
-        (self.chat, told) = self.chats.change(&self.chat, Chat::hand_over).await?;
+        let is_told_elsewhere = heard_yes && told.is_empty();
         // Others told it, or tell it now.
-        let is_told = |result: &DeferredToolResult| {
+        let elsewhere = self.chat.handed_over().into_iter().filter(|result| {
             let is_it = |told: &DeferredToolResult| told.approval_id == result.approval_id;
             !told.iter().any(is_it)
-        };
-        let elsewhere: Vec<_> = self.chat.handed_over().into_iter().filter(is_told).collect();
+        });
+        let elsewhere: Vec<_> = elsewhere.collect();
         let news: Vec<_> = told.into_iter().chain(elsewhere).collect();
         settled.retain(|result| {
-            let is_yes =
-                matches!(result.outcome, DeferredOutcome::ForProvider { approved: true, .. });
-            !is_yes && !news.iter().any(|news| news.approval_id == result.approval_id)
+            !is_yes(result) && !news.iter().any(|news| news.approval_id == result.approval_id)
         });
         settled.extend(news);
-        Ok(())
+        Ok(is_told_elsewhere)
     }
 
     /// Writes down what became of questions that were decided while nobody could: a server may be

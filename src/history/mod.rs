@@ -140,9 +140,10 @@ impl Chat {
         self.under_way.retain(|answer| answer.message_id != *id);
     }
 
-    /// Whether an answer of this id is under way.
-    pub fn expects(&self, id: &MessageId) -> bool {
-        self.under_way.iter().any(|answer| answer.message_id == *id)
+    /// Whether an answer of this id is under way, or a message here.
+    pub fn wants(&self, id: &MessageId) -> bool {
+        let mut expected = self.under_way.iter().filter(|answer| !answer.is_taken_away);
+        self.message(id).is_some() || expected.any(|answer| answer.message_id == *id)
     }
 
     /// The answers under way that nobody wants any more.
