@@ -126,8 +126,10 @@ fn tells(text: &str, asked: &Asked) -> bool {
 #[tokio::test]
 async fn no_line_of_the_log_holds_a_token_an_input_or_a_line_of_the_clients() {
     let log = Log::default();
-    let lines =
-        tracing_subscriber::fmt().with_writer(log.clone()).with_max_level(tracing::Level::TRACE);
+    let lines = tracing_subscriber::fmt()
+        .with_writer(log.clone())
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false);
     let _guard = tracing::subscriber::set_default(lines.finish());
     let bench = Bench::new().with(|approvals| approvals.with_audit(TracingAudit));
     let asked = bench.ask("call_1", secret()).await;
@@ -141,6 +143,8 @@ async fn no_line_of_the_log_holds_a_token_an_input_or_a_line_of_the_clients() {
         log.contains("Refused") && log.contains("Approved") && log.contains("panicked"),
         "{log}"
     );
+    let waited = r#"approval_wait{gen_ai.operation.name="approval_wait" gen_ai.conversation.id="chat" gen_ai.tool.name="delete_file" gen_ai.tool.call.id="call_1" waited_ms="#;
+    assert_eq!(log.matches(waited).count(), 1, "once, for what ended it: {log}");
     assert!(!tells(&log, &asked) && !log.contains(CANARY), "{log}");
     assert!(!log.lines().any(|line| line.starts_with("INFO forged")), "{log}");
 }

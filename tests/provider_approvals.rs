@@ -38,6 +38,8 @@ enum Says {
     Asks,
     /// It asks, and calls a tool of the server that needs approval as well.
     AsksAndCalls,
+    /// It asks, and calls a tool of the server that needs approval and takes a while.
+    AsksAndCallsSlowly,
     /// It calls a tool of the server that takes a while and needs nobody.
     CallsSlow,
     /// It asks, and calls the slow one.
@@ -63,6 +65,7 @@ impl Model for Provider {
         let events = match says {
             Some(Says::Hangs) => return Box::pin(stream::pending()),
             Some(Says::Asks) => vec![asks()],
+            Some(Says::AsksAndCallsSlowly) => vec![asks(), calls("own", "slow_delete")],
             Some(Says::AsksAndCalls) => vec![asks(), calls("own", "delete")],
             Some(Says::CallsSlow) => vec![calls("slow", "slow")],
             Some(Says::AsksAndCallsSlow) => vec![asks(), calls("slow", "slow")],
@@ -116,7 +119,14 @@ impl Host {
             tokio::time::sleep(Duration::from_secs(20)).await;
             Ok::<_, Told>(format!("found {}", input.n))
         });
-        let agent = Agent::new(provider.clone()).tool(delete.needs_approval()).tool(slow);
+        let slow_delete = Tool::new("slow_delete", async |input: Input| {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Ok::<_, Told>(input.n)
+        });
+        let agent = Agent::new(provider.clone())
+            .tool(delete.needs_approval())
+            .tool(slow_delete.needs_approval())
+            .tool(slow);
         let ledger = Arc::new(MemoryLedger::at(NOW));
         let keys = || KeyRing::new(1, &[7; 32]).unwrap();
         let store = Arc::new(MemoryChats::new());
@@ -451,6 +461,31 @@ async fn a_yes_that_one_server_keeps_is_told_by_the_one_that_goes_on() {
     host.chats.stop(&ada(), &"chat".into()).await.unwrap();
     host.settles().await;
     assert_eq!(host.told(), ["nothing", "nothing", "yes"], "and nobody calls the model again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_yes_in_a_history_that_was_forgotten_is_answered() {
+    let host = Host::that(&[Says::Asks]);
+    host.say("m1").await;
+    let page = host.answering(&[("link", true)]).await;
+    let forgotten = host.chats.clone().with_store(Arc::new(MemoryChats::new()));
+    let answer = host.post_to(&forgotten, page).await;
+    assert!(answer.iter().any(|chunk| chunk["delta"] == "Done"), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_of_one_answer_does_not_go_on_while_the_other_runs_elsewhere() {
+    let host = Host::that(&[Says::AsksAndCallsSlowly, Says::Shortened]);
+    host.say("m1").await;
+    let page = host.answering(&[("link", true)]).await;
+    assert!(host.decide("link", true).await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(host.decide("own", true).await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    host.post_to(&host.other, page).await;
+    assert_eq!(host.told(), ["nothing"], "the other one has not ended");
+    host.settles().await;
+    assert_eq!(host.told(), ["nothing", "yes"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tracing::Span;
 
 use crate::approval::{
     ApprovalState, Principal, RecordId, RefusalCause, Revocation, ToolOutcome, UnixMillis,
@@ -89,6 +90,17 @@ pub enum Happened {
 }
 
 impl Happened {
+    /// Whether nobody is waited for any more.
+    fn ends_the_wait(&self) -> bool {
+        matches!(
+            self,
+            Happened::Approved { fence: 1, .. }
+                | Happened::Denied { .. }
+                | Happened::Expired
+                | Happened::Revoked { .. }
+        )
+    }
+
     /// What made a question what it is now.
     pub(super) fn to_become(state: &ApprovalState) -> Option<Self> {
         Some(match state {
@@ -116,11 +128,29 @@ pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
 }
 
 /// Sends every event to `tracing`, under the target `ui_message_stream::audit`.
+///
+/// What ends a question is in a span `approval_wait`, which says how long the person was waited for:
+/// `waited_ms`. The span itself is short. Nothing waits here while a person thinks, and the server
+/// that asked may not be the one that hears.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TracingAudit;
 
 impl AuditSink for TracingAudit {
     fn take(&self, event: &AuditEvent) {
+        let asked = event.requested_at.filter(|_| event.happened.ends_the_wait());
+        let waited = asked.map(|asked| event.at.0.saturating_sub(asked.0));
+        let span = waited.map_or_else(Span::none, |waited_ms| {
+            tracing::info_span!(
+                target: "ui_message_stream::audit",
+                "approval_wait",
+                gen_ai.operation.name = "approval_wait",
+                gen_ai.conversation.id = event.chat_id.as_ref().map(ChatId::as_str),
+                gen_ai.tool.name = event.tool_name.as_deref(),
+                gen_ai.tool.call.id = event.tool_call_id.as_ref().map(ToolCallId::as_str),
+                waited_ms,
+            )
+        });
+        let _entered = span.entered();
         tracing::info!(
             target: "ui_message_stream::audit",
             at = event.at.0,
@@ -131,8 +161,6 @@ impl AuditSink for TracingAudit {
             tool_call = ?event.tool_call_id,
             tool = ?event.tool_name,
             input_digest = event.input_digest,
-            // How long the person was waited for, in what answers them.
-            waited_ms = event.requested_at.map(|asked| event.at.0.saturating_sub(asked.0)),
             happened = ?event.happened,
         );
     }

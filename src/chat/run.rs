@@ -186,6 +186,7 @@ impl Run {
         let deferred = resolved.results().clone();
         let mut settled = Vec::new();
         let mut completes = false;
+        let mut is_to_tell = false;
         while let Some(mut result) = resolved.next().await {
             if result.outcome == DeferredOutcome::Forwarded && !live.has_earlier_of_message() {
                 result = self.heard_of(result, &live).await?;
@@ -194,7 +195,6 @@ impl Run {
                 let descriptor = resolved.descriptor(&result);
                 let others_run = live.has_others();
                 let change = |chat: &mut Chat| {
-                    let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_run);
                     let result = as_it_ended(result.clone(), chat, others_run);
                     // Whoever was to go on with what nobody heard of is gone.
                     let is_lost = result.outcome == DeferredOutcome::OutcomeUnknown
@@ -202,17 +202,22 @@ impl Run {
                     let is_kept = |yes: &DeferredToolResult| yes.approval_id == result.approval_id;
                     // So is whoever was to tell what is kept for the provider.
                     let is_untold = !others_run && chat.for_provider.iter().any(is_kept);
+                    // Who heard another answer of the message tells it, too.
+                    let others_answer = others_run || is_untold;
+                    let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_answer);
                     let was_complete = !is_lost
                         && !is_untold
                         && !waits(chat)
                         && have_results(chat, &deferred, is_news);
                     chat.settle(&result, descriptor.as_ref());
                     let is_complete = !waits(chat) && have_results(chat, &deferred, |_| false);
-                    (!was_complete && is_complete, result)
+                    let completes = !was_complete && is_complete;
+                    (completes, completes && is_untold, result)
                 };
-                let (chat, (last, ended)) = self.chats.change(&self.chat, change).await?;
+                let (chat, (last, untold, ended)) = self.chats.change(&self.chat, change).await?;
                 (self.chat, result) = (chat, ended);
                 completes |= last;
+                is_to_tell |= untold;
             }
             self.tell(&resolved, &result).await;
             settled.push(result);
@@ -248,9 +253,7 @@ impl Run {
                 return self.replay(&settled).await;
             }
         }
-        let is_told_elsewhere = self.hand_over(&mut settled).await? && !self.has_question;
-        let is_wanted = self.kept().await?.is_none_or(|chat| chat.wants(&self.message_id));
-        if is_told_elsewhere || !is_wanted {
+        if !self.hand_over(&mut settled, is_to_tell).await? {
             drop(live);
             self.drop_answer().await?;
             return self.replay(&settled).await;
@@ -268,21 +271,35 @@ impl Run {
     }
 
     /// Takes over what the provider is to be told: the run that calls the model next tells it all,
-    /// whichever run heard it, and no other does. Says whether another run has taken what this one
-    /// heard.
+    /// whichever run heard it, and no other does. `false` if this run is not to call it: nobody wants
+    /// its answer any more, or another run has taken the yes for which it goes on.
     async fn hand_over(
         &mut self,
         settled: &mut Vec<DeferredToolResult>,
+        is_to_tell: bool,
     ) -> Result<bool, ChatError> {
-        let is_yes = |result: &DeferredToolResult| {
+        // Of a call that the history does not hold, no other run has heard.
+        let is_yes = |chat: &Chat, result: &DeferredToolResult| {
             matches!(result.outcome, DeferredOutcome::ForProvider { approved: true, .. })
+                && chat.has_result(result.approval_id.as_ref(), &result.tool_call_id).is_some()
         };
-        let heard_yes = settled.iter().any(is_yes);
-        let mut told = Vec::new();
-        if self.chat.has_providers_questions() {
-            (self.chat, told) = self.chats.change(&self.chat, Chat::hand_over).await?;
+        let is_to_tell = is_to_tell || settled.iter().any(|result| is_yes(&self.chat, result));
+        let take = |chat: &mut Chat| match chat.wants(&self.message_id) {
+            true => Some(chat.hand_over()),
+            false => None,
+        };
+        let taken = if self.chat.has_providers_questions() {
+            let taken;
+            (self.chat, taken) = self.chats.change(&self.chat, take).await?;
+            taken
+        } else {
+            let is_wanted = self.kept().await?.is_none_or(|chat| chat.wants(&self.message_id));
+            is_wanted.then(Vec::new)
+        };
+        let Some(told) = taken else { return Ok(false) };
+        if is_to_tell && told.is_empty() && !self.has_question {
+            return Ok(false);
         }
-        let is_told_elsewhere = heard_yes && told.is_empty();
         // Others told it, or tell it now.
         let elsewhere = self.chat.handed_over().into_iter().filter(|result| {
             let is_it = |told: &DeferredToolResult| told.approval_id == result.approval_id;
@@ -291,10 +308,11 @@ impl Run {
         let elsewhere: Vec<_> = elsewhere.collect();
         let news: Vec<_> = told.into_iter().chain(elsewhere).collect();
         settled.retain(|result| {
-            !is_yes(result) && !news.iter().any(|news| news.approval_id == result.approval_id)
+            let is_news = news.iter().any(|news| news.approval_id == result.approval_id);
+            !is_yes(&self.chat, result) && !is_news
         });
         settled.extend(news);
-        Ok(is_told_elsewhere)
+        Ok(true)
     }
 
     /// Writes down what became of questions that were decided while nobody could: a server may be
