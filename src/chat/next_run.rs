@@ -15,8 +15,8 @@ use crate::message::{ToolPart, ToolState, UiMessage};
 
 impl Run {
     /// Waits until what this message lacks is written by the runs that were begun before, if it
-    /// lacks anything. It is not this run's turn if the chat went on meanwhile: the person wrote, or
-    /// the run that asked has asked for more than it had `asked` when this one began.
+    /// lacks anything. It is not this run's turn if the run that asked has asked for more than it had
+    /// `asked` when this one began, or if the decision came from elsewhere and the person wrote on.
     pub(super) async fn is_next(
         &mut self,
         live: &LiveRun,
@@ -35,12 +35,13 @@ impl Run {
             self.wait_for_earlier(live).await?;
         }
         let asks_for_more = self.open_calls().iter().any(|call| !asked.contains(call));
-        let is_last = match self.chat.message(&self.message_id) {
-            Some(_) => self.chat.messages.last().is_some_and(|last| last.id == self.message_id),
-            // What a page holds that the server does not know is answered in a message of its own.
-            None => self.request.is_some() && self.chat.wants(&self.message_id),
+        let is_its_turn = match &self.request {
+            // A page that answers is answered, also where the person wrote on since, and where the
+            // server does not know what it holds: in a message of its own then.
+            Some(_) => self.chat.wants(&self.message_id),
+            None => self.chat.messages.last().is_some_and(|last| last.id == self.message_id),
         };
-        Ok(is_last && !asks_for_more)
+        Ok(is_its_turn && !asks_for_more)
     }
 
     /// Waits for the runs of this chat that were begun before, and reads what they wrote.
