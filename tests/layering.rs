@@ -55,7 +55,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ),
     ("ledger_store", false, &["approval"]),
     ("approvals", false, &["approval", "event", "ledger_store"]),
-    ("mcp", false, &["agent", "ledger_store", "stream"]),
+    ("mcp", false, &["agent", "ledger_store", "model_message", "stream"]),
     (
         "rig",
         false,

@@ -26,9 +26,9 @@ pub use self::tool::{
     ApprovalContext, ClientExecuted, Handler, IntoTool, Told, Tool, ToolContext, WithContext,
     WithoutContext,
 };
+#[cfg(feature = "rig")]
+pub(crate) use self::tool_run::{TOO_LARGE, TOO_LONG};
 pub use self::tools::AnyTool;
-#[cfg(feature = "mcp")]
-pub(crate) use self::tools::LONGEST_NAME;
 
 use self::model::ModelInputs;
 use self::tool_run::Once;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::model::ToolDescription;
 use super::tools::{AnyTool, MOST_OUTPUT_BYTES};
-use crate::approval::{Principal, RecordId};
+use crate::approval::{Principal, RecordId, TOOL_FAILED};
 use crate::history::Chat;
 use crate::id::{ChatId, ToolCallId};
 use crate::json::{Json, JsonError};
@@ -422,7 +422,5 @@ pub struct Told(pub String);
 /// What is told of an error.
 pub(super) fn told(error: &BoxError) -> String {
     let shown = error.downcast_ref::<Told>();
-    shown.map_or_else(|| FAILED.to_owned(), |told| told.0.clone())
+    shown.map_or_else(|| TOOL_FAILED.to_owned(), |told| told.0.clone())
 }
-
-const FAILED: &str = "The tool failed.";

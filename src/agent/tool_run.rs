@@ -14,6 +14,7 @@ use tracing::Instrument;
 
 use super::tool::{ToolContext, told};
 use super::tools::AnyTool;
+use crate::approval::TOOL_FAILED;
 use crate::id::ToolCallId;
 use crate::json::Json;
 use crate::run::{Input, ToolEvent};
@@ -44,7 +45,7 @@ impl ToolRun {
 
     pub(super) fn failed(id: ToolCallId) -> Self {
         let (_, preliminary) = mpsc::channel(1);
-        let task = tokio::spawn(async { ToolEvent::Failed(FAILED.to_owned()) });
+        let task = tokio::spawn(async { ToolEvent::Failed(TOOL_FAILED.to_owned()) });
         ToolRun { id, preliminary, task: Some(task), end: None }
     }
 
@@ -84,7 +85,7 @@ impl Stream for ToolRun {
             self.task = None;
             self.end = Some(ended.unwrap_or_else(|error| {
                 tracing::error!(%error, "a tool panicked");
-                ToolEvent::Failed(FAILED.to_owned())
+                ToolEvent::Failed(TOOL_FAILED.to_owned())
             }));
             // What it showed before its end is told first; what a context shows that outlives it, no
             // more.
@@ -140,15 +141,12 @@ impl Stream for Once {
     }
 }
 
-/// Said of a tool that panicked.
-const FAILED: &str = "The tool failed.";
-
 /// How many preliminary outputs may wait to be shown.
 const PRELIMINARY_AHEAD: usize = 16;
 
 /// Said of an output that is longer than it may be.
-const TOO_LARGE: &str = "The tool returned more than can be shown.";
+pub(crate) const TOO_LARGE: &str = "The tool returned more than can be shown.";
 
 /// Said of a tool that did not come to its end in time.
-const TOO_LONG: &str =
+pub(crate) const TOO_LONG: &str =
     "The tool took too long and was stopped. What it did until then is not known.";

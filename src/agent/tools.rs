@@ -19,6 +19,7 @@ use crate::chat::Turn;
 use crate::event::{Executor, ToolCall};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
+use crate::model_message::spelled;
 use crate::run::{ToolEvent, Verdict};
 use crate::stream::BoxError;
 
@@ -453,12 +454,9 @@ impl fmt::Debug for Known {
 }
 
 /// Whether model providers take it for the name of a tool.
-pub(crate) fn is_callable(name: &str) -> bool {
-    let is_taken = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_taken)
+pub(super) fn is_callable(name: &str) -> bool {
+    !name.is_empty() && *spelled(name) == *name
 }
-
-pub(crate) const LONGEST_NAME: usize = 64;
 
 /// How many errors of an input a model is told of at once.
 const MOST_ERRORS: usize = 5;

@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::{ApprovedCall, Changed, ChatApprovals, Happened, random};
 use crate::approval::{
     Answered, ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantAnswer, ClaimantId,
-    Decision, DeferredOutcome, RecordId, Revocation, ToolOutcome, Wish,
+    Decision, DeferredOutcome, RecordId, Revocation, TOOL_FAILED, ToolOutcome, Wish,
 };
 use crate::ledger_store::{Kept, LedgerStoreError, Loaded, change, system_time};
 
@@ -71,7 +71,7 @@ impl ChatApprovals {
         };
         let outcome = ran.unwrap_or_else(|error| {
             tracing::error!(tool = %record.tool_name, %error, "an approved tool panicked");
-            ToolOutcome::Failed(FAILED.to_owned())
+            ToolOutcome::Failed(TOOL_FAILED.to_owned())
         });
         match self.store(claim, &outcome).await {
             Ok(ClaimantAnswer::Stored) => DeferredOutcome::Ran { outcome },
@@ -206,6 +206,3 @@ pub(super) fn await_outcome(
     });
     outcome
 }
-
-/// Said of a tool that panicked.
-const FAILED: &str = "The tool failed.";

@@ -75,9 +75,8 @@ impl Run {
         let Some(id) = result.approval_id.clone() else { return Ok(result) };
         let approvals = self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id);
         loop {
-            let is_kept =
-                self.chat.for_provider.iter().any(|yes| yes.approval_id == Some(id.clone()));
-            if is_kept || self.chat.has_result(Some(&id), &result.tool_call_id) != Some(false) {
+            let has_result = self.chat.has_result(Some(&id), &result.tool_call_id);
+            if self.chat.keeps_yes(Some(&id)) || has_result != Some(false) {
                 return Ok(result);
             }
             let outcomes = approvals.outcomes_of(std::slice::from_ref(&id)).await?;
@@ -138,11 +137,10 @@ pub(super) fn as_it_ended(
     chat: &Chat,
     others_run: bool,
 ) -> DeferredToolResult {
-    let is_kept = chat.for_provider.iter().any(|yes| yes.approval_id == result.approval_id);
     let (approval, id) = (result.approval_id.as_ref(), &result.tool_call_id);
     if result.outcome == DeferredOutcome::OutcomeUnknown
         && chat.is_providers(approval, id)
-        && (others_run || is_kept || chat.has_result(approval, id) == Some(true))
+        && (others_run || chat.keeps_yes(approval) || chat.has_result(approval, id) == Some(true))
     {
         result.outcome = DeferredOutcome::Forwarded;
     }

@@ -199,9 +199,8 @@ impl Run {
                     // Whoever was to go on with what nobody heard of is gone.
                     let is_lost = result.outcome == DeferredOutcome::OutcomeUnknown
                         && chat.is_providers(result.approval_id.as_ref(), &result.tool_call_id);
-                    let is_kept = |yes: &DeferredToolResult| yes.approval_id == result.approval_id;
                     // So is whoever was to tell what is kept for the provider.
-                    let is_untold = !others_run && chat.for_provider.iter().any(is_kept);
+                    let is_untold = !others_run && chat.keeps_yes(result.approval_id.as_ref());
                     // Who heard another answer of the message tells it, too.
                     let others_answer = others_run || is_untold;
                     let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_answer);
@@ -248,15 +247,11 @@ impl Run {
                 false => !completes && !is_refused,
             };
             if was_answered_before || !self.is_next(&live, &asked).await? {
-                drop(live);
-                self.drop_answer().await?;
-                return self.replay(&settled).await;
+                return self.stand_back(live, &settled).await;
             }
         }
         if !self.hand_over(&mut settled, is_to_tell).await? {
-            drop(live);
-            self.drop_answer().await?;
-            return self.replay(&settled).await;
+            return self.stand_back(live, &settled).await;
         }
         let turn = Turn {
             principal: self.chat.owner.clone(),
@@ -268,6 +263,17 @@ impl Run {
         };
         let said = self.chats.0.agent.respond(turn);
         self.listen(said, &live).await
+    }
+
+    /// Leaves it to others to go on, and shows what comes of that.
+    async fn stand_back(
+        &mut self,
+        live: LiveRun,
+        settled: &[DeferredToolResult],
+    ) -> Result<(), ChatError> {
+        drop(live);
+        self.drop_answer().await?;
+        self.replay(settled).await
     }
 
     /// Takes over what the provider is to be told: the run that calls the model next tells it all,

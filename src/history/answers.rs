@@ -64,17 +64,17 @@ impl Answers {
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
         let text = limits.text(body)?;
         let mut body = fields(text, limits)?;
-        let mut own = Body::default();
         let [decisions, outputs @ ..] = KNOWN;
+        let mut given: Vec<Given> = Vec::new();
         for name in outputs {
-            own.tool_outputs.extend(list(&mut body, name)?);
+            given.extend(list(&mut body, name)?);
         }
-        own.decisions = list(&mut body, decisions)?;
-        let (custom, body) = (body.into_extra()?, own);
-        limits.take_answers(body.tool_outputs.len() + body.decisions.len())?;
+        let decisions: Vec<PersonsDecision> = list(&mut body, decisions)?;
+        let custom = body.into_extra()?;
+        limits.take_answers(given.len() + decisions.len())?;
         let mut seen = HashSet::new();
         let mut tool_outputs: Vec<ClientOutput> = Vec::new();
-        for (at, given) in body.tool_outputs.into_iter().enumerate() {
+        for (at, given) in given.into_iter().enumerate() {
             let output = given.read().map_err(|error| error.within(&place(at)))?;
             if !seen.insert(output.tool_call_id.clone()) {
                 let twice = FieldError::new("toolCallId", "has an output already");
@@ -83,26 +83,20 @@ impl Answers {
             tool_outputs.push(output);
         }
         let mut decided: HashMap<&ApprovalId, bool> = HashMap::new();
-        for (at, decision) in body.decisions.iter().enumerate() {
+        for (at, decision) in decisions.iter().enumerate() {
             let first = decided.entry(&decision.approval_id).or_insert(decision.approved);
             if *first != decision.approved {
                 let contradicts = FieldError::new("approved", CONTRADICTS);
                 return Err(contradicts.within(&format!("decisions[{at}]")).into());
             }
         }
-        Ok(Answers { tool_outputs, decisions: body.decisions, custom })
+        Ok(Answers { tool_outputs, decisions, custom })
     }
 }
 
 /// Where an output stands in the body.
 pub(super) fn place(at: usize) -> String {
     format!("toolOutputs[{at}]")
-}
-
-#[derive(Default)]
-struct Body {
-    tool_outputs: Vec<Given>,
-    decisions: Vec<PersonsDecision>,
 }
 
 /// The fields of the body, each known one once.

@@ -14,21 +14,23 @@ use crate::message::{
 impl Chat {
     /// Whether a call of this conversation has its result. `None` if there is no such call.
     pub fn has_result(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<bool> {
-        let calls = self.tool_parts().filter(|part| is_asked(part, approval, id));
-        calls.last().map(ToolPart::is_settled)
+        self.call(approval, id).map(ToolPart::is_settled)
     }
 
     /// Whether nothing has to happen to a call here any more: it has its result, or the yes with
     /// which its provider gives one. `None` if there is no such call in this conversation.
     pub fn is_done_here(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<bool> {
-        let calls = self.tool_parts().filter(|part| is_asked(part, approval, id));
-        calls.last().map(|part| part.is_settled() || is_allowed(part))
+        self.call(approval, id).map(|part| part.is_settled() || is_allowed(part))
     }
 
     /// Whether a call is one that its provider runs.
     pub fn is_providers(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> bool {
-        let calls = self.tool_parts().filter(|part| is_asked(part, approval, id));
-        calls.last().is_some_and(|part| part.provider_executed == Some(true))
+        self.call(approval, id).is_some_and(|part| part.provider_executed == Some(true))
+    }
+
+    /// Whether this question was answered with a yes that its provider has not been told.
+    pub fn keeps_yes(&self, approval: Option<&ApprovalId>) -> bool {
+        self.for_provider.iter().any(|yes| yes.approval_id.as_ref() == approval)
     }
 
     /// Takes out what the provider is to be told now. It is told that, or never: who takes it out
@@ -53,10 +55,8 @@ impl Chat {
     pub fn handed_over(&self) -> Vec<DeferredToolResult> {
         let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
         let parts = assistants.flat_map(|message| message.tool_parts().map(move |p| (message, p)));
-        let with_provider = parts.filter(|(_, part)| {
-            let waits = |yes: &DeferredToolResult| is_of(part, yes);
-            is_allowed(part) && !self.for_provider.iter().any(waits)
-        });
+        let with_provider =
+            parts.filter(|(_, part)| is_allowed(part) && !self.keeps_yes(part.approval_id()));
         let became = with_provider.map(|(message, part)| DeferredToolResult {
             message_id: Some(message.id.clone()),
             tool_call_id: part.tool_call_id.clone(),
@@ -142,6 +142,10 @@ impl Chat {
             }
             _ => None,
         }
+    }
+
+    fn call(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<&ToolPart> {
+        self.tool_parts().filter(|part| is_asked(part, approval, id)).last()
     }
 
     fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {

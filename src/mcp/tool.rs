@@ -7,11 +7,10 @@ use ::rmcp::ServiceError;
 use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
 
 use super::{Connection, result};
-use crate::agent::{
-    AnyTool, ApprovalContext, IntoTool, LONGEST_NAME, Told, ToolContext, ToolDescription,
-};
+use crate::agent::{AnyTool, ApprovalContext, IntoTool, Told, ToolContext, ToolDescription};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
+use crate::model_message::spelled;
 use crate::stream::BoxError;
 
 /// A tool of a server.
@@ -223,9 +222,7 @@ fn may_destroy(annotations: Option<&ToolAnnotations>) -> bool {
 
 /// A name that model providers take, unless there is nothing of it.
 fn callable(name: &str) -> Box<str> {
-    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let spelled = name.chars().map(|c| if is_taken(c) { c } else { '_' });
-    spelled.take(LONGEST_NAME).collect::<String>().into()
+    if name.is_empty() { name.into() } else { spelled(name) }
 }
 
 /// Said of a call whose server was gone before.

@@ -38,6 +38,8 @@ pub use self::content::{
 };
 pub use self::from_ui::FromUi;
 pub use self::result::{NotExecuted, ToolResult};
+#[cfg(feature = "agent")]
+pub(crate) use self::tool_part::spelled;
 
 /// What a model reads of one speaker.
 ///

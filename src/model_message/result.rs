@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::TOOL_FAILED;
 use crate::json::{Json, unescaped};
 
 /// What became of a tool call.
@@ -75,7 +76,7 @@ impl ToolResult {
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             ToolResult::Output(output) => text_of(output),
-            ToolResult::Error(text) if text.trim().is_empty() => FAILED.into(),
+            ToolResult::Error(text) if text.trim().is_empty() => TOOL_FAILED.into(),
             ToolResult::Error(text) => text.into(),
             ToolResult::Denied { reason } => match reason.as_deref().map(str::trim) {
                 None | Some("") => DENIED.into(),
@@ -141,7 +142,6 @@ fn so_far<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Js
 }
 
 const DENIED: &str = "This tool call was denied. It was not executed, and it is not queued.";
-const FAILED: &str = "The tool failed.";
 const UNKNOWN: &str = "This tool call has no result: it was interrupted, or nobody answered it. \
                        Whether it had an effect is not known, and it is not queued. Verify before \
                        repeating it.";

@@ -211,7 +211,7 @@ fn failed(error_text: &str) -> ToolResult {
 }
 
 /// A tool's name in letters that every provider takes. A model may call what there never was.
-fn spelled(name: &str) -> Box<str> {
+pub(crate) fn spelled(name: &str) -> Box<str> {
     let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() {
         return UNNAMED.into();

@@ -13,7 +13,7 @@ use rig_core::tool::{ToolExecutionError, ToolResult};
 use super::RigAgent;
 use super::board::{Board, News};
 use super::outcome;
-use crate::approval::ToolOutcome;
+use crate::approval::{TOOL_FAILED, ToolOutcome};
 use crate::approvals::AskError;
 use crate::chat::Turn;
 use crate::id::ToolCallId;
@@ -108,7 +108,7 @@ impl AgentHook for Gate {
             // As of a tool that panicked: what rig says of that is nobody's business outside.
             Err(report) if report.kind == ErrorKind::Internal => {
                 tracing::error!(error = %report, tool, "a tool call has no outcome");
-                let failed = ToolResult::failed(ToolExecutionError::other(outcome::FAILED));
+                let failed = ToolResult::failed(ToolExecutionError::other(TOOL_FAILED));
                 self.board.tell(News::Became(id, outcome::of(&failed)));
                 OutcomeAction::replace(Ok(Outcome::ToolResult { result: failed }))
             }

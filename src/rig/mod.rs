@@ -52,7 +52,7 @@ use self::board::Board;
 use self::drive::Drive;
 use self::gate::Gate;
 use self::said::RigTurn;
-use crate::agent::cost_of;
+use crate::agent::{TOO_LONG, cost_of};
 use crate::approval::{DefinitionDigest, Principal, ToolOutcome};
 use crate::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
 use crate::chat::{Chats, Respond, Said, Turn};
@@ -321,7 +321,7 @@ impl Toolbox for RigAgent {
             let run = tools.execute(&call.tool_name, call.input.as_str(), &mut context);
             match timeout(longest, run).await {
                 Ok(result) => outcome::of(&result),
-                Err(_) => ToolOutcome::Failed(outcome::TOO_LONG.to_owned()),
+                Err(_) => ToolOutcome::Failed(TOO_LONG.to_owned()),
             }
         })
     }

@@ -3,7 +3,8 @@
 use rig_core::message::ToolResultContent;
 use rig_core::tool::{ToolOutput, ToolResult};
 
-use crate::approval::ToolOutcome;
+use crate::agent::TOO_LARGE;
+use crate::approval::{TOOL_FAILED, ToolOutcome};
 use crate::json::Json;
 
 /// What came of a call, as the person sees it. Of a failure that is what the model reads: the words
@@ -40,7 +41,7 @@ pub(super) fn text_of(content: &[ToolResultContent]) -> String {
     let texts = content.iter().filter_map(ToolResultContent::as_text);
     let text = texts.collect::<Vec<_>>().join("\n");
     match text.trim() {
-        "" => FAILED.to_owned(),
+        "" => TOOL_FAILED.to_owned(),
         text => text.chars().take(MOST_TOLD).collect(),
     }
 }
@@ -55,13 +56,4 @@ const MOST_OUTPUT_BYTES: usize = 1024 * 1024;
 /// How many characters of a failure are told.
 const MOST_TOLD: usize = 2000;
 
-const TOO_LARGE: &str = "The tool returned more than can be shown.";
-
 const NOT_SHOWN: &str = "The tool returned what cannot be shown.";
-
-/// Said of a tool that failed without a word.
-pub(super) const FAILED: &str = "The tool failed.";
-
-/// Said of a tool that did not come to its end in time.
-pub(super) const TOO_LONG: &str =
-    "The tool took too long and was stopped. What it did until then is not known.";

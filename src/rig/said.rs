@@ -285,10 +285,10 @@ impl RigTurn {
     }
 
     fn count(&mut self, tokens: &Tokens) {
-        let (read, written) = (tokens.input_tokens, tokens.output_tokens);
-        let sum = &mut self.usage;
-        sum.input_tokens = sum.input_tokens.saturating_add(read.unwrap_or(0));
-        sum.output_tokens = sum.output_tokens.saturating_add(written.unwrap_or(0));
+        self.usage = self.usage.and(Usage {
+            input_tokens: tokens.input_tokens.unwrap_or(0),
+            output_tokens: tokens.output_tokens.unwrap_or(0),
+        });
     }
 
     fn say(&mut self, event: AgentEvent) {

@@ -77,7 +77,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    fn and(self, other: Usage) -> Usage {
+    pub(crate) fn and(self, other: Usage) -> Usage {
         Usage {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
