@@ -34,6 +34,8 @@ use ui_message_stream::checker::{Checker, Reader, Rule, Severity};
 use case::Case;
 use client::Client;
 
+use self::dice::setting;
+
 const NEWEST: &str = "6.0.326";
 
 #[test]
@@ -94,9 +96,4 @@ fn first_error(case: &Case, reader: Reader) -> (Option<(u64, Rule)>, bool) {
         }
     }
     (first, other_id)
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }

@@ -39,6 +39,8 @@ use ui_message_stream::testing::{
 
 use case::Case;
 
+use self::dice::setting;
+
 #[test]
 fn warnings_say_what_the_message_shows() {
     let seed = setting("CHECK_SEED").unwrap_or(20_260_201);
@@ -135,8 +137,3 @@ const COMPARED: [Rule; 4] = [
     Rule::OutputLeftPreliminary,
     Rule::EndlessResubmission,
 ];
-
-fn setting(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
-}

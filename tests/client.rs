@@ -5,9 +5,7 @@
 mod real;
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -50,7 +48,7 @@ fn every_client_accepts_what_the_translator_fixtures_say() {
         let path = entry.unwrap().path();
         questions.push(question(&path));
     }
-    let answers = ask_judge(&client, &questions);
+    let answers = real::ask_judge(&client, &questions);
     assert_eq!(answers.len(), questions.len());
     for answer in answers {
         for (version, result) in answer["results"].as_object().unwrap() {
@@ -80,21 +78,4 @@ fn question(path: &Path) -> Value {
     }
     question["sse"] = sse.into();
     question
-}
-
-fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
-    let mut judge = Command::new("node")
-        .arg("judge.mjs")
-        .current_dir(client)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = judge.stdin.take().unwrap();
-    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
-    let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
-    let output = judge.wait_with_output().unwrap();
-    writer.join().unwrap();
-    let answers = String::from_utf8(output.stdout).unwrap();
-    answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -23,7 +23,7 @@ mod values;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use self::dice::Dice;
+use self::dice::{Dice, Shown, setting};
 use self::server::Server;
 use self::tampered::posted;
 
@@ -71,20 +71,6 @@ fn panics() -> Arc<Mutex<Vec<String>>> {
     panics
 }
 
-/// Says which case it was if it goes down with it.
-struct Shown {
-    seed: u64,
-    case: u64,
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}, case {}", self.seed, self.case);
-        }
-    }
-}
-
 /// Whether the cases were worth anything.
 #[derive(Debug, Default)]
 struct Met {
@@ -105,8 +91,4 @@ impl Met {
         let all = [self.answered, self.refused, self.in_known_chats, self.model_calls];
         assert!(cases < 400 || all.iter().all(|count| *count > 100), "{self:?}");
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
 }

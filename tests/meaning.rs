@@ -53,6 +53,8 @@ use judge::Judge;
 use tally::Tally;
 use translate::translated;
 
+use self::dice::setting;
+
 #[test]
 fn the_client_holds_what_the_events_meant() {
     let mut judge = match Judge::start() {
@@ -172,12 +174,6 @@ fn show(case: &Case, fault: &str) {
 fn aloud(what: &str) {
     // Nobody is left to be told where this fails.
     let _ = writeln!(std::io::stderr(), "meaning: {what}");
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name)
-        .ok()
-        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }
 
 fn in_ci() -> bool {

@@ -9,6 +9,7 @@ mod openai {
     mod chat_completions;
     mod failures;
     mod files;
+    mod folder;
     mod recordings;
     mod responses;
     mod stored;

@@ -43,6 +43,8 @@ use client::{Client, ask};
 use compare::{Verdict, canonical, refused};
 use in_chat::InChat;
 
+use self::dice::setting;
+
 const NEWEST: &str = "6.0.326";
 const OLDER: [&str; 2] = ["6.0.0", "6.0.230"];
 
@@ -279,9 +281,4 @@ impl Tally {
              messages rebuilt from their chunks"
         )
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }

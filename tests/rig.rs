@@ -4,6 +4,8 @@
 
 #[path = "openai/browser.rs"]
 mod browser;
+#[path = "openai/folder.rs"]
+mod folder;
 mod dice;
 #[path = "reduce/fields.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]

@@ -15,7 +15,7 @@ use ui_message_stream::run::{
     Errand, Input, ModelEvent, Run, RunEnd, Step, ToolEvent, Usage, Verdict,
 };
 
-use self::dice::Dice;
+use self::dice::{Dice, Shown, setting};
 use self::inputs::{IDS, answer, any_input, last_answer};
 use self::watch::{Met, Watch};
 
@@ -66,24 +66,6 @@ fn whatever_comes_every_call_ends_once_or_waits() {
         }
     }
     met.check(cases);
-}
-
-/// Says which case it was if it goes down with it.
-struct Shown {
-    seed: u64,
-    case: u64,
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}, case {}", self.seed, self.case);
-        }
-    }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
 }
 
 /// A run whose model has begun to speak.

@@ -24,6 +24,8 @@ use ui_message_stream::approval::{
 
 use calls::Call;
 
+use self::dice::setting;
+
 #[test]
 fn what_a_browser_shows_as_it_is_is_signed_as_the_sdk_signs_it() {
     let Some(folder) = real::node_project("tests/client") else { return };
@@ -178,9 +180,4 @@ impl Tally {
             refused.join(", ")
         )
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }

@@ -1,4 +1,6 @@
-//! The random source of the tests that make up their cases.
+//! The random source of the tests that make up their cases, and how many the environment wants.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use proptest::prelude::RngExt;
 use proptest::test_runner::{RngAlgorithm, TestRng};
@@ -27,4 +29,24 @@ impl Dice {
     pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.below(from.len())]
     }
+}
+
+/// Says which case it was if a test goes down with it.
+pub(crate) struct Shown {
+    pub(crate) seed: u64,
+    pub(crate) case: u64,
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}, case {}", self.seed, self.case);
+        }
+    }
+}
+
+/// A number that the environment may set: a seed, or how many cases.
+pub(crate) fn setting(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }

@@ -9,7 +9,7 @@ use ui_message_stream::model_message::{FromUi, ModelMessage};
 use ui_message_stream::{Json, UiMessage};
 
 use crate::brief::brief;
-use crate::dice::Dice;
+use crate::dice::{Dice, setting};
 use crate::made_up::{APPROVAL_IDS, message_text};
 use crate::providers::{check_as_anthropic, check_as_openai, check_promises};
 use crate::values::CALL_IDS;
@@ -144,8 +144,4 @@ fn deferred(dice: &mut Dice) -> DeferredToolResults {
     let deferred =
         json!({"results": results, "pending": open(dice), "superseded": open(dice)}).to_string();
     serde_json::from_str(&deferred).unwrap()
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
 }

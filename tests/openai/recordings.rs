@@ -5,7 +5,7 @@
 //! Completions the pieces joined, of Responses the whole response that the last event repeats.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use ui_message_stream::agent::{Agent, Told, Tool};
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint, Responses};
 
 use super::browser::{Held, conversation};
+use super::folder::recordings;
 use super::provider::{Provider, as_stream, fixture};
 
 /// Anything at all.
@@ -203,20 +204,6 @@ async fn both_ways(asks: &str, then: &str) -> String {
     says.calls = asked.calls;
     let said = compare(&Held::of(browser.messages().last().unwrap()), &says, "");
     format!("forwarded {answer}; {said}")
-}
-
-fn recordings(folder: &Path) -> Vec<PathBuf> {
-    let mut open = vec![folder.to_owned()];
-    let mut found = Vec::new();
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|extension| extension == "jsonl") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
 }
 
 async fn replay_all(folder: &Path) {

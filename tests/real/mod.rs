@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use serde_json::Value;
+
 /// The folder of a Node project in this repository, with its packages installed.
 pub(crate) fn node_project(folder: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -22,6 +24,24 @@ pub(crate) fn node_project(folder: &str) -> Option<PathBuf> {
             None
         }
     }
+}
+
+/// What the clients make of streams: a question a line, an answer a line.
+pub(crate) fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
+    let mut judge = Command::new("node")
+        .arg("judge.mjs")
+        .current_dir(client)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = judge.stdin.take().unwrap();
+    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
+    let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
+    let output = judge.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Says that a test cannot run, which is a failure where `CI=true`.

@@ -1,9 +1,6 @@
 //! The real client, in every pinned version of v6, takes what an agent built with rig says, and does
 //! not send the same again by itself.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 use ui_message_stream::rig::RigAgent;
 use ui_message_stream::testing::Conversation;
@@ -81,21 +78,9 @@ async fn every_client_takes_what_a_rig_agent_says() {
         says("given up", &[look, ("t1", "nosuch", "{}")], true).await,
         says("mended", &[look, ("t1", "peek", "{}")], true).await,
     ];
-    let mut judge = Command::new("node")
-        .arg("judge.mjs")
-        .current_dir(client)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = judge.stdin.take().unwrap();
-    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
-    let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
-    let answers = String::from_utf8(judge.wait_with_output().unwrap().stdout).unwrap();
-    writer.join().unwrap();
-    assert_eq!(answers.lines().count(), questions.len(), "{answers}");
-    for answer in answers.lines() {
-        let answer: Value = serde_json::from_str(answer).unwrap();
+    let answers = real::ask_judge(&client, &questions);
+    assert_eq!(answers.len(), questions.len(), "{answers:?}");
+    for answer in answers {
         let results = answer["results"].as_object().unwrap();
         assert!(results.len() > 3, "{answer}");
         for (version, result) in results {

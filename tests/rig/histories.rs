@@ -18,7 +18,7 @@ use ui_message_stream::{ChatRequest, UiMessage};
 
 use super::provider::{Provider, fixture};
 use crate::browser::agent;
-use crate::dice::Dice;
+use crate::dice::{Dice, Shown, setting};
 use crate::made_up::message_text;
 
 #[tokio::test]
@@ -48,23 +48,6 @@ async fn no_history_makes_rig_send_what_a_provider_refuses() {
 }
 
 const MODEL: &str = "claude-sonnet-4-5";
-
-struct Shown {
-    seed: u64,
-    case: u64,
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}, case {}", self.seed, self.case);
-        }
-    }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap())
-}
 
 fn history(dice: &mut Dice) -> Vec<UiMessage> {
     let mut messages = Vec::new();

@@ -6,7 +6,7 @@
 //! shown through rig, and not looked for.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use ui_message_stream::model::rig::RigModel;
 
 use super::provider::{Provider, as_stream, fixture};
 use crate::browser::{Held, conversation};
+use crate::folder::recordings;
 
 /// Anything at all.
 #[derive(Deserialize, JsonSchema)]
@@ -146,20 +147,6 @@ async fn replay(recording: &str) -> String {
     assert_eq!(provider.asked().len(), if calls.is_empty() { 1 } else { 2 });
     let (text, reasoning) = (says.text.len(), says.reasoning.len());
     format!("{kind:?}: text {text} B, reasoning {reasoning} B, calls {calls:?}")
-}
-
-fn recordings(folder: &Path) -> Vec<PathBuf> {
-    let mut open = vec![folder.to_owned()];
-    let mut found = Vec::new();
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|extension| extension == "jsonl") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
 }
 
 #[tokio::test]
