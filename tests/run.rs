@@ -31,6 +31,9 @@ fn whatever_comes_every_call_ends_once_or_waits() {
         let most_steps = dice.below(4) as u32;
         let taken: Vec<ToolCallId> = (0..dice.below(3)).map(|_| dice.pick(IDS).into()).collect();
         let mut run = Run::new(most_steps).with_calls(taken.clone());
+        if dice.chance(30) {
+            run = run.checking_output();
+        }
         let mut watch = Watch::new(most_steps, taken);
         let honesty = [0, 30, 70, 90][dice.below(4)];
         for _ in 0..dice.below(80) {

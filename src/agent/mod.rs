@@ -6,11 +6,12 @@
 
 mod client_tools;
 mod model;
+mod output;
 mod tool;
 mod tool_run;
 mod tools;
+mod transcript;
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, ready};
@@ -19,9 +20,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
 use futures_core::Stream;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use tracing::{Span, field};
 
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
+pub use self::output::OutputSchema;
 pub use self::tool::{
     ApprovalContext, ClientExecuted, Handler, IntoTool, Told, Tool, ToolContext, WithContext,
     WithoutContext,
@@ -31,17 +35,18 @@ pub(crate) use self::tool_run::{TOO_LARGE, TOO_LONG};
 pub use self::tools::AnyTool;
 
 use self::model::ModelInputs;
+use self::output::Output;
 use self::tool_run::Once;
 use self::tools::Tools;
+use self::transcript::Transcript;
 use crate::approval::{OpenCall, ToolOutcome};
 use crate::approvals::{Approvals, ApprovedCall, AskError, ToolFacts, Toolbox};
 use crate::chat::{Chats, Respond, Said, Turn};
 use crate::event::AgentEvent;
-use crate::history::Recorder;
 use crate::id::ToolCallId;
+use crate::json::Json;
 use crate::ledger_store::BoxFuture;
-use crate::message::{Role, UiMessage};
-use crate::model_message::{FromUi, ModelMessage};
+use crate::message::UiMessage;
 use crate::record::FieldError;
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::run::{Errand, Input, Run, Step, ToolEvent, Usage, UsageMetadata};
@@ -87,6 +92,7 @@ struct Inner {
     most_steps: u32,
     tells_usage: bool,
     takes_client_tools: bool,
+    output: Option<Output>,
     transform: Option<Arc<Transform>>,
 }
 
@@ -102,6 +108,7 @@ impl Agent {
             most_steps: 20,
             tells_usage: false,
             takes_client_tools: false,
+            output: None,
             transform: None,
         }))
     }
@@ -137,6 +144,41 @@ impl Agent {
     #[must_use]
     pub fn with_client_tools(self) -> Self {
         self.with(|inner| inner.takes_client_tools = true)
+    }
+
+    /// Has the agent answer in a structure: the text of its last step is a `T` as JSON, which the
+    /// client reads as it grows, and as any other text. Tools are called and people are asked as
+    /// always; the answer comes when the model asks for nothing more. One that is no `T` is an error,
+    /// and the response ends with it; one that the model itself did not end, as at its limit of
+    /// tokens, is none that is held against anything.
+    ///
+    /// [`UiMessage::output`] reads it from the message; asked for JSON, the
+    /// [route](crate::axum::chat_routes) gives it as `output`.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// # use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
+    /// # #[derive(Debug)] struct MyModel;
+    /// # impl Model for MyModel {
+    /// #     fn call(&self, _: ModelRequest) -> ModelStream { Box::pin(futures::stream::empty()) }
+    /// # }
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Invoice {
+    ///     total: u64,
+    ///     paid: bool,
+    /// }
+    ///
+    /// let agent = Agent::new(MyModel).with_output::<Invoice>();
+    /// ```
+    ///
+    /// # Panics
+    /// If `T` is not an object: providers take no other. Put a list, or an enum, into a struct.
+    #[must_use]
+    #[track_caller]
+    pub fn with_output<T: JsonSchema + DeserializeOwned + 'static>(self) -> Self {
+        self.with(|inner| inner.output = Some(Output::of::<T>()))
     }
 
     /// Lets what the agent says pass through here, on its way to the person and to the history:
@@ -206,6 +248,7 @@ impl Agent {
                     instructions: self.0.instructions.clone(),
                     messages: transcript.messages(turn, step, tools),
                     tools: tools.descriptions(),
+                    output: self.0.output.as_ref().map(Output::schema),
                 };
                 Box::pin(ModelInputs::of(&*self.0.model, request, tools.clone()))
             }
@@ -225,6 +268,11 @@ impl Agent {
                 one(async move { ask(&tools, &turn, call).await })
             }
             Errand::RunTool(call) => tools.run(call, turn),
+            Errand::CheckOutput => {
+                let output = self.0.output.as_ref();
+                let checked = output.map(|output| output.read(transcript.now()).map(drop));
+                one(ready(Input::OutputChecked(checked.unwrap_or(Ok(())))))
+            }
         }
     }
 }
@@ -252,8 +300,13 @@ impl Respond for Agent {
         Ok(self.tools_of(Some(request)).map(drop)?)
     }
 
+    fn output_of(&self, message: &UiMessage) -> Option<Json> {
+        self.0.output.as_ref()?.read(message).ok()
+    }
+
     fn respond(&self, turn: Turn) -> Said {
         let run = Run::new(self.0.most_steps).with_calls(calls_of(&turn));
+        let run = if self.0.output.is_some() { run.checking_output() } else { run };
         let said: Said = Box::pin(AgentRun {
             agent: self.clone(),
             // What the request brings was checked before it was taken.
@@ -376,46 +429,6 @@ impl Stream for AgentRun {
                 Step::End(_) => return Poll::Ready(None),
             }
         }
-    }
-}
-
-/// What has been said, for the model to read.
-struct Transcript {
-    messages: Vec<UiMessage>,
-    /// Where the message that is being written stands among them.
-    place: usize,
-    now: Recorder,
-}
-
-impl Transcript {
-    fn of(turn: &Turn) -> Self {
-        let mut messages = turn.chat.messages.clone();
-        let place = messages.iter().rposition(|message| message.id == turn.message_id);
-        let now = match place {
-            Some(place) => Recorder::continuing(messages[place].clone()),
-            None => Recorder::new(turn.message_id.clone()),
-        };
-        let place = place.unwrap_or_else(|| {
-            let id = turn.message_id.clone();
-            messages.push(UiMessage::new(id, Role::Assistant, Vec::new()));
-            messages.len() - 1
-        });
-        Transcript { messages, place, now }
-    }
-
-    fn hear(&mut self, event: &AgentEvent) {
-        self.now.handle_event(event);
-    }
-
-    fn messages(&mut self, turn: &Turn, step: u32, tools: &Tools) -> Vec<ModelMessage> {
-        self.messages[self.place].clone_from(self.now.message());
-        let deferred = match step {
-            1 => Cow::Borrowed(&turn.deferred),
-            _ => Cow::Owned(turn.deferred.once_told()),
-        };
-        let from_ui = FromUi::new().with_deferred(&deferred);
-        let from_ui = from_ui.with_outputs(|tool, output| tools.model_output(tool, output));
-        from_ui.model_messages(&self.messages)
     }
 }
 

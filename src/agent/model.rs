@@ -10,6 +10,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 use tracing::{Span, field};
 
+use super::output::OutputSchema;
 use super::tools::Tools;
 use crate::event::AgentEvent;
 use crate::json::Json;
@@ -52,6 +53,8 @@ pub struct ModelRequest {
     pub messages: Vec<ModelMessage>,
     /// What it may call.
     pub tools: Arc<[ToolDescription]>,
+    /// What its answer is to look like, once it calls nothing more; else it answers as it likes.
+    pub output: Option<Arc<OutputSchema>>,
 }
 
 /// A tool, as a model reads it.
@@ -69,7 +72,7 @@ pub struct ToolDescription {
 impl ModelRequest {
     /// These messages, with no tools: what a test of a [`Model`] calls it with.
     pub fn new(messages: Vec<ModelMessage>) -> Self {
-        ModelRequest { instructions: None, messages, tools: Arc::new([]) }
+        ModelRequest { instructions: None, messages, tools: Arc::new([]), output: None }
     }
 }
 

@@ -29,7 +29,7 @@ use crate::stream::Outcome;
 ///
 /// | route | does |
 /// |---|---|
-/// | `POST /` | answers what `useChat` posts; to `accept: application/json` in full, as `{"message", "stopReason", "approvals", "toolCalls"}` |
+/// | `POST /` | answers what `useChat` posts; to `accept: application/json` in full, as `{"message", "stopReason", "approvals", "toolCalls"}`, with the `output` of an agent that answers in a structure |
 /// | `POST /{id}/answers` | goes on with [`Answers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`; answers as `POST /` |
 /// | `GET /{id}` | the conversation, as `{"messages": […]}`, for a page that is opened again |
 /// | `GET /{id}/stream` | `204`: there is no live response to reconnect to |
@@ -112,6 +112,7 @@ async fn say(
         let answer = answer.map_err(ChatRejection::chat)?;
         return Ok(json(&Answer {
             message: answer.message.as_ref(),
+            output: answer.output.as_ref(),
             stop_reason: match answer.outcome {
                 Outcome::Finished => answer.stop_reason.into(),
                 Outcome::Aborted => Ended::Aborted,
@@ -223,6 +224,8 @@ fn wants_json(headers: &HeaderMap) -> bool {
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
     message: Option<&'a UiMessage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a Json>,
     stop_reason: Ended,
     approvals: Vec<PendingAnswer<'a>>,
     tool_calls: Vec<LeftToClient<'a>>,

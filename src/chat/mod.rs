@@ -33,6 +33,7 @@ use crate::chat_store::{ChatStore, ChatStoreError, KeptChat, MemoryChats};
 use crate::event::AgentEvent;
 use crate::history::{Answers, Chat, StopReason};
 use crate::id::{ChatId, MessageId};
+use crate::json::Json;
 use crate::ledger_store::LedgerStoreError;
 use crate::message::{Role, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError};
@@ -49,6 +50,11 @@ pub trait Respond: Send + Sync + 'static {
     /// Why not: the client is told, with status 400.
     fn check(&self, _request: &ChatRequest) -> Result<(), ParseRequestError> {
         Ok(())
+    }
+
+    /// What a message that it wrote is as a structure, where it answers in one.
+    fn output_of(&self, _message: &UiMessage) -> Option<Json> {
+        None
     }
 
     /// Says what the agent says. The stream is polled to its end, or until the run is stopped,
@@ -171,9 +177,14 @@ impl Chats {
         let outcome = run.wait().await;
         let chat = self.chat(principal, &id).await?;
         let pending = self.0.approvals.of_chat(principal, &id).pending().await?;
+        let stop_reason = chat.stop_reason(&message_id);
+        let message = chat.message(&message_id).cloned();
+        let is_answered = outcome == Outcome::Finished && stop_reason == StopReason::Stop;
+        let answered = message.as_ref().filter(|_| is_answered);
         Ok(FullAnswer {
-            stop_reason: chat.stop_reason(&message_id),
-            message: chat.message(&message_id).cloned(),
+            output: answered.and_then(|message| self.0.agent.output_of(message)),
+            message,
+            stop_reason,
             approvals: pending,
             left_to_client: chat.left_to_client,
             outcome,
@@ -338,6 +349,8 @@ impl fmt::Debug for Chats {
 pub struct FullAnswer {
     /// The assistant message as the server keeps it; `None` if the agent said nothing.
     pub message: Option<UiMessage>,
+    /// What the message is as a structure, where the agent answers in one and has.
+    pub output: Option<Json>,
     /// What has to happen before it goes on.
     pub stop_reason: StopReason,
     /// What waits for an answer of the person in this chat.

@@ -15,6 +15,7 @@ mod part;
 mod read;
 mod tool_part;
 
+use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -86,6 +87,43 @@ impl UiMessage {
     /// The tool calls of the message, settled or not.
     pub fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {
         self.parts.iter().filter_map(Part::as_tool)
+    }
+
+    /// Reads the text of the message's last step, which is JSON where an agent answers in a
+    /// structure (`Agent::with_output`, for one).
+    ///
+    /// # Errors
+    /// What `serde_json` says of a text that is not a `T`.
+    ///
+    /// ```
+    /// use ui_message_stream::UiMessage;
+    ///
+    /// let message = UiMessage::parse(r#"{"id": "m1", "role": "assistant", "parts": [
+    ///     {"type": "step-start"}, {"type": "text", "text": "Let me see."},
+    ///     {"type": "step-start"}, {"type": "text", "text": "[1, 2]"}
+    /// ]}"#)?;
+    /// assert_eq!(message.output::<Vec<u8>>()?, [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn output<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&self.last_text())
+    }
+
+    /// The text of its last step. A step without any content is not in a message, so what is said
+    /// before a call is none, unless the provider ran the call and the same step goes on.
+    pub(crate) fn last_text(&self) -> String {
+        let goes_on =
+            |part: &ToolPart| part.provider_executed == Some(true) && part.approval_id().is_none();
+        let begins_last = |part: &Part| match part.as_tool() {
+            Some(part) => !goes_on(part),
+            None => matches!(part, Part::StepStart { .. }),
+        };
+        let last = self.parts.iter().rposition(begins_last).unwrap_or(0);
+        let texts = self.parts[last..].iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.text.as_str()),
+            _ => None,
+        });
+        texts.collect()
     }
 
     /// Where parts stand whose tool call id another part of this message has too, and with more

@@ -63,6 +63,7 @@ pub struct Run {
     usage: Usage,
     /// What the message cost before.
     tells_usage: Option<Usage>,
+    checks_output: bool,
     end: Option<RunEnd>,
 }
 
@@ -117,6 +118,8 @@ enum ModelState {
     Finished(FinishReason),
     /// It broke off, which is said of it last: the client stops reading there.
     Broke(AgentEvent),
+    /// Its answer is being looked at.
+    Answered,
 }
 
 /// A call of this step.
@@ -153,6 +156,7 @@ impl Run {
             next: VecDeque::new(),
             usage: Usage::default(),
             tells_usage: None,
+            checks_output: false,
             end: None,
         }
     }
@@ -163,6 +167,14 @@ impl Run {
     #[must_use]
     pub fn telling_usage(mut self, before: Usage) -> Self {
         self.tells_usage = Some(before);
+        self
+    }
+
+    /// Has the answer held against what it is to look like, before the run is said to be finished:
+    /// [`Errand::CheckOutput`]. Only one that the model ended itself is an answer.
+    #[must_use]
+    pub fn checking_output(mut self) -> Self {
+        self.checks_output = true;
         self
     }
 
@@ -221,6 +233,11 @@ impl Run {
                 self.say(asked);
             }
             Input::Tool { tool_call_id, event } => self.tool_says(tool_call_id, event),
+            Input::OutputChecked(_) if self.model != ModelState::Answered => {}
+            Input::OutputChecked(Ok(())) => self.finish(FinishReason::Stop, RunEnd::Finished),
+            Input::OutputChecked(Err(why)) => {
+                self.model = ModelState::Broke(AgentEvent::error(why))
+            }
         }
     }
 
@@ -407,6 +424,9 @@ impl Run {
             self.finish(FinishReason::ToolCalls, RunEnd::Paused { waiting });
         } else if self.has_results() {
             self.model = ModelState::NotCalled;
+        } else if self.checks_output && reason == FinishReason::Stop {
+            self.model = ModelState::Answered;
+            self.next.push_back(Step::Begin(Errand::CheckOutput));
         } else {
             self.finish(reason, RunEnd::Finished);
         }

@@ -41,6 +41,9 @@ pub enum Errand {
     Ask(OpenCall),
     /// Run the tool: [`Input::Tool`], until an output or a failure.
     RunTool(OpenCall),
+    /// Hold the text of the last step against what the answer is to look like:
+    /// [`Input::OutputChecked`].
+    CheckOutput,
 }
 
 /// What an errand brings.
@@ -82,6 +85,9 @@ pub enum Input {
         /// What it is.
         event: ToolEvent,
     },
+    /// The answer was held against what it is to look like. If it does not, the words are for the
+    /// person.
+    OutputChecked(Result<(), Text>),
 }
 
 /// What a model says.

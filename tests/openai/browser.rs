@@ -29,6 +29,14 @@ pub(crate) fn agent(model: impl Model) -> Agent {
     Agent::new(model).with_instructions("Be brief.").tool(weather).tool(tides)
 }
 
+/// An answer in a structure.
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "only ever asked for")]
+pub(crate) struct Forecast {
+    city: String,
+    degrees: Option<i8>,
+}
+
 /// A model that is called once, and the one that is called from then on.
 #[derive(Debug)]
 pub(crate) struct Turns<A, B>(A, B, AtomicBool);

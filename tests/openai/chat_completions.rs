@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use ui_message_stream::Json;
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
 
-use super::browser::{Held, Turns, agent, conversation};
+use super::browser::{Forecast, Held, Turns, agent, conversation};
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> ChatCompletions {
@@ -133,6 +133,30 @@ async fn the_host_sets_fields_and_may_send_the_reasoning_back() {
     assert_eq!(body["temperature"], 0.5);
     assert_eq!(body.get("stream_options"), None);
     assert_eq!(body["messages"][2]["reasoning_content"], "They ask for the weather.");
+}
+
+/// How a provider is asked for it.
+pub(crate) fn asked_for() -> Value {
+    json!({"name": "Forecast", "strict": true, "schema": {
+        "title": "Forecast", "description": "An answer in a structure.", "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "degrees": {"type": ["integer", "null"], "minimum": -128, "maximum": 127},
+        },
+        "required": ["city", "degrees"], "additionalProperties": false,
+    }})
+}
+
+#[tokio::test]
+async fn an_answer_in_a_structure_is_asked_for() {
+    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+    let mut browser = conversation(agent(model(&provider)).with_output::<Forecast>());
+    browser.send("How is the weather?").await;
+    assert_eq!(
+        provider.asked()[0].body["response_format"],
+        json!({"type": "json_schema", "json_schema": asked_for()})
+    );
+    assert_eq!(browser.error(), Some("The answer is not in the form that it was to have."));
 }
 
 /// What the model is told it said, once it reads the results of these calls.

@@ -14,7 +14,8 @@ use ui_message_stream::message::Part;
 use ui_message_stream::model::openai::{Endpoint, Responses};
 use ui_message_stream::testing::Conversation;
 
-use super::browser::{Held, Turns, agent, app, conversation, over};
+use super::browser::{Forecast, Held, Turns, agent, app, conversation, over};
+use super::chat_completions::asked_for;
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> Responses {
@@ -56,6 +57,17 @@ async fn text_arrives_whole_and_the_request_is_what_the_api_takes() {
     let tool = &body["tools"][0];
     assert_eq!((&tool["type"], &tool["name"]), (&json!("function"), &json!("weather")));
     assert_eq!(tool["parameters"]["properties"]["city"]["type"], "string");
+}
+
+#[tokio::test]
+async fn an_answer_in_a_structure_is_asked_for_beside_what_the_host_sets() {
+    let provider = provider(&["text"]).await;
+    let model =
+        model(&provider).with_field("text", &Json::parse(r#"{"verbosity":"low"}"#).unwrap());
+    conversation(agent(model).with_output::<Forecast>()).send("How is it?").await;
+    let mut format = asked_for();
+    format["type"] = "json_schema".into();
+    assert_eq!(provider.asked()[0].body["text"], json!({"verbosity": "low", "format": format}));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use ui_message_stream::message::Part;
 use ui_message_stream::model::rig::RigModel;
 
 use super::provider::{Provider, fixture, lines_of};
-use crate::browser::{Held, Turns, agent, conversation};
+use crate::browser::{Forecast, Held, Turns, agent, conversation};
 
 const CLAUDE: &str = "claude-sonnet-4-5";
 
@@ -129,6 +129,25 @@ async fn chat_completions_arrive_through_rig_as_they_do_without() {
         for (made, answered) in made.iter().zip(answered) {
             assert_eq!(made["id"], answered["tool_call_id"], "{name}");
         }
+    }
+}
+
+/// rig tells some providers only once a tool has answered.
+#[tokio::test]
+async fn an_answer_in_a_structure_is_asked_for() {
+    let answers = ["chat/a_call_without_arguments", "chat/text_is_joined", "anthropic/text"];
+    let provider = Provider::streaming(answers.map(fixture));
+    for model in [RigModel::new(provider.chat()), claude(&provider)] {
+        let mut browser = conversation(agent(model).with_output::<Forecast>());
+        browser.send("How is the weather?").await;
+        assert_eq!(browser.error(), Some("The answer is not in the form that it was to have."));
+    }
+    let asked = provider.asked();
+    let (chat, claude) = (&asked[1]["response_format"], &asked[2]["output_config"]["format"]);
+    assert_eq!(chat["json_schema"]["name"], "Forecast", "{}", asked[1]);
+    for (format, schema) in [(chat, &chat["json_schema"]["schema"]), (claude, &claude["schema"])] {
+        assert_eq!(format["type"], "json_schema");
+        assert_eq!(schema["properties"]["city"]["type"], "string");
     }
 }
 

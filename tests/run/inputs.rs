@@ -13,12 +13,13 @@ pub(crate) const IDS: &[&str] = &["c0", "c1", "c0-1", "c0-2", ""];
 /// Something about any call, or of the model.
 pub(crate) fn any_input(dice: &mut Dice) -> Input {
     let id: ToolCallId = dice.pick(IDS).into();
-    match dice.below(9) {
+    match dice.below(10) {
         0..4 => Input::Model(model_event(dice)),
         4 if dice.chance(20) => Input::ModelFailed("gone".into()),
         4 | 5 => checked(dice, id),
         6 => prepared(dice, id),
         7 => asked(id),
+        8 => output_checked(dice),
         _ => tool(dice, id),
     }
 }
@@ -32,6 +33,7 @@ pub(crate) fn answer(dice: &mut Dice, begun: &[Errand]) -> Option<Input> {
         Errand::Prepare(call) => prepared(dice, call.tool_call_id.clone()),
         Errand::Ask(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
         Errand::Ask(call) | Errand::RunTool(call) => tool(dice, call.tool_call_id.clone()),
+        Errand::CheckOutput => output_checked(dice),
         other => panic!("{other:?}"),
     })
 }
@@ -48,8 +50,13 @@ pub(crate) fn last_answer(dice: &mut Dice, errand: &Errand) -> Input {
         Errand::Ask(call) | Errand::RunTool(call) => {
             Input::Tool { tool_call_id: call.tool_call_id.clone(), event: failed() }
         }
+        Errand::CheckOutput => output_checked(dice),
         other => panic!("{other:?}"),
     }
+}
+
+fn output_checked(dice: &mut Dice) -> Input {
+    Input::OutputChecked(if dice.chance(50) { Ok(()) } else { Err("not as asked".into()) })
 }
 
 fn checked(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {

@@ -24,6 +24,7 @@ mod error;
 mod extra;
 mod files;
 mod functions;
+mod output;
 mod responses;
 
 pub use self::chat_completions::ChatCompletions;

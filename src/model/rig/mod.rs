@@ -50,6 +50,9 @@ use crate::agent::{Model, ModelRequest, ModelStream, ToolDescription};
 /// Tools that the provider runs are not shown, and where it asks before it runs one, nobody is
 /// asked: `model::openai::Responses` does both for OpenAI.
 ///
+/// What an answer is to look like, rig tells some providers only once a tool has answered, and some
+/// not at all: there the instructions have to.
+///
 /// What rig takes for a failed answer is one: filtered content, and an end that the provider gives
 /// no reason for where its interface has one. None of its calls runs.
 #[derive(Clone)]
@@ -84,6 +87,8 @@ impl RigModel {
         let history: Vec<Message> = instructions.into_iter().chain(said).collect();
         let mut shaped = CompletionRequest::from(history);
         shaped.tools = request.tools.iter().filter_map(tool).collect();
+        // A schema that cannot be read was refused when the agent was made.
+        shaped.output_schema = request.output.as_ref().and_then(|output| output.schema.to().ok());
         match &self.shape {
             Some(shape) => shape(shaped),
             None => shaped,

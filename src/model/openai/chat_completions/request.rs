@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::files::{Readable, Takes, in_words};
 use super::super::functions::parameters;
+use super::super::output::format;
 use super::ChatCompletions;
 use super::kept::Kept;
 use crate::agent::{ModelRequest, ToolDescription};
@@ -36,6 +37,10 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) 
     body.insert("messages".into(), messages.into());
     if !request.tools.is_empty() {
         body.insert("tools".into(), request.tools.iter().map(tool).collect());
+    }
+    if let Some(output) = &request.output {
+        let format = json!({"type": "json_schema", "json_schema": format(output)});
+        body.insert("response_format".into(), format);
     }
     body.insert("stream".into(), true.into());
     body.insert("stream_options".into(), json!({"include_usage": true}));

@@ -17,7 +17,8 @@ use super::answer::{Answer, Otherwise};
 use super::endpoint::Endpoint;
 use super::extra::Extra;
 use super::files::Takes;
-use crate::agent::{Model, ModelRequest, ModelStream};
+use super::output::format;
+use crate::agent::{Model, ModelRequest, ModelStream, OutputSchema};
 use crate::json::Json;
 
 /// A model behind `POST …/responses`: its reasoning is kept between calls, and it may use tools that
@@ -179,6 +180,13 @@ impl Responses {
         body.insert("store".into(), self.is_stored.into());
         body.insert("stream".into(), true.into());
         self.extra.put_into(&mut body);
+        if let Some(output) = &request.output {
+            // Beside what the host sets of it, as `verbosity` is.
+            let text = body.entry("text").or_insert_with(|| json!({}));
+            if let Value::Object(text) = text {
+                text.entry("format").or_insert_with(|| named(output));
+            }
+        }
         body.into()
     }
 }
@@ -202,6 +210,12 @@ impl Model for Responses {
     fn name(&self) -> Option<&str> {
         Some(&self.model)
     }
+}
+
+fn named(output: &OutputSchema) -> Value {
+    let mut format = format(output);
+    format["type"] = "json_schema".into();
+    format
 }
 
 /// What is to be included for the thoughts to be readable again.
