@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, FinishReason};
 use crate::event::AgentEvent;
 use crate::id::ToolCallId;
 use crate::message::UiMessage;
@@ -82,6 +82,8 @@ pub enum Outcome {
 pub struct ResponseEnd {
     /// How.
     pub outcome: Outcome,
+    /// Why, where the agent said so.
+    pub finish_reason: Option<FinishReason>,
     /// The assistant message as the client holds it when it has read all that was sent: what to
     /// store. After a disconnect the client may hold less. `None` if the response goes on with a
     /// message that only a translator of your own knew.
@@ -233,8 +235,8 @@ impl Pipeline {
         if let Err(error) = translated {
             self.report(&StreamError::Dropped(error));
         }
-        if let Some(outcome) = outcome_of(event) {
-            self.end(outcome);
+        if let Some((outcome, reason)) = end_of(event) {
+            self.end(outcome, reason);
         }
     }
 
@@ -258,21 +260,21 @@ impl Pipeline {
                 write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.reducer);
             });
             self.buffer.extend_from_slice(DONE);
-            self.call_on_finish(Outcome::Finished);
+            self.call_on_finish(Outcome::Finished, None);
         }
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: Outcome, reason: Option<FinishReason>) {
         if self.translator.take().is_some() {
             self.buffer.extend_from_slice(DONE);
-            self.call_on_finish(outcome);
+            self.call_on_finish(outcome, reason);
         }
     }
 
-    fn call_on_finish(&mut self, outcome: Outcome) {
+    fn call_on_finish(&mut self, outcome: Outcome, finish_reason: Option<FinishReason>) {
         if let Some(call) = self.on_finish.take() {
             let message = self.reducer.take().map(Reducer::into_message);
-            let end = ResponseEnd { outcome, message };
+            let end = ResponseEnd { outcome, finish_reason, message };
             let called = catch_unwind(AssertUnwindSafe(|| call(end)));
             if called.is_err() {
                 tracing::error!("`on_finish` panicked");
@@ -313,7 +315,7 @@ fn write(
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        self.call_on_finish(Outcome::Disconnected);
+        self.call_on_finish(Outcome::Disconnected, None);
     }
 }
 
@@ -323,16 +325,16 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// How a response ends with this event, if it does.
-fn outcome_of(event: &AgentEvent) -> Option<Outcome> {
+/// How a response ends with this event, if it does, and why.
+fn end_of(event: &AgentEvent) -> Option<(Outcome, Option<FinishReason>)> {
     match event {
-        AgentEvent::Finish { .. } => Some(Outcome::Finished),
-        AgentEvent::Abort { .. } => Some(Outcome::Aborted),
-        AgentEvent::Error { .. } => Some(Outcome::Failed),
+        AgentEvent::Finish { reason, .. } => Some((Outcome::Finished, Some(*reason))),
+        AgentEvent::Abort { .. } => Some((Outcome::Aborted, None)),
+        AgentEvent::Error { .. } => Some((Outcome::Failed, None)),
         AgentEvent::Chunk(chunk) => match **chunk {
-            Chunk::Finish { .. } => Some(Outcome::Finished),
-            Chunk::Abort { .. } => Some(Outcome::Aborted),
-            Chunk::Error { .. } => Some(Outcome::Failed),
+            Chunk::Finish { finish_reason, .. } => Some((Outcome::Finished, finish_reason)),
+            Chunk::Abort { .. } => Some((Outcome::Aborted, None)),
+            Chunk::Error { .. } => Some((Outcome::Failed, None)),
             _ => None,
         },
         _ => None,

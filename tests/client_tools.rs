@@ -106,6 +106,20 @@ async fn a_tool_of_the_request_is_the_clients_to_run() {
 }
 
 #[tokio::test]
+async fn they_may_come_under_either_name_and_not_under_both() {
+    let tools = json!([{"name": "show_map", "input_schema": {}}]);
+    let model = model("show_map");
+    let chats = Agent::new(model.clone()).with_client_tools().into_chats();
+    let mut body = asks(json!(null));
+    body.as_object_mut().unwrap().remove("clientTools");
+    body["client_tools"] = tools.clone();
+    assert!(has(&post(&chats, &body).await.unwrap(), "tool-input-available"));
+    body["clientTools"] = tools;
+    let error = post(&chats, &body).await.unwrap_err();
+    assert_eq!(error.to_string(), "clientTools: given twice, as `client_tools` as well");
+}
+
+#[tokio::test]
 async fn who_answers_by_id_brings_the_tools_along_as_well() {
     let model = model("show_map");
     let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::context::{ApprovalContext, ToolContext};
 use super::model::ToolDescription;
-use super::tool::{ApprovalContext, ToolContext};
 use super::tools::{AnyTool, Tools, is_callable};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
@@ -22,7 +22,11 @@ use crate::stream::BoxError;
 /// What about the request's tools is wrong: one is named as another, as one of the server's above
 /// all, whose calls the client would then answer.
 pub(super) fn with_tools_of(tools: &Tools, request: &ChatRequest) -> Result<Tools, FieldError> {
-    let Some(brought) = request.custom(FIELD) else { return Ok(tools.clone()) };
+    let brought = match (request.custom(FIELD), request.custom(SNAKE_FIELD)) {
+        (Some(_), Some(_)) => return Err(wrong("given twice, as `client_tools` as well".into())),
+        (brought, in_snake_case) => brought.or(in_snake_case),
+    };
+    let Some(brought) = brought else { return Ok(tools.clone()) };
     let brought: Option<Vec<ClientTool>> = brought.to().map_err(|_| wrong(SHAPE.into()))?;
     let brought = brought.unwrap_or_default();
     if brought.len() > MOST_TOOLS {
@@ -100,6 +104,9 @@ const SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSch
 
 /// Where a request holds them.
 const FIELD: &str = "clientTools";
+
+/// Where one holds them that does not come from JavaScript.
+const SNAKE_FIELD: &str = "client_tools";
 
 /// How many tools a request may bring. Models are lost among more.
 const MOST_TOOLS: usize = 128;

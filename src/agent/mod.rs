@@ -5,6 +5,7 @@
 //! far, so that the next turn's model reads the same.
 
 mod client_tools;
+mod context;
 mod model;
 mod output;
 mod tool;
@@ -24,12 +25,10 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use tracing::{Span, field};
 
+pub use self::context::{ApprovalContext, ToolContext};
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
 pub use self::output::OutputSchema;
-pub use self::tool::{
-    ApprovalContext, ClientExecuted, Handler, IntoTool, Told, Tool, ToolContext, WithContext,
-    WithoutContext,
-};
+pub use self::tool::{ClientExecuted, Handler, IntoTool, Told, Tool, WithContext, WithoutContext};
 #[cfg(feature = "rig")]
 pub(crate) use self::tool_run::{TOO_LARGE, TOO_LONG};
 pub use self::tools::AnyTool;
@@ -119,7 +118,9 @@ impl Agent {
         self.with(|inner| inner.instructions = Some(instructions.into()))
     }
 
-    /// How often the model is called in a turn at most; 20 times unless set.
+    /// How often the model is called in a turn at most; 20 times unless set. At the limit the answer
+    /// ends with what the tools returned: the client reads the finish reason `tool-calls`, and nothing
+    /// waits.
     #[must_use]
     pub fn with_most_steps(self, steps: u32) -> Self {
         self.with(|inner| inner.most_steps = steps)
@@ -137,7 +138,7 @@ impl Agent {
         self.with(|inner| inner.tools.ask_by_default = true)
     }
 
-    /// Takes tools that a request brings, in the body's `clientTools`:
+    /// Takes tools that a request brings, in the body's `clientTools` (or `client_tools`):
     /// `[{"name", "description"?, "inputSchema"}, …]`. The client runs them, and the model is told of
     /// them in this turn. A request that brings one under the name of a tool that is here is refused:
     /// the client could answer that tool's calls.
@@ -257,9 +258,10 @@ impl Agent {
                 one(ready(Input::Checked { tool_call_id: call.tool_call_id, fits }))
             }
             Errand::Prepare(call) => {
-                let (tools, turn) = (tools.clone(), Arc::clone(turn));
+                let tools = tools.clone();
+                let chat = Arc::new(transcript.chat(turn));
                 one(async move {
-                    let verdict = tools.prepare(&call, &turn).await;
+                    let verdict = tools.prepare(&call, chat).await;
                     Input::Prepared { tool_call_id: call.tool_call_id, verdict }
                 })
             }

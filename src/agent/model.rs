@@ -1,6 +1,7 @@
 //! [`Model`]: what an adapter gives.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +17,7 @@ use crate::event::AgentEvent;
 use crate::json::Json;
 use crate::model_message::ModelMessage;
 use crate::run::{Input, ModelEvent};
-use crate::stream::{BoxError, MASKED_ERROR};
+use crate::stream::{BoxError, MASKED_ERROR, words_of};
 
 /// A model, behind whatever client talks to it.
 ///
@@ -114,7 +115,11 @@ impl ModelInputs {
             gen_ai.usage.input_tokens = field::Empty,
             gen_ai.usage.output_tokens = field::Empty,
         );
-        let stream = span.in_scope(|| model.call(request));
+        let call = || catch_unwind(AssertUnwindSafe(|| model.call(request)));
+        let stream = span.in_scope(call).unwrap_or_else(|panic| {
+            let panicked = format!("the model panicked: {}", words_of(&*panic));
+            Box::pin(Failed(Some(panicked)))
+        });
         ModelInputs { stream: Some(stream), tools, span }
     }
 
@@ -147,7 +152,12 @@ impl Stream for ModelInputs {
         let Some(stream) = &mut self.stream else {
             return Poll::Ready(None);
         };
-        let next = ready!(stream.as_mut().poll_next(cx));
+        // What tools of the step still run comes to its end, whatever the model does.
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
+        let next = match polled {
+            Ok(polled) => ready!(polled),
+            Err(panic) => Some(Err(format!("the model panicked: {}", words_of(&*panic)).into())),
+        };
         let is_last = matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_)));
         if is_last {
             self.stream = None;
@@ -163,5 +173,16 @@ impl Stream for ModelInputs {
                 Input::ModelFailed(MASKED_ERROR.into())
             }
         }))
+    }
+}
+
+/// The stream of a model that could not be called.
+struct Failed(Option<String>);
+
+impl Stream for Failed {
+    type Item = Result<ModelEvent, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.0.take().map(|why| Err(why.into())))
     }
 }

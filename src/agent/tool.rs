@@ -1,24 +1,23 @@
 //! [`Tool`]: a function that a model may call, with what has to hold before it runs.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_core::Stream;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 
+use super::context::{ApprovalContext, Preliminary, ToolContext};
 use super::model::ToolDescription;
 use super::tools::{AnyTool, MOST_OUTPUT_BYTES};
-use crate::approval::{Principal, RecordId, TOOL_FAILED};
-use crate::history::Chat;
-use crate::id::{ChatId, ToolCallId};
-use crate::json::{Json, JsonError};
+use crate::approval::TOOL_FAILED;
+use crate::json::Json;
 use crate::ledger_store::BoxFuture;
-use crate::run::ToolEvent;
 use crate::stream::BoxError;
 
 /// A tool whose input is an `I`.
@@ -38,7 +37,7 @@ use crate::stream::BoxError;
 /// }
 ///
 /// let delete = Tool::new("delete_file", async |input: DeleteFile| {
-///     std::fs::remove_file(input.path).map(|()| "deleted")
+///     tokio::fs::remove_file(input.path).await.map(|()| "deleted")
 /// });
 /// let delete = delete.needs_approval().describe(|input| format!("Delete {}", input.path));
 /// # let _ = delete;
@@ -93,74 +92,6 @@ pub(super) enum NeedsApproval<I> {
 #[derive(Debug, Clone, Copy)]
 pub enum ClientExecuted {}
 
-/// What a tool is handed beside its input.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ToolContext {
-    /// Names the call.
-    pub tool_call_id: ToolCallId,
-    /// Whose chat it is.
-    pub principal: Principal,
-    /// Which chat.
-    pub chat_id: ChatId,
-    /// The same on every attempt to run an approved call; `None` of a call that needed no approval.
-    pub idempotency_key: Option<RecordId>,
-    pub(super) preliminary: Option<mpsc::Sender<ToolEvent>>,
-}
-
-impl ToolContext {
-    /// For a test of a handler: of this call, in nobody's chat.
-    pub fn new(tool_call_id: impl Into<ToolCallId>) -> Self {
-        ToolContext {
-            tool_call_id: tool_call_id.into(),
-            principal: Principal::anonymous(),
-            chat_id: ChatId::new(""),
-            idempotency_key: None,
-            preliminary: None,
-        }
-    }
-
-    /// Shows an output that a later one replaces. Of a call that a person approved only the final
-    /// output is shown.
-    ///
-    /// # Errors
-    /// [`JsonError`] if it is not an output that can be sent.
-    pub async fn preliminary(
-        &self,
-        output: &(impl Serialize + ?Sized + Sync),
-    ) -> Result<(), JsonError> {
-        let output = Json::of(output)?;
-        if let Some(preliminary) = &self.preliminary {
-            // Nobody may be listening any more; the tool goes on.
-            let _ = preliminary.send(ToolEvent::Preliminary(output)).await;
-        }
-        Ok(())
-    }
-}
-
-/// What a predicate may look at beside the input.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ApprovalContext {
-    /// Names the call.
-    pub tool_call_id: ToolCallId,
-    /// Whose chat it is.
-    pub principal: Principal,
-    /// The conversation so far.
-    pub chat: Arc<Chat>,
-}
-
-impl ApprovalContext {
-    /// For a test of a predicate: of this call, in this chat.
-    pub fn new(tool_call_id: impl Into<ToolCallId>, chat: Chat) -> Self {
-        ApprovalContext {
-            tool_call_id: tool_call_id.into(),
-            principal: chat.owner.clone(),
-            chat: Arc::new(chat),
-        }
-    }
-}
-
 /// What runs a tool: an async function of its input, or of its input and a [`ToolContext`].
 pub trait Handler<I, Form>: Send + Sync + 'static {
     /// Runs it.
@@ -208,17 +139,63 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// If the schema of `I` is not JSON that can be sent, which no derived one is.
     #[track_caller]
     pub fn new<Form>(name: impl Into<Box<str>>, handler: impl Handler<I, Form>) -> Self {
+        Self::handled(name.into(), Arc::new(move |input, context| handler.call(input, context)))
+    }
+
+    /// A tool whose output grows: each item of the stream replaces the one before, for the person as
+    /// it comes, and the last one is the output, for the model as well. What an error is told, and
+    /// what is shown of an approved call, is as of any tool.
+    ///
+    /// ```
+    /// use futures::stream;
+    /// use ui_message_stream::agent::{Told, Tool};
+    ///
+    /// /// Counts.
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Count {
+    ///     to: u64,
+    /// }
+    ///
+    /// let count = Tool::streaming("count", |count: Count, _| {
+    ///     stream::iter((1..=count.to).map(Ok::<_, Told>))
+    /// });
+    /// # let _ = count;
+    /// ```
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn streaming<S, O, E>(
+        name: impl Into<Box<str>>,
+        handler: impl Fn(I, ToolContext) -> S + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: Stream<Item = Result<O, E>> + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: Into<BoxError> + Send + 'static,
+    {
+        let handle = move |input, context: ToolContext| {
+            let shown = context.preliminary.clone();
+            let outputs = handler(input, context);
+            let last: BoxFuture<'static, _> = Box::pin(last_of(outputs, shown));
+            last
+        };
+        Self::handled(name.into(), Arc::new(handle))
+    }
+
+    #[track_caller]
+    fn handled(name: Box<str>, handle: Arc<Handle<I>>) -> Self {
         let schema = schemars::schema_for!(I);
         let description = schema.get("description").and_then(|text| text.as_str());
         let about = About {
-            name: name.into(),
+            name,
             title: None,
             description: description.unwrap_or_default().into(),
             input_schema: Json::of(&schema).expect("a derived schema is plain JSON"),
         };
         Tool {
             about,
-            handle: Arc::new(move |input, context| handler.call(input, context)),
+            handle,
             approval: NeedsApproval::Unsaid,
             describe: None,
             idempotent: false,
@@ -263,7 +240,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     }
 
     /// As [`needs_approval_when`](Self::needs_approval_when), where looking takes time. An error in
-    /// it means: ask.
+    /// it means: ask. So does more time than the tool itself [may take](Self::with_timeout).
     #[must_use]
     pub fn needs_approval_if<F, Fut>(mut self, asks: F) -> Self
     where
@@ -299,8 +276,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// How long it may take; a minute unless set. It is dropped then, at the point it waits at, and
-    /// has failed.
+    /// How long it may take; a minute unless set. Then it has failed, and is dropped at the point it
+    /// waits at. One that never waits cannot be stopped: what blocks belongs into
+    /// `tokio::task::spawn_blocking`, or it keeps a thread of the server until it is done.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -413,14 +391,35 @@ impl IntoTool for Arc<dyn AnyTool> {
     }
 }
 
-/// An error whose words are for the model and the person. Those of every other error are for the log
-/// alone, and "The tool failed." is said instead.
+/// An error whose words are for the model and the person, up to 10 000 characters. Those of every other
+/// error are for the log alone, and "The tool failed." is said instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Told(pub String);
 
+/// Shows each output as it comes; the last one is the tool's.
+async fn last_of<O: Serialize, E: Into<BoxError>>(
+    outputs: impl Stream<Item = Result<O, E>>,
+    shown: Option<Preliminary>,
+) -> Result<Json, BoxError> {
+    let mut outputs = pin!(outputs);
+    let mut last = None;
+    while let Some(output) = poll_fn(|cx| outputs.as_mut().poll_next(cx)).await {
+        let output = Json::of(&output.map_err(Into::into)?)?;
+        if let Some(shown) = &shown {
+            shown.show(output.clone()).await;
+        }
+        last = Some(output);
+    }
+    last.ok_or_else(|| "the tool ended without an output".into())
+}
+
 /// What is told of an error.
 pub(super) fn told(error: &BoxError) -> String {
     let shown = error.downcast_ref::<Told>();
-    shown.map_or_else(|| TOOL_FAILED.to_owned(), |told| told.0.clone())
+    let told = |told: &Told| told.0.chars().take(MOST_TOLD).collect();
+    shown.map_or_else(|| TOOL_FAILED.to_owned(), told)
 }
+
+/// How many characters of an error's words are told.
+const MOST_TOLD: usize = 10_000;

@@ -8,11 +8,12 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::tool::{ToolContext, told};
+use super::context::{Preliminary, ToolContext};
+use super::tool::told;
 use super::tools::AnyTool;
 use crate::approval::TOOL_FAILED;
 use crate::id::ToolCallId;
@@ -24,7 +25,7 @@ pub(super) struct ToolRun {
     id: ToolCallId,
     preliminary: mpsc::Receiver<ToolEvent>,
     /// `None` once it has ended.
-    task: Option<JoinHandle<ToolEvent>>,
+    run: Option<Pin<Box<dyn Future<Output = ToolEvent> + Send>>>,
     /// How it ended, until that is told.
     end: Option<ToolEvent>,
 }
@@ -36,30 +37,20 @@ impl ToolRun {
         input: Json,
         mut context: ToolContext,
     ) -> Self {
-        let (sender, preliminary) = mpsc::channel(PRELIMINARY_AHEAD);
-        context.preliminary = Some(sender);
-        let run = async move { outcome(&*tool, input, context).await };
-        let task = tokio::spawn(run.in_current_span());
-        ToolRun { id, preliminary, task: Some(task), end: None }
+        let (shown, preliminary) = mpsc::channel(PRELIMINARY_AHEAD);
+        let most_bytes = tool.most_output_bytes();
+        context.preliminary = Some(Preliminary { shown, most_bytes });
+        ToolRun { id, preliminary, run: Some(Box::pin(outcome(tool, input, context))), end: None }
     }
 
     pub(super) fn failed(id: ToolCallId) -> Self {
         let (_, preliminary) = mpsc::channel(1);
-        let task = tokio::spawn(async { ToolEvent::Failed(TOOL_FAILED.to_owned()) });
-        ToolRun { id, preliminary, task: Some(task), end: None }
+        let end = Some(ToolEvent::Failed(TOOL_FAILED.to_owned()));
+        ToolRun { id, preliminary, run: None, end }
     }
 
     fn news(&self, event: ToolEvent) -> Poll<Option<Input>> {
         Poll::Ready(Some(Input::Tool { tool_call_id: self.id.clone(), event }))
-    }
-}
-
-/// A run that is stopped stops its tools.
-impl Drop for ToolRun {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
     }
 }
 
@@ -70,7 +61,7 @@ impl Stream for ToolRun {
         loop {
             match self.preliminary.poll_recv(cx) {
                 Poll::Ready(Some(event)) => return self.news(event),
-                Poll::Ready(None) if self.task.is_none() => {
+                Poll::Ready(None) if self.run.is_none() => {
                     return match self.end.take() {
                         Some(end) => self.news(end),
                         None => Poll::Ready(None),
@@ -78,15 +69,12 @@ impl Stream for ToolRun {
                 }
                 _ => {}
             }
-            let Some(task) = &mut self.task else {
+            let Some(run) = &mut self.run else {
                 return Poll::Pending;
             };
-            let ended = std::task::ready!(Pin::new(task).poll(cx));
-            self.task = None;
-            self.end = Some(ended.unwrap_or_else(|error| {
-                tracing::error!(%error, "a tool panicked");
-                ToolEvent::Failed(TOOL_FAILED.to_owned())
-            }));
+            let end = std::task::ready!(run.as_mut().poll(cx));
+            self.run = None;
+            self.end = Some(end);
             // What it showed before its end is told first; what a context shows that outlives it, no
             // more.
             self.preliminary.close();
@@ -94,28 +82,59 @@ impl Stream for ToolRun {
     }
 }
 
-/// Runs a tool to its end.
-pub(super) async fn outcome(tool: &dyn AnyTool, input: Json, context: ToolContext) -> ToolEvent {
+/// Runs a tool to its end, on a task of its own: neither a panic in it nor a wait that it never comes
+/// to is anybody else's.
+pub(super) async fn outcome(
+    tool: Arc<dyn AnyTool>,
+    input: Json,
+    context: ToolContext,
+) -> ToolEvent {
     let span = tracing::info_span!(
         "execute_tool",
         gen_ai.operation.name = "execute_tool",
         gen_ai.tool.name = tool.name(),
         gen_ai.tool.call.id = context.tool_call_id.as_str(),
     );
-    run_to_end(tool, input, context).instrument(span).await
-}
-
-async fn run_to_end(tool: &dyn AnyTool, input: Json, context: ToolContext) -> ToolEvent {
-    match timeout(tool.timeout(), tool.call(input, context)).await {
-        Ok(Ok(output)) if output.as_str().len() > tool.most_output_bytes() => {
+    let (longest, most_bytes) = (tool.timeout(), tool.most_output_bytes());
+    let call = async move { tool.call(input, context).await };
+    let mut task = Task::begin(call.instrument(span.clone()));
+    let ended = timeout(longest, task.end()).await;
+    let _entered = span.entered();
+    match ended {
+        Ok(Ok(Ok(output))) if output.as_str().len() > most_bytes => {
             ToolEvent::Failed(TOO_LARGE.to_owned())
         }
-        Ok(Ok(output)) => ToolEvent::Output(output),
-        Ok(Err(error)) => {
+        Ok(Ok(Ok(output))) => ToolEvent::Output(output),
+        Ok(Ok(Err(error))) => {
             tracing::error!(%error, "a tool failed");
             ToolEvent::Failed(told(&error))
         }
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a tool panicked");
+            ToolEvent::Failed(TOOL_FAILED.to_owned())
+        }
         Err(_) => ToolEvent::Failed(TOO_LONG.to_owned()),
+    }
+}
+
+/// A task that is stopped when nobody waits for it any more.
+pub(super) struct Task<T>(JoinHandle<T>);
+
+impl<T: Send + 'static> Task<T> {
+    pub(super) fn begin(task: impl Future<Output = T> + Send + 'static) -> Self {
+        Task(tokio::spawn(task))
+    }
+
+    /// # Errors
+    /// It panicked.
+    pub(super) async fn end(&mut self) -> Result<T, JoinError> {
+        (&mut self.0).await
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -9,14 +9,17 @@ use std::time::Duration;
 use jsonschema::Validator;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::timeout;
 
+use super::context::{ApprovalContext, ToolContext};
 use super::model::ToolDescription;
-use super::tool::{ApprovalContext, ClientExecuted, IntoTool, NeedsApproval, Tool, ToolContext};
-use super::tool_run::ToolRun;
+use super::tool::{ClientExecuted, IntoTool, NeedsApproval, Tool};
+use super::tool_run::{Task, ToolRun};
 use crate::approval::{CanonicalJson, DefinitionDigest, InputNotShownAsIs, OpenCall, ToolOutcome};
 use crate::approvals::{ApprovedCall, ToolFacts};
 use crate::chat::Turn;
 use crate::event::{Executor, ToolCall};
+use crate::history::Chat;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::model_message::spelled;
@@ -147,8 +150,8 @@ impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
             (NeedsApproval::If(asks), Ok(input)) => {
                 let asks = asks(Arc::new(input), context);
                 // A task of its own: a panic in it means yes, and not the end of the run.
-                let asks = tokio::spawn(asks);
-                return Box::pin(async move { asks.await.unwrap_or(true) });
+                let mut asks = Task::begin(asks);
+                return Box::pin(async move { asks.end().await.unwrap_or(true) });
             }
         };
         Box::pin(ready(asks))
@@ -376,11 +379,14 @@ impl Tools {
         if !wrong.is_empty() {
             return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
         }
-        tool.check(input).map_err(|error| format!("the input does not fit: {error}"))
+        tool.check(input).map_err(|error| {
+            let error: String = error.chars().take(MOST_OF_AN_ERROR).collect();
+            format!("the input does not fit: {error}")
+        })
     }
 
     /// What is to become of a call.
-    pub(super) async fn prepare(&self, call: &OpenCall, turn: &Turn) -> Verdict {
+    pub(super) async fn prepare(&self, call: &OpenCall, chat: Arc<Chat>) -> Verdict {
         // It is there: its input was checked.
         let Some(Known { tool, .. }) = self.find(&call.tool_name) else {
             return Verdict::AskPerson;
@@ -393,12 +399,16 @@ impl Tools {
         }
         let context = ApprovalContext {
             tool_call_id: call.tool_call_id.clone(),
-            principal: turn.principal.clone(),
-            chat: Arc::clone(&turn.chat),
+            principal: chat.owner.clone(),
+            chat,
         };
-        match tool.needs_approval(&call.input, context).await {
-            true => Verdict::AskPerson,
-            false => Verdict::Run,
+        match timeout(tool.timeout(), tool.needs_approval(&call.input, context)).await {
+            Ok(false) => Verdict::Run,
+            Ok(true) => Verdict::AskPerson,
+            Err(_) => {
+                tracing::error!(tool = tool.name(), "the approval predicate took too long");
+                Verdict::AskPerson
+            }
         }
     }
 
@@ -433,7 +443,7 @@ impl Tools {
         };
         let tool = known.tool.clone();
         Box::pin(async move {
-            match super::tool_run::outcome(&*tool, call.input, context).await {
+            match super::tool_run::outcome(tool, call.input, context).await {
                 ToolEvent::Output(output) | ToolEvent::Preliminary(output) => {
                     ToolOutcome::Output(output)
                 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::tools::Tools;
 use crate::chat::Turn;
 use crate::event::AgentEvent;
-use crate::history::Recorder;
+use crate::history::{Chat, Recorder};
 use crate::message::{Role, UiMessage};
 use crate::model_message::{FromUi, ModelMessage};
 
@@ -40,6 +40,14 @@ impl Transcript {
     /// The message that is being written, as far as it is.
     pub(super) fn now(&mut self) -> &UiMessage {
         self.now.message()
+    }
+
+    /// The chat as it is now, with that message.
+    pub(super) fn chat(&mut self, turn: &Turn) -> Chat {
+        self.messages[self.place].clone_from(self.now.message());
+        let mut chat = Chat::clone(&turn.chat);
+        chat.messages.clone_from(&self.messages);
+        chat
     }
 
     pub(super) fn messages(&mut self, turn: &Turn, step: u32, tools: &Tools) -> Vec<ModelMessage> {

@@ -174,10 +174,10 @@ impl Chats {
         let (chat, message_id) = self.take(principal, &request).await?;
         let run = Run::of_request(self, principal.clone(), chat, message_id, request);
         let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
-        let outcome = run.wait().await;
+        let (outcome, reason) = run.wait().await;
         let chat = self.chat(principal, &id).await?;
         let pending = self.0.approvals.of_chat(principal, &id).pending().await?;
-        let stop_reason = chat.stop_reason(&message_id);
+        let stop_reason = chat.stop_reason(&message_id).told(reason);
         let message = chat.message(&message_id).cloned();
         let is_answered = outcome == Outcome::Finished && stop_reason == StopReason::Stop;
         let answered = message.as_ref().filter(|_| is_answered);
@@ -351,7 +351,7 @@ pub struct FullAnswer {
     pub message: Option<UiMessage>,
     /// What the message is as a structure, where the agent answers in one and has.
     pub output: Option<Json>,
-    /// What has to happen before it goes on.
+    /// Why it ends where it does, and what has to happen before it goes on.
     pub stop_reason: StopReason,
     /// What waits for an answer of the person in this chat.
     pub approvals: Vec<PendingApproval>,

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::run::Event;
@@ -15,13 +15,25 @@ pub(super) struct Reader {
     events: mpsc::Sender<Event>,
     /// Room for one more word, kept for the last.
     last: mpsc::OwnedPermit<Event>,
+    /// Comes when they ask for the first event, and when they are gone.
+    began: Option<oneshot::Receiver<()>>,
 }
 
 impl Reader {
     pub(super) fn new() -> (Option<Self>, Shown) {
         let (events, received) = mpsc::channel(EVENTS_AHEAD + 1);
         let last = events.clone().try_reserve_owned();
-        (last.ok().map(|last| Reader { events, last }), Shown(received))
+        let (begin, began) = oneshot::channel();
+        let reader = last.ok().map(|last| Reader { events, last, began: Some(began) });
+        (reader, Shown { events: received, begin: Some(begin) })
+    }
+
+    /// Waits until the `start` of the response is on its way: it is sent before anything runs, and the
+    /// reader asks for an event when it is. A response that stands still is not waited for.
+    pub(super) async fn begins(&mut self) {
+        if let Some(began) = self.began.take() {
+            let _ = timeout(MOST_OF_A_START, began).await;
+        }
     }
 
     /// Nobody waits for a reader who stands still: the calls of this chat would wait too, and other
@@ -39,13 +51,17 @@ impl Reader {
 }
 
 /// A run as its reader sees it.
-pub(super) struct Shown(mpsc::Receiver<Event>);
+pub(super) struct Shown {
+    events: mpsc::Receiver<Event>,
+    begin: Option<oneshot::Sender<()>>,
+}
 
 impl Stream for Shown {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.0.poll_recv(cx)
+        self.begin = None;
+        self.events.poll_recv(cx)
     }
 }
 
@@ -54,3 +70,6 @@ const EVENTS_AHEAD: usize = 64;
 
 /// How long a run waits for a reader to take an event.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a run waits for its response to be read at all.
+const MOST_OF_A_START: Duration = Duration::from_secs(1);

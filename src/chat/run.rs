@@ -100,6 +100,9 @@ impl Run {
         // Now: whoever comes next is to find it.
         let live = self.register();
         tokio::spawn(async move {
+            if let Some(reader) = &mut self.reader {
+                reader.begins().await;
+            }
             if let Err(error) = self.go(live).await {
                 tracing::error!(%error, "a run could not go on");
                 self.say(Err(error)).await;
@@ -111,16 +114,16 @@ impl Run {
         UiMessageStream::with_translator(translator, events)
     }
 
-    /// Runs to the end, with nobody reading along.
-    pub(super) async fn wait(self) -> Outcome {
-        let (tell, outcome) = oneshot::channel();
+    /// Runs to the end, with nobody reading along. Says how it ended, and why.
+    pub(super) async fn wait(self) -> (Outcome, Option<FinishReason>) {
+        let (tell, ended) = oneshot::channel();
         let mut response = self.begin().on_finish(move |end| {
             // Who waits for it may be gone.
-            let _ = tell.send(end.outcome);
+            let _ = tell.send((end.outcome, end.finish_reason));
         });
         while poll_fn(|cx| Pin::new(&mut response).poll_next(cx)).await.is_some() {}
         // It is told when the response has ended, however it did.
-        outcome.await.unwrap_or(Outcome::Failed)
+        ended.await.unwrap_or((Outcome::Failed, None))
     }
 
     pub(super) fn chat_id(&self) -> &ChatId {

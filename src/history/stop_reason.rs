@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Chat;
+use crate::chunk::FinishReason;
 use crate::id::MessageId;
 use crate::message::ToolState;
 
@@ -17,11 +18,30 @@ pub enum StopReason {
     RequiresApproval,
     /// The client has to run a tool.
     RequiresClientTool,
+    /// Tools were called, and the model was not called with what came of them: it may not go on, as at
+    /// the limit of steps.
+    ToolCalls,
+    /// The model came to its limit of tokens.
+    Length,
+    /// A filter stopped the model.
+    ContentFilter,
+}
+
+impl StopReason {
+    /// Why, given what the agent said of it.
+    pub(crate) fn told(self, reason: Option<FinishReason>) -> Self {
+        match (self, reason) {
+            (StopReason::Stop, Some(FinishReason::ToolCalls)) => StopReason::ToolCalls,
+            (StopReason::Stop, Some(FinishReason::Length)) => StopReason::Length,
+            (StopReason::Stop, Some(FinishReason::ContentFilter)) => StopReason::ContentFilter,
+            _ => self,
+        }
+    }
 }
 
 impl Chat {
-    /// Why a message of this conversation ends where it does. Where a person and the client are
-    /// waited for, it is the person.
+    /// Why a message of this conversation ends where it does, as far as the conversation says it. Where
+    /// a person and the client are waited for, it is the person.
     ///
     /// ```
     /// use ui_message_stream::approval::Principal;

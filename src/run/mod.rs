@@ -99,9 +99,14 @@ pub(crate) struct UsageMetadata {
 pub enum RunEnd {
     /// The model asks for nothing more.
     Finished,
-    /// These calls wait for the person or the client. The run goes on with the next request, from
-    /// the messages: there is nothing else to keep.
-    Paused {
+    /// These calls wait for the person, and some perhaps for the client. The run goes on with the next
+    /// request, from the messages: there is nothing else to keep.
+    AwaitingApproval {
+        /// What waits.
+        waiting: Vec<OpenCall>,
+    },
+    /// These calls wait for the client, and nobody is asked.
+    AwaitingClient {
         /// What waits.
         waiting: Vec<OpenCall>,
     },
@@ -420,8 +425,10 @@ impl Run {
         let waits = |call: &&Call| call.state == CallState::Waits;
         let waiting: Vec<OpenCall> =
             self.calls.iter().filter(waits).map(|call| call.open.clone()).collect();
-        if !waiting.is_empty() {
-            self.finish(FinishReason::ToolCalls, RunEnd::Paused { waiting });
+        if waiting.iter().any(|call| call.approval_id.is_some()) {
+            self.finish(FinishReason::ToolCalls, RunEnd::AwaitingApproval { waiting });
+        } else if !waiting.is_empty() {
+            self.finish(FinishReason::ToolCalls, RunEnd::AwaitingClient { waiting });
         } else if self.has_results() {
             self.model = ModelState::NotCalled;
         } else if self.checks_output && reason == FinishReason::Stop {

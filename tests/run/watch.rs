@@ -124,6 +124,10 @@ impl Watch {
                     _ => false,
                 })
             }
+            Errand::CheckOutput => {
+                assert!(self.own.values().all(|ended| *ended), "a call is open: {:?}", self.own);
+                self.errands.contains(&errand)
+            }
             other => panic!("{other:?}"),
         };
         assert!(!twice, "{errand:?} begins twice");
@@ -139,7 +143,9 @@ impl Watch {
         let open: BTreeSet<&str> =
             self.own.iter().filter(|(_, ended)| !**ended).map(|(id, _)| &**id).collect();
         match &end {
-            RunEnd::Paused { waiting } => {
+            RunEnd::AwaitingApproval { waiting } | RunEnd::AwaitingClient { waiting } => {
+                let asked = waiting.iter().any(|call| call.approval_id.is_some());
+                assert_eq!(asked, matches!(end, RunEnd::AwaitingApproval { .. }));
                 let waiting: BTreeSet<&str> =
                     waiting.iter().map(|call| &*call.tool_call_id).collect();
                 assert!(!waiting.is_empty());
@@ -160,7 +166,8 @@ impl Watch {
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     finished: u64,
-    paused: u64,
+    asked: u64,
+    left: u64,
     step_limit: u64,
     failed: u64,
     several_steps: u64,
@@ -172,7 +179,8 @@ impl Met {
     pub(crate) fn add(&mut self, watch: &Watch, end: &RunEnd) {
         match end {
             RunEnd::Finished => self.finished += 1,
-            RunEnd::Paused { .. } => self.paused += 1,
+            RunEnd::AwaitingApproval { .. } => self.asked += 1,
+            RunEnd::AwaitingClient { .. } => self.left += 1,
             RunEnd::StepLimit => self.step_limit += u64::from(watch.most_steps > 0),
             RunEnd::Failed => self.failed += 1,
             other => panic!("{other:?}"),
@@ -184,9 +192,18 @@ impl Met {
 
     pub(crate) fn check(&self, cases: u64) {
         eprintln!("{cases} runs: {self:?}");
-        let Met { finished, paused, step_limit, failed, several_steps, several_calls, renamed } =
-            *self;
-        let all = [finished, paused, step_limit, failed, several_steps, several_calls, renamed];
+        let Met {
+            finished,
+            asked,
+            left,
+            step_limit,
+            failed,
+            several_steps,
+            several_calls,
+            renamed,
+        } = *self;
+        let all =
+            [finished, asked, left, step_limit, failed, several_steps, several_calls, renamed];
         assert!(cases < 1_000 || all.iter().all(|count| *count > 10), "{self:?}");
     }
 }

@@ -1,0 +1,110 @@
+//! [`ToolContext`] and [`ApprovalContext`]: what a tool and a predicate may look at beside the input.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::approval::{Principal, RecordId};
+use crate::history::Chat;
+use crate::id::{ChatId, ToolCallId};
+use crate::json::{Json, JsonError};
+use crate::run::ToolEvent;
+
+/// What a tool is handed beside its input.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ToolContext {
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Whose chat it is.
+    pub principal: Principal,
+    /// Which chat.
+    pub chat_id: ChatId,
+    /// The same on every attempt to run an approved call; `None` of a call that needed no approval.
+    pub idempotency_key: Option<RecordId>,
+    pub(super) preliminary: Option<Preliminary>,
+}
+
+impl ToolContext {
+    /// For a test of a handler: of this call, in nobody's chat.
+    pub fn new(tool_call_id: impl Into<ToolCallId>) -> Self {
+        ToolContext {
+            tool_call_id: tool_call_id.into(),
+            principal: Principal::anonymous(),
+            chat_id: ChatId::new(""),
+            idempotency_key: None,
+            preliminary: None,
+        }
+    }
+
+    /// Shows an output that a later one replaces; one that is longer than the tool's output
+    /// [may be](super::Tool::with_most_output_bytes) is not shown. Of a call that a person approved only
+    /// the final output is.
+    ///
+    /// ```
+    /// # use ui_message_stream::agent::{Told, Tool, ToolContext};
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Copy { files: Vec<String> }
+    /// let copy = Tool::new("copy", async |copy: Copy, context: ToolContext| {
+    ///     for (done, file) in copy.files.iter().enumerate() {
+    ///         context.preliminary(&format!("{file} is next, {done} are done")).await?;
+    ///     }
+    ///     Ok::<_, ui_message_stream::stream::BoxError>("all are done")
+    /// });
+    /// # let _ = copy;
+    /// ```
+    ///
+    /// # Errors
+    /// [`JsonError`] if it is not an output that can be sent.
+    pub async fn preliminary(
+        &self,
+        output: &(impl Serialize + ?Sized + Sync),
+    ) -> Result<(), JsonError> {
+        let output = Json::of(output)?;
+        if let Some(preliminary) = &self.preliminary {
+            preliminary.show(output).await;
+        }
+        Ok(())
+    }
+}
+
+/// Where preliminary outputs are shown.
+#[derive(Debug, Clone)]
+pub(super) struct Preliminary {
+    pub(super) shown: mpsc::Sender<ToolEvent>,
+    pub(super) most_bytes: usize,
+}
+
+impl Preliminary {
+    pub(super) async fn show(&self, output: Json) {
+        if output.as_str().len() > self.most_bytes {
+            tracing::warn!("a preliminary output is longer than it may be, and is not shown");
+            return;
+        }
+        // Nobody may be listening any more; the tool goes on.
+        let _ = self.shown.send(ToolEvent::Preliminary(output)).await;
+    }
+}
+
+/// What a predicate may look at beside the input.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ApprovalContext {
+    /// Names the call.
+    pub tool_call_id: ToolCallId,
+    /// Whose chat it is.
+    pub principal: Principal,
+    /// The conversation so far, with what this turn has said and done up to the call.
+    pub chat: Arc<Chat>,
+}
+
+impl ApprovalContext {
+    /// For a test of a predicate: of this call, in this chat.
+    pub fn new(tool_call_id: impl Into<ToolCallId>, chat: Chat) -> Self {
+        ApprovalContext {
+            tool_call_id: tool_call_id.into(),
+            principal: chat.owner.clone(),
+            chat: Arc::new(chat),
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! What tools and their predicates are given, how their outputs grow, and that neither they nor a
+//! model that breaks keeps a response from its end.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{Request, header};
+use futures::{FutureExt, StreamExt, stream};
+use http_body_util::BodyExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool, ToolContext};
+use ui_message_stream::approval::Principal;
+use ui_message_stream::axum::chat_routes;
+use ui_message_stream::chat::Chats;
+use ui_message_stream::chunk::{Chunk, FinishReason};
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
+use ui_message_stream::request::Limits;
+use ui_message_stream::run::{ModelEvent, RunEnd};
+use ui_message_stream::smooth::Smooth;
+use ui_message_stream::testing::Conversation;
+use ui_message_stream::{ChatRequest, Json};
+
+#[derive(Deserialize, JsonSchema)]
+struct Input {
+    n: u64,
+}
+
+/// A model that makes these calls, one step after the other, and then says so.
+#[derive(Debug)]
+struct Steps {
+    steps: &'static [&'static [&'static str]],
+    called: AtomicUsize,
+}
+
+impl Steps {
+    fn of(steps: &'static [&'static [&'static str]]) -> Self {
+        Steps { steps, called: AtomicUsize::new(0) }
+    }
+}
+
+impl Model for Steps {
+    fn call(&self, _: ModelRequest) -> ModelStream {
+        let step = self.called.fetch_add(1, Ordering::SeqCst);
+        let Some(calls) = self.steps.get(step) else {
+            return Box::pin(stream::iter([
+                Ok(ModelEvent::Said(AgentEvent::text("That is all."))),
+                Ok(ModelEvent::Finished(FinishReason::Stop)),
+            ]));
+        };
+        let calls = calls.iter().map(move |tool| {
+            let call = ToolCall::new(format!("{tool}_{step}"), *tool);
+            Ok(ModelEvent::Call(Box::new(call), r#"{"n":1}"#.to_owned()))
+        });
+        let finished = Ok(ModelEvent::Finished(FinishReason::ToolCalls));
+        Box::pin(stream::iter(calls.chain([finished]).collect::<Vec<_>>()))
+    }
+}
+
+fn app(agent: Agent) -> Router {
+    Router::new().nest("/api/chat", chat_routes(agent.into_chats()))
+}
+
+fn browser(agent: Agent) -> Conversation<'static> {
+    let routes = app(agent);
+    Conversation::over_http("/api/chat", async move |request: Request<String>| {
+        routes.clone().oneshot(request).await
+    })
+}
+
+/// What an agent answers in full.
+async fn in_full(agent: Agent) -> Value {
+    let body = json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+    ]});
+    let request = Request::post("/api/chat")
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(axum::body::Body::from(body.to_string()))
+        .unwrap();
+    let response = app(agent).oneshot(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn error(part: &ToolPart) -> &str {
+    match &part.state {
+        ToolState::OutputError { error_text, .. } => error_text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_asked(browser: &Conversation<'_>, call: &str) -> bool {
+    matches!(browser.tool_call(call).state, ToolState::ApprovalRequested { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_blocks_its_thread_has_its_end_like_any_other() {
+    let go_on = Arc::new(AtomicBool::new(false));
+    let blocked = Arc::clone(&go_on);
+    let blocks = move |_: Input| {
+        let blocked = Arc::clone(&blocked);
+        async move {
+            while !blocked.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Ok::<_, Told>(0)
+        }
+    };
+    for tool in [Tool::new("blocks", blocks.clone()), Tool::new("blocks", blocks).needs_approval()]
+    {
+        let tool = tool.with_timeout(Duration::from_millis(50));
+        let mut browser = browser(Agent::new(Steps::of(&[&["blocks"]])).tool(tool));
+        browser.send("Go").await;
+        if is_asked(&browser, "blocks_0") {
+            browser.approve("blocks_0").await;
+        }
+        assert!(error(browser.tool_call("blocks_0")).starts_with("The tool took too long"));
+        assert!(browser.last_text().ends_with("That is all."));
+        go_on.store(true, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        go_on.store(false, Ordering::SeqCst);
+    }
+    go_on.store(true, Ordering::SeqCst);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_predicate_that_never_answers_means_ask() {
+    let tool = Tool::new("tool", async |input: Input| Ok::<_, Told>(input.n))
+        .with_timeout(Duration::from_secs(5))
+        .needs_approval_if(async |_, _| std::future::pending().await);
+    let mut browser = browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool));
+    browser.send("Go").await;
+    assert!(is_asked(&browser, "tool_0"));
+}
+
+#[tokio::test]
+async fn a_predicate_sees_what_its_own_turn_has_done() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = Arc::clone(&seen);
+    let fetch = Tool::new("fetch", async |_: Input| Ok::<_, Told>("a page of strangers"));
+    let send = Tool::new("send", async |_: Input| Ok::<_, Told>("sent"));
+    let send = send.needs_approval_when(move |_, context| {
+        let parts: Vec<_> = context.chat.messages.iter().flat_map(UiMessage::tool_parts).collect();
+        let read = parts.iter().any(|part| {
+            &*part.tool_call_id == "fetch_0"
+                && matches!(part.state, ToolState::OutputAvailable { .. })
+        });
+        sees.lock().unwrap().push((context.tool_call_id.to_string(), parts.len()));
+        read
+    });
+    let agent = Agent::new(Steps::of(&[&["fetch"], &["send"]])).tool(fetch).tool(send);
+    let mut browser = browser(agent);
+    browser.send("Go").await;
+    assert!(is_asked(&browser, "send_1"), "it has read what strangers wrote");
+    assert_eq!(*seen.lock().unwrap(), [("send_1".to_owned(), 2)]);
+}
+
+#[tokio::test]
+async fn an_output_that_grows_is_shown_as_it_grows() {
+    let count =
+        Tool::streaming("count", |input: Input, _| stream::iter((input.n..=3).map(Ok::<_, Told>)));
+    let breaks = Tool::streaming("breaks", |_: Input, _| {
+        stream::iter([Ok(1), Err(Told("no more".to_owned()))])
+    });
+    let says_nothing =
+        Tool::streaming(
+            "says_nothing",
+            |_: Input, _| stream::iter(Vec::<Result<u64, Told>>::new()),
+        );
+    let agent = Agent::new(Steps::of(&[&["count"], &["breaks"], &["says_nothing"]]));
+    let mut browser = browser(agent.tool(count).tool(breaks).tool(says_nothing));
+    browser.send("Go").await;
+    let shown = browser.last_chunks().iter().filter_map(|chunk| match chunk {
+        Chunk::ToolOutputAvailable { tool_call_id, output, preliminary, .. } => {
+            let output = output.as_ref()?.as_str().to_owned();
+            Some((tool_call_id.to_string(), output, *preliminary))
+        }
+        _ => None,
+    });
+    let count = |output: &str, preliminary| ("count_0".to_owned(), output.to_owned(), preliminary);
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            count("1", Some(true)),
+            count("2", Some(true)),
+            count("3", Some(true)),
+            count("3", None),
+            ("breaks_1".to_owned(), "1".to_owned(), Some(true)),
+        ]
+    );
+    assert_eq!(error(browser.tool_call("breaks_1")), "no more");
+    assert_eq!(error(browser.tool_call("says_nothing_2")), "The tool failed.");
+}
+
+#[tokio::test]
+async fn what_is_shown_has_its_limits_before_the_end_as_well() {
+    let tool = Tool::new("tool", async |_: Input, context: ToolContext| {
+        context.preliminary(&"x".repeat(100)).await.unwrap();
+        context.preliminary("short").await.unwrap();
+        Err::<u64, _>(Told("é".repeat(20_000)))
+    });
+    let agent = Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_most_output_bytes(50));
+    let mut browser = browser(agent);
+    browser.send("Go").await;
+    let shown = browser.last_chunks().iter().filter_map(|chunk| match chunk {
+        Chunk::ToolOutputAvailable { output, .. } => Some(output.as_ref()?.as_str()),
+        _ => None,
+    });
+    assert_eq!(shown.collect::<Vec<_>>(), [r#""short""#]);
+    assert_eq!(error(browser.tool_call("tool_0")).chars().count(), 10_000);
+}
+
+#[tokio::test]
+async fn a_person_and_a_tool_are_told_whose_call_it_is() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = Arc::clone(&told);
+    let run = move |_: Input, context: ToolContext| {
+        let has_key = context.idempotency_key.is_some();
+        let (call, chat) = (context.tool_call_id.to_string(), context.chat_id.to_string());
+        tells.lock().unwrap().push((call, chat, context.principal, has_key));
+        async { Ok::<_, Told>("done") }
+    };
+    let free = Tool::new("free", run.clone()).with_title("At once");
+    let asks = Tool::new("asks", run)
+        .with_title("First ask")
+        .needs_approval()
+        .describe(|input| format!("Do it {} times", input.n))
+        .with_time_to_answer(Duration::from_secs(90))
+        .idempotent();
+    let chats = Agent::new(Steps::of(&[&["free", "asks"]])).tool(free).tool(asks).into_chats();
+    let ada = Principal::new("ada");
+    let body = json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+    ]});
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let answer = chats.answer_in_full(&ada, request).await.unwrap();
+    let [pending] = &answer.approvals[..] else { panic!("{answer:?}") };
+    assert_eq!(&*pending.record.description, "Do it 1 times");
+    assert_eq!(pending.record.expires_at.0 - pending.record.requested_at.0, 90_000);
+    let message = answer.message.unwrap();
+    let titles: Vec<_> =
+        message.tool_parts().map(|part| part.title.as_ref().map(Json::as_str)).collect();
+    assert_eq!(titles, [Some(r#""At once""#), Some(r#""First ask""#)]);
+    let decision = json!({"decisions": [{"approvalId": pending.approval_id, "approved": true}]});
+    let answers = ui_message_stream::history::Answers::parse(
+        decision.to_string().as_bytes(),
+        &Limits::default(),
+    );
+    let request = chats.request_of(&ada, &"chat".into(), &answers.unwrap()).await.unwrap();
+    chats.answer_in_full(&ada, request).await.unwrap();
+    let call = |id: &str, has_key| (id.to_owned(), "chat".to_owned(), ada.clone(), has_key);
+    assert_eq!(*told.lock().unwrap(), [call("free_0", false), call("asks_0", true)]);
+}
+
+#[tokio::test]
+async fn what_the_agent_says_passes_through_a_transform() {
+    /// Says much at once.
+    #[derive(Debug)]
+    struct AtOnce;
+    impl Model for AtOnce {
+        fn call(&self, _: ModelRequest) -> ModelStream {
+            Box::pin(stream::iter([
+                Ok(ModelEvent::Said(AgentEvent::text("one two three"))),
+                Ok(ModelEvent::Finished(FinishReason::Stop)),
+            ]))
+        }
+    }
+    let agent = Agent::new(AtOnce)
+        .with_transform(|said| Box::pin(Smooth::by_words(Duration::from_millis(1)).pace(said)));
+    let mut browser = browser(agent);
+    browser.send("Go").await;
+    let deltas = browser.last_chunks().iter().filter_map(|chunk| match chunk {
+        Chunk::TextDelta { delta, .. } => Some(&**delta),
+        _ => None,
+    });
+    assert_eq!(deltas.collect::<Vec<_>>(), ["one ", "two ", "three"]);
+}
+
+/// A model that calls a tool and then panics, at once or while it speaks.
+#[derive(Debug)]
+struct Panics {
+    at_once: bool,
+}
+
+impl Model for Panics {
+    fn call(&self, _: ModelRequest) -> ModelStream {
+        assert!(!self.at_once, "a model of the host's");
+        let call =
+            ModelEvent::Call(Box::new(ToolCall::new("call", "slow")), r#"{"n":1}"#.to_owned());
+        let panics = stream::once(async { panic!("a model of the host's") });
+        Box::pin(stream::iter([Ok(call)]).chain(panics))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_panics_is_an_error_and_leaves_the_tools_their_end() {
+    for at_once in [false, true] {
+        let slow = Tool::new("slow", async |input: Input| {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Ok::<_, Told>(input.n)
+        });
+        let mut browser = browser(Agent::new(Panics { at_once }).tool(slow));
+        browser.send("Go").await;
+        assert_eq!(browser.error(), Some("An error occurred."));
+        if !at_once {
+            // It had begun.
+            let state = &browser.tool_call("call").state;
+            assert!(matches!(state, ToolState::OutputAvailable { .. }), "{state:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn json_says_why_it_ends_where_the_model_did_not_end_it() {
+    #[derive(Debug)]
+    struct Ends(FinishReason);
+    impl Model for Ends {
+        fn call(&self, _: ModelRequest) -> ModelStream {
+            Box::pin(stream::iter([
+                Ok(ModelEvent::Said(AgentEvent::text("Once upon"))),
+                Ok(ModelEvent::Finished(self.0)),
+            ]))
+        }
+    }
+    for (reason, said) in [
+        (FinishReason::Stop, "stop"),
+        (FinishReason::Other, "stop"),
+        (FinishReason::Length, "length"),
+        (FinishReason::ContentFilter, "content_filter"),
+    ] {
+        assert_eq!(in_full(Agent::new(Ends(reason))).await["stopReason"], said);
+    }
+    let tool = || Tool::new("tool", async |input: Input| Ok::<_, Told>(input.n));
+    let agent = Agent::new(Steps::of(&[&["tool"], &["tool"]])).tool(tool()).with_most_steps(1);
+    assert_eq!(in_full(agent).await["stopReason"], "tool_calls");
+    let agent =
+        Agent::new(Steps::of(&[&["tool"]])).tool(tool().needs_approval()).with_most_steps(1);
+    assert_eq!(in_full(agent).await["stopReason"], "requires_approval");
+}
+
+/// The chat of this agent after its question was answered with yes, by a response that nobody has
+/// read yet.
+async fn approved(agent: Agent) -> (Chats, ui_message_stream::UiMessageStream) {
+    let chats = agent.into_chats();
+    let ada = Principal::new("ada");
+    let body = json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+    ]});
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let answer = chats.answer_in_full(&ada, request).await.unwrap();
+    let id = &answer.approvals[0].approval_id;
+    let decision = json!({"decisions": [{"approvalId": id, "approved": true}]}).to_string();
+    let answers =
+        ui_message_stream::history::Answers::parse(decision.as_bytes(), &Limits::default());
+    let request = chats.request_of(&ada, &"chat".into(), &answers.unwrap()).await.unwrap();
+    let response = chats.answer(&ada, request).await.unwrap();
+    (chats, response)
+}
+
+#[tokio::test(start_paused = true)]
+async fn start_is_on_its_way_before_an_approved_tool_runs() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let agent = || {
+        let ran = Arc::clone(&ran);
+        let tool = Tool::new("tool", move |_: Input| {
+            let ran = ran.fetch_add(1, Ordering::SeqCst);
+            async move { Ok::<_, Told>(ran) }
+        });
+        Agent::new(Steps::of(&[&["tool"]])).tool(tool.needs_approval())
+    };
+    let (_chats, mut response) = approved(agent()).await;
+    let first = response.next().await.unwrap().unwrap();
+    assert!(first.starts_with(br#"data: {"type":"start""#), "{first:?}");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(ran.load(Ordering::SeqCst), 0, "the frame may not have left");
+    assert!(response.next().now_or_never().is_none(), "a server flushes here");
+    while response.next().await.is_some() {}
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+
+    // Whether it is read or not: what was approved runs.
+    let (_chats, response) = approved(agent()).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(ran.load(Ordering::SeqCst), 2);
+    drop(response);
+    let (_chats, response) = approved(agent()).await;
+    drop(response);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_run_that_waits_can_be_written_down() {
+    let end = json!({"awaitingApproval": {"waiting": [
+        {"toolCallId": "call_1", "toolName": "tool", "input": {"n": 1}, "approvalId": "ap"},
+    ]}});
+    let read: RunEnd = serde_json::from_value(end).unwrap();
+    let RunEnd::AwaitingApproval { waiting } = &read else { panic!("{read:?}") };
+    assert_eq!(waiting[0].tool_name.as_ref(), "tool");
+    let again: RunEnd = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
+    assert_eq!(again, read);
+}
