@@ -14,7 +14,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
-use ui_message_stream::approval::{KeyRing, PersonsDecision, Principal, UnixMillis};
+use ui_message_stream::approval::{
+    DeferredToolResult, KeyRing, PersonsDecision, Principal, UnixMillis,
+};
 use ui_message_stream::approvals::Approvals;
 use ui_message_stream::chat::Chats;
 use ui_message_stream::chat_store::MemoryChats;
@@ -155,9 +157,13 @@ impl Host {
 
     /// Says something, and does not wait for the end of the answer.
     async fn say_and_leave(&self, id: &str) {
+        self.say_and_leave_at(&self.chats, id).await;
+    }
+
+    async fn say_and_leave_at(&self, chats: &Chats, id: &str) {
         let body = json!({"id": "chat", "messages": [said(id)]}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        drop(self.chats.answer(&ada(), request).await.unwrap());
+        drop(chats.answer(&ada(), request).await.unwrap());
     }
 
     async fn say(&self, id: &str) -> Vec<Value> {
@@ -511,6 +517,110 @@ async fn a_result_that_comes_after_all_takes_the_place_of_that_it_is_not_known()
     assert!(chat.messages[place] != begun, "it is no open question again");
     assert!(chat.put(came.clone(), Some(&begun)));
     assert_eq!(chat.messages[place], came);
+}
+
+#[tokio::test]
+async fn so_does_one_that_comes_with_another_message() {
+    let host = Host::that(&[Says::Asks]);
+    host.say("m1").await;
+    let mut chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let approval = part(&host.kept().await, "link")["approval"]["id"].clone();
+    let became = |outcome: Value| -> DeferredToolResult {
+        serde_json::from_value(json!({
+            "messageId": null, "toolCallId": "link", "toolName": "mcp.shorten",
+            "approvalId": approval, "outcome": outcome, "isFinal": true,
+        }))
+        .unwrap()
+    };
+    let ran = became(json!({"ran": {"outcome": {"output": "https://s.example"}}}));
+    for outcome in [became(json!("outcome-unknown")), ran, became(json!("outcome-unknown"))] {
+        chat.settle(&outcome, None);
+    }
+    let message = serde_json::to_value(chat.messages.last().unwrap()).unwrap();
+    let link = part(std::slice::from_ref(&message), "link");
+    assert_eq!(
+        (&link["state"], &link["output"]),
+        (&json!("output-available"), &json!("https://s.example"))
+    );
+    assert_eq!(link["approval"]["id"], approval);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_stopped_before_it_spoke_takes_no_yes_with_it() {
+    let host = Host::that(&[Says::AsksAndCallsSlow, Says::Shortened]);
+    host.say_and_leave("m1").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(host.decide("link", true).await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    host.chats.stop(&ada(), &"chat".into()).await.unwrap();
+    host.settles().await;
+    assert_eq!(host.told(), ["nothing"]);
+    assert_eq!(part(&host.kept().await, "link")["state"], "approval-responded");
+    host.say("m2").await;
+    assert_eq!(host.told(), ["nothing", "yes"]);
+}
+
+/// Between the yes and its telling more time went by than anybody listens.
+#[tokio::test(start_paused = true)]
+async fn who_tells_a_yes_that_was_kept_for_long_is_waited_for_as_any_other() {
+    let host = Host::that(&[Says::AsksAndCalls, Says::Hangs]);
+    host.say("m1").await;
+    assert!(host.decide("link", true).await);
+    host.settles().await;
+    host.ledger.set_time(NOW.after(Duration::from_secs(601)));
+    let page = host.answering(&[("own", true)]).await;
+    let request = ChatRequest::parse(page.to_string().as_bytes(), &Limits::default()).unwrap();
+    drop(host.chats.answer(&ada(), request).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(host.yeses(), 1);
+    let there = tokio::time::timeout(Duration::from_secs(60), host.post_to(&host.other, page));
+    assert!(there.await.is_err(), "it waits for what is said here");
+    assert_eq!(host.told(), ["nothing", "yes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_at_another_server_is_not_kept_by_what_runs_there_for_another_message() {
+    let host = Host::that(&[Says::Hangs, Says::Hangs, Says::Asks, Says::Shortened]);
+    host.say_and_leave_at(&host.other, "m00").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    host.say_and_leave("m0").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    host.say("m1").await;
+    let page = host.answering(&[("link", true)]).await;
+    assert!(host.decide("link", true).await);
+    // Kept: here the run of another message is waited for.
+    let there = tokio::time::timeout(Duration::from_secs(60), host.post_to(&host.other, page));
+    assert!(is_shortened(&there.await.expect("it waits for nothing of its own")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_heard_a_yes_that_another_told_says_what_came_of_it() {
+    let host = Host::that(&[Says::AsksAndCallsSlow, Says::Shortened]);
+    host.say_and_leave("m1").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let page = host.answering(&[("link", true)]).await;
+    let there = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        host.post_to(&host.other, page.clone()).await
+    };
+    let (first, there) = futures::join!(host.post(page.clone()), there);
+    assert!(is_shortened(&there), "{there:?}");
+    assert!(is_shortened(&first), "{first:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_yes_after_a_no_calls_no_model() {
+    let host = Host::that(&[Says::Asks]);
+    host.say("m1").await;
+    let page = host.answering(&[("link", true)]).await;
+    assert!(host.decide("link", false).await);
+    host.settles().await;
+    assert_eq!(host.told(), ["nothing", "no"]);
+    for _ in 0..2 {
+        host.post(page.clone()).await;
+        host.settles().await;
+    }
+    assert_eq!(host.told(), ["nothing", "no"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,9 +37,9 @@ pub struct DeferredToolResult {
     pub approval_id: Option<ApprovalId>,
     /// What became of it.
     pub outcome: DeferredOutcome,
-    /// Whether that is the end of the call here, also where its provider goes on with it. An answer that could not be verified is told to the
-    /// client and to the model of this turn, and the server's own history keeps the call open: an
-    /// honest answer may follow.
+    /// Whether that is the end of the call here, also where its provider goes on with it. An answer
+    /// that could not be verified is told to the client and to the model of this turn, and the server's
+    /// own history keeps the call open: an honest answer may follow.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub is_final: bool,
 }

@@ -86,7 +86,7 @@ impl ApprovalRecord {
     ///
     /// The same yes again, by the same person, gets what the first one got. A claimant that asks
     /// again, because the answer was lost, wins again. What the provider runs stays claimed: its outcome
-    /// does not come here, and nobody is asked to renew the lease.
+    /// does not come here, and the lease is renewed once, when the provider is told.
     pub fn claim(
         &self,
         decision: &Decision,

@@ -90,13 +90,12 @@ pub enum Happened {
 }
 
 impl Happened {
-    /// Whether nobody is waited for any more.
+    /// Whether nobody is waited for any more from now on. That one has expired is found out later.
     fn ends_the_wait(&self) -> bool {
         matches!(
             self,
             Happened::Approved { fence: 1, .. }
                 | Happened::Denied { .. }
-                | Happened::Expired
                 | Happened::Revoked { .. }
         )
     }

@@ -320,7 +320,7 @@ fn gone() -> LedgerStoreError {
 
 /// For how long it is taken for granted that somebody still listens to what a provider makes of a
 /// yes: longer than a model speaks.
-const PROVIDERS_LEASE: Duration = Duration::from_secs(600);
+pub(super) const PROVIDERS_LEASE: Duration = Duration::from_secs(600);
 
 /// Why a call was denied that the person did not answer.
 const WROTE_ON: &str = "the person wrote on instead of answering";

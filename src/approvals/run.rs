@@ -5,10 +5,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::resolve::PROVIDERS_LEASE;
 use super::{ApprovedCall, Changed, ChatApprovals, Happened, random};
 use crate::approval::{
     Answered, ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantAnswer, ClaimantId,
-    Decision, DeferredOutcome, RecordId, Revocation, TOOL_FAILED, ToolOutcome, Wish,
+    Decision, DeferredOutcome, DeferredToolResult, RecordId, Revocation, TOOL_FAILED, ToolOutcome,
+    Wish,
 };
 use crate::ledger_store::{Kept, LedgerStoreError, Loaded, change, system_time};
 
@@ -66,7 +68,7 @@ impl ChatApprovals {
         let ran = loop {
             tokio::select! {
                 ran = &mut tool => break ran,
-                _ = alive.tick() => self.renew(claim).await,
+                _ = alive.tick() => self.renew(claim, desk.lease).await,
             }
         };
         let outcome = ran.unwrap_or_else(|error| {
@@ -121,8 +123,16 @@ impl ChatApprovals {
         }))
     }
 
-    async fn renew(&self, claim: &Claim) {
-        let lease = self.desk.lease;
+    /// Says of yeses that a provider is about to be told that somebody listens for what comes of them.
+    pub(crate) async fn renew_for_provider(&self, yeses: &[DeferredToolResult]) {
+        for yes in yeses {
+            if let DeferredOutcome::ForProvider { claim: Some(claim), .. } = &yes.outcome {
+                self.renew(claim, self.desk.lease.max(PROVIDERS_LEASE)).await;
+            }
+        }
+    }
+
+    async fn renew(&self, claim: &Claim, lease: Duration) {
         let renewed =
             change(&*self.desk.ledger, claim.record, |record, now| record.renew(claim, lease, now));
         if let Err(error) = renewed.await {

@@ -120,13 +120,14 @@ impl Run {
     /// Takes back the questions of this message that nobody was shown: the translator could not mean
     /// them, or what they belong to was cut short or taken away.
     async fn take_back(&self, is_shown: impl Fn(&ApprovalId) -> bool) -> Result<(), ChatError> {
-        // Another run may have asked in the same message.
+        let approvals = self.chats.approvals();
+        let pending = approvals.of_chat(&self.chat.owner, &self.chat.id).pending().await?;
+        // Another run may have asked in the same message, and kept it since.
         let kept = self.kept().await?;
         let parts = || kept.iter().filter_map(|chat| chat.message(&self.message_id));
         let parts = || parts().flat_map(UiMessage::tool_parts);
         let is_kept = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
-        let approvals = self.chats.approvals();
-        for waiting in approvals.of_chat(&self.chat.owner, &self.chat.id).pending().await? {
+        for waiting in pending {
             let id = &waiting.approval_id;
             if waiting.record.message_id == self.message_id && !is_shown(id) && !is_kept(id) {
                 approvals.revoke(waiting.record.id).await?;

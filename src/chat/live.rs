@@ -110,6 +110,11 @@ impl LiveRun {
         are_over(earlier).await;
     }
 
+    /// Whether it was told to stop.
+    pub(super) fn is_to_stop(&self) -> bool {
+        *self.sender.borrow() == Live::IsToStop
+    }
+
     /// What it is told.
     pub(super) fn subscribe(&self) -> watch::Receiver<Live> {
         self.sender.subscribe()

@@ -64,8 +64,15 @@ impl Run {
         Ok(kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner))
     }
 
+    /// Whether another server may hear what a provider makes of a yes, and this run is to wait for it.
+    /// What the person says anew waits for nothing.
+    pub(super) fn is_heard_elsewhere(&self, result: &DeferredToolResult, live: &LiveRun) -> bool {
+        let is_told = result.outcome == DeferredOutcome::Forwarded;
+        is_told && !self.has_question && !live.has_earlier_of_message()
+    }
+
     /// Waits for what a provider makes of a yes that another server handed over: until the history
-    /// has it, or nobody listens for it any more.
+    /// has it, or nobody listens for it any more. What cannot be seen now is looked at again.
     pub(super) async fn heard_of(
         &mut self,
         mut result: DeferredToolResult,
@@ -79,17 +86,22 @@ impl Run {
             if self.chat.keeps_yes(Some(&id)) || has_result != Some(false) {
                 return Ok(result);
             }
-            let outcomes = approvals.outcomes_of(std::slice::from_ref(&id)).await?;
-            if !matches!(outcomes[..], [(_, DeferredOutcome::Forwarded)]) {
-                result.outcome = DeferredOutcome::OutcomeUnknown;
-                return Ok(result);
+            match approvals.outcomes_of(std::slice::from_ref(&id)).await {
+                Ok(outcomes) if matches!(outcomes[..], [(_, DeferredOutcome::Forwarded)]) => {}
+                Ok(_) => {
+                    result.outcome = DeferredOutcome::OutcomeUnknown;
+                    return Ok(result);
+                }
+                Err(error) => tracing::warn!(%error, "who listens to a provider is not seen"),
             }
             tokio::select! {
                 () = sleep(LOOK_AGAIN) => {}
                 _ = told.wait_for(|live| *live == Live::IsToStop) => return Ok(result),
             }
-            if !self.reload().await? {
-                return Err(ChatError::NotYours);
+            match self.reload().await {
+                Ok(true) => {}
+                Ok(false) => return Err(ChatError::NotYours),
+                Err(error) => tracing::warn!(%error, "what a provider said is not seen"),
             }
         }
     }

@@ -14,10 +14,14 @@ impl Run {
         self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
         let Some(chat) = self.kept().await? else { return Ok(()) };
         // What the provider made of a yes came with the run that told it, not with the ledger.
-        let forwarded = settled
-            .iter()
-            .filter(|result| result.is_final && result.outcome == DeferredOutcome::Forwarded);
-        for said in forwarded.filter_map(|result| chat.said_of(result)) {
+        let told = settled.iter().filter(|result| {
+            let by_provider = matches!(
+                result.outcome,
+                DeferredOutcome::Forwarded | DeferredOutcome::ForProvider { approved: true, .. }
+            );
+            result.is_final && by_provider
+        });
+        for said in told.filter_map(|result| chat.said_of(result)) {
             self.say(Ok(said)).await;
         }
         let rest = self.rest_of(&chat);

@@ -1,5 +1,6 @@
 //! One run: what was answered is redeemed, the agent goes on, and what it says is kept.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -189,11 +190,21 @@ impl Run {
         let deferred = resolved.results().clone();
         let mut settled = Vec::new();
         let mut completes = false;
-        let mut is_to_tell = false;
-        while let Some(mut result) = resolved.next().await {
-            if result.outcome == DeferredOutcome::Forwarded && !live.has_earlier_of_message() {
-                result = self.heard_of(result, &live).await?;
-            }
+        let mut to_tell = Vec::new();
+        // What others hear of may take them long: what is known is written down first.
+        let mut elsewhere = VecDeque::new();
+        loop {
+            let mut result = match resolved.next().await {
+                Some(result) if self.is_heard_elsewhere(&result, &live) => {
+                    elsewhere.push_back(result);
+                    continue;
+                }
+                Some(result) => result,
+                None => match elsewhere.pop_front() {
+                    Some(result) => self.heard_of(result, &live).await?,
+                    None => break,
+                },
+            };
             if result.is_final {
                 let descriptor = resolved.descriptor(&result);
                 let others_run = live.has_others();
@@ -202,8 +213,10 @@ impl Run {
                     // Whoever was to go on with what nobody heard of is gone.
                     let is_lost = result.outcome == DeferredOutcome::OutcomeUnknown
                         && chat.is_providers(result.approval_id.as_ref(), &result.tool_call_id);
-                    // So is whoever was to tell what is kept for the provider.
-                    let is_untold = !others_run && chat.keeps_yes(result.approval_id.as_ref());
+                    // So is whoever was to tell what is kept for the provider, unless it still waits
+                    // for its turn.
+                    let is_untold = !live.has_earlier_of_message()
+                        && chat.keeps_yes(result.approval_id.as_ref());
                     // Who heard another answer of the message tells it, too.
                     let others_answer = others_run || is_untold;
                     let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_answer);
@@ -219,7 +232,7 @@ impl Run {
                 let (chat, (last, untold, ended)) = self.chats.change(&self.chat, change).await?;
                 (self.chat, result) = (chat, ended);
                 completes |= last;
-                is_to_tell |= untold;
+                to_tell.extend(result.approval_id.clone().filter(|_| untold));
             }
             self.tell(&resolved, &result).await;
             settled.push(result);
@@ -242,9 +255,12 @@ impl Run {
                 self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
                 return self.drop_answer().await;
             }
-            let is_refused = settled
-                .iter()
-                .any(|result| !result.is_final || result.outcome == DeferredOutcome::Refused);
+            // An answer that contradicts the first one is refused, and changes nothing.
+            let leaves_open = |result: &DeferredToolResult| {
+                let done = self.chat.has_result(result.approval_id.as_ref(), &result.tool_call_id);
+                result.outcome == DeferredOutcome::Refused && done != Some(true)
+            };
+            let is_refused = settled.iter().any(|result| !result.is_final || leaves_open(result));
             let was_answered_before = match settled.is_empty() {
                 true => self.rest_of(&self.chat).is_some(),
                 false => !completes && !is_refused,
@@ -253,7 +269,12 @@ impl Run {
                 return self.stand_back(live, &settled).await;
             }
         }
-        if !self.hand_over(&mut settled, is_to_tell).await? {
+        if live.is_to_stop() {
+            // What it would take over, it could tell nobody any more.
+            self.say(Ok(AgentEvent::Abort { reason: None })).await;
+            return self.drop_answer().await;
+        }
+        if !self.hand_over(&mut settled, to_tell).await? {
             return self.stand_back(live, &settled).await;
         }
         let turn = Turn {
@@ -285,19 +306,30 @@ impl Run {
     async fn hand_over(
         &mut self,
         settled: &mut Vec<DeferredToolResult>,
-        is_to_tell: bool,
+        mut to_tell: Vec<ApprovalId>,
     ) -> Result<bool, ChatError> {
         // Of a call that the history does not hold, no other run has heard.
         let is_yes = |chat: &Chat, result: &DeferredToolResult| {
             matches!(result.outcome, DeferredOutcome::ForProvider { approved: true, .. })
                 && chat.has_result(result.approval_id.as_ref(), &result.tool_call_id).is_some()
         };
-        let is_to_tell = is_to_tell || settled.iter().any(|result| is_yes(&self.chat, result));
-        let take = |chat: &mut Chat| match chat.wants(&self.message_id) {
-            true => Some(chat.hand_over()),
-            false => None,
+        let yeses = settled.iter().filter(|result| is_yes(&self.chat, result));
+        to_tell.extend(yeses.filter_map(|yes| yes.approval_id.clone()));
+        // What it goes on for may be told by another run by now.
+        let is_its = |yeses: &[DeferredToolResult]| {
+            let is_it = |yes: &DeferredToolResult| {
+                yes.approval_id.as_ref().is_some_and(|id| to_tell.contains(id))
+            };
+            self.has_question || to_tell.is_empty() || yeses.iter().any(is_it)
+        };
+        let take = |chat: &mut Chat| {
+            let is_next = chat.wants(&self.message_id) && is_its(&chat.for_provider);
+            is_next.then(|| chat.hand_over())
         };
         let taken = if self.chat.has_providers_questions() {
+            // Whoever tells it listens from now on.
+            let approvals = self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id);
+            approvals.renew_for_provider(&self.chat.for_provider).await;
             let taken;
             (self.chat, taken) = self.chats.change(&self.chat, take).await?;
             taken
@@ -306,7 +338,7 @@ impl Run {
             is_wanted.then(Vec::new)
         };
         let Some(told) = taken else { return Ok(false) };
-        if is_to_tell && told.is_empty() && !self.has_question {
+        if !is_its(&told) {
             return Ok(false);
         }
         // Others told it, or tell it now.

@@ -23,7 +23,7 @@ pub use self::stop_reason::StopReason;
 
 use crate::approval::{DeferredToolResult, OUTCOME_UNKNOWN, OpenCall, Principal};
 use crate::id::{ChatId, MessageId, ToolCallId};
-use crate::message::{Part, Role, ToolState, UiMessage};
+use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, Trigger};
 
 /// A conversation as the server keeps it.
@@ -179,7 +179,8 @@ impl Chat {
         let mut parts = message.parts.into_iter();
         for ((now, before), after) in kept.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
             // Another run may have given up hope of what came in the end.
-            if now == before || is_given_up(now) && has_result(&after) {
+            let was_given_up = now.as_tool().is_some_and(is_given_up);
+            if now == before || was_given_up && has_result(&after) {
                 *now = after;
             }
         }
@@ -247,8 +248,7 @@ fn has_result(part: &Part) -> bool {
     matches!(part, Part::Tool(part) if part.is_settled())
 }
 
-fn is_given_up(part: &Part) -> bool {
-    let Part::Tool(part) = part else { return false };
+fn is_given_up(part: &ToolPart) -> bool {
     matches!(&part.state, ToolState::OutputError { error_text, .. } if error_text == OUTCOME_UNKNOWN)
 }
 

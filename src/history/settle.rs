@@ -1,6 +1,6 @@
 //! What became of open calls, written into the messages that hold them.
 
-use super::Chat;
+use super::{Chat, is_given_up};
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, ToolOutcome,
 };
@@ -88,7 +88,11 @@ impl Chat {
         if result.approval_id.is_none() {
             self.left_to_client.retain(|call| call.tool_call_id != result.tool_call_id);
         }
-        let Some(part) = self.open_part(|part| is_of(part, result)) else { return };
+        let is_it = |part: &ToolPart| is_of(part, result);
+        let ran = matches!(result.outcome, DeferredOutcome::Ran { .. });
+        // Of what was given up something may be heard all the same.
+        let is_open = |part: &ToolPart| !part.is_settled() || ran && is_given_up(part);
+        let Some(part) = self.last_part(|part| is_open(part) && is_it(part)) else { return };
         let Some(state) = settled(part, &result.outcome) else { return };
         part.state = state;
         let is_yes = is_allowed(part);
@@ -120,7 +124,8 @@ impl Chat {
         for OpenCall { tool_call_id, approval_id, .. } in deferred.superseded() {
             self.left_to_client.retain(|call| call.tool_call_id != *tool_call_id);
             let is_it = |part: &ToolPart| is_asked(part, approval_id.as_ref(), tool_call_id);
-            let Some(part) = self.open_part(is_it) else { continue };
+            let is_open = |part: &ToolPart| !part.is_settled() && is_it(part);
+            let Some(part) = self.last_part(is_open) else { continue };
             let input = part.input().cloned();
             part.state = match asked(part) {
                 Some(approval) => denied(input, approval, Some(WROTE_ON.to_owned())),
@@ -153,15 +158,15 @@ impl Chat {
         assistants.flat_map(|message| message.tool_parts())
     }
 
-    /// The latest call that has no result and is meant.
-    fn open_part(&mut self, is_it: impl Fn(&ToolPart) -> bool) -> Option<&mut ToolPart> {
+    /// The latest call that is meant.
+    fn last_part(&mut self, is_it: impl Fn(&ToolPart) -> bool) -> Option<&mut ToolPart> {
         let parts =
             self.messages.iter_mut().rev().flat_map(|message| message.parts.iter_mut().rev());
         let mut tools = parts.filter_map(|part| match part {
             Part::Tool(part) => Some(&mut **part),
             _ => None,
         });
-        tools.find(|part| !part.is_settled() && is_it(part))
+        tools.find(|part| is_it(part))
     }
 }
 
@@ -199,7 +204,10 @@ fn is_asked(part: &ToolPart, approval_id: Option<&ApprovalId>, id: &ToolCallId) 
 
 fn settled(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
     let input = part.input().cloned();
-    let approved = || asked(part).map(|approval| past(approval, true, None));
+    let approved = || match &part.state {
+        ToolState::OutputError { approval, .. } => approval.clone(),
+        _ => asked(part).map(|approval| past(approval, true, None)),
+    };
     Some(match outcome {
         DeferredOutcome::Denied { reason }
         | DeferredOutcome::ForProvider { approved: false, reason, .. } => {
