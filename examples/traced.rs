@@ -2,7 +2,18 @@
 //! conventions for generative AI, sent to a collector. `cargo run --example traced`, with a collector
 //! at `OTEL_EXPORTER_OTLP_ENDPOINT`, `http://localhost:4318` unless set.
 //!
-//! No text, no input and no output is in them.
+//! ```sh
+//! say() { curl -s http://localhost:3000/api/chat -H 'content-type: application/json' \
+//!   -H 'accept: application/json' -d '{"id": "c", "messages": [{"id": "m'$RANDOM'", "role": "user",
+//!   "parts": [{"type": "text", "text": "'"$1"'"}]}]}'; }
+//! say 'How warm is it?'
+//! say 'Open the window'    # asks; `approvals[0].approvalId` is what is answered:
+//! curl http://localhost:3000/api/approvals -H 'content-type: application/json' \
+//!   -d '{"decisions": [{"approvalId": "…", "approved": true}]}'
+//! ```
+//!
+//! No text, no input and no output is in them; what the errors of tools and providers say is, unless
+//! they are [`Told`].
 
 use std::error::Error;
 
@@ -26,7 +37,7 @@ use ui_message_stream::event::ToolCall;
 use ui_message_stream::model_message::ModelMessage;
 use ui_message_stream::run::{ModelEvent, Usage};
 
-/// A model that looks at the thermometer once, and says so.
+/// A model that looks at the thermometer, or opens the window, and says so.
 #[derive(Debug)]
 struct Scripted;
 
@@ -34,9 +45,11 @@ impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let last = request.messages.last();
         let said = match last {
-            Some(ModelMessage::Tool { .. }) => ModelEvent::Said(AgentEvent::text("It is warm.")),
-            _ => {
-                let call = ToolCall::new(uuid::Uuid::new_v4().to_string(), "temperature");
+            Some(ModelMessage::Tool { .. }) => ModelEvent::Said(AgentEvent::text("So be it.")),
+            last => {
+                let is_hot = format!("{last:?}").contains("window");
+                let tool = if is_hot { "open_window" } else { "temperature" };
+                let call = ToolCall::new(uuid::Uuid::new_v4().to_string(), tool);
                 ModelEvent::Call(Box::new(call), r#"{"room":"kitchen"}"#.to_owned())
             }
         };
@@ -48,6 +61,10 @@ impl Model for Scripted {
 
     fn name(&self) -> Option<&str> {
         Some("scripted")
+    }
+
+    fn provider(&self) -> Option<&str> {
+        Some("nobody")
     }
 }
 
@@ -61,6 +78,16 @@ async fn temperature(asked: Temperature) -> Result<String, Told> {
     Ok(format!("21 degrees in the {}", asked.room))
 }
 
+/// Opens the window of a room.
+#[derive(Deserialize, JsonSchema)]
+struct OpenWindow {
+    room: String,
+}
+
+async fn open_window(open: OpenWindow) -> Result<String, Told> {
+    Ok(format!("it is open in the {}", open.room))
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let exporter = SpanExporter::builder().with_http().build()?;
@@ -71,7 +98,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let logs = tracing_subscriber::fmt::layer();
     tracing_subscriber::registry().with(LevelFilter::INFO).with(spans).with(logs).init();
 
-    let agent = Agent::new(Scripted).tool(Tool::new("temperature", temperature));
+    let agent = Agent::new(Scripted)
+        .tool(Tool::new("temperature", temperature))
+        .tool(Tool::new("open_window", open_window).needs_approval());
     let chats = agent.into_chats();
     let app = Router::new()
         .nest("/api/chat", chat_routes(chats.clone()))

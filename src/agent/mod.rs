@@ -251,7 +251,8 @@ impl Agent {
                     tools: tools.descriptions(),
                     output: self.0.output.as_ref().map(Output::schema),
                 };
-                Box::pin(ModelInputs::of(&*self.0.model, request, tools.clone()))
+                let chat = &turn.chat.id;
+                Box::pin(ModelInputs::of(&*self.0.model, request, tools.clone(), chat))
             }
             Errand::Check(call) => {
                 let fits = tools.check(&call.tool_name, &call.input);
@@ -320,6 +321,7 @@ impl Respond for Agent {
             span: tracing::info_span!(
                 "invoke_agent",
                 gen_ai.operation.name = "invoke_agent",
+                gen_ai.provider.name = self.0.model.provider(),
                 gen_ai.conversation.id = turn.chat.id.as_str(),
                 gen_ai.usage.input_tokens = field::Empty,
                 gen_ai.usage.output_tokens = field::Empty,
@@ -402,6 +404,9 @@ impl AgentRun {
 impl Drop for AgentRun {
     fn drop(&mut self) {
         let usage = self.run.usage();
+        if usage == Usage::default() {
+            return;
+        }
         self.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
         self.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
     }

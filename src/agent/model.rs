@@ -14,6 +14,7 @@ use tracing::{Span, field};
 use super::output::OutputSchema;
 use super::tools::Tools;
 use crate::event::AgentEvent;
+use crate::id::ChatId;
 use crate::json::Json;
 use crate::model_message::ModelMessage;
 use crate::run::{Input, ModelEvent};
@@ -32,6 +33,11 @@ pub trait Model: Send + Sync + fmt::Debug + 'static {
     fn name(&self) -> Option<&str> {
         None
     }
+
+    /// Who provides it, as `openai` or `anthropic`: `gen_ai.provider.name` of the spans.
+    fn provider(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl<M: Model + ?Sized> Model for Arc<M> {
@@ -41,6 +47,10 @@ impl<M: Model + ?Sized> Model for Arc<M> {
 
     fn name(&self) -> Option<&str> {
         (**self).name()
+    }
+
+    fn provider(&self) -> Option<&str> {
+        (**self).provider()
     }
 }
 
@@ -106,14 +116,25 @@ pub(super) struct ModelInputs {
 
 impl ModelInputs {
     /// Calls the model.
-    pub(super) fn of(model: &dyn Model, request: ModelRequest, tools: Tools) -> Self {
+    pub(super) fn of(
+        model: &dyn Model,
+        request: ModelRequest,
+        tools: Tools,
+        chat: &ChatId,
+    ) -> Self {
         let span = tracing::info_span!(
             "chat",
+            otel.name = model.name().map(|name| format!("chat {name}")),
+            otel.kind = "client",
+            otel.status_code = field::Empty,
             gen_ai.operation.name = "chat",
+            gen_ai.provider.name = model.provider(),
             gen_ai.request.model = model.name(),
+            gen_ai.conversation.id = chat.as_str(),
             gen_ai.response.finish_reasons = field::Empty,
             gen_ai.usage.input_tokens = field::Empty,
             gen_ai.usage.output_tokens = field::Empty,
+            error.type = field::Empty,
         );
         let call = || catch_unwind(AssertUnwindSafe(|| model.call(request)));
         let stream = span.in_scope(call).unwrap_or_else(|panic| {
@@ -165,15 +186,23 @@ impl Stream for ModelInputs {
         Poll::Ready(Some(match next {
             Some(Ok(event)) => Input::Model(self.announced(event)),
             Some(Err(error)) => {
+                failed(&self.span, "model");
                 tracing::error!(%error, "the model failed");
                 Input::ModelFailed(MASKED_ERROR.into())
             }
             None => {
+                failed(&self.span, "cut");
                 tracing::error!("the model's stream ended before it was finished");
                 Input::ModelFailed(MASKED_ERROR.into())
             }
         }))
     }
+}
+
+/// Says of a span that what it spans failed, and of what kind the failure is.
+pub(super) fn failed(span: &Span, kind: &'static str) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.type", kind);
 }
 
 /// The stream of a model that could not be called.

@@ -10,10 +10,11 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
-use tracing::Instrument;
+use tracing::{Instrument, field};
 
 use super::context::{Preliminary, ToolContext};
-use super::tool::told;
+use super::model::failed;
+use super::tool::{Told, told};
 use super::tools::AnyTool;
 use crate::approval::TOOL_FAILED;
 use crate::id::ToolCallId;
@@ -91,30 +92,38 @@ pub(super) async fn outcome(
 ) -> ToolEvent {
     let span = tracing::info_span!(
         "execute_tool",
+        otel.name = format!("execute_tool {}", tool.name()),
+        otel.status_code = field::Empty,
         gen_ai.operation.name = "execute_tool",
+        gen_ai.conversation.id = context.chat_id.as_str(),
         gen_ai.tool.name = tool.name(),
+        gen_ai.tool.type = "function",
         gen_ai.tool.call.id = context.tool_call_id.as_str(),
+        error.type = field::Empty,
     );
     let (longest, most_bytes) = (tool.timeout(), tool.most_output_bytes());
     let call = async move { tool.call(input, context).await };
     let mut task = Task::begin(call.instrument(span.clone()));
     let ended = timeout(longest, task.end()).await;
-    let _entered = span.entered();
-    match ended {
-        Ok(Ok(Ok(output))) if output.as_str().len() > most_bytes => {
-            ToolEvent::Failed(TOO_LARGE.to_owned())
+    let _entered = span.enter();
+    let (kind, why) = match ended {
+        Ok(Ok(Ok(output))) if output.as_str().len() <= most_bytes => {
+            return ToolEvent::Output(output);
         }
-        Ok(Ok(Ok(output))) => ToolEvent::Output(output),
+        Ok(Ok(Ok(_))) => ("too_large", TOO_LARGE.to_owned()),
+        Ok(Ok(Err(error))) if error.is::<Told>() => ("told", told(&error)),
         Ok(Ok(Err(error))) => {
             tracing::error!(%error, "a tool failed");
-            ToolEvent::Failed(told(&error))
+            ("tool", told(&error))
         }
         Ok(Err(error)) => {
             tracing::error!(%error, "a tool panicked");
-            ToolEvent::Failed(TOOL_FAILED.to_owned())
+            ("panic", TOOL_FAILED.to_owned())
         }
-        Err(_) => ToolEvent::Failed(TOO_LONG.to_owned()),
-    }
+        Err(_) => ("timeout", TOO_LONG.to_owned()),
+    };
+    failed(&span, kind);
+    ToolEvent::Failed(why)
 }
 
 /// A task that is stopped when nobody waits for it any more.

@@ -100,6 +100,15 @@ impl Happened {
         )
     }
 
+    /// The same, without what a person wrote.
+    fn without_words(&self) -> Self {
+        match self.clone() {
+            Happened::Approved { fence, .. } => Happened::Approved { fence, reason: None },
+            Happened::Denied { .. } => Happened::Denied { reason: None },
+            other => other,
+        }
+    }
+
     /// What made a question what it is now.
     pub(super) fn to_become(state: &ApprovalState) -> Option<Self> {
         Some(match state {
@@ -126,7 +135,8 @@ pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
     fn take(&self, event: &AuditEvent);
 }
 
-/// Sends every event to `tracing`, under the target `ui_message_stream::audit`.
+/// Sends every event to `tracing`, under the target `ui_message_stream::audit`, without the person's own
+/// words: why they decided so stands in the event, for a sink of yours.
 ///
 /// What ends a question is in a span `approval_wait`, which says how long the person was waited for:
 /// `waited_ms`. The span itself is short. Nothing waits here while a person thinks, and the server
@@ -160,7 +170,7 @@ impl AuditSink for TracingAudit {
             tool_call = ?event.tool_call_id,
             tool = ?event.tool_name,
             input_digest = event.input_digest,
-            happened = ?event.happened,
+            happened = ?event.happened.without_words(),
         );
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::Instrument;
 
 use super::resolve::PROVIDERS_LEASE;
 use super::{ApprovedCall, Changed, ChatApprovals, Happened, random};
@@ -27,7 +28,7 @@ pub(super) struct Run {
 pub(super) fn begin(approvals: ChatApprovals, wish: Wish, record: ApprovalRecord) -> Run {
     let (tell_answer, answered) = oneshot::channel();
     let (tell_outcome, outcome) = oneshot::channel();
-    tokio::spawn(async move {
+    let redeem = async move {
         let (record, answer) = match approvals.ask_ledger(&wish, &record).await {
             Ok(answered) => answered,
             Err(error) => {
@@ -47,7 +48,8 @@ pub(super) fn begin(approvals: ChatApprovals, wish: Wish, record: ApprovalRecord
             let outcome = approvals.run(&record, &claim).await;
             let _ = tell_outcome.send(outcome);
         }
-    });
+    };
+    tokio::spawn(redeem.in_current_span());
     Run { answered, outcome }
 }
 
@@ -59,7 +61,8 @@ impl ChatApprovals {
         };
         let call = approved_call(record, decision, Some(claim.clone()));
         let toolbox = desk.toolbox.clone();
-        let mut tool = tokio::spawn(async move { toolbox.run(call).await });
+        let run = async move { toolbox.run(call).await };
+        let mut tool = tokio::spawn(run.in_current_span());
         // tokio panics at none at all.
         let mut alive = interval((desk.lease / 3).max(Duration::from_millis(1)));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);

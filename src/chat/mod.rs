@@ -39,6 +39,7 @@ use crate::message::{Role, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::stream::{BoxError, EventItem, Outcome};
 use futures_core::Stream;
+use tracing::Instrument;
 
 /// What answers a turn: an agent.
 ///
@@ -231,7 +232,7 @@ impl Chats {
             };
             let run = Run::of_decisions(self, principal.clone(), chat, &on_message);
             // On a task of its own: whoever asked may be gone before the run goes on.
-            let decided = tokio::spawn(run.decide()).await;
+            let decided = tokio::spawn(run.decide().in_current_span()).await;
             counting.extend(decided.map_err(LedgerStoreError::new)??);
         }
         let decided = decisions.into_iter().map(|decision| {

@@ -9,6 +9,7 @@ use std::task::Poll;
 
 use futures_core::Stream;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::live::LiveRun;
 use super::next_run::{as_it_ended, have_results, is_news};
@@ -100,7 +101,7 @@ impl Run {
         self.reader = reader;
         // Now: whoever comes next is to find it.
         let live = self.register();
-        tokio::spawn(async move {
+        let run = async move {
             if let Some(reader) = &mut self.reader {
                 reader.begins().await;
             }
@@ -111,7 +112,8 @@ impl Run {
                     tracing::warn!(%error, "an answer that will not come is still expected");
                 }
             }
-        });
+        };
+        tokio::spawn(run.in_current_span());
         UiMessageStream::with_translator(translator, events)
     }
 
@@ -147,11 +149,12 @@ impl Run {
             result.is_some_and(|result| result.is_final && result.outcome.agrees_with(*approved))
         };
         let counting = answers.into_iter().filter(counts).collect();
-        tokio::spawn(async move {
+        let go_on = async move {
             if let Err(error) = self.go_on(resolved, live).await {
                 tracing::error!(%error, "a run that was decided on elsewhere could not go on");
             }
-        });
+        };
+        tokio::spawn(go_on.in_current_span());
         Ok(counting)
     }
 
