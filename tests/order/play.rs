@@ -95,12 +95,17 @@ fn said_in(parts: &[Value]) -> Vec<Value> {
                 said.push(json!({"type": "text-delta", "id": "0", "delta": part["text"]}));
                 said.push(json!({"type": "text-end", "id": "0"}));
             }
-            kind => said.push(json!({
-                "type": "tool-call",
-                "toolCallId": part["toolCallId"],
-                "toolName": kind.strip_prefix("tool-").unwrap(),
-                "input": part["input"].to_string(),
-            })),
+            kind => {
+                // What the provider runs it asks about itself.
+                let (says, tool) = match kind.strip_prefix("tool-") {
+                    Some(tool) => ("tool-call", tool),
+                    None => ("provider-asks", part["toolName"].as_str().unwrap()),
+                };
+                said.push(json!({
+                    "type": says, "toolCallId": part["toolCallId"], "toolName": tool,
+                    "input": part["input"].to_string(),
+                }));
+            }
         }
     }
     let calls = parts.iter().any(|part| part["toolCallId"].is_string());

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
@@ -95,6 +95,22 @@ fn said_as(part: &Value) -> Result<ModelEvent, BoxError> {
             AgentEvent::tool_input_start(ToolCall::new(text("id"), text("toolName")))
         }
         "tool-input-delta" => AgentEvent::tool_input_delta(text("id"), text("delta")),
+        "provider-asks" => {
+            let call = call("toolCallId").provider_executed().dynamic();
+            return Ok(ModelEvent::ProviderAsks(Box::new(call), text("input")));
+        }
+        "tool-result" => {
+            let mut chunk = json!({"type": "tool-output-available", "providerExecuted": true});
+            for (key, of) in [
+                ("toolCallId", "toolCallId"),
+                ("output", "result"),
+                ("dynamic", "dynamic"),
+                ("providerMetadata", "providerMetadata"),
+            ] {
+                chunk[key] = part[of].clone();
+            }
+            AgentEvent::Chunk(Box::new(serde_json::from_value(chunk).unwrap()))
+        }
         "tool-call" => return Ok(ModelEvent::Call(Box::new(call("toolCallId")), text("input"))),
         "error" => return Err(text("error").into()),
         "finish" => {
