@@ -1,6 +1,7 @@
 //! [`Recorder`]: what an agent says, as the message that the server keeps.
 
 use crate::approval::OpenCall;
+use crate::chunk::Version;
 use crate::event::{AgentEvent, Executor};
 use crate::id::MessageId;
 use crate::message::UiMessage;
@@ -9,7 +10,7 @@ use crate::translator::Translator;
 
 /// Takes in what an agent says, and gives the assistant message that it makes.
 ///
-/// It is the message that a client would hold that had read everything. What a client really holds
+/// It is the message that the newest client would hold that had read everything. What a client really holds
 /// may be less, or forged, so the server's own is made from its own.
 ///
 /// ```
@@ -42,6 +43,8 @@ impl Recorder {
     }
 
     fn with(translator: Translator, reducer: Reducer) -> Self {
+        // What an old client does not know is kept all the same: the model may want it back.
+        let translator = translator.with_version(Version::V6At(u16::MAX));
         Recorder { translator, reducer, left_to_client: Vec::new(), said_anything: false }
     }
 
@@ -79,5 +82,29 @@ impl Recorder {
             let _ = reducer.push_chunk(&chunk);
         });
         (said_anything.then(|| reducer.into_message()), left_to_client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::ToolCall;
+    use crate::json::Json;
+
+    #[test]
+    fn what_an_old_client_is_not_sent_is_kept() {
+        let mut recorder = Recorder::new("m2");
+        let call = ToolCall::new("c1", "search").provider_executed();
+        recorder.handle_event(&AgentEvent::tool_input(call, Json::null()));
+        let output = r#"{"type": "tool-output-available", "toolCallId": "c1", "output": 1,
+            "providerMetadata":{"provider":{"id":"item_1"}}}"#;
+        let output = serde_json::from_str(output).unwrap();
+        recorder.handle_event(&AgentEvent::Chunk(Box::new(output)));
+        let (message, _) = recorder.finish();
+        let message = serde_json::to_string(&message).unwrap();
+        assert!(
+            message.contains(r#""resultProviderMetadata":{"provider":{"id":"item_1"}}"#),
+            "{message}"
+        );
     }
 }
