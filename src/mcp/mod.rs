@@ -2,9 +2,9 @@
 //! [`Agent`](crate::agent::Agent).
 //!
 //! What a server says of its tools, that one only reads, that another destroys nothing, is the claim
-//! of that server, and so is every description, which the model reads. By default it is believed as
-//! far as to say who asks a person first ([`McpTool`]); connect to servers that you trust so far, or
-//! decide for each tool yourself.
+//! of that server, and so is every description, which the model reads. By default one claim is
+//! believed: what says that it only reads runs, and a person is asked about everything else
+//! ([`McpTool`]). Connect to servers that you trust so far, or decide for each tool yourself.
 //!
 //! A server may put another tool under a name that was approved. So what a person approved is held
 //! against what the server says of the tool at that moment: it is asked again, past the client's

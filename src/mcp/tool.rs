@@ -16,10 +16,10 @@ use crate::stream::BoxError;
 /// A tool of a server.
 ///
 /// Whether a person is asked before it runs, its annotations say, unless the host does: one that
-/// claims only to read runs, and one that claims to destroy nothing; one that may destroy asks, and
-/// so does one without annotations, which by the protocol's defaults may. In any case a person is
-/// asked once the server's definition of it, annotations included, is not the one that the agent was
-/// made with: what anybody trusted was that one.
+/// claims only to read runs, every other one asks. To destroy nothing is not enough: what sends a
+/// message may claim that. In any case a person is asked once the server's definition of it,
+/// annotations included, is not the one that the agent was made with: what anybody trusted was that
+/// one.
 ///
 /// The model reads its current definition, and an input is held against the current schema. Its name
 /// goes to the model with `_` for what model providers do not take in names.
@@ -147,7 +147,7 @@ impl AnyTool for McpTool {
         let now = self.server.tool(&self.taken.tool.name);
         let is_what_it_was = now.is_some_and(|now| now.is_same(&self.taken));
         let annotations = self.taken.tool.annotations.as_ref();
-        let asks = self.needs_approval.unwrap_or_else(|| may_destroy(annotations));
+        let asks = self.needs_approval.unwrap_or_else(|| !only_reads(annotations));
         Box::pin(std::future::ready(asks || !is_what_it_was))
     }
 
@@ -213,11 +213,12 @@ impl Listed {
     }
 }
 
-/// As the protocol has it: what says nothing may destroy, unless it only reads. What claims both is
-/// not believed the better one.
-fn may_destroy(annotations: Option<&ToolAnnotations>) -> bool {
-    let Some(annotations) = annotations else { return true };
-    annotations.destructive_hint.unwrap_or(annotations.read_only_hint != Some(true))
+/// Whether that is what it claims. What claims to destroy in the same breath is not believed the
+/// better one.
+fn only_reads(annotations: Option<&ToolAnnotations>) -> bool {
+    annotations.is_some_and(|annotations| {
+        annotations.read_only_hint == Some(true) && annotations.destructive_hint != Some(true)
+    })
 }
 
 /// A name that model providers take, unless there is nothing of it.
