@@ -131,6 +131,26 @@ async fn who_is_asked_the_annotations_say_unless_the_host_does() {
     }
 }
 
+#[tokio::test]
+async fn what_a_server_says_of_its_tools_is_no_answer_of_the_host() {
+    type Decide = fn(McpTool) -> McpTool;
+    let as_is: Decide = |tool| tool;
+    for (decide, by_default, asked) in [
+        (as_is, false, false),
+        (as_is, true, true),
+        (McpTool::needs_no_approval as Decide, true, false),
+        (McpTool::needs_approval as Decide, true, true),
+    ] {
+        let (server, connected, _running) = Server::start(vec![reads("read")]).await;
+        let tools = connected.tools().await.unwrap().into_iter().map(decide);
+        let agent = Agent::new(Calls::of(&[("read", path())])).tools(tools);
+        let mut page = page(if by_default { agent.with_approval_by_default() } else { agent });
+        page.send("Go").await;
+        assert_eq!(asks(&chunks(&page)), asked);
+        assert_eq!(server.called().is_empty(), asked);
+    }
+}
+
 /// A page on which somebody is asked about a tool, and the server.
 async fn asked() -> (Server, server::Running, McpServer, Conversation<'static>, Calls) {
     let (server, connected, running) = Server::start(vec![tool("delete")]).await;

@@ -131,7 +131,8 @@ impl Agent {
         self.with(|inner| inner.tells_usage = true)
     }
 
-    /// A person is asked before each call of a tool that does not say itself when to ask.
+    /// A person is asked before each call of a tool of which the host did not say when to ask. What a
+    /// tool server says of its tools is not the host's word.
     #[must_use]
     pub fn with_approval_by_default(self) -> Self {
         self.with(|inner| inner.tools.ask_by_default = true)

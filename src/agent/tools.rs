@@ -68,8 +68,9 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
     /// Why not.
     fn check(&self, input: &Json) -> Result<(), String>;
 
-    /// Whether it says itself when a person is asked. Of one that does not, the agent says it, and
-    /// [`needs_approval`](Self::needs_approval) is not asked.
+    /// Whether the host said of it when a person is asked. Where it did not, an agent that
+    /// [asks by default](super::Agent::with_approval_by_default) asks; any other goes by
+    /// [`needs_approval`](Self::needs_approval).
     fn has_approval_policy(&self) -> bool {
         true
     }
@@ -241,7 +242,7 @@ impl IntoTool for Tool<ClientExecuted> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools {
     known: Vec<Known>,
-    /// Whether a person is asked about the tools that do not say it themselves.
+    /// Whether a person is asked about the tools of which the host did not say it.
     pub(super) ask_by_default: bool,
 }
 
@@ -388,8 +389,8 @@ impl Tools {
         if tool.is_client_executed() {
             return Verdict::LeaveToClient;
         }
-        if !tool.has_approval_policy() {
-            return if self.ask_by_default { Verdict::AskPerson } else { Verdict::Run };
+        if self.ask_by_default && !tool.has_approval_policy() {
+            return Verdict::AskPerson;
         }
         let context = ApprovalContext {
             tool_call_id: call.tool_call_id.clone(),

@@ -17,12 +17,14 @@ use crate::stream::BoxError;
 ///
 /// Whether a person is asked before it runs, its annotations say, unless the host does: one that
 /// claims only to read runs, every other one asks. To destroy nothing is not enough: what sends a
-/// message may claim that. In any case a person is asked once the server's definition of it,
-/// annotations included, is not the one that the agent was made with: what anybody trusted was that
-/// one.
+/// message may claim that. Where the agent [asks by default], no claim of the server is believed. In
+/// any case a person is asked once the server's definition of it, annotations included, is not the
+/// one that the agent was made with: what anybody trusted was that one.
 ///
 /// The model reads its current definition, and an input is held against the current schema. Its name
 /// goes to the model with `_` for what model providers do not take in names.
+///
+/// [asks by default]: crate::agent::Agent::with_approval_by_default
 #[derive(Debug, Clone)]
 pub struct McpTool {
     server: Arc<Connection>,
@@ -141,6 +143,10 @@ impl AnyTool for McpTool {
 
     fn check(&self, input: &Json) -> Result<(), String> {
         if input.is_object() { Ok(()) } else { Err("it is no object".to_owned()) }
+    }
+
+    fn has_approval_policy(&self) -> bool {
+        self.needs_approval.is_some()
     }
 
     fn needs_approval(&self, _: &Json, _: ApprovalContext) -> BoxFuture<'static, bool> {
