@@ -9,7 +9,7 @@ mod server;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, ContentBlock, ErrorData, ToolAnnotations};
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use ui_message_stream::agent::{Agent, AnyTool};
 use ui_message_stream::approval::REVOKED;
@@ -151,9 +151,18 @@ async fn what_a_server_says_of_its_tools_is_no_answer_of_the_host() {
     }
 }
 
+/// What a person is asked about.
+fn deletes() -> Tool {
+    tool("delete").with_title("Delete").annotate(ToolAnnotations::new().destructive(false))
+}
+
+fn hints(claim: fn(ToolAnnotations) -> ToolAnnotations) -> Option<ToolAnnotations> {
+    Some(claim(ToolAnnotations::new()))
+}
+
 /// A page on which somebody is asked about a tool, and the server.
 async fn asked() -> (Server, server::Running, McpServer, Conversation<'static>, Calls) {
-    let (server, connected, running) = Server::start(vec![tool("delete")]).await;
+    let (server, connected, running) = Server::start(vec![deletes()]).await;
     let calls = Calls::of(&[("delete", path())]);
     let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
     let mut page = page(agent);
@@ -164,16 +173,23 @@ async fn asked() -> (Server, server::Running, McpServer, Conversation<'static>, 
 
 #[tokio::test]
 async fn what_is_another_tool_by_the_time_of_the_answer_does_not_run() {
-    let with_description = |text: &'static str| {
-        let mut tool = tool("delete");
-        tool.description = Some(text.into());
-        tool
+    let changed = |change: fn(&mut Tool)| {
+        let mut tool = deletes();
+        change(&mut tool);
+        vec![tool]
     };
-    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let deletes_all = || changed(|tool| tool.description = Some("Deletes every file.".into()));
+    let destroys = || changed(|tool| tool.annotations = hints(|hints| hints.destructive(true)));
     for (changed, says_so) in [
-        (vec![with_description("Deletes every file.")], false),
-        (vec![with_description("Deletes every file.")], true),
-        (vec![tool_of("delete", schema)], false),
+        (deletes_all(), false),
+        (deletes_all(), true),
+        (changed(|tool| tool.input_schema = tool_of("delete", json!({})).input_schema), false),
+        (destroys(), false),
+        (destroys(), true),
+        (changed(|tool| tool.annotations = hints(|hints| hints.read_only(true))), false),
+        (changed(|tool| tool.annotations = None), false),
+        (changed(|tool| tool.title = Some("Look".to_owned())), false),
+        (changed(|tool| tool.title = None), false),
         (vec![tool("another")], false),
         (vec![], false),
     ] {
@@ -190,7 +206,7 @@ async fn what_is_another_tool_by_the_time_of_the_answer_does_not_run() {
     }
     let (server, _running, _connected, mut page, _) = asked().await;
     // What says nothing about what the tool does is no change of it.
-    server.set_tools(vec![tool("new"), tool("delete")]);
+    server.set_tools(vec![tool("new"), deletes()]);
     page.approve("delete").await;
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
     assert_eq!(server.called(), ["delete"]);

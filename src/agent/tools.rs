@@ -33,6 +33,12 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
     /// `None`, the tool is gone, and no call of it runs.
     fn description(&self) -> Option<ToolDescription>;
 
+    /// What else is said of it that a person or a rule goes by when a call is approved: if it is
+    /// another by the time of the answer, the call does not run.
+    fn further_definition(&self) -> Option<Json> {
+        None
+    }
+
     /// Looks at what it is now, where that is decided elsewhere. `false` if it cannot be seen.
     ///
     /// Awaited just before an approved call is claimed. A call whose tool is not what the person was
@@ -336,7 +342,11 @@ impl Tools {
         let (tool, definition) = (&known.tool, known.definition()?);
         let about = &definition.about;
         let digest = DefinitionDigest::of(&about.name, &about.description, &about.input_schema);
-        let mut facts = ToolFacts::new(digest);
+        let further = tool.further_definition();
+        let mut facts = ToolFacts::new(match &further {
+            Some(further) => digest.with_further(further),
+            None => digest,
+        });
         facts.idempotent = tool.is_idempotent();
         facts.time_to_answer = tool.time_to_answer();
         Some(facts)

@@ -7,12 +7,12 @@
 //! ([`McpTool`]). Connect to servers that you trust so far, or decide for each tool yourself.
 //!
 //! A server may put another tool under a name that was approved. So what a person approved is held
-//! against what the server says of the tool at that moment: it is asked again, past the client's
-//! cache, just before an approved call is claimed. That costs one round trip to the server that is
-//! about to be called anyway, after a wait for a person; to hear of changes alone would not do, since
-//! the server need not tell. If the tool is another one, or the server does not answer, the approval
-//! is revoked. A server that changes what a tool does, and nothing that it says of it, is not found
-//! out by anybody here.
+//! against what the server says of the tool at that moment, its title and its annotations too: it is
+//! asked again, past the client's cache, just before an approved call is claimed. That costs one round
+//! trip to the server that is about to be called anyway, after a wait for a person; to hear of changes
+//! alone would not do, since the server need not tell. If the tool is another one, or the server does
+//! not answer, the approval is revoked. A server that changes what a tool does, and nothing that it
+//! says of it, is not found out by anybody here.
 
 mod result;
 mod tool;

@@ -122,6 +122,10 @@ impl AnyTool for McpTool {
         Some(ToolDescription::new(self.name.clone(), description, now.input_schema.clone()))
     }
 
+    fn further_definition(&self) -> Option<Json> {
+        Some(self.server.tool(&self.taken.tool.name)?.claims.clone())
+    }
+
     fn refresh(&self) -> BoxFuture<'_, bool> {
         Box::pin(async {
             let refreshed = self.server.refresh().await;
@@ -196,6 +200,8 @@ impl AnyTool for McpTool {
 pub(super) struct Listed {
     pub(super) tool: Tool,
     input_schema: Json,
+    /// Its title and its annotations.
+    claims: Json,
 }
 
 impl Listed {
@@ -206,16 +212,15 @@ impl Listed {
         if input_schema.is_none() {
             tracing::warn!(tool = &*tool.name, "a tool whose schema is none is left out");
         }
-        Some(Listed { input_schema: input_schema?, tool })
+        let claims = Json::of(&(&tool.title, &tool.annotations)).ok()?;
+        Some(Listed { input_schema: input_schema?, claims, tool })
     }
 
     /// Whether everything is the same that a model, a person or a rule goes by.
     fn is_same(&self, other: &Listed) -> bool {
-        let (one, other) = (&self.tool, &other.tool);
-        one.title == other.title
-            && one.description == other.description
-            && one.input_schema == other.input_schema
-            && one.annotations == other.annotations
+        self.tool.description == other.tool.description
+            && self.tool.input_schema == other.tool.input_schema
+            && self.claims == other.claims
     }
 }
 
