@@ -33,6 +33,8 @@ pub use self::tool::{
 #[cfg(feature = "rig")]
 pub(crate) use self::tool_run::{TOO_LARGE, TOO_LONG};
 pub use self::tools::AnyTool;
+#[cfg(feature = "mcp")]
+pub(crate) use self::tools::MOST_OUTPUT_BYTES;
 
 use self::model::ModelInputs;
 use self::output::Output;

@@ -476,4 +476,4 @@ const MOST_ERRORS: usize = 5;
 const MOST_OF_AN_ERROR: usize = 400;
 
 /// How long an output may be unless the tool says otherwise: a request of 2 MiB holds several.
-pub(super) const MOST_OUTPUT_BYTES: usize = 256 * 1024;
+pub(crate) const MOST_OUTPUT_BYTES: usize = 256 * 1024;
