@@ -205,6 +205,14 @@ async fn tools_that_nobody_can_call_are_left_out() {
         tool("files/read"),
         tool_of("no_schema", json!({"type": 5})),
         tool_of("elsewhere", json!({"$ref": "http://127.0.0.1:9/schema"})),
+        // Whether an input fits could only be found out by going back in it.
+        with_pattern("looks_ahead", "^(?!/)"),
+        with_pattern("looks_behind", "(?<!/)$"),
+        with_pattern("refers_back", r"^(.)\1"),
+        tool_of(
+            "looks_ahead_in_names",
+            json!({"type": "object", "patternProperties": {"^(?!/)": {"type": "string"}}}),
+        ),
         tool_of("prototype", serde_json::from_str(r#"{"__proto__":{}}"#).unwrap()),
         tool_of("endless", json!({"$ref": "#"})),
         tool_of("endless_too", json!({"allOf": [{"$ref": "#"}]})),
@@ -228,6 +236,33 @@ async fn tools_that_nobody_can_call_are_left_out() {
 
     *server.0.listing.lock().unwrap() = Listing::Endless;
     assert!(matches!(connected.tools().await, Err(McpError::TooMany)));
+}
+
+/// A tool whose path fits a pattern.
+fn with_pattern(name: &'static str, pattern: &str) -> Tool {
+    let path = json!({"type": "string", "pattern": pattern});
+    tool_of(name, json!({"type": "object", "properties": {"path": path}}))
+}
+
+#[tokio::test]
+async fn an_input_of_any_length_is_held_against_a_pattern_to_its_end() {
+    for pattern in ["^(a+)+$", "^(a|aa)*$", "^(.*)*b$"] {
+        let (server, connected, _running) =
+            Server::start(vec![with_pattern("read", pattern)]).await;
+        let long = "a".repeat(100_000);
+        let calls = [("read", json!({"path": format!("{long}!")})), ("read", json!({"path": 1}))];
+        let tools = connected.tools().await.unwrap();
+        let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
+        page.send("Go").await;
+        let said = outcomes(&chunks(&page));
+        assert_eq!(said.len(), 2, "{said:#?}");
+        for (said, why) in said.iter().zip(["/path: \"aaaa", "/path: 1 is not of type"]) {
+            let said = said.as_str().unwrap();
+            assert!(said.starts_with("the input does not fit the schema: "), "{said}");
+            assert!(said.contains(why) && said.len() < 500, "{said}");
+        }
+        assert!(ends_well(&chunks(&page)) && server.called().is_empty());
+    }
 }
 
 #[tokio::test]
