@@ -11,6 +11,7 @@ mod server;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rmcp::ServiceExt;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use ui_message_stream::agent::{Agent, AnyTool};
@@ -292,6 +293,45 @@ async fn a_server_that_is_gone_has_no_tools() {
     assert!(ends_well(&chunks));
     assert!(calls.offered().is_empty());
     assert!(matches!(connected.tools().await, Err(McpError::List(_))));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_kept_elsewhere_has_tools_like_any_other() {
+    let server = Server::default();
+    server.set_tools(vec![reads("read"), deletes()]);
+    server.returns(CallToolResult::structured(json!({"ok": true})));
+    let (client, end) = tokio::io::duplex(1 << 16);
+    let serving = tokio::spawn(server.clone().serve(end));
+    let kept = ().serve(client).await.unwrap();
+    let _running = serving.await.unwrap().unwrap();
+    let connected = McpServer::of_peer(kept.peer().clone());
+    let tools = connected.tools().await.unwrap();
+    let read = tools[0].clone();
+    let agent = Agent::new(Calls::of(&[("read", path()), ("delete", path())])).tools(tools);
+    let mut page = page(agent);
+    page.send("Go").await;
+    assert!(asks(&chunks(&page)));
+    assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
+    assert_eq!(server.called(), ["read"]);
+
+    // What the server has become is known once it was asked: because whoever keeps the connection says
+    // so, and in any case before an approved call.
+    let is_known = || read.description().unwrap().input_schema.as_str().contains("pattern");
+    server.set_tools(vec![with_pattern("read", "^[a-z]+$"), deletes()]);
+    assert!(!is_known());
+    connected.refresh().await.unwrap();
+    assert!(is_known());
+    server.set_tools(vec![reads("read"), tool("delete")]);
+    page.approve("delete").await;
+    assert_eq!(outcomes(&chunks(&page)), [REVOKED]);
+    assert!(!is_known());
+    assert_eq!(server.called(), ["read"]);
+
+    // It ends when whoever keeps it says so, and not before.
+    drop((page, connected));
+    assert!(!kept.is_closed() && read.description().is_some());
+    kept.cancel().await.unwrap();
+    assert!(read.description().is_none());
 }
 
 /// The example as it runs, with a server in a process of its own.
