@@ -3,13 +3,16 @@
 
 #[path = "mcp/chat.rs"]
 mod chat;
+#[path = "mcp/host.rs"]
+mod host;
 #[path = "mcp/server.rs"]
 mod server;
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, ContentBlock, ErrorData, ToolAnnotations};
+use rmcp::ServiceExt;
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use ui_message_stream::agent::{Agent, AnyTool};
 use ui_message_stream::approval::REVOKED;
@@ -97,41 +100,18 @@ async fn a_name_that_no_model_provider_takes_is_spelled_and_cut_and_none_is_left
     assert!(agent.contains("files_read") && agent.contains(long), "{agent}");
 }
 
-#[tokio::test]
-async fn who_is_asked_the_annotations_say_unless_the_host_does() {
-    type Decide = fn(McpTool) -> McpTool;
-    let as_is: Decide = |tool| tool;
-    let hints = ToolAnnotations::new;
-    for (annotations, decide, asked) in [
-        (None, as_is, true),
-        (Some(hints()), as_is, true),
-        (Some(hints().read_only(false)), as_is, true),
-        (Some(hints().read_only(true)), as_is, false),
-        (Some(hints().destructive(true)), as_is, true),
-        (Some(hints().destructive(false)), as_is, false),
-        (Some(hints().read_only(true).destructive(true)), as_is, true),
-        (Some(hints().read_only(true)), McpTool::needs_approval as Decide, true),
-        (None, McpTool::needs_no_approval as Decide, false),
-    ] {
-        let mut tool = tool("change");
-        tool.annotations = annotations;
-        let (server, connected, _running) = Server::start(vec![tool.clone()]).await;
-        let tools = connected.tools().await.unwrap().into_iter().map(decide);
-        let mut page = page(Agent::new(Calls::of(&[("change", path())])).tools(tools));
-        page.send("Go").await;
-        assert_eq!(asks(&chunks(&page)), asked, "{:?}", tool.annotations);
-        assert_eq!(server.called().is_empty(), asked);
-        if asked {
-            page.approve("change").await;
-            assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
-            assert_eq!(server.called(), ["change"]);
-        }
-    }
+/// What a person is asked about.
+fn deletes() -> Tool {
+    tool("delete").with_title("Delete").annotate(ToolAnnotations::new().destructive(false))
+}
+
+fn hints(claim: fn(ToolAnnotations) -> ToolAnnotations) -> Option<ToolAnnotations> {
+    Some(claim(ToolAnnotations::new()))
 }
 
 /// A page on which somebody is asked about a tool, and the server.
 async fn asked() -> (Server, server::Running, McpServer, Conversation<'static>, Calls) {
-    let (server, connected, running) = Server::start(vec![tool("delete")]).await;
+    let (server, connected, running) = Server::start(vec![deletes()]).await;
     let calls = Calls::of(&[("delete", path())]);
     let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
     let mut page = page(agent);
@@ -142,16 +122,23 @@ async fn asked() -> (Server, server::Running, McpServer, Conversation<'static>, 
 
 #[tokio::test]
 async fn what_is_another_tool_by_the_time_of_the_answer_does_not_run() {
-    let with_description = |text: &'static str| {
-        let mut tool = tool("delete");
-        tool.description = Some(text.into());
-        tool
+    let changed = |change: fn(&mut Tool)| {
+        let mut tool = deletes();
+        change(&mut tool);
+        vec![tool]
     };
-    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let deletes_all = || changed(|tool| tool.description = Some("Deletes every file.".into()));
+    let destroys = || changed(|tool| tool.annotations = hints(|hints| hints.destructive(true)));
     for (changed, says_so) in [
-        (vec![with_description("Deletes every file.")], false),
-        (vec![with_description("Deletes every file.")], true),
-        (vec![tool_of("delete", schema)], false),
+        (deletes_all(), false),
+        (deletes_all(), true),
+        (changed(|tool| tool.input_schema = tool_of("delete", json!({})).input_schema), false),
+        (destroys(), false),
+        (destroys(), true),
+        (changed(|tool| tool.annotations = hints(|hints| hints.read_only(true))), false),
+        (changed(|tool| tool.annotations = None), false),
+        (changed(|tool| tool.title = Some("Look".to_owned())), false),
+        (changed(|tool| tool.title = None), false),
         (vec![tool("another")], false),
         (vec![], false),
     ] {
@@ -168,7 +155,7 @@ async fn what_is_another_tool_by_the_time_of_the_answer_does_not_run() {
     }
     let (server, _running, _connected, mut page, _) = asked().await;
     // What says nothing about what the tool does is no change of it.
-    server.set_tools(vec![tool("new"), tool("delete")]);
+    server.set_tools(vec![tool("new"), deletes()]);
     page.approve("delete").await;
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
     assert_eq!(server.called(), ["delete"]);
@@ -219,6 +206,14 @@ async fn tools_that_nobody_can_call_are_left_out() {
         tool("files/read"),
         tool_of("no_schema", json!({"type": 5})),
         tool_of("elsewhere", json!({"$ref": "http://127.0.0.1:9/schema"})),
+        // Whether an input fits could only be found out by going back in it.
+        with_pattern("looks_ahead", "^(?!/)"),
+        with_pattern("looks_behind", "(?<!/)$"),
+        with_pattern("refers_back", r"^(.)\1"),
+        tool_of(
+            "looks_ahead_in_names",
+            json!({"type": "object", "patternProperties": {"^(?!/)": {"type": "string"}}}),
+        ),
         tool_of("prototype", serde_json::from_str(r#"{"__proto__":{}}"#).unwrap()),
         tool_of("endless", json!({"$ref": "#"})),
         tool_of("endless_too", json!({"allOf": [{"$ref": "#"}]})),
@@ -242,6 +237,33 @@ async fn tools_that_nobody_can_call_are_left_out() {
 
     *server.0.listing.lock().unwrap() = Listing::Endless;
     assert!(matches!(connected.tools().await, Err(McpError::TooMany)));
+}
+
+/// A tool whose path fits a pattern.
+fn with_pattern(name: &'static str, pattern: &str) -> Tool {
+    let path = json!({"type": "string", "pattern": pattern});
+    tool_of(name, json!({"type": "object", "properties": {"path": path}}))
+}
+
+#[tokio::test]
+async fn an_input_of_any_length_is_held_against_a_pattern_to_its_end() {
+    for pattern in ["^(a+)+$", "^(a|aa)*$", "^(.*)*b$"] {
+        let (server, connected, _running) =
+            Server::start(vec![with_pattern("read", pattern)]).await;
+        let long = "a".repeat(100_000);
+        let calls = [("read", json!({"path": format!("{long}!")})), ("read", json!({"path": 1}))];
+        let tools = connected.tools().await.unwrap();
+        let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
+        page.send("Go").await;
+        let said = outcomes(&chunks(&page));
+        assert_eq!(said.len(), 2, "{said:#?}");
+        for (said, why) in said.iter().zip(["/path: \"aaaa", "/path: 1 is not of type"]) {
+            let said = said.as_str().unwrap();
+            assert!(said.starts_with("the input does not fit the schema: "), "{said}");
+            assert!(said.contains(why) && said.len() < 500, "{said}");
+        }
+        assert!(ends_well(&chunks(&page)) && server.called().is_empty());
+    }
 }
 
 #[tokio::test]
@@ -271,6 +293,45 @@ async fn a_server_that_is_gone_has_no_tools() {
     assert!(ends_well(&chunks));
     assert!(calls.offered().is_empty());
     assert!(matches!(connected.tools().await, Err(McpError::List(_))));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_kept_elsewhere_has_tools_like_any_other() {
+    let server = Server::default();
+    server.set_tools(vec![reads("read"), deletes()]);
+    server.returns(CallToolResult::structured(json!({"ok": true})));
+    let (client, end) = tokio::io::duplex(1 << 16);
+    let serving = tokio::spawn(server.clone().serve(end));
+    let kept = ().serve(client).await.unwrap();
+    let _running = serving.await.unwrap().unwrap();
+    let connected = McpServer::of_peer(kept.peer().clone());
+    let tools = connected.tools().await.unwrap();
+    let read = tools[0].clone();
+    let agent = Agent::new(Calls::of(&[("read", path()), ("delete", path())])).tools(tools);
+    let mut page = page(agent);
+    page.send("Go").await;
+    assert!(asks(&chunks(&page)));
+    assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
+    assert_eq!(server.called(), ["read"]);
+
+    // What the server has become is known once it was asked: because whoever keeps the connection says
+    // so, and in any case before an approved call.
+    let is_known = || read.description().unwrap().input_schema.as_str().contains("pattern");
+    server.set_tools(vec![with_pattern("read", "^[a-z]+$"), deletes()]);
+    assert!(!is_known());
+    connected.refresh().await.unwrap();
+    assert!(is_known());
+    server.set_tools(vec![reads("read"), tool("delete")]);
+    page.approve("delete").await;
+    assert_eq!(outcomes(&chunks(&page)), [REVOKED]);
+    assert!(!is_known());
+    assert_eq!(server.called(), ["read"]);
+
+    // It ends when whoever keeps it says so, and not before.
+    drop((page, connected));
+    assert!(!kept.is_closed() && read.description().is_some());
+    kept.cancel().await.unwrap();
+    assert!(read.description().is_none());
 }
 
 /// The example as it runs, with a server in a process of its own.

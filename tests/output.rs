@@ -211,3 +211,15 @@ async fn an_answer_that_the_model_did_not_end_is_none_and_no_error() {
 fn a_list_is_refused_when_the_agent_is_made() {
     let _ = Agent::new(Scripted::answers("")).with_output::<Vec<u8>>();
 }
+
+#[test]
+#[should_panic(expected = "the schema of Letter is none")]
+fn a_pattern_that_is_matched_by_going_back_is_refused_when_the_agent_is_made() {
+    #[derive(Deserialize, JsonSchema)]
+    #[allow(dead_code, reason = "only its schema is looked at")]
+    struct Letter {
+        #[schemars(regex(pattern = "^(?!Dear)"))]
+        text: String,
+    }
+    let _ = Agent::new(Scripted::answers("")).with_output::<Letter>();
+}

@@ -32,6 +32,8 @@ pub use self::tool::{ClientExecuted, Handler, IntoTool, Told, Tool, WithContext,
 #[cfg(feature = "rig")]
 pub(crate) use self::tool_run::{TOO_LARGE, TOO_LONG};
 pub use self::tools::AnyTool;
+#[cfg(feature = "mcp")]
+pub(crate) use self::tools::MOST_OUTPUT_BYTES;
 
 use self::model::ModelInputs;
 use self::output::Output;
@@ -132,7 +134,8 @@ impl Agent {
         self.with(|inner| inner.tells_usage = true)
     }
 
-    /// A person is asked before each call of a tool that does not say itself when to ask.
+    /// A person is asked before each call of a tool of which the host did not say when to ask. What a
+    /// tool server says of its tools is not the host's word.
     #[must_use]
     pub fn with_approval_by_default(self) -> Self {
         self.with(|inner| inner.tools.ask_by_default = true)
@@ -175,7 +178,8 @@ impl Agent {
     /// ```
     ///
     /// # Panics
-    /// If `T` is not an object: providers take no other. Put a list, or an enum, into a struct.
+    /// If `T` is not an object: providers take no other. Put a list, or an enum, into a struct. If a
+    /// pattern in its schema has look-around or backreferences, as with a [tool](Self::tool).
     #[must_use]
     #[track_caller]
     pub fn with_output<T: JsonSchema + DeserializeOwned + 'static>(self) -> Self {
@@ -192,8 +196,10 @@ impl Agent {
     /// Gives it a tool.
     ///
     /// # Panics
-    /// If it has a tool of this name: an agent is made when a server starts, and nobody can know
-    /// which of the two is meant.
+    /// An agent is made when a server starts, and what could not be called is found out then: if it
+    /// has a tool of this name, as nobody can know which of the two is meant; if model providers do
+    /// not take the name; if the schema is none. One whose pattern has look-around or backreferences
+    /// is none, as an input could make it take very long to match.
     #[must_use]
     #[track_caller]
     pub fn tool(self, tool: impl IntoTool) -> Self {

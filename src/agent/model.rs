@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use jsonschema::Validator;
+use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 use tracing::{Span, field};
 
@@ -99,9 +99,16 @@ impl ToolDescription {
 
     /// What holds an input against the schema; `None` if it is no schema.
     pub(crate) fn validator(&self) -> Option<Validator> {
-        let schema: Value = self.input_schema.to().ok()?;
-        jsonschema::validator_for(&schema).ok()
+        validator_of(&self.input_schema.to().ok()?)
     }
+}
+
+/// What holds against a schema what a model wrote; `None` if it is no schema.
+///
+/// A pattern with look-around or backreferences makes it none. It is matched by going back and trying
+/// again, which takes as long as whoever wrote the schema, or the input, wants.
+pub(super) fn validator_of(schema: &Value) -> Option<Validator> {
+    jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema).ok()
 }
 
 /// What a model says, as it says it.

@@ -6,6 +6,7 @@ use jsonschema::Validator;
 use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 
+use super::model::validator_of;
 use crate::event::Text;
 use crate::json::Json;
 use crate::message::UiMessage;
@@ -42,10 +43,11 @@ impl Output {
         let (name, schema) = (T::schema_name(), schema_for!(T));
         let is_object = schema.get("type").is_some_and(|kind| kind == "object");
         assert!(is_object, "an answer in a structure is an object, which {name} is not");
+        let Some(validator) = validator_of(schema.as_value()) else {
+            panic!("the schema of {name} is none");
+        };
         Output {
-            validator: Arc::new(
-                jsonschema::validator_for(schema.as_value()).expect("a derived schema is one"),
-            ),
+            validator: Arc::new(validator),
             schema: Arc::new(OutputSchema::new(
                 spelled(&name),
                 Json::of(&schema).expect("a derived schema is plain JSON"),

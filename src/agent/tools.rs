@@ -36,6 +36,12 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
     /// `None`, the tool is gone, and no call of it runs.
     fn description(&self) -> Option<ToolDescription>;
 
+    /// What else is said of it that a person or a rule goes by when a call is approved: if it is
+    /// another by the time of the answer, the call does not run.
+    fn further_definition(&self) -> Option<Json> {
+        None
+    }
+
     /// Looks at what it is now, where that is decided elsewhere. `false` if it cannot be seen.
     ///
     /// Awaited just before an approved call is claimed. A call whose tool is not what the person was
@@ -71,8 +77,9 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
     /// Why not.
     fn check(&self, input: &Json) -> Result<(), String>;
 
-    /// Whether it says itself when a person is asked. Of one that does not, the agent says it, and
-    /// [`needs_approval`](Self::needs_approval) is not asked.
+    /// Whether the host said of it when a person is asked. Where it did not, an agent that
+    /// [asks by default](super::Agent::with_approval_by_default) asks; any other goes by
+    /// [`needs_approval`](Self::needs_approval).
     fn has_approval_policy(&self) -> bool {
         true
     }
@@ -244,7 +251,7 @@ impl IntoTool for Tool<ClientExecuted> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools {
     known: Vec<Known>,
-    /// Whether a person is asked about the tools that do not say it themselves.
+    /// Whether a person is asked about the tools of which the host did not say it.
     pub(super) ask_by_default: bool,
 }
 
@@ -338,7 +345,11 @@ impl Tools {
         let (tool, definition) = (&known.tool, known.definition()?);
         let about = &definition.about;
         let digest = DefinitionDigest::of(&about.name, &about.description, &about.input_schema);
-        let mut facts = ToolFacts::new(digest);
+        let further = tool.further_definition();
+        let mut facts = ToolFacts::new(match &further {
+            Some(further) => digest.with_further(further),
+            None => digest,
+        });
         facts.idempotent = tool.is_idempotent();
         facts.time_to_answer = tool.time_to_answer();
         Some(facts)
@@ -394,8 +405,8 @@ impl Tools {
         if tool.is_client_executed() {
             return Verdict::LeaveToClient;
         }
-        if !tool.has_approval_policy() {
-            return if self.ask_by_default { Verdict::AskPerson } else { Verdict::Run };
+        if self.ask_by_default && !tool.has_approval_policy() {
+            return Verdict::AskPerson;
         }
         let context = ApprovalContext {
             tool_call_id: call.tool_call_id.clone(),
@@ -475,4 +486,4 @@ const MOST_ERRORS: usize = 5;
 const MOST_OF_AN_ERROR: usize = 400;
 
 /// How long an output may be unless the tool says otherwise: a request of 2 MiB holds several.
-pub(super) const MOST_OUTPUT_BYTES: usize = 256 * 1024;
+pub(crate) const MOST_OUTPUT_BYTES: usize = 256 * 1024;

@@ -199,7 +199,8 @@ impl ApprovalRecord {
     }
 }
 
-/// A digest of what a tool is: its name, its description and the schema of its input.
+/// A digest of what a tool is: its name, its description, the schema of its input, and what else is
+/// said of it that people go by.
 ///
 /// An approval is for the tool that the person was asked about. If another one stands under the
 /// name by the time of the answer, as a tool server may make it, the person is asked again.
@@ -214,6 +215,15 @@ impl DefinitionDigest {
             digest.update((field.len() as u64).to_be_bytes());
             digest.update(field);
         }
+        DefinitionDigest(digest.finalize().into())
+    }
+
+    /// The digest of this definition and more: a title, say, or what is claimed of the tool.
+    #[must_use]
+    pub fn with_further(self, further: &Json) -> Self {
+        let mut digest = Sha256::new();
+        digest.update(self.0);
+        digest.update(further.as_str());
         DefinitionDigest(digest.finalize().into())
     }
 
@@ -309,6 +319,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_definition_without_more_has_the_digest_that_it_always_had() {
+        let plain = DefinitionDigest::of("delete_file", "Deletes.", &Json::null());
+        assert_eq!(plain.to_string(), PLAIN);
+        let titled = |title| plain.with_further(&Json::string(title));
+        assert_eq!(titled("One"), titled("One"));
+        assert_ne!(titled("One"), titled("Two"));
+        assert_ne!(plain.with_further(&Json::null()), plain);
+    }
+
+    #[test]
     fn an_outcome_that_a_peer_gave_is_read_back() {
         // As a tool passes it on that asks another server.
         let raw = serde_json::value::RawValue::from_string(r#"{"a":"\ud800","a":1e400}"#.into());
@@ -316,4 +336,7 @@ mod tests {
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<ToolOutcome>(&text).unwrap(), outcome);
     }
+
+    /// SHA-256 of the three fields, each after its length in eight bytes.
+    const PLAIN: &str = "020b0eb83ba84859371dfb50eda4029ba18301ce110f636c20a4ea4ecffa06dc";
 }

@@ -2,17 +2,17 @@
 //! [`Agent`](crate::agent::Agent).
 //!
 //! What a server says of its tools, that one only reads, that another destroys nothing, is the claim
-//! of that server, and so is every description, which the model reads. By default it is believed as
-//! far as to say who asks a person first ([`McpTool`]); connect to servers that you trust so far, or
-//! decide for each tool yourself.
+//! of that server, and so is every description, which the model reads. By default one claim is
+//! believed: what says that it only reads runs, and a person is asked about everything else
+//! ([`McpTool`]). Connect to servers that you trust so far, or decide for each tool yourself.
 //!
 //! A server may put another tool under a name that was approved. So what a person approved is held
-//! against what the server says of the tool at that moment: it is asked again, past the client's
-//! cache, just before an approved call is claimed. That costs one round trip to the server that is
-//! about to be called anyway, after a wait for a person; to hear of changes alone would not do, since
-//! the server need not tell. If the tool is another one, or the server does not answer, the approval
-//! is revoked. A server that changes what a tool does, and nothing that it says of it, is not found
-//! out by anybody here.
+//! against what the server says of the tool at that moment, its title and its annotations too: it is
+//! asked again, past the client's cache, just before an approved call is claimed. That costs one round
+//! trip to the server that is about to be called anyway, after a wait for a person; to hear of changes
+//! alone would not do, since the server need not tell. If the tool is another one, or the server does
+//! not answer, the approval is revoked. A server that changes what a tool does, and nothing that it
+//! says of it, is not found out by anybody here.
 
 mod result;
 mod tool;
@@ -131,7 +131,8 @@ impl McpServer {
     /// Its tools, as they are now.
     ///
     /// A tool that cannot be called is left out, with a warning: one whose schema is none, or that
-    /// has the name of another. What the server adds later no agent gets by itself.
+    /// has the name of another. A schema whose pattern has look-around or backreferences is none. What
+    /// the server adds later no agent gets by itself.
     ///
     /// # Errors
     /// [`McpError`], except `Connect`.

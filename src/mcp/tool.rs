@@ -1,5 +1,8 @@
 //! [`McpTool`]: a tool of a server, with what the host decides about it.
 
+use std::fmt;
+use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +10,9 @@ use ::rmcp::ServiceError;
 use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
 
 use super::{Connection, result};
-use crate::agent::{AnyTool, ApprovalContext, IntoTool, Told, ToolContext, ToolDescription};
+use crate::agent::{
+    AnyTool, ApprovalContext, IntoTool, MOST_OUTPUT_BYTES, Told, ToolContext, ToolDescription,
+};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::model_message::spelled;
@@ -16,25 +21,64 @@ use crate::stream::BoxError;
 /// A tool of a server.
 ///
 /// Whether a person is asked before it runs, its annotations say, unless the host does: one that
-/// claims only to read runs, and one that claims to destroy nothing; one that may destroy asks, and
-/// so does one without annotations, which by the protocol's defaults may. In any case a person is
-/// asked once the server's definition of it, annotations included, is not the one that the agent was
-/// made with: what anybody trusted was that one.
+/// claims only to read runs, every other one asks. To destroy nothing is not enough: what sends a
+/// message may claim that. Where the agent [asks by default], no claim of the server is believed. In
+/// any case a person is asked once the server's definition of it, annotations included, is not the
+/// one that the agent was made with: what anybody trusted was that one.
 ///
 /// The model reads its current definition, and an input is held against the current schema. Its name
 /// goes to the model with `_` for what model providers do not take in names.
-#[derive(Debug, Clone)]
+///
+/// [asks by default]: crate::agent::Agent::with_approval_by_default
+///
+/// ```
+/// use serde::Deserialize;
+/// use ui_message_stream::mcp::McpTool;
+///
+/// #[derive(Deserialize)]
+/// struct Payment {
+///     to: String,
+///     cents: u64,
+/// }
+///
+/// fn with_a_person(tool: McpTool) -> McpTool {
+///     tool.needs_approval_when(|input, _| match input.to::<Payment>() {
+///         Ok(payment) => payment.cents > 1_000,
+///         Err(_) => true,
+///     })
+///     .describe(|input| match input.to::<Payment>() {
+///         Ok(payment) => format!("Send {} cents to {}?", payment.cents, payment.to),
+///         Err(_) => format!("Make this payment? {}", input.as_str()),
+///     })
+/// }
+/// # let _ = with_a_person;
+/// ```
+#[derive(Clone)]
 pub struct McpTool {
     server: Arc<Connection>,
     /// What the model calls it by.
     name: Box<str>,
     /// What it was when the host took it.
     taken: Arc<Listed>,
-    needs_approval: Option<bool>,
+    title: Option<Box<str>>,
+    /// `None` where the host says nothing.
+    needs_approval: Option<NeedsApproval>,
+    describe: Option<Arc<Describe>>,
     idempotent: bool,
     timeout: Duration,
     time_to_answer: Option<Duration>,
+    most_output_bytes: usize,
 }
+
+#[derive(Clone)]
+enum NeedsApproval {
+    Never,
+    Always,
+    When(Arc<When>),
+}
+
+type When = dyn Fn(&Json, &ApprovalContext) -> bool + Send + Sync;
+type Describe = dyn Fn(&Json) -> String + Send + Sync;
 
 impl McpTool {
     pub(super) fn of(server: &Arc<Connection>, listed: &Arc<Listed>) -> Self {
@@ -42,10 +86,13 @@ impl McpTool {
             server: Arc::clone(server),
             name: callable(&listed.tool.name),
             taken: Arc::clone(listed),
+            title: None,
             needs_approval: None,
+            describe: None,
             idempotent: false,
             timeout: Duration::from_secs(60),
             time_to_answer: None,
+            most_output_bytes: MOST_OUTPUT_BYTES,
         }
     }
 
@@ -62,10 +109,17 @@ impl McpTool {
         self
     }
 
+    /// What a person reads for its name, instead of what the server says.
+    #[must_use]
+    pub fn with_title(mut self, title: impl Into<Box<str>>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
     /// A person is asked before each call, whatever the server claims.
     #[must_use]
     pub fn needs_approval(mut self) -> Self {
-        self.needs_approval = Some(true);
+        self.needs_approval = Some(NeedsApproval::Always);
         self
     }
 
@@ -73,7 +127,27 @@ impl McpTool {
     /// what it was.
     #[must_use]
     pub fn needs_no_approval(mut self) -> Self {
-        self.needs_approval = Some(false);
+        self.needs_approval = Some(NeedsApproval::Never);
+        self
+    }
+
+    /// A person is asked where this says so, whatever the server claims, and once its definition is
+    /// not what it was. The input is the model's: it says what an injected text may have made it say.
+    /// If it panics, a person is asked.
+    #[must_use]
+    pub fn needs_approval_when(
+        mut self,
+        asks: impl Fn(&Json, &ApprovalContext) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.needs_approval = Some(NeedsApproval::When(Arc::new(asks)));
+        self
+    }
+
+    /// What the person is asked, made from the input; the tool's name and the input unless set, and
+    /// if it panics.
+    #[must_use]
+    pub fn describe(mut self, describe: impl Fn(&Json) -> String + Send + Sync + 'static) -> Self {
+        self.describe = Some(Arc::new(describe));
         self
     }
 
@@ -98,8 +172,26 @@ impl McpTool {
         self
     }
 
+    /// How long its output may be, in bytes of JSON; 256 KiB unless set. One that is longer fails:
+    /// the client sends what it holds back with every request, and those have their
+    /// [`Limits`](crate::request::Limits).
+    #[must_use]
+    pub fn with_most_output_bytes(mut self, most: usize) -> Self {
+        self.most_output_bytes = most;
+        self
+    }
+
     pub(super) fn callable_name(&self) -> &str {
         &self.name
+    }
+}
+
+impl fmt::Debug for McpTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpTool")
+            .field("name", &self.name)
+            .field("definition", &self.taken.tool)
+            .finish_non_exhaustive()
     }
 }
 
@@ -120,6 +212,10 @@ impl AnyTool for McpTool {
         Some(ToolDescription::new(self.name.clone(), description, now.input_schema.clone()))
     }
 
+    fn further_definition(&self) -> Option<Json> {
+        Some(self.server.tool(&self.taken.tool.name)?.claims.clone())
+    }
+
     fn refresh(&self) -> BoxFuture<'_, bool> {
         Box::pin(async {
             let refreshed = self.server.refresh().await;
@@ -136,19 +232,40 @@ impl AnyTool for McpTool {
 
     fn title(&self) -> Option<&str> {
         let Tool { title, annotations, .. } = &self.taken.tool;
-        title.as_deref().or_else(|| annotations.as_ref()?.title.as_deref())
+        let claimed = || title.as_deref().or_else(|| annotations.as_ref()?.title.as_deref());
+        self.title.as_deref().or_else(claimed)
     }
 
     fn check(&self, input: &Json) -> Result<(), String> {
         if input.is_object() { Ok(()) } else { Err("it is no object".to_owned()) }
     }
 
-    fn needs_approval(&self, _: &Json, _: ApprovalContext) -> BoxFuture<'static, bool> {
+    fn has_approval_policy(&self) -> bool {
+        self.needs_approval.is_some()
+    }
+
+    fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool> {
         let now = self.server.tool(&self.taken.tool.name);
-        let is_what_it_was = now.is_some_and(|now| now.is_same(&self.taken));
-        let annotations = self.taken.tool.annotations.as_ref();
-        let asks = self.needs_approval.unwrap_or_else(|| may_destroy(annotations));
-        Box::pin(std::future::ready(asks || !is_what_it_was))
+        if now.is_none_or(|now| !now.is_same(&self.taken)) {
+            return Box::pin(ready(true));
+        }
+        Box::pin(ready(match &self.needs_approval {
+            None => !only_reads(self.taken.tool.annotations.as_ref()),
+            Some(NeedsApproval::Never) => false,
+            Some(NeedsApproval::Always) => true,
+            Some(NeedsApproval::When(asks)) => {
+                let asks = catch_unwind(AssertUnwindSafe(|| asks(input, &context)));
+                asks.unwrap_or_else(|_| {
+                    tracing::error!(tool = &*self.name, "the approval predicate panicked");
+                    true
+                })
+            }
+        }))
+    }
+
+    fn describe(&self, input: &Json) -> Option<String> {
+        let describe = self.describe.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| describe(input))).ok()
     }
 
     fn is_idempotent(&self) -> bool {
@@ -165,6 +282,10 @@ impl AnyTool for McpTool {
 
     fn time_to_answer(&self) -> Option<Duration> {
         self.time_to_answer
+    }
+
+    fn most_output_bytes(&self) -> usize {
+        self.most_output_bytes
     }
 
     fn call(&self, input: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
@@ -186,10 +307,11 @@ impl AnyTool for McpTool {
 }
 
 /// What a server says of a tool, if it can be called.
-#[derive(Debug)]
 pub(super) struct Listed {
     pub(super) tool: Tool,
     input_schema: Json,
+    /// Its title and its annotations.
+    claims: Json,
 }
 
 impl Listed {
@@ -200,24 +322,24 @@ impl Listed {
         if input_schema.is_none() {
             tracing::warn!(tool = &*tool.name, "a tool whose schema is none is left out");
         }
-        Some(Listed { input_schema: input_schema?, tool })
+        let claims = Json::of(&(&tool.title, &tool.annotations)).ok()?;
+        Some(Listed { input_schema: input_schema?, claims, tool })
     }
 
     /// Whether everything is the same that a model, a person or a rule goes by.
     fn is_same(&self, other: &Listed) -> bool {
-        let (one, other) = (&self.tool, &other.tool);
-        one.title == other.title
-            && one.description == other.description
-            && one.input_schema == other.input_schema
-            && one.annotations == other.annotations
+        self.tool.description == other.tool.description
+            && self.tool.input_schema == other.tool.input_schema
+            && self.claims == other.claims
     }
 }
 
-/// As the protocol has it: what says nothing may destroy, unless it only reads. What claims both is
-/// not believed the better one.
-fn may_destroy(annotations: Option<&ToolAnnotations>) -> bool {
-    let Some(annotations) = annotations else { return true };
-    annotations.destructive_hint.unwrap_or(annotations.read_only_hint != Some(true))
+/// Whether that is what it claims. What claims to destroy in the same breath is not believed the
+/// better one.
+fn only_reads(annotations: Option<&ToolAnnotations>) -> bool {
+    annotations.is_some_and(|annotations| {
+        annotations.read_only_hint == Some(true) && annotations.destructive_hint != Some(true)
+    })
 }
 
 /// A name that model providers take, unless there is nothing of it.
