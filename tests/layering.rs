@@ -21,7 +21,11 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
     ("sse", true, &["chunk"]),
     ("reducer", true, &["chunk", "message"]),
     ("checker", true, &["chunk", "message"]),
-    ("history", true, &["approval", "event", "message", "reducer", "request", "translator"]),
+    (
+        "history",
+        true,
+        &["approval", "chunk", "event", "message", "reducer", "request", "translator"],
+    ),
     ("stream", false, &["chunk", "event", "message", "reducer", "sse", "translator"]),
     ("smooth", false, &["event", "stream"]),
     ("writer", false, &["event", "stream"]),
