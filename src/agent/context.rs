@@ -87,6 +87,22 @@ impl Preliminary {
 }
 
 /// What a predicate may look at beside the input.
+///
+/// ```
+/// use ui_message_stream::agent::ApprovalContext;
+/// use ui_message_stream::approval::Principal;
+/// use ui_message_stream::history::Chat;
+/// use ui_message_stream::message::UiMessage;
+///
+/// /// Whoever has read a page of strangers is asked before anything leaves the house.
+/// fn has_read_a_page(context: &ApprovalContext) -> bool {
+///     let mut calls = context.chat.messages.iter().flat_map(UiMessage::tool_parts);
+///     calls.any(|call| &*call.tool_name == "fetch")
+/// }
+///
+/// let chat = Chat::new("chat", Principal::new("ada"));
+/// assert!(!has_read_a_page(&ApprovalContext::new("call_1", chat)));
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ApprovalContext {

@@ -24,6 +24,33 @@ use crate::stream::{BoxError, MASKED_ERROR, words_of};
 ///
 /// An adapter is a mapping and nothing else: the request to what the provider takes, what the
 /// provider streams to [`ModelEvent`]s. What is to become of a call is decided elsewhere.
+///
+/// ```
+/// use futures::stream;
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
+/// use ui_message_stream::chunk::FinishReason;
+/// use ui_message_stream::event::ToolCall;
+/// use ui_message_stream::model_message::ModelMessage;
+/// use ui_message_stream::run::ModelEvent;
+///
+/// /// Looks at the clock, and says so.
+/// #[derive(Debug)]
+/// struct Clockwork;
+///
+/// impl Model for Clockwork {
+///     fn call(&self, request: ModelRequest) -> ModelStream {
+///         let said = match request.messages.last() {
+///             Some(ModelMessage::Tool { .. }) => ModelEvent::Said(AgentEvent::text("It is late.")),
+///             _ => ModelEvent::Call(Box::new(ToolCall::new("call_1", "clock")), "{}".to_owned()),
+///         };
+///         Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Finished(FinishReason::Stop))]))
+///     }
+/// }
+///
+/// let agent = Agent::new(Clockwork);
+/// # let _ = agent;
+/// ```
 pub trait Model: Send + Sync + fmt::Debug + 'static {
     /// Calls it. The stream ends with [`ModelEvent::Finished`], or with an error that the person
     /// does not read.

@@ -241,6 +241,15 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
 
     /// As [`needs_approval_when`](Self::needs_approval_when), where looking takes time. An error in
     /// it means: ask. So does more time than the tool itself [may take](Self::with_timeout).
+    ///
+    /// ```
+    /// # use ui_message_stream::agent::{Told, Tool};
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Transfer { to: String }
+    /// # async fn is_known(_account: &str) -> Result<bool, std::io::Error> { Ok(true) }
+    /// let transfer = Tool::new("transfer", async |_: Transfer| Ok::<_, Told>("sent"))
+    ///     .needs_approval_if(async |transfer, _| Ok(!is_known(&transfer.to).await?));
+    /// # let _ = transfer;
+    /// ```
     #[must_use]
     pub fn needs_approval_if<F, Fut>(mut self, asks: F) -> Self
     where
@@ -333,6 +342,16 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
 /// A tool that the client runs. It has no handler and needs no approval here.
 impl Tool<ClientExecuted> {
     /// A tool that the client runs, with the schema of its input.
+    ///
+    /// ```
+    /// use ui_message_stream::Json;
+    /// use ui_message_stream::agent::Tool;
+    ///
+    /// let schema = Json::parse(r#"{"type": "object"}"#)?;
+    /// let location = Tool::client_executed("location", "Where the person is.", schema);
+    /// # let _ = location;
+    /// # Ok::<(), ui_message_stream::json::JsonError>(())
+    /// ```
     pub fn client_executed(
         name: impl Into<Box<str>>,
         description: impl Into<Box<str>>,

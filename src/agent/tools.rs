@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::agent_run::Inputs;
 use super::context::{ApprovalContext, ToolContext};
 use super::model::ToolDescription;
 use super::tool::{ClientExecuted, IntoTool, NeedsApproval, Tool};
@@ -424,7 +425,7 @@ impl Tools {
     }
 
     /// Runs a call that needs nobody's approval.
-    pub(super) fn run(&self, call: OpenCall, turn: &Turn) -> super::Inputs {
+    pub(super) fn run(&self, call: OpenCall, turn: &Turn) -> Inputs {
         let context = ToolContext {
             tool_call_id: call.tool_call_id.clone(),
             principal: turn.principal.clone(),

@@ -130,6 +130,25 @@ impl Happened {
 }
 
 /// Takes what happens to approvals. It is called where it happens, and must not wait.
+///
+/// ```
+/// use std::sync::mpsc::SyncSender;
+///
+/// use ui_message_stream::approvals::{AuditEvent, AuditSink};
+///
+/// /// Hands each event, as JSON, to whoever writes it down.
+/// #[derive(Debug)]
+/// struct Written(SyncSender<String>);
+///
+/// impl AuditSink for Written {
+///     fn take(&self, event: &AuditEvent) {
+///         let line = serde_json::to_string(event).unwrap_or_default();
+///         if self.0.try_send(line).is_err() {
+///             tracing::error!("nobody writes down what happens to approvals");
+///         }
+///     }
+/// }
+/// ```
 pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
     /// Takes an event.
     fn take(&self, event: &AuditEvent);

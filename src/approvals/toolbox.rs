@@ -17,6 +17,34 @@ use crate::ledger_store::BoxFuture;
 /// A tool is looked up twice: when a person is asked, and again when the answer is redeemed. Between
 /// the two a day may have passed, and what was asked about may be gone, changed, or no longer
 /// permitted: then it does not run.
+///
+/// ```
+/// use std::future::ready;
+///
+/// use ui_message_stream::Json;
+/// use ui_message_stream::approval::{DefinitionDigest, ToolOutcome};
+/// use ui_message_stream::approvals::{ApprovedCall, ToolFacts, Toolbox};
+/// use ui_message_stream::ledger_store::BoxFuture;
+///
+/// #[derive(Debug)]
+/// struct Bell;
+///
+/// impl Toolbox for Bell {
+///     fn tool(&self, name: &str) -> Option<ToolFacts> {
+///         let takes = Json::parse(r#"{"type": "object"}"#).ok()?;
+///         let bell = ToolFacts::new(DefinitionDigest::of("ring", "Rings the bell.", &takes));
+///         (name == "ring").then_some(bell)
+///     }
+///
+///     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+///         Box::pin(ready(call.input.is_object()))
+///     }
+///
+///     fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+///         Box::pin(async { ToolOutcome::Output(Json::string("it rang")) })
+///     }
+/// }
+/// ```
 pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     /// The tool of this name, as it is now.
     fn tool(&self, name: &str) -> Option<ToolFacts>;

@@ -44,6 +44,21 @@ use tracing::Instrument;
 /// What answers a turn: an agent.
 ///
 /// A function from a [`Turn`] to a stream of events is one.
+///
+/// ```
+/// use futures::stream;
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::chat::{Respond, Said, Turn};
+///
+/// struct Echo;
+///
+/// impl Respond for Echo {
+///     fn respond(&self, turn: Turn) -> Said {
+///         let said = format!("{} messages so far", turn.chat.messages.len());
+///         Box::pin(stream::iter([Ok(AgentEvent::text(said))]))
+///     }
+/// }
+/// ```
 pub trait Respond: Send + Sync + 'static {
     /// Whether this is a request that it can answer. It is asked before anything of it is taken.
     ///
@@ -109,6 +124,28 @@ impl Turn {
 /// Conversations on the server, answered by an agent.
 ///
 /// Cheap to clone; all clones are one.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ui_message_stream::agent::Agent;
+/// use ui_message_stream::approval::KeyRing;
+/// use ui_message_stream::approvals::Approvals;
+/// use ui_message_stream::chat::Chats;
+/// use ui_message_stream::chat_store::ChatStore;
+/// use ui_message_stream::ledger_store::LedgerStore;
+///
+/// /// Whichever of several servers a request comes to: the same conversations, and each approval once.
+/// fn chats(
+///     agent: Agent,
+///     keys: KeyRing,
+///     ledger: Arc<dyn LedgerStore>,
+///     store: Arc<dyn ChatStore>,
+/// ) -> Chats {
+///     let approvals = Approvals::new(agent.clone()).with_keys(keys).with_ledger(ledger);
+///     Chats::new(agent, approvals).with_store(store)
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Chats(Arc<Inner>);
 
@@ -161,6 +198,19 @@ impl Chats {
     }
 
     /// Takes a request, and answers it in full, once the run has ended.
+    ///
+    /// ```
+    /// # use ui_message_stream::ChatRequest;
+    /// # use ui_message_stream::chat::{ChatError, Chats};
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::history::StopReason;
+    ///
+    /// async fn is_answered(chats: &Chats, request: ChatRequest) -> Result<bool, ChatError> {
+    ///     let answer = chats.answer_in_full(&Principal::new("ada"), request).await?;
+    ///     Ok(answer.stop_reason == StopReason::Stop)
+    /// }
+    /// # let _ = is_answered;
+    /// ```
     ///
     /// # Errors
     /// As [`answer`](Self::answer).
