@@ -18,7 +18,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chat::Chats;
 use ui_message_stream::chunk::{Chunk, FinishReason};
-use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::event::{AgentEvent, File, Source, ToolCall};
 use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::request::Limits;
 use ui_message_stream::run::{ModelEvent, RunEnd};
@@ -196,6 +196,28 @@ async fn an_output_that_grows_is_shown_as_it_grows() {
     );
     assert_eq!(error(browser.tool_call("breaks_1")), "no more");
     assert_eq!(error(browser.tool_call("says_nothing_2")), "The tool failed.");
+}
+
+#[tokio::test]
+async fn a_tool_shows_data_sources_and_files_beside_its_call() {
+    let look = Tool::new("look", async |_: Input, context: ToolContext| {
+        context.data("looking-at", "the harbour").await.unwrap();
+        context.data("looking-at", &"x".repeat(100)).await.unwrap();
+        let (source_id, url) = ("s1".into(), "https://harbour.example".into());
+        context.source(Source::Url { source_id, url, title: None }).await;
+        let url = "https://harbour.example/ships.png".into();
+        context.file(File { url, media_type: "image/png".into() }).await;
+        Ok::<_, Told>("ships")
+    });
+    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_most_output_bytes(50));
+    let mut browser = browser(agent);
+    browser.send("Go").await;
+    let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
+    let parts = message["parts"].as_array().unwrap().iter();
+    let kinds: Vec<&str> = parts.map(|part| part["type"].as_str().unwrap()).collect();
+    let shown = ["data-looking-at", "source-url", "file"];
+    assert_eq!(kinds, [&["step-start", "tool-look"], &shown[..], &["step-start", "text"]].concat());
+    assert_eq!(message["parts"][2]["data"], "the harbour");
 }
 
 #[tokio::test]

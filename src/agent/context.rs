@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::approval::{Principal, RecordId};
+use crate::event::{Data, File, Source, Text};
 use crate::history::Chat;
 use crate::id::{ChatId, ToolCallId};
 use crate::json::{Json, JsonError};
@@ -38,6 +39,53 @@ impl ToolContext {
         }
     }
 
+    /// Shows data of the application beside the call, as a part `data-<name>` of the message. The
+    /// model does not read it. Of a call that a person approved it is not shown, nor are a
+    /// [`source`](Self::source) and a [`file`](Self::file): that one may run with nobody there.
+    ///
+    /// ```
+    /// # use ui_message_stream::agent::{Told, Tool, ToolContext};
+    /// # use ui_message_stream::event::Source;
+    /// # use ui_message_stream::stream::BoxError;
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Look { at: String }
+    /// let look = Tool::new("look", async |look: Look, context: ToolContext| {
+    ///     context.data("looking-at", &look.at).await?;
+    ///     let (source_id, url) = ("s1".into(), look.at.into());
+    ///     context.source(Source::Url { source_id, url, title: None }).await;
+    ///     Ok::<_, BoxError>("a harbour")
+    /// });
+    /// # let _ = look;
+    /// ```
+    ///
+    /// # Errors
+    /// [`JsonError`] if it is not data that can be sent.
+    pub async fn data(
+        &self,
+        name: impl Into<Text>,
+        data: &(impl Serialize + ?Sized + Sync),
+    ) -> Result<(), JsonError> {
+        let data = Json::of(data)?;
+        let data = Data { name: name.into(), id: None, data, transient: false };
+        self.show(data.data.as_str().len(), ToolEvent::Data(Box::new(data))).await;
+        Ok(())
+    }
+
+    /// Shows something that the tool used.
+    pub async fn source(&self, source: Source) {
+        self.show(0, ToolEvent::Source(Box::new(source))).await;
+    }
+
+    /// Shows a file that the tool made. The model reads of it in the next turn.
+    pub async fn file(&self, file: File) {
+        self.show(file.url.len(), ToolEvent::File(Box::new(file))).await;
+    }
+
+    async fn show(&self, bytes: usize, event: ToolEvent) {
+        if let Some(preliminary) = &self.preliminary {
+            preliminary.show(bytes, event).await;
+        }
+    }
+
     /// Shows an output that a later one replaces; one that is longer than the tool's output
     /// [may be](super::Tool::with_most_output_bytes) is not shown. Of a call that a person approved only
     /// the final output is.
@@ -61,14 +109,12 @@ impl ToolContext {
         output: &(impl Serialize + ?Sized + Sync),
     ) -> Result<(), JsonError> {
         let output = Json::of(output)?;
-        if let Some(preliminary) = &self.preliminary {
-            preliminary.show(output).await;
-        }
+        self.show(output.as_str().len(), ToolEvent::Preliminary(output)).await;
         Ok(())
     }
 }
 
-/// Where preliminary outputs are shown.
+/// Where it is shown what comes before the end.
 #[derive(Debug, Clone)]
 pub(super) struct Preliminary {
     pub(super) shown: mpsc::Sender<ToolEvent>,
@@ -76,13 +122,13 @@ pub(super) struct Preliminary {
 }
 
 impl Preliminary {
-    pub(super) async fn show(&self, output: Json) {
-        if output.as_str().len() > self.most_bytes {
-            tracing::warn!("a preliminary output is longer than it may be, and is not shown");
+    pub(super) async fn show(&self, bytes: usize, event: ToolEvent) {
+        if bytes > self.most_bytes {
+            tracing::warn!("what a tool shows is longer than its output may be, and is not shown");
             return;
         }
         // Nobody may be listening any more; the tool goes on.
-        let _ = self.shown.send(ToolEvent::Preliminary(output)).await;
+        let _ = self.shown.send(event).await;
     }
 }
 

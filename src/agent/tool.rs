@@ -18,6 +18,7 @@ use super::tools::{AnyTool, MOST_OUTPUT_BYTES};
 use crate::approval::TOOL_FAILED;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
+use crate::run::ToolEvent;
 use crate::stream::BoxError;
 
 /// A tool whose input is an `I`.
@@ -426,7 +427,7 @@ async fn last_of<O: Serialize, E: Into<BoxError>>(
     while let Some(output) = poll_fn(|cx| outputs.as_mut().poll_next(cx)).await {
         let output = Json::of(&output.map_err(Into::into)?)?;
         if let Some(shown) = &shown {
-            shown.show(output.clone()).await;
+            shown.show(output.as_str().len(), ToolEvent::Preliminary(output.clone())).await;
         }
         last = Some(output);
     }

@@ -41,7 +41,10 @@ impl ToolRun {
         let (shown, preliminary) = mpsc::channel(PRELIMINARY_AHEAD);
         let most_bytes = tool.most_output_bytes();
         context.preliminary = Some(Preliminary { shown, most_bytes });
-        ToolRun { id, preliminary, run: Some(Box::pin(outcome(tool, input, context))), end: None }
+        let run = async {
+            outcome(tool, input, context).await.map_or_else(ToolEvent::Failed, ToolEvent::Output)
+        };
+        ToolRun { id, preliminary, run: Some(Box::pin(run)), end: None }
     }
 
     pub(super) fn failed(id: ToolCallId) -> Self {
@@ -85,11 +88,14 @@ impl Stream for ToolRun {
 
 /// Runs a tool to its end, on a task of its own: neither a panic in it nor a wait that it never comes
 /// to is anybody else's.
+///
+/// # Errors
+/// Why it failed, in words for the person and the model.
 pub(super) async fn outcome(
     tool: Arc<dyn AnyTool>,
     input: Json,
     context: ToolContext,
-) -> ToolEvent {
+) -> Result<Json, String> {
     let span = tracing::info_span!(
         "execute_tool",
         otel.name = format!("execute_tool {}", tool.name()),
@@ -108,7 +114,7 @@ pub(super) async fn outcome(
     let _entered = span.enter();
     let (kind, why) = match ended {
         Ok(Ok(Ok(output))) if output.as_str().len() <= most_bytes => {
-            return ToolEvent::Output(output);
+            return Ok(output);
         }
         Ok(Ok(Ok(_))) => ("too_large", TOO_LARGE.to_owned()),
         Ok(Ok(Err(error))) if error.is::<Told>() => ("told", told(&error)),
@@ -123,7 +129,7 @@ pub(super) async fn outcome(
         Err(_) => ("timeout", TOO_LONG.to_owned()),
     };
     failed(&span, kind);
-    ToolEvent::Failed(why)
+    Err(why)
 }
 
 /// A task that is stopped when nobody waits for it any more.

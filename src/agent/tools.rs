@@ -24,7 +24,7 @@ use crate::history::Chat;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::model_message::spelled;
-use crate::run::{ToolEvent, Verdict};
+use crate::run::Verdict;
 use crate::stream::BoxError;
 
 /// A tool with its type of input forgotten. [`Tool`] is one; a source of tools that are only known
@@ -456,10 +456,8 @@ impl Tools {
         let tool = known.tool.clone();
         Box::pin(async move {
             match super::tool_run::outcome(tool, call.input, context).await {
-                ToolEvent::Output(output) | ToolEvent::Preliminary(output) => {
-                    ToolOutcome::Output(output)
-                }
-                ToolEvent::Failed(why) => ToolOutcome::Failed(why),
+                Ok(output) => ToolOutcome::Output(output),
+                Err(why) => ToolOutcome::Failed(why),
             }
         })
     }

@@ -388,6 +388,9 @@ impl Run {
         }
         match event {
             ToolEvent::Preliminary(output) => self.say(AgentEvent::preliminary_output(id, output)),
+            ToolEvent::Data(data) => self.say(AgentEvent::Data(data)),
+            ToolEvent::Source(source) => self.say(AgentEvent::Source(source)),
+            ToolEvent::File(file) => self.say(AgentEvent::File(file)),
             ToolEvent::Output(output) => {
                 self.settle(&id, AgentEvent::tool_output(id.clone(), output));
             }

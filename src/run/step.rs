@@ -3,7 +3,7 @@
 use super::{RunEnd, Usage};
 use crate::approval::OpenCall;
 use crate::chunk::FinishReason;
-use crate::event::{AgentEvent, QuestionDetails, Text, ToolCall};
+use crate::event::{AgentEvent, Data, File, QuestionDetails, Source, Text, ToolCall};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 
@@ -128,6 +128,12 @@ pub enum Verdict {
 pub enum ToolEvent {
     /// An output that a later one replaces.
     Preliminary(Json),
+    /// Data of the application, which the person sees beside the call.
+    Data(Box<Data>),
+    /// Something that it used.
+    Source(Box<Source>),
+    /// A file that it made.
+    File(Box<File>),
     /// What it returned.
     Output(Json),
     /// Why it failed, in words for the person and the model.

@@ -78,8 +78,12 @@ fn asked(tool_call_id: ToolCallId) -> Input {
 }
 
 fn tool(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
-    let event = match dice.below(4) {
+    let event = match dice.below(5) {
         0 => ToolEvent::Preliminary(Json::null()),
+        4 => {
+            let AgentEvent::Data(data) = AgentEvent::data("seen", Json::null()) else { panic!() };
+            ToolEvent::Data(data)
+        }
         1 => ToolEvent::Failed("failed".to_owned()),
         _ => ToolEvent::Output(Json::null()),
     };
