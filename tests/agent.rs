@@ -602,11 +602,11 @@ fn a_name_that_no_model_could_call_is_found_out_when_the_agent_is_made() {
 
 #[test]
 #[should_panic(expected = "the schema of tool \"look\" is none")]
-fn a_pattern_that_is_matched_by_going_back_is_found_out_when_the_agent_is_made() {
+fn a_pattern_that_is_none_is_found_out_when_the_agent_is_made() {
     #[derive(Deserialize, JsonSchema)]
     #[allow(dead_code, reason = "only its schema is looked at")]
     struct Look {
-        #[schemars(regex(pattern = "^(?!/)"))]
+        #[schemars(regex(pattern = "^(/"))]
         path: String,
     }
     let _ = Agent::new(Calls(&[])).tool(Tool::new("look", async |_: Look| Ok::<_, Told>("seen")));

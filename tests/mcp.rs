@@ -206,14 +206,7 @@ async fn tools_that_nobody_can_call_are_left_out() {
         tool("files/read"),
         tool_of("no_schema", json!({"type": 5})),
         tool_of("elsewhere", json!({"$ref": "http://127.0.0.1:9/schema"})),
-        // Whether an input fits could only be found out by going back in it.
-        with_pattern("looks_ahead", "^(?!/)"),
-        with_pattern("looks_behind", "(?<!/)$"),
-        with_pattern("refers_back", r"^(.)\1"),
-        tool_of(
-            "looks_ahead_in_names",
-            json!({"type": "object", "patternProperties": {"^(?!/)": {"type": "string"}}}),
-        ),
+        with_pattern("no_pattern", "^(/"),
         tool_of("prototype", serde_json::from_str(r#"{"__proto__":{}}"#).unwrap()),
         tool_of("endless", json!({"$ref": "#"})),
         tool_of("endless_too", json!({"allOf": [{"$ref": "#"}]})),
@@ -247,7 +240,7 @@ fn with_pattern(name: &'static str, pattern: &str) -> Tool {
 
 #[tokio::test]
 async fn an_input_of_any_length_is_held_against_a_pattern_to_its_end() {
-    for pattern in ["^(a+)+$", "^(a|aa)*$", "^(.*)*b$"] {
+    for pattern in ["^(a+)+$", "^(a|aa)*$", "^(.*)*b$", "^((?!a*b)a)+$", r"^(a*)*(?!\1)b$"] {
         let (server, connected, _running) =
             Server::start(vec![with_pattern("read", pattern)]).await;
         let long = "a".repeat(100_000);
@@ -257,13 +250,33 @@ async fn an_input_of_any_length_is_held_against_a_pattern_to_its_end() {
         page.send("Go").await;
         let said = outcomes(&chunks(&page));
         assert_eq!(said.len(), 2, "{said:#?}");
-        for (said, why) in said.iter().zip(["/path: \"aaaa", "/path: 1 is not of type"]) {
+        for (said, why) in said.iter().zip(["/path: ", "/path: 1 is not of type"]) {
             let said = said.as_str().unwrap();
             assert!(said.starts_with("the input does not fit the schema: "), "{said}");
             assert!(said.contains(why) && said.len() < 500, "{said}");
         }
         assert!(ends_well(&chunks(&page)) && server.called().is_empty());
     }
+}
+
+/// As a server in TypeScript says that something is an e-mail address.
+#[tokio::test]
+async fn a_pattern_that_looks_ahead_is_one() {
+    let mail = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$";
+    let (server, connected, _running) = Server::start(vec![with_pattern("read", mail)]).await;
+    let long =
+        "a-rather-long-name-of-somebody+with.a.tag@mail.some-department.an-institute.example";
+    let calls = [
+        ("read", json!({"path": long})),
+        ("read", json!({"path": "a..b@example.com"})),
+        ("read", json!({"path": "nobody"})),
+    ];
+    let tools = connected.tools().await.unwrap().into_iter().map(McpTool::needs_no_approval);
+    let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
+    page.send("Go").await;
+    let said = outcomes(&chunks(&page));
+    assert_eq!(said.iter().filter(|said| **said == json!({"ok": true})).count(), 1, "{said:#?}");
+    assert_eq!(server.called(), ["read"]);
 }
 
 #[tokio::test]

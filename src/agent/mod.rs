@@ -169,8 +169,8 @@ impl Agent {
     /// ```
     ///
     /// # Panics
-    /// If `T` is not an object: providers take no other. Put a list, or an enum, into a struct. If a
-    /// pattern in its schema has look-around or backreferences, as with a [tool](Self::tool).
+    /// If `T` is not an object: providers take no other. Put a list, or an enum, into a struct. If its
+    /// schema is none, as one with a pattern that cannot be read.
     #[must_use]
     #[track_caller]
     pub fn with_output<T: JsonSchema + DeserializeOwned + 'static>(self) -> Self {
@@ -202,8 +202,7 @@ impl Agent {
     /// # Panics
     /// An agent is made when a server starts, and what could not be called is found out then: if it
     /// has a tool of this name, as nobody can know which of the two is meant; if model providers do
-    /// not take the name; if the schema is none. One whose pattern has look-around or backreferences
-    /// is none, as an input could make it take very long to match.
+    /// not take the name; if the schema is none.
     #[must_use]
     #[track_caller]
     pub fn tool(self, tool: impl IntoTool) -> Self {

@@ -132,11 +132,20 @@ impl ToolDescription {
 
 /// What holds against a schema what a model wrote; `None` if it is no schema.
 ///
-/// A pattern with look-around or backreferences makes it none. It is matched by going back and trying
-/// again, which takes as long as whoever wrote the schema, or the input, wants.
+/// Patterns are matched in linear time. One with look-around or backreferences, as some schemas have
+/// for e-mail addresses, is matched by going back and trying again, which could take as long as
+/// whoever wrote the schema, or the input, wants: after some tries the input does not fit.
 pub(super) fn validator_of(schema: &Value) -> Option<Validator> {
-    jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema).ok()
+    let linear = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
+    let going_back = || {
+        let few_times = PatternOptions::fancy_regex().backtrack_limit(MOST_TIMES_BACK);
+        jsonschema::options().with_pattern_options(few_times).build(schema)
+    };
+    linear.or_else(|_| going_back()).ok()
 }
+
+/// How often a pattern is gone back in: more than what a person writes ever needs.
+const MOST_TIMES_BACK: usize = 1_000;
 
 /// What a model says, as it says it.
 pub type ModelStream = Pin<Box<dyn Stream<Item = Result<ModelEvent, BoxError>> + Send>>;

@@ -131,8 +131,7 @@ impl McpServer {
     /// Its tools, as they are now.
     ///
     /// A tool that cannot be called is left out, with a warning: one whose schema is none, or that
-    /// has the name of another. A schema whose pattern has look-around or backreferences is none. What
-    /// the server adds later no agent gets by itself.
+    /// has the name of another. What the server adds later no agent gets by itself.
     ///
     /// # Errors
     /// [`McpError`], except `Connect`.
