@@ -48,6 +48,8 @@ enum Says {
     AsksAndCallsSlow,
     /// What came of the link.
     Shortened,
+    /// What came of the link, and it calls the slow one.
+    ShortenedAndCallsSlow,
     /// Nothing, and it never ends.
     Hangs,
 }
@@ -71,6 +73,13 @@ impl Model for Provider {
             Some(Says::AsksAndCalls) => vec![asks(), calls("own", "delete")],
             Some(Says::CallsSlow) => vec![calls("slow", "slow")],
             Some(Says::AsksAndCallsSlow) => vec![asks(), calls("slow", "slow")],
+            Some(Says::ShortenedAndCallsSlow) => vec![
+                ModelEvent::Said(AgentEvent::tool_output(
+                    "link",
+                    Json::string("https://s.example"),
+                )),
+                calls("slow", "slow"),
+            ],
             Some(Says::Shortened) => vec![
                 ModelEvent::Said(AgentEvent::tool_output(
                     "link",
@@ -606,6 +615,16 @@ async fn who_heard_a_yes_that_another_told_says_what_came_of_it() {
     let (first, there) = futures::join!(host.post(page.clone()), there);
     assert!(is_shortened(&there), "{there:?}");
     assert!(is_shortened(&first), "{first:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_of_a_call_of_an_earlier_message_the_next_step_reads() {
+    let host = Host::that(&[Says::AsksAndCalls, Says::ShortenedAndCallsSlow]);
+    host.say("m1").await;
+    assert!(host.decide("link", true).await);
+    host.settles().await;
+    host.say("m2").await;
+    assert_eq!(host.told(), ["nothing", "yes", "the result"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,7 +104,7 @@ impl AgentRun {
             }
             Errand::Prepare(call) => {
                 let tools = tools.clone();
-                let chat = Arc::new(transcript.chat(turn));
+                let chat = Arc::new(transcript.chat().clone());
                 one(async move {
                     let verdict = tools.prepare(&call, chat).await;
                     Input::Prepared { tool_call_id: call.tool_call_id, verdict }

@@ -10,7 +10,7 @@ use futures_core::Stream;
 use super::live::{Live, LiveRun};
 use super::run::{Event, Run};
 use super::{ChatError, Said};
-use crate::approval::{DeferredOutcome, DeferredToolResult, OpenCall, ToolOutcome};
+use crate::approval::OpenCall;
 use crate::event::AgentEvent;
 use crate::history::{Chat, Recorder};
 use crate::id::ApprovalId;
@@ -27,7 +27,6 @@ impl Run {
             None => Recorder::new(self.message_id.clone()),
         };
         let mut stop = live.subscribe();
-        let elsewhere = self.chat.handed_over();
         let mut asked = Vec::new();
         let mut panicked = false;
         let last = loop {
@@ -50,7 +49,7 @@ impl Run {
                 None => break None,
             }
             if let Some(Ok(event)) = &event
-                && let Some(ran) = came_of(&elsewhere, event, recorder.message())
+                && let Some(ran) = self.chat.ran_elsewhere(event, recorder.message())
             {
                 self.chats.change(&self.chat, |chat| chat.settle(&ran, None)).await?;
             }
@@ -135,26 +134,6 @@ impl Run {
         }
         Ok(())
     }
-}
-
-/// What a provider says of a call that it was allowed in an earlier message.
-fn came_of(
-    elsewhere: &[DeferredToolResult],
-    event: &AgentEvent,
-    message: &UiMessage,
-) -> Option<DeferredToolResult> {
-    let (id, outcome) = match event {
-        AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
-            (tool_call_id, ToolOutcome::Output(output.clone()))
-        }
-        AgentEvent::ToolFailed { tool_call_id, error } => {
-            (tool_call_id, ToolOutcome::Failed(error.to_string()))
-        }
-        _ => return None,
-    };
-    let is_here = message.tool_parts().any(|part| part.tool_call_id == *id);
-    let call = elsewhere.iter().filter(|_| !is_here).find(|call| call.tool_call_id == *id)?;
-    Some(DeferredToolResult { outcome: DeferredOutcome::Ran { outcome }, ..call.clone() })
 }
 
 /// Whether nothing can follow.

@@ -9,6 +9,7 @@ use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
     AnsweredApproval, Approval, ApprovalDetails, Part, PastApproval, Role, ToolPart, ToolState,
+    UiMessage,
 };
 
 impl Chat {
@@ -132,6 +133,26 @@ impl Chat {
                 None => failed(input, None, approval::REFUSED.to_owned()),
             };
         }
+    }
+
+    /// What a provider says of a call that it was allowed to run in an earlier message than `now`, the
+    /// one that is being written.
+    pub fn ran_elsewhere(&self, event: &AgentEvent, now: &UiMessage) -> Option<DeferredToolResult> {
+        let (id, outcome) = match event {
+            AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
+                (tool_call_id, ToolOutcome::Output(output.clone()))
+            }
+            AgentEvent::ToolFailed { tool_call_id, error } => {
+                (tool_call_id, ToolOutcome::Failed(error.to_string()))
+            }
+            _ => return None,
+        };
+        if now.tool_parts().any(|part| part.tool_call_id == *id) {
+            return None;
+        }
+        let mut handed_over = self.handed_over().into_iter();
+        let call = handed_over.find(|call| call.tool_call_id == *id)?;
+        Some(DeferredToolResult { outcome: DeferredOutcome::Ran { outcome }, ..call })
     }
 
     /// How a call ended that the provider ran, as it was said then.
