@@ -628,15 +628,18 @@ async fn what_came_of_a_call_of_an_earlier_message_the_next_step_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_after_a_no_calls_no_model() {
+async fn a_yes_elsewhere_after_a_no_calls_no_model() {
     let host = Host::that(&[Says::Asks]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
+    let pending = host.chats.approvals().pending(&ada()).await.unwrap();
+    let approval_id = pending[0].approval_id.clone();
     assert!(host.decide("link", false).await);
     host.settles().await;
     assert_eq!(host.told(), ["nothing", "no"]);
     for _ in 0..2 {
-        host.post(page.clone()).await;
+        let (approved, reason) = (true, None);
+        let yes = PersonsDecision { approval_id: approval_id.clone(), approved, reason };
+        assert!(!host.chats.decide(&ada(), vec![yes]).await.unwrap()[0].counts);
         host.settles().await;
     }
     assert_eq!(host.told(), ["nothing", "no"]);

@@ -258,10 +258,12 @@ impl Run {
                 self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
                 return self.drop_answer().await;
             }
-            // An answer that contradicts the first one is refused, and changes nothing.
+            // An answer that contradicts the first one is refused, and changes nothing. A page that
+            // posts it is answered, elsewhere nobody waits.
             let leaves_open = |result: &DeferredToolResult| {
                 let done = self.chat.has_result(result.approval_id.as_ref(), &result.tool_call_id);
-                result.outcome == DeferredOutcome::Refused && done != Some(true)
+                let is_waited_for = self.request.is_some() || done != Some(true);
+                result.outcome == DeferredOutcome::Refused && is_waited_for
             };
             let is_refused = settled.iter().any(|result| !result.is_final || leaves_open(result));
             let was_answered_before = match settled.is_empty() {

@@ -10,7 +10,7 @@ use crate::translator::Translator;
 
 /// Takes in what an agent says, and gives the assistant message that it makes.
 ///
-/// It is the message that the newest client would hold that had read everything. What a client really holds
+/// It is the message that a client would hold that had read everything. What a client really holds
 /// may be less, or forged, so the server's own is made from its own.
 ///
 /// ```
@@ -43,8 +43,7 @@ impl Recorder {
     }
 
     fn with(translator: Translator, reducer: Reducer) -> Self {
-        // What an old client does not know is kept all the same: the model may want it back.
-        let translator = translator.with_version(Version::V6At(u16::MAX));
+        let translator = translator.with_version(WITH_METADATA);
         Recorder { translator, reducer, left_to_client: Vec::new(), said_anything: false }
     }
 
@@ -84,6 +83,11 @@ impl Recorder {
         (said_anything.then(|| reducer.into_message()), left_to_client)
     }
 }
+
+/// What was attached to tools and their outputs is kept, though an old client is not sent it: the model
+/// may want it back. What newer ones are told of a question stands in a part of its own, and is not
+/// kept twice.
+const WITH_METADATA: Version = Version::V6At(176);
 
 #[cfg(test)]
 mod tests {
