@@ -7,6 +7,7 @@ mod openai {
     pub(crate) mod provider;
 
     mod chat_completions;
+    mod chat_requests;
     mod failures;
     mod files;
     mod folder;

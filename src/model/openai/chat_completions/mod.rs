@@ -56,8 +56,9 @@ impl ChatCompletions {
         self
     }
 
-    /// Sends the model what it thought before its calls, as `reasoning_content`. Models that think
-    /// between their calls want it, as DeepSeek's and Moonshot's do; others refuse it.
+    /// Sends the model with each of its messages what it thought, as `reasoning_content`, which is a
+    /// blank where it thought nothing. Models that think between their calls refuse a conversation in
+    /// which it is missing, as DeepSeek's and Moonshot's do; others refuse it.
     #[must_use]
     pub fn with_reasoning_sent_back(mut self) -> Self {
         self.sends_reasoning = true;

@@ -111,8 +111,10 @@ fn push_assistant(
     }
     let mut message = Map::new();
     message.insert("role".into(), "assistant".into());
-    if sends_reasoning && !calls.is_empty() && !reasoning.is_empty() {
-        message.insert("reasoning_content".into(), reasoning.into());
+    if sends_reasoning {
+        // On every message: one without is refused. Moonshot takes none for none, and a blank.
+        let thoughts = if reasoning.trim().is_empty() { " " } else { &reasoning };
+        message.insert("reasoning_content".into(), thoughts.into());
     }
     if !details.is_empty() {
         message.insert("reasoning_details".into(), details.into());
