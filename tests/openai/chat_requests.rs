@@ -66,3 +66,44 @@ async fn thoughts_that_are_sent_back_stand_on_every_message_though_there_were_no
     let as_usual = sent(|model| model, messages()).await;
     assert!(as_usual.iter().all(|message| message.get("reasoning_content").is_none()));
 }
+
+#[tokio::test]
+async fn what_was_said_upon_a_result_of_the_provider_stands_behind_it() {
+    let hosted = |id: &str| {
+        let AssistantContent::ToolCall(mut call) = call(id) else { unreachable!() };
+        call.provider_executed = true;
+        [AssistantContent::ToolCall(call), AssistantContent::ToolResult(output(id))]
+    };
+    let mut content = vec![text("I look."), call("own")];
+    content.extend(hosted("h1"));
+    content.extend(hosted("h2"));
+    content.push(text("It is low."));
+    let messages = vec![
+        ModelMessage::user("Tides?"),
+        ModelMessage::assistant(content),
+        result("own"),
+        ModelMessage::user("Thanks"),
+    ];
+    let sent = sent(|model| model, messages).await;
+    let short = |message: &Value| {
+        let calls = message["tool_calls"].as_array().into_iter().flatten();
+        let calls: Vec<&str> = calls.filter_map(|call| call["id"].as_str()).collect();
+        let id = message["tool_call_id"].as_str().unwrap_or_default();
+        let said = message["content"].as_str().unwrap_or_default();
+        format!("{} {said} {}{id}", message["role"].as_str().unwrap(), calls.join(","))
+    };
+    let sent: Vec<String> = sent.iter().map(short).collect();
+    assert_eq!(
+        sent,
+        [
+            "user Tides? ",
+            "assistant I look. h1",
+            "tool low h1",
+            "assistant  h2",
+            "tool low h2",
+            "assistant It is low. own",
+            "tool low own",
+            "user Thanks ",
+        ]
+    );
+}
