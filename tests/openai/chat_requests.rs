@@ -107,3 +107,62 @@ async fn what_was_said_upon_a_result_of_the_provider_stands_behind_it() {
         ]
     );
 }
+
+/// A call that waits for the person, who writes on; and one of another provider.
+fn left_open() -> Vec<ModelMessage> {
+    vec![
+        ModelMessage::user("Tides?"),
+        ModelMessage::assistant(vec![call("call_a/of:another"), call("D681PevKs")]),
+        ModelMessage::tool(vec![
+            ToolContent::Result(output("call_a/of:another")),
+            ToolContent::Result(output("D681PevKs")),
+        ]),
+        ModelMessage::user("Never mind"),
+        ModelMessage::assistant(vec![call("call_b")]),
+        result("call_b"),
+        ModelMessage::assistant(vec![text("Low.")]),
+        ModelMessage::user("Thanks"),
+    ]
+}
+
+/// Why Mistral would refuse these messages, by the rules of its template.
+fn refused_by_mistral(messages: &[Value]) -> Option<String> {
+    let is_id = |id: &Value| {
+        let id = id.as_str().unwrap();
+        id.len() == 9 && id.chars().all(|c| c.is_ascii_alphanumeric())
+    };
+    let mut open: Vec<Value> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| messages[at]["role"].as_str());
+        let role = message["role"].as_str().unwrap();
+        if before == Some("tool") && role == "user" {
+            return Some(format!("{at}: Unexpected role 'user' after role 'tool'"));
+        }
+        if role == "tool" {
+            let id = &message["tool_call_id"];
+            let Some(place) = open.iter().position(|open| open == id) else {
+                return Some(format!("{at}: Unexpected tool call id {id}"));
+            };
+            open.remove(place);
+        }
+        let calls = message["tool_calls"].as_array().into_iter().flatten();
+        open.extend(calls.map(|call| call["id"].clone()));
+        if let Some(id) = open.iter().find(|id| !is_id(id)) {
+            return Some(format!("{at}: Tool call id was {id}"));
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn mistral_is_sent_what_it_takes() {
+    let as_usual = sent(|model| model, left_open()).await;
+    assert!(refused_by_mistral(&as_usual).is_some());
+    let fitted = sent(ChatCompletions::for_mistral, left_open()).await;
+    assert_eq!(refused_by_mistral(&fitted), None);
+    assert_eq!(fitted[1]["tool_calls"][1]["id"], "D681PevKs", "what it takes stays");
+    let between = json!({"role": "assistant", "content": "(Nothing was said here.)"});
+    assert_eq!((&fitted[4], fitted.len()), (&between, as_usual.len() + 1));
+    let again = sent(ChatCompletions::for_mistral, left_open()).await;
+    assert_eq!(fitted, again, "the same id every time");
+}

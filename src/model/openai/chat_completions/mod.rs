@@ -2,6 +2,7 @@
 
 mod calls;
 mod kept;
+mod mistral;
 mod request;
 mod stream;
 
@@ -29,6 +30,7 @@ pub struct ChatCompletions {
     endpoint: Endpoint,
     model: Box<str>,
     sends_reasoning: bool,
+    is_mistral: bool,
     takes: Takes,
     extra: Extra,
 }
@@ -37,7 +39,8 @@ impl ChatCompletions {
     /// This model there.
     pub fn new(endpoint: Endpoint, model: impl Into<Box<str>>) -> Self {
         let (model, extra) = (model.into(), Extra::default());
-        ChatCompletions { endpoint, model, sends_reasoning: false, takes: Takes::ALL, extra }
+        let (sends_reasoning, is_mistral) = (false, false);
+        ChatCompletions { endpoint, model, sends_reasoning, is_mistral, takes: Takes::ALL, extra }
     }
 
     /// Sets a field of the request, in place of the adapter's own; `null` leaves one out:
@@ -63,6 +66,25 @@ impl ChatCompletions {
     pub fn with_reasoning_sent_back(mut self) -> Self {
         self.sends_reasoning = true;
         self
+    }
+
+    /// For Mistral's own API, and for servers that hold its models to their templates, as vLLM does.
+    /// They refuse a conversation, and that for good, in which the person speaks right behind the
+    /// result of a tool, as where a call waits for an answer and they write on, or in which the id of
+    /// a call is not of nine letters and digits, as those of every other provider. So a sentence is
+    /// put between the two, such ids are sent as others that stand for them, and PDF is named in
+    /// words.
+    ///
+    /// ```
+    /// # use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
+    /// let endpoint = Endpoint::at("https://api.mistral.ai/v1")?.with_key("secret")?;
+    /// let model = ChatCompletions::new(endpoint, "mistral-medium-latest").for_mistral();
+    /// # Ok::<(), ui_message_stream::model::openai::EndpointError>(())
+    /// ```
+    #[must_use]
+    pub fn for_mistral(mut self) -> Self {
+        self.is_mistral = true;
+        self.without_files()
     }
 
     /// Names PDF in words instead of sending it, for a server that takes no `file`, as most but

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::super::files::{Readable, Takes, in_words};
 use super::super::functions::parameters;
 use super::super::output::format;
-use super::ChatCompletions;
 use super::kept::Kept;
+use super::{ChatCompletions, mistral};
 use crate::agent::{ModelRequest, ToolDescription};
 use crate::model_message::{
     AssistantContent, FileContent, ModelMessage, NotExecuted, ToolCallContent, ToolContent,
@@ -32,6 +32,9 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) 
             }
             ModelMessage::Tool { content } => messages.extend(content.iter().map(result)),
         }
+    }
+    if model.is_mistral {
+        messages = mistral::fitted(messages);
     }
     let mut body = Map::new();
     body.insert("model".into(), (&*model.model).into());
