@@ -212,6 +212,17 @@ async fn another_model_is_not_told_what_this_ones_server_wants_back() {
 }
 
 #[tokio::test]
+async fn nor_is_a_model_of_the_same_name_behind_another_port() {
+    let here = Provider::streaming([fixture("chat/calls_with_signatures")]).await;
+    let there = Provider::streaming([fixture("chat/text_is_joined")]).await;
+    let turns = Turns::new(model(&here), model(&there));
+    conversation(agent(turns)).send("How is the weather?").await;
+    let said = &there.asked()[0].body["messages"][2];
+    assert_eq!(said["tool_calls"].as_array().unwrap().len(), 2);
+    assert_eq!(said["tool_calls"][0].get("extra_content"), None);
+}
+
+#[tokio::test]
 async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
     let lines = lines_of("chat/a_call_cut_off_before_its_arguments");
     let begun = format!("data: {}\n\ndata: [DONE]\n\n", lines.lines().next().unwrap());

@@ -105,9 +105,10 @@ impl Endpoint {
 
     /// Names a model there, for whoever is not to know which it is: browsers keep it.
     pub(super) fn mark(&self, model: &str) -> String {
-        let said = [self.base.host_str().unwrap_or_default(), self.base.path(), model];
+        let port = self.base.port_or_known_default().unwrap_or_default().to_string();
+        let said = [self.base.host_str().unwrap_or_default(), &port, self.base.path(), model];
         let digest = said.iter().fold(Sha256::new(), |digest, said| {
-            // No host, path or name holds a zero byte.
+            // No host, port, path or name holds a zero byte.
             digest.chain_update(said).chain_update([0])
         });
         URL_SAFE_NO_PAD.encode(digest.finalize().get(..12).unwrap_or_default())
