@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
-use axum::http::Request;
+use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -198,13 +198,73 @@ async fn what_the_provider_runs_is_shown_with_its_results_and_sources() {
     assert_eq!(tools.last(), Some(&json!({"type": "web_search"})));
     assert_eq!(body["include"], json!(["web_search_call.action.sources"]));
     let input = body["input"].as_array().unwrap();
-    assert_eq!(
-        input[1],
-        json!({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action})
-    );
+    // The thoughts before it cannot go back.
+    let searched = action.to_string();
+    let [call, told] = &input[1..3] else { panic!("{input:?}") };
+    assert_eq!((&call["type"], &call["call_id"]), (&json!("function_call"), &json!("ws_1")));
+    assert_eq!((&call["name"], &told["call_id"]), (&json!("web_search"), &json!("ws_1")));
+    assert!(told["output"].as_str().unwrap().contains(&searched), "{told}");
+    assert!(!input.iter().any(|item| item["type"] == "web_search_call"), "{input:?}");
     let code = input.iter().find(|item| item["type"] == "code_interpreter_call").unwrap();
     assert_eq!(code["outputs"], json!([{"type": "logs", "logs": "42"}]));
     assert!(!input.iter().any(|item| item["type"] == "reasoning"), "thoughts without content");
+}
+
+#[tokio::test]
+async fn what_the_provider_ran_upon_thoughts_goes_back_with_them() {
+    let searched = fixture("responses/web_search_with_sources")
+        .replace(r#""encrypted_content":null"#, r#""encrypted_content":"gAAA-search""#);
+    let provider = Provider::streaming([searched, fixture("responses/text")]).await;
+    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
+    browser.send("News?").await;
+    browser.send("Thanks").await;
+    assert_eq!(held(&browser).text, THE_TEXT);
+    let input = provider.asked()[1].body["input"].as_array().unwrap().clone();
+    let items = input.iter().map(|item| (item["type"].as_str(), item["id"].as_str()));
+    let items: Vec<(Option<&str>, Option<&str>)> = items.collect();
+    let search = Some("web_search_call");
+    assert_eq!(
+        items[1..4],
+        [(Some("reasoning"), Some("rs_w")), (search, Some("ws_1")), (search, Some("ws_2"))]
+    );
+    assert_eq!(input[2]["action"]["query"], "harbour news");
+}
+
+#[tokio::test]
+async fn thoughts_that_cannot_be_read_any_more_are_left_out_when_it_refuses_them() {
+    let error = json!({"error": {
+        "message": "The encrypted content gAAA...hole could not be verified.",
+        "type": "invalid_request_error", "param": null, "code": "invalid_encrypted_content",
+    }});
+    let searched = fixture("responses/web_search_with_sources")
+        .replace(r#""encrypted_content":null"#, r#""encrypted_content":"gAAA-search""#);
+    let provider = Provider::answering([
+        (StatusCode::OK, searched),
+        (StatusCode::BAD_REQUEST, error.to_string()),
+        (StatusCode::OK, fixture("responses/text")),
+    ])
+    .await;
+    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
+    browser.send("News?").await;
+    browser.send("Thanks").await;
+    assert_eq!(held(&browser).text, THE_TEXT);
+    let input = provider.asked()[2].body["input"].as_array().unwrap().clone();
+    let kinds: Vec<&str> =
+        input.iter().map(|item| item["type"].as_str().unwrap_or("message")).collect();
+    let (call, output) = ("function_call", "function_call_output");
+    assert_eq!(kinds, ["message", call, output, call, output, "message", "message"]);
+}
+
+#[tokio::test]
+async fn thoughts_go_only_to_where_they_were_made() {
+    let here = provider(&["reasoning_and_a_function_call"]).await;
+    let there = provider(&["text"]).await;
+    let turns = |provider: &Provider| model(provider).with_reasoning("low");
+    conversation(agent(Turns::new(turns(&here), turns(&there)))).send("How is the weather?").await;
+    let asked = there.asked();
+    let input = asked[0].body["input"].as_array().unwrap();
+    let kinds: Vec<Option<&str>> = input.iter().map(|item| item["type"].as_str()).collect();
+    assert_eq!(kinds, [None, Some("function_call"), Some("function_call_output")]);
 }
 
 const ARGUMENTS: &str = r#"{"url":"https://example.com/","max_clicks":100}"#;

@@ -105,10 +105,14 @@ async fn ask(
     body: Value,
     otherwise: Option<Otherwise>,
 ) -> Result<Body, ProviderError> {
-    match (endpoint.clone().post(path, body).await, otherwise) {
+    match (endpoint.post(path, &body).await, otherwise) {
         (Err(error), Some(otherwise)) if matches!(error.status(), Some(400 | 404)) => {
+            let other = otherwise();
+            if other == body {
+                return Err(error);
+            }
             tracing::warn!(%error, "the provider refused, and is asked in another way");
-            endpoint.post(path, otherwise()).await
+            endpoint.post(path, &other).await
         }
         (answer, _) => answer,
     }

@@ -103,7 +103,8 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Names a model there, for whoever is not to know which it is: browsers keep it.
+    /// Names a model there, or with an empty name them all, for whoever is not to know which it is:
+    /// browsers keep it.
     pub(super) fn mark(&self, model: &str) -> String {
         let port = self.base.port_or_known_default().unwrap_or_default().to_string();
         let said = [self.base.host_str().unwrap_or_default(), &port, self.base.path(), model];
@@ -120,7 +121,7 @@ impl Endpoint {
     }
 
     /// Sends a request, and gives the body of the answer once its head says that it is one.
-    pub(super) async fn post(self, path: &[&str], body: Value) -> Result<Body, ProviderError> {
+    pub(super) async fn post(&self, path: &[&str], body: &Value) -> Result<Body, ProviderError> {
         let mut url = self.base.clone();
         // An http URL has segments.
         if let Ok(mut segments) = url.path_segments_mut() {

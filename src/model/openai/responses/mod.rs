@@ -33,7 +33,9 @@ use crate::json::Json;
 /// `application/json` that is in the request; every other one is named in words.
 ///
 /// Nothing is stored there unless [`with_stored_responses`](Self::with_stored_responses) says so:
-/// what it wants back is kept as provider metadata in the messages.
+/// what it wants back is kept as provider metadata in the messages. It goes to the endpoint that made
+/// it; and where that cannot read it any more and refuses (400, 404), it is asked once more without
+/// thoughts, and with what it ran as calls that ran elsewhere.
 #[derive(Clone)]
 pub struct Responses {
     endpoint: Endpoint,
@@ -63,7 +65,7 @@ impl Responses {
 
     /// For a model that reasons: how much (`low`, `medium`, `high`), with a summary for the person to
     /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it,
-    /// and without it thoughts of another model are left out.
+    /// and without it thoughts are left out.
     #[must_use]
     pub fn with_reasoning(mut self, effort: &str) -> Self {
         self.reasoning = Some(effort.into());
@@ -135,9 +137,15 @@ impl Responses {
         self
     }
 
-    /// What the provider takes, and whether it may be referred to what it stored.
-    fn taken(&self, may_refer: bool) -> Taken {
-        Taken { may_refer, thoughts: self.reasons(), files: self.takes }
+    /// What the provider takes.
+    fn taken<'m>(&self, mark: &'m str) -> Taken<'m> {
+        let thoughts_of = self.reasons().then_some(mark);
+        Taken { items: true, may_refer: self.is_stored, thoughts_of, files: self.takes }
+    }
+
+    /// What every provider takes, whoever made it.
+    fn taken_anywhere(&self) -> Taken<'static> {
+        Taken { items: false, may_refer: false, thoughts_of: None, files: self.takes }
     }
 
     /// Whether the model is one that is set up to reason.
@@ -193,14 +201,16 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let prompt = Prompt::of(&request.messages, self.taken(self.is_stored));
-        let reader = EventReader::new(request::approved(&request.messages), self.is_stored);
+        // Whoever runs the models reads the thoughts of all of them.
+        let mark = self.endpoint.mark("");
+        let prompt = Prompt::of(&request.messages, self.taken(&mark));
+        let reader = EventReader::new(request::approved(&request.messages), self.is_stored, mark);
         let refers = prompt.refers;
         let body = self.body(&request, prompt);
         let otherwise = refers.then(|| -> Otherwise {
             let model = self.clone();
             Box::new(move || {
-                let prompt = Prompt::of(&request.messages, model.taken(false));
+                let prompt = Prompt::of(&request.messages, model.taken_anywhere());
                 model.body(&request, prompt)
             })
         });

@@ -21,6 +21,8 @@ use crate::run::{ModelEvent, Usage};
 pub(super) struct EventReader {
     /// The questions that were said yes to, and the calls that they are about.
     approved: HashMap<String, ToolCallId>,
+    /// Of the endpoint.
+    mark: String,
     /// What was whole last, if the response is stored: it waits for the id.
     last: Option<LastPiece>,
     /// Items that are being said, by their place.
@@ -42,9 +44,14 @@ struct Open {
 }
 
 impl EventReader {
-    pub(super) fn new(approved: HashMap<String, ToolCallId>, is_stored: bool) -> Self {
+    pub(super) fn new(
+        approved: HashMap<String, ToolCallId>,
+        is_stored: bool,
+        mark: String,
+    ) -> Self {
         EventReader {
             approved,
+            mark,
             last: is_stored.then(LastPiece::default),
             open: HashMap::new(),
             has_calls: false,
@@ -239,6 +246,7 @@ impl EventReader {
         let encrypted = item.get("encrypted_content").and_then(Value::as_str);
         let kept = Kept {
             item_id: Some(item_id.to_owned()),
+            made_by: encrypted.map(|_| self.mark.clone()),
             reasoning_encrypted_content: encrypted.map(str::to_owned),
             ..Kept::default()
         };
