@@ -16,7 +16,7 @@ use ui_message_stream::testing::Conversation;
 
 use super::browser::{Forecast, Held, Turns, agent, app, conversation, over};
 use super::chat_completions::asked_for;
-use super::provider::{Provider, fixture, lines_of};
+use super::provider::{Provider, as_stream, fixture, lines_of};
 
 fn model(provider: &Provider) -> Responses {
     let endpoint = Endpoint::at(&provider.address).unwrap().with_key("sk-test").unwrap();
@@ -208,6 +208,42 @@ async fn what_the_provider_runs_is_shown_with_its_results_and_sources() {
     let code = input.iter().find(|item| item["type"] == "code_interpreter_call").unwrap();
     assert_eq!(code["outputs"], json!([{"type": "logs", "logs": "42"}]));
     assert!(!input.iter().any(|item| item["type"] == "reasoning"), "thoughts without content");
+}
+
+/// A stream whose server calls an item something else in every event, as Copilot's does.
+fn renamed(name: &str) -> String {
+    let (lines, mut count) = (lines_of(name), 0);
+    let renamed = lines.lines().map(|line| {
+        let mut event: Value = serde_json::from_str(line).unwrap();
+        let mut rename = |id: &mut Value| {
+            count += 1;
+            *id = json!(format!("{}-{count}", id.as_str().unwrap()));
+        };
+        event.get_mut("item_id").map(&mut rename);
+        event.get_mut("item").and_then(|item| item.get_mut("id")).map(&mut rename);
+        event.to_string()
+    });
+    as_stream(&renamed.collect::<Vec<String>>().join("\n"))
+}
+
+#[tokio::test]
+async fn an_item_whose_id_changes_with_every_event_is_one() {
+    let fixtures = ["reasoning_and_a_function_call", "web_search_with_sources"];
+    let fixtures = fixtures.map(|name| renamed(&format!("responses/{name}")));
+    let provider = Provider::streaming(fixtures).await;
+    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
+    browser.send("How is the weather?").await;
+    let said = held(&browser);
+    assert_eq!((&*said.text, said.sources.len()), ("The harbour reopened today.", 1));
+    let tools: Vec<&str> = said.calls.iter().map(|(tool, ..)| &**tool).collect();
+    assert_eq!(tools, ["weather", "web_search", "web_search"]);
+    let parts = &browser.messages().last().unwrap().parts;
+    let texts = parts.iter().filter(|part| matches!(part, Part::Text(_))).count();
+    let thoughts = parts.iter().filter(|part| matches!(part, Part::Reasoning(_))).count();
+    assert_eq!((texts, thoughts), (1, 3), "two thoughts, and one that says nothing");
+    let input = provider.asked()[1].body["input"].as_array().unwrap().clone();
+    assert_eq!(input[1]["summary"].as_array().unwrap().len(), 2);
+    assert_eq!(input[1]["id"], "rs_1-1");
 }
 
 #[tokio::test]

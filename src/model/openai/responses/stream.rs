@@ -35,6 +35,8 @@ pub(super) struct EventReader {
 /// An item that is being said.
 #[derive(Debug, Default)]
 struct Open {
+    /// What it was called first: some servers call it something else in every event.
+    id: String,
     /// The call that its arguments belong to.
     call: Option<ToolCallId>,
     /// Of a text or of thoughts, which parts have begun.
@@ -106,19 +108,28 @@ impl EventReader {
         let item = event.get("item").and_then(Value::as_object);
         match text(event, "type") {
             "response.output_item.added" => self.begin(at, item, said),
-            "response.output_item.done" => self.end_item(at, item, said),
+            "response.output_item.done" => {
+                let Some(mut item) = item.cloned() else { return Ok(()) };
+                let id = self.item_id(at, text(&item, "id"));
+                if !id.is_empty() {
+                    item.insert("id".into(), id.into());
+                }
+                self.end_item(at, &item, said);
+            }
             "response.output_text.delta" | "response.refusal.delta" => {
-                let id = part_id(text(event, "item_id"), at);
+                let id = part_id(&self.item_id(at, text(event, "item_id")), at);
                 self.open.entry(at).or_default().parts.insert(id.clone());
                 say(said, AgentEvent::TextDelta { id: Some(id), delta: delta(event) });
             }
             "response.output_text.annotation.added" => {
-                say_source(event, at, said);
+                let id = self.item_id(at, text(event, "item_id"));
+                say_source(event, &part_id(&id, at), said);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let number = event.get("summary_index").or_else(|| event.get("content_index"));
                 let number = number.and_then(Value::as_u64).unwrap_or(0);
-                let id = self.thoughts(at, text(event, "item_id"), number, said);
+                let item_id = self.item_id(at, text(event, "item_id"));
+                let id = self.thoughts(at, &item_id, number, said);
                 say(said, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(event) });
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
@@ -148,6 +159,8 @@ impl EventReader {
     /// An item begins.
     fn begin(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
         let Some(item) = item else { return };
+        self.open.insert(at, Open::default());
+        self.item_id(at, text(item, "id"));
         let call = match text(item, "type") {
             "function_call" => Some(self.function(item)),
             // Its input is known, and was approved.
@@ -164,9 +177,17 @@ impl EventReader {
         say(said, AgentEvent::tool_input_start(call));
     }
 
+    /// What an item was called first, and is from now on.
+    fn item_id(&mut self, at: u64, id: &str) -> String {
+        let open = self.open.entry(at).or_default();
+        if open.id.is_empty() {
+            id.clone_into(&mut open.id);
+        }
+        open.id.clone()
+    }
+
     /// An item is whole.
-    fn end_item(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
-        let Some(item) = item else { return };
+    fn end_item(&mut self, at: u64, item: &Item, said: Out<'_>) {
         match text(item, "type") {
             "message" => self.end_text(at, item, said),
             "reasoning" => self.end_thoughts(at, item, said),
@@ -338,10 +359,10 @@ fn say(said: Out<'_>, event: AgentEvent) {
     said.push_back(ModelEvent::Said(event));
 }
 
-fn say_source(event: &Item, at: u64, said: Out<'_>) {
+fn say_source(event: &Item, part: &PartId, said: Out<'_>) {
     let Some(Value::Object(annotation)) = event.get("annotation") else { return };
     let number = event.get("annotation_index").and_then(Value::as_u64).unwrap_or(0);
-    let source_id = format!("{}:{number}", part_id(text(event, "item_id"), at)).into();
+    let source_id = format!("{part}:{number}").into();
     let owned = |field: &str| {
         let value = annotation.get(field).and_then(Value::as_str);
         value.filter(|value| !value.is_empty()).map(str::to_owned)
