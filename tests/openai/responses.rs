@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::{Request, StatusCode};
+use futures::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Told, Tool};
+use ui_message_stream::agent::{Agent, Model, ModelRequest, Told, Tool};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::openai::{Endpoint, Responses};
+use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::run::ModelEvent;
 use ui_message_stream::testing::Conversation;
 
 use super::browser::{Forecast, Held, Turns, agent, app, conversation, over};
@@ -244,6 +247,19 @@ async fn an_item_whose_id_changes_with_every_event_is_one() {
     let input = provider.asked()[1].body["input"].as_array().unwrap().clone();
     assert_eq!(input[1]["summary"].as_array().unwrap().len(), 2);
     assert_eq!(input[1]["id"], "rs_1-1");
+}
+
+#[tokio::test]
+async fn a_message_that_says_nothing_has_no_text() {
+    let item = |kind: &str| json!({"type": kind, "output_index": 0, "item": {"id": "msg_0", "type": "message", "content": []}});
+    let completed = json!({"type": "response.completed", "response": {"id": "resp_0"}});
+    let events = ["response.output_item.added", "response.output_item.done"].map(item);
+    let lines: Vec<String> = events.iter().chain([&completed]).map(Value::to_string).collect();
+    let provider = Provider::streaming([as_stream(&lines.join("\n"))]).await;
+    let request = ModelRequest::new(vec![ModelMessage::user("Hello")]);
+    let said: Vec<_> = model(&provider).call(request).collect().await;
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(matches!(&said[0], Ok(ModelEvent::Finished(_))), "{said:?}");
 }
 
 #[tokio::test]

@@ -227,18 +227,18 @@ impl EventReader {
 
     fn end_text(&mut self, at: u64, item: &Item, said: Out<'_>) {
         let id = part_id(text(item, "id"), at);
-        let begun = self.open.get(&at).is_some_and(|open| !open.parts.is_empty());
-        if !begun {
-            // A server may send a text at once.
+        let mut is_begun = self.open.get(&at).is_some_and(|open| !open.parts.is_empty());
+        if !is_begun {
+            // A server may send a text at once, or none.
             let pieces = item.get("content").and_then(Value::as_array).into_iter().flatten();
             let texts = pieces.filter_map(|piece| piece.get("text").or(piece.get("refusal")));
             for piece in texts.filter_map(Value::as_str) {
                 let delta = piece.to_owned().into();
                 say(said, AgentEvent::TextDelta { id: Some(id.clone()), delta });
+                is_begun = true;
             }
         }
-        let ids = self.open.get(&at).map(|open| open.parts.clone()).unwrap_or_default();
-        for id in if begun { ids } else { HashSet::from([id]) } {
+        if is_begun {
             say(said, AgentEvent::TextEnd { id });
         }
     }
