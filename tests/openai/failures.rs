@@ -4,16 +4,22 @@
 use axum::http::StatusCode;
 use futures::StreamExt;
 use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
-use ui_message_stream::model::openai::{ChatCompletions, Endpoint, EndpointError, ProviderError};
+use ui_message_stream::model::openai::{
+    ChatCompletions, Endpoint, EndpointError, ProviderError, Responses,
+};
 
 use super::browser::{agent, conversation};
 use super::provider::{Provider, fixture, lines_of};
 
 const KEY: &str = "sk-very-secret";
 
-fn model(address: &str) -> ChatCompletions {
+fn endpoint(address: &str) -> Endpoint {
     let endpoint = Endpoint::at(address).unwrap().with_key(KEY).unwrap();
-    ChatCompletions::new(endpoint.with_header("x-team", "also-secret").unwrap(), "a-model")
+    endpoint.with_header("x-team", "also-secret").unwrap()
+}
+
+fn model(address: &str) -> ChatCompletions {
+    ChatCompletions::new(endpoint(address), "a-model")
 }
 
 /// Keeps the error that a model ends with, as a log would read it.
@@ -101,6 +107,19 @@ async fn what_is_no_stream_or_not_there_is_an_error() {
     let (_, heard) = fails(model(&address)).await;
     assert!(heard.contains("cannot be reached"), "{heard}");
     assert!(!heard.contains("secret"), "{heard}");
+}
+
+#[tokio::test]
+async fn an_error_that_says_that_it_is_an_answer_is_logged() {
+    let error = format!(r#"{{"error":{{"message":"no capacity, {KEY}","code":"busy"}}}}"#);
+    let pretty = error.replace(':', ":\n ");
+    let in_stream = format!("data: {error}\n\n");
+    let provider = Provider::streaming([pretty, error, in_stream]).await;
+    let responses = Responses::new(endpoint(&provider.address), "a-model");
+    let (_, first) = fails(model(&provider.address)).await;
+    for heard in [first, fails(responses.clone()).await.1, fails(responses).await.1] {
+        assert!(heard.contains("busy: no capacity, [redacted]"), "{heard}");
+    }
 }
 
 #[tokio::test]

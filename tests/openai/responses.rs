@@ -495,6 +495,7 @@ async fn a_response_that_fails_or_is_cut_is_an_error_and_a_short_one_is_not() {
     let stream = |last: Value| format!("data: {}\n\ndata: {last}\n\n", begun.join("\n\ndata: "));
     let error = json!({"code": "server_error", "message": "a secret"});
     for last in [
+        json!({"error": error}),
         json!({"type": "response.failed", "response": {"status": "failed", "error": error}}),
         json!({"type": "error", "code": "server_error", "message": "a secret"}),
         json!({"type": "response.in_progress"}),

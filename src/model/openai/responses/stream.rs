@@ -151,6 +151,11 @@ impl EventReader {
                 let error = event.get("error").filter(|error| error.is_object());
                 return Err(ProviderError::reported(error.unwrap_or(&whole)));
             }
+            // Proxies say it as in the other API.
+            "" => match event.get("error") {
+                Some(error) if !error.is_null() => return Err(ProviderError::reported(error)),
+                _ => {}
+            },
             _ => {}
         }
         Ok(())
