@@ -1,5 +1,6 @@
 //! What Chat Completions are asked: histories, as each kind of server takes them.
 
+use axum::http::StatusCode;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use ui_message_stream::Json;
@@ -10,6 +11,7 @@ use ui_message_stream::model_message::{
     ToolResult, ToolResultContent,
 };
 
+use super::browser::{agent, conversation};
 use super::provider::{Provider, fixture};
 
 /// The messages that a server is sent of these.
@@ -165,4 +167,32 @@ async fn mistral_is_sent_what_it_takes() {
     assert_eq!((&fitted[4], fitted.len()), (&between, as_usual.len() + 1));
     let again = sent(ChatCompletions::for_mistral, left_open()).await;
     assert_eq!(fitted, again, "the same id every time");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_stream_options_is_asked_without() {
+    let detail = json!({"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"],
+        "msg": "Extra inputs are not permitted"}]});
+    let other = json!({"error": {"message": "Unknown model"}});
+    for (status, said, times) in [
+        (StatusCode::UNPROCESSABLE_ENTITY, &detail, 2),
+        (StatusCode::BAD_REQUEST, &detail, 2),
+        (StatusCode::UNAUTHORIZED, &detail, 1),
+        (StatusCode::BAD_REQUEST, &other, 1),
+    ] {
+        let answers =
+            [(status, said.to_string()), (StatusCode::OK, fixture("chat/text_is_joined"))];
+        let provider = Provider::answering(answers).await;
+        let model = ChatCompletions::new(Endpoint::at(&provider.address).unwrap(), "a-model");
+        let mut browser = conversation(agent(model));
+        browser.send("Hello").await;
+        assert_eq!(browser.error().is_none(), times == 2);
+        let asked = provider.asked();
+        assert_eq!(asked.len(), times);
+        if let [first, then] = &asked[..] {
+            assert!(first.body.get("stream_options").is_some());
+            assert_eq!(then.body.get("stream_options"), None);
+            assert_eq!(first.body["messages"], then.body["messages"]);
+        }
+    }
 }

@@ -107,8 +107,12 @@ impl<R: Read> Answer<R> {
     }
 }
 
-/// Makes the body of a request that may be answered where another one was refused.
-pub(super) type Otherwise = Box<dyn FnOnce() -> Value + Send>;
+/// A request that may be answered where another one was refused.
+pub(super) struct Otherwise {
+    /// Whether it may be where the other one was refused like this.
+    pub(super) may_help: fn(&ProviderError) -> bool,
+    pub(super) body: Box<dyn FnOnce() -> Value + Send>,
+}
 
 async fn ask(
     endpoint: Endpoint,
@@ -117,8 +121,8 @@ async fn ask(
     otherwise: Option<Otherwise>,
 ) -> Result<Body, ProviderError> {
     match (endpoint.post(path, &body).await, otherwise) {
-        (Err(error), Some(otherwise)) if matches!(error.status(), Some(400 | 404)) => {
-            let other = otherwise();
+        (Err(error), Some(otherwise)) if (otherwise.may_help)(&error) => {
+            let other = (otherwise.body)();
             if other == body {
                 return Err(error);
             }

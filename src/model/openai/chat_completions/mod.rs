@@ -7,7 +7,7 @@ mod request;
 mod stream;
 
 use self::stream::ChunkReader;
-use super::answer::Answer;
+use super::answer::{Answer, Otherwise};
 use super::endpoint::Endpoint;
 use super::extra::Extra;
 use super::files::Takes;
@@ -44,7 +44,8 @@ impl ChatCompletions {
     }
 
     /// Sets a field of the request, in place of the adapter's own; `null` leaves one out:
-    /// `temperature`, `reasoning_effort`, or `stream_options` for a server that does not take it.
+    /// `temperature`, `reasoning_effort`, or `stream_options` for a server that does not take it,
+    /// which else is asked once more without, each time.
     ///
     /// ```
     /// # use ui_message_stream::Json;
@@ -108,10 +109,21 @@ impl Model for ChatCompletions {
         let mark = self.endpoint.mark(&self.model);
         let body = request::body(&request, self, &mark);
         let path = &["chat", "completions"];
-        Box::pin(Answer::to(&self.endpoint, path, body, None, ChunkReader::new(mark)))
+        let reader = ChunkReader::new(mark.clone());
+        let model = self.clone().with_field(STREAM_OPTIONS, &Json::null());
+        let otherwise = Otherwise {
+            may_help: |error| {
+                matches!(error.status(), Some(400 | 422)) && error.names(STREAM_OPTIONS)
+            },
+            body: Box::new(move || request::body(&request, &model, &mark)),
+        };
+        Box::pin(Answer::to(&self.endpoint, path, body, Some(otherwise), reader))
     }
 
     fn name(&self) -> Option<&str> {
         Some(&self.model)
     }
 }
+
+/// What asks a server to say what the answer cost.
+const STREAM_OPTIONS: &str = "stream_options";

@@ -6,7 +6,7 @@ use super::super::files::{Readable, Takes, in_words};
 use super::super::functions::parameters;
 use super::super::output::format;
 use super::kept::Kept;
-use super::{ChatCompletions, mistral};
+use super::{ChatCompletions, STREAM_OPTIONS, mistral};
 use crate::agent::{ModelRequest, ToolDescription};
 use crate::model_message::{
     AssistantContent, FileContent, ModelMessage, NotExecuted, ToolCallContent, ToolContent,
@@ -47,7 +47,7 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) 
         body.insert("response_format".into(), format);
     }
     body.insert("stream".into(), true.into());
-    body.insert("stream_options".into(), json!({"include_usage": true}));
+    body.insert(STREAM_OPTIONS.into(), json!({"include_usage": true}));
     model.extra.put_into(&mut body);
     body.into()
 }

@@ -209,10 +209,11 @@ impl Model for Responses {
         let body = self.body(&request, prompt);
         let otherwise = refers.then(|| -> Otherwise {
             let model = self.clone();
-            Box::new(move || {
+            let body = Box::new(move || {
                 let prompt = Prompt::of(&request.messages, model.taken_anywhere());
                 model.body(&request, prompt)
-            })
+            });
+            Otherwise { may_help: |error| matches!(error.status(), Some(400 | 404)), body }
         });
         Box::pin(Answer::to(&self.endpoint, &["responses"], body, otherwise, reader))
     }
