@@ -194,8 +194,25 @@ async fn what_a_server_wants_to_know_of_the_thoughts_goes_back_as_it_was() {
 }
 
 #[tokio::test]
+async fn thinking_blocks_go_back_whole_with_their_signatures() {
+    let said = told("thinking_blocks_in_pieces").await;
+    let thought = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
+    assert_eq!(
+        said["thinking_blocks"],
+        json!([
+            thought("They ask for it.", "EqoB-signed"),
+            {"type": "redacted_thinking", "data": "EroB-sealed"},
+            thought("Now.", "EqoB-again"),
+        ])
+    );
+    assert_eq!(said["tool_calls"][0]["id"], "toolu_1");
+}
+
+#[tokio::test]
 async fn another_model_is_not_told_what_this_ones_server_wants_back() {
-    for name in ["calls_with_signatures", "reasoning_details_in_pieces"] {
+    for name in
+        ["calls_with_signatures", "reasoning_details_in_pieces", "thinking_blocks_in_pieces"]
+    {
         let answers = [name, "text_is_joined"].map(|name| fixture(&format!("chat/{name}")));
         let provider = Provider::streaming(answers).await;
         let endpoint = Endpoint::at(&provider.address).unwrap();
@@ -206,6 +223,7 @@ async fn another_model_is_not_told_what_this_ones_server_wants_back() {
         let said = &provider.asked()[1].body["messages"][2];
         assert_eq!(said["tool_calls"][0].get("extra_content"), None);
         assert_eq!(said.get("reasoning_details"), None);
+        assert_eq!(said.get("thinking_blocks"), None);
         let sent = browser.last_chunks().iter().map(|chunk| format!("{chunk:?}"));
         assert!(!sent.collect::<String>().contains("a-model"), "it is nothing for the browser");
     }

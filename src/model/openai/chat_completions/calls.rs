@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::functions::cut_off;
-use super::kept;
+use super::kept::{self, Thoughts};
 use crate::event::{AgentEvent, ToolCall};
 use crate::run::ModelEvent;
 
@@ -74,21 +74,19 @@ impl Calls {
         call.tell(said);
     }
 
-    /// The calls are whole, or cut off. The last one keeps what the server said of its thoughts.
+    /// The calls are whole, or cut off. The last one keeps what the server wants of the thoughts.
     pub(super) fn end(
         &mut self,
         is_cut_off: bool,
         mark: &str,
-        reasoning_details: &mut Vec<Map<String, Value>>,
+        thoughts: &mut Thoughts,
         said: &mut VecDeque<ModelEvent>,
     ) {
         let last = self.0.len().saturating_sub(1);
         for (at, mut call) in self.0.drain(..).enumerate() {
-            let reasoning_details =
-                if at == last { std::mem::take(reasoning_details) } else { Vec::new() };
+            let thoughts = if at == last { std::mem::take(thoughts) } else { Thoughts::default() };
             let mut whole = call.call();
-            whole.provider_metadata =
-                kept::metadata(mark, call.extra_content.take(), reasoning_details);
+            whole.provider_metadata = kept::metadata(mark, call.extra_content.take(), thoughts);
             let arguments = if is_cut_off { cut_off(call.arguments) } else { call.arguments };
             said.push_back(ModelEvent::Call(Box::new(whole), arguments));
         }
@@ -191,7 +189,7 @@ mod tests {
         for piece in pieces {
             calls.take(serde_json::from_str(piece).unwrap(), &mut said);
         }
-        calls.end(false, "mark", &mut Vec::new(), &mut said);
+        calls.end(false, "mark", &mut Thoughts::default(), &mut said);
         let deltas_of = |wanted: &str| {
             let deltas = said.iter().filter_map(|event| match event {
                 ModelEvent::Said(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {

@@ -19,8 +19,8 @@ use crate::json::Json;
 /// What they do differently is taken as it comes: reasoning as `reasoning_content`, as `reasoning`
 /// or as pieces of content; tool calls whole or in pieces, with an index or without, with an id on
 /// every piece, once, or never. What a server wants back with a call (Google's `extra_content`,
-/// OpenRouter's `reasoning_details`) is kept as provider metadata and sent with it, to the
-/// same model there.
+/// OpenRouter's `reasoning_details`, LiteLLM's `thinking_blocks`) is kept as provider metadata and
+/// sent with it, to the same model there.
 ///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
 /// result, and what the model said upon it as a message of its own. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the

@@ -131,7 +131,7 @@ impl Said<'_> {
         };
         let (settled, open) = std::mem::take(&mut self.calls).into_iter().partition(is_settled);
         self.calls = open;
-        let (mut calls, mut details) = (Vec::new(), Vec::new());
+        let (mut calls, mut details, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
         for call in settled {
             let kept = Kept::of(call.provider_metadata.as_ref(), mark);
             let mut item = json!({
@@ -143,7 +143,8 @@ impl Said<'_> {
                 item["extra_content"] = extra.into();
             }
             calls.push(item);
-            details.extend(kept.reasoning_details.into_iter().map(Value::Object));
+            details.extend(kept.thoughts.reasoning_details.into_iter().map(Value::Object));
+            blocks.extend(kept.thoughts.thinking_blocks.into_iter().map(Value::Object));
         }
         let (text, reasoning) =
             (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
@@ -156,6 +157,9 @@ impl Said<'_> {
         }
         if !details.is_empty() {
             message.insert("reasoning_details".into(), details.into());
+        }
+        if !blocks.is_empty() {
+            message.insert("thinking_blocks".into(), blocks.into());
         }
         let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
         message.insert("content".into(), content);

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::answer::Read;
 use super::super::error::ProviderError;
 use super::calls::{CallPiece, Calls};
-use super::kept::add_detail;
+use super::kept::Thoughts;
 use crate::chunk::FinishReason;
 use crate::event::AgentEvent;
 use crate::run::{ModelEvent, Usage};
@@ -20,7 +20,7 @@ pub(super) struct ChunkReader {
     mark: String,
     calls: Calls,
     /// What the server wants back of its thoughts.
-    reasoning_details: Vec<Map<String, Value>>,
+    thoughts: Thoughts,
     usage: Option<Usage>,
     finished: Option<FinishReason>,
 }
@@ -48,6 +48,8 @@ struct Delta {
     reasoning: Option<String>,
     /// OpenRouter's, beside the words.
     reasoning_details: Option<Value>,
+    /// LiteLLM's, beside the words.
+    thinking_blocks: Option<Value>,
     refusal: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
 }
@@ -111,8 +113,8 @@ impl Read for ChunkReader {
 
 impl ChunkReader {
     pub(super) fn new(mark: String) -> Self {
-        let (calls, reasoning_details) = (Calls::default(), Vec::new());
-        ChunkReader { mark, calls, reasoning_details, usage: None, finished: None }
+        let (calls, thoughts) = (Calls::default(), Thoughts::default());
+        ChunkReader { mark, calls, thoughts, usage: None, finished: None }
     }
 
     fn end_calls(&mut self, said: &mut VecDeque<ModelEvent>) {
@@ -120,7 +122,7 @@ impl ChunkReader {
             self.finished,
             None | Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
         );
-        self.calls.end(is_cut_off, &self.mark, &mut self.reasoning_details, said);
+        self.calls.end(is_cut_off, &self.mark, &mut self.thoughts, said);
     }
 
     fn delta(&mut self, delta: Delta, said: &mut VecDeque<ModelEvent>) {
@@ -144,13 +146,8 @@ impl ChunkReader {
             None => {}
         }
         say(delta.refusal, AgentEvent::text);
-        if let Some(Value::Array(details)) = delta.reasoning_details {
-            let details = details.into_iter().filter_map(|detail| match detail {
-                Value::Object(detail) => Some(detail),
-                _ => None,
-            });
-            details.for_each(|detail| add_detail(&mut self.reasoning_details, detail));
-        }
+        self.thoughts.add_details(delta.reasoning_details.unwrap_or_default());
+        self.thoughts.add_blocks(delta.thinking_blocks.unwrap_or_default());
         for piece in delta.tool_calls.into_iter().flatten() {
             self.calls.take(piece, said);
         }
