@@ -84,10 +84,15 @@ async fn a_stream_that_is_cut_is_no_answer_and_its_calls_do_not_run() {
             if cut.contains(r#""finish_reason":"stop""#) {
                 continue;
             }
-            let provider = Provider::streaming([cut]).await;
-            let (_, heard) = fails(model(&provider.address)).await;
-            assert!(heard.contains("ended before the answer did"), "{name}, {events}: {heard}");
-            assert_eq!(provider.asked().len(), 1, "{name}, {events}");
+            // As a server ends whose context is full.
+            let failed = format!("{cut}error: {{\"code\":500}}\n\ndata: [DONE]\n\n");
+            let done = format!("{cut}data: [DONE]\n\n");
+            for cut in [cut, done, failed] {
+                let provider = Provider::streaming([cut]).await;
+                let (_, heard) = fails(model(&provider.address)).await;
+                assert!(heard.contains("ended before the answer did"), "{name}, {events}: {heard}");
+                assert_eq!(provider.asked().len(), 1, "{name}, {events}");
+            }
         }
     }
 }

@@ -20,8 +20,8 @@ pub(super) trait Read: Send + Unpin + 'static {
     /// Takes in the data of an event.
     fn read(&mut self, data: &str, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 
-    /// There are no more events; `is_done` if the provider said so.
-    fn end(&mut self, is_done: bool, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+    /// There are no more events.
+    fn end(&mut self, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 }
 
 /// A provider's answer. Dropped, it closes the connection, and the provider stops.
@@ -99,7 +99,7 @@ impl<R: Read> Answer<R> {
                     }
                 }
                 self.state = State::Over;
-                self.read.end(is_done, &mut self.said)?;
+                self.read.end(&mut self.said)?;
             }
             State::Failed(_) | State::Over => return Poll::Ready(Ok(false)),
         }

@@ -98,12 +98,9 @@ impl Read for ChunkReader {
         Ok(())
     }
 
-    fn end(&mut self, is_done: bool, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        let reason = match self.finished {
-            Some(reason) => reason,
-            None if is_done => FinishReason::Other,
-            None => return Err(ProviderError::cut()),
-        };
+    fn end(&mut self, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        // `[DONE]` says that nothing follows, not that all was said: some end so when they fail.
+        let reason = self.finished.ok_or_else(ProviderError::cut)?;
         self.end_calls(said);
         said.extend(self.usage.take().map(ModelEvent::Used));
         said.push_back(ModelEvent::Finished(reason));
@@ -120,7 +117,7 @@ impl ChunkReader {
     fn end_calls(&mut self, said: &mut VecDeque<ModelEvent>) {
         let is_cut_off = matches!(
             self.finished,
-            None | Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
+            Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
         );
         self.calls.end(is_cut_off, &self.mark, &mut self.thoughts, said);
     }

@@ -94,7 +94,7 @@ impl Read for EventReader {
         read
     }
 
-    fn end(&mut self, _: bool, said: Out<'_>) -> Result<(), ProviderError> {
+    fn end(&mut self, said: Out<'_>) -> Result<(), ProviderError> {
         if let Some(last) = &mut self.last {
             last.release(said);
         }
