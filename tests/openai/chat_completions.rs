@@ -70,6 +70,7 @@ async fn each_providers_calls_run_and_the_model_reads_the_results() {
         ("a_call_without_an_index_in_the_last_chunk", "", "", &[ran("Coimbra")][..]),
         ("usage_behind_the_finish_reason", "First, look.", "", &[ran("Braga")][..]),
         ("whole_calls_of_one_index", "", "", &two[..]),
+        ("a_call_whose_pieces_are_counted", "", "", &[ran("Tavira")][..]),
     ] {
         let (held, provider) = held(&[name, "text_is_joined"]).await;
         assert_eq!(held.reasoning, reasoning, "{name}");
