@@ -489,6 +489,18 @@ async fn a_tool_search_of_the_client_is_a_call_of_a_tool_here() {
 }
 
 #[tokio::test]
+async fn the_namespace_of_a_function_goes_back_with_its_call() {
+    let found = fixture("responses/reasoning_and_a_function_call")
+        .replace(r#""name":"weather""#, r#""name":"weather","namespace":"sky""#);
+    let provider = Provider::streaming([found, fixture("responses/text")]).await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("Weather?").await;
+    assert_eq!(held(&browser).calls[0].3, "Lisbon: sun");
+    let call = &provider.asked()[1].body["input"][1];
+    assert_eq!((&call["name"], &call["namespace"]), (&json!("weather"), &json!("sky")));
+}
+
+#[tokio::test]
 async fn a_response_that_fails_or_is_cut_is_an_error_and_a_short_one_is_not() {
     let whole = lines_of("responses/text");
     let begun: Vec<&str> = whole.lines().take(5).collect();

@@ -27,7 +27,7 @@ pub(super) fn text<'i>(item: &'i Item, field: &str) -> &'i str {
     item.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn optional(item: &Item, field: &str) -> Option<String> {
+pub(super) fn optional(item: &Item, field: &str) -> Option<String> {
     item.get(field).and_then(Value::as_str).map(str::to_owned)
 }
 
@@ -157,10 +157,14 @@ pub(super) fn function(call: &ToolCallContent, result: &ToolResult) -> Vec<Value
 }
 
 pub(super) fn function_call(call: &ToolCallContent) -> Value {
-    json!({
+    let mut item = json!({
         "type": "function_call", "call_id": &*call.tool_call_id, "name": &*call.tool_name,
         "arguments": call.input_object().as_str(),
-    })
+    });
+    if let Some(namespace) = Kept::of(call.provider_metadata.as_ref()).namespace {
+        item["namespace"] = namespace.into();
+    }
+    item
 }
 
 pub(super) fn function_output(call_id: &str, result: &ToolResult) -> Value {

@@ -351,7 +351,10 @@ impl EventReader {
     }
 
     fn function(&self, item: &Item) -> ToolCall {
-        ToolCall::new(text(item, "call_id"), text(item, "name").to_owned())
+        let namespace = hosted::optional(item, "namespace");
+        let mut call = ToolCall::new(text(item, "call_id"), text(item, "name").to_owned());
+        call.provider_metadata = Kept { namespace, ..Kept::default() }.metadata();
+        call
     }
 
     /// The call that an item is the outcome of, if a person approved it.
