@@ -3,10 +3,12 @@
 
 use axum::http::StatusCode;
 use futures::StreamExt;
+use ui_message_stream::Json;
 use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
 use ui_message_stream::model::openai::{
     ChatCompletions, Endpoint, EndpointError, ProviderError, Responses,
 };
+use ui_message_stream::model_message::ModelMessage;
 
 use super::browser::{agent, conversation};
 use super::provider::{Provider, fixture, lines_of};
@@ -59,6 +61,50 @@ async fn an_answer_that_is_an_error_is_logged_without_the_key() {
     assert!(heard.starts_with("Some(401)"), "{heard}");
     assert!(heard.contains("Incorrect key: [redacted] of [redacted]"), "{heard}");
     assert!(!heard.contains("secret"), "{heard}");
+}
+
+/// What a log reads of an answer that is an error.
+async fn logged(
+    said: impl Into<String>,
+    model: impl FnOnce(Endpoint) -> Result<Box<dyn Model>, EndpointError>,
+) -> String {
+    let provider = Provider::answering([(StatusCode::BAD_REQUEST, said.into())]).await;
+    let model = model(Endpoint::at(&provider.address).unwrap()).unwrap();
+    let request = ModelRequest::new(vec![ModelMessage::user("Hello")]);
+    let said: Vec<_> = model.call(request).collect().await;
+    said[0].as_ref().unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn no_part_of_a_secret_is_logged() {
+    let chat = |endpoint: Endpoint| Box::new(ChatCompletions::new(endpoint, "m")) as Box<dyn Model>;
+    let heard = logged("abcd, then abcd-efgh; not efgh", |endpoint| {
+        Ok(chat(endpoint.with_header("x-a", "abcd")?.with_header("x-b", "abcd-efgh")?))
+    });
+    assert!(heard.await.ends_with("[redacted], then [redacted]; not efgh"), "longest first");
+    let heard = logged(r#"bad token "t0ken-by-itself""#, |endpoint| {
+        Ok(chat(endpoint.with_header("authorization", "Bearer t0ken-by-itself")?))
+    });
+    assert!(!heard.await.contains("t0ken"), "the key of a header");
+    for filled in 4080..4096 {
+        let said = format!("{}{}", "é".repeat(filled / 2), KEY.repeat(400));
+        let heard = logged(said, |endpoint| Ok(chat(endpoint.with_key(KEY)?))).await;
+        let left = heard.replace("[redacted]", "");
+        assert!(!left.contains("sk") && heard.len() < 4200, "{filled}: {left}");
+    }
+    let tool = r#"{"type":"mcp","server_label":"links",
+        "server_url":"https://us3r-1d:p4ss-w0rd@links.example/mcp?key=qu%2Fery-1&plain=qu3ry-2",
+        "headers":{"authorization":"Bearer he4d-er"}}"#;
+    let said = "us3r-1d p4ss-w0rd qu%2Fery-1 qu/ery-1 qu3ry-2 he4d-er";
+    let heard = logged(said, |endpoint| {
+        let tool = Json::parse(tool).unwrap();
+        Ok(Box::new(Responses::new(endpoint, "m").with_hosted_tool(&tool)))
+    });
+    assert!(
+        heard
+            .await
+            .ends_with(": [redacted] [redacted] [redacted] [redacted] [redacted] [redacted]")
+    );
 }
 
 #[tokio::test]

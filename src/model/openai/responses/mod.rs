@@ -92,10 +92,13 @@ impl Responses {
     pub fn with_hosted_tool(mut self, tool: &Json) -> Self {
         // What is written is JSON that any reader takes.
         let tool: Value = tool.to().unwrap_or_default();
-        let token = tool.get("authorization").and_then(Value::as_str).map(str::to_owned);
+        let text = |field: &str| tool.get(field).and_then(Value::as_str);
+        text("authorization").into_iter().for_each(|token| self.endpoint.keep_secret_header(token));
+        text("server_url").into_iter().for_each(|address| self.endpoint.keep_secrets_in(address));
         let headers = tool.get("headers").and_then(Value::as_object).into_iter().flatten();
-        let headers = headers.filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
-        self.endpoint.keep_secret(token.into_iter().chain(headers));
+        for header in headers.filter_map(|(_, value)| value.as_str()) {
+            self.endpoint.keep_secret_header(header);
+        }
         self.tools.push(tool);
         self
     }
