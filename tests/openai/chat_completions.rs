@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use ui_message_stream::Json;
+use ui_message_stream::message::Part;
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
 
 use super::browser::{Forecast, Held, Turns, agent, conversation};
@@ -99,6 +100,31 @@ async fn each_providers_calls_run_and_the_model_reads_the_results() {
 async fn reasoning_that_stands_among_the_content_is_reasoning() {
     let (held, _) = held(&["reasoning_in_pieces_of_content"]).await;
     assert_eq!((&*held.reasoning, &*held.text), ("Let me think.", "It is."));
+}
+
+#[tokio::test]
+async fn pages_that_are_cited_are_sources() {
+    let provider = Provider::streaming(
+        ["text_with_citations"; 2].map(|name| fixture(&format!("chat/{name}"))),
+    )
+    .await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("News?").await;
+    browser.send("And?").await;
+    assert_eq!(browser.error(), None);
+    let held = Held::of(browser.messages().last().unwrap());
+    assert_eq!(held.text, "It reopened today.");
+    assert_eq!(held.sources, ["https://news.example/a", "https://news.example/b"]);
+    let parts = browser.messages().iter().flat_map(|message| &message.parts);
+    let titles_and_ids = parts.filter_map(|part| match part {
+        Part::SourceUrl(source) => Some((source.title.as_deref(), &*source.source_id)),
+        _ => None,
+    });
+    let (titles, mut ids): (Vec<Option<&str>>, Vec<&str>) = titles_and_ids.unzip();
+    assert_eq!(titles, [Some("Harbour reopens"), None, Some("Harbour reopens"), None]);
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4);
 }
 
 #[tokio::test]

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use uuid::Uuid;
 
 use super::super::functions::cut_off;
+use super::fresh_id;
 use super::kept::{self, Thoughts};
 use crate::event::{AgentEvent, ToolCall};
 use crate::run::ModelEvent;
@@ -138,7 +138,7 @@ impl Calls {
     fn begin(&mut self, index: Option<u64>, sent_id: Option<String>) -> usize {
         let is_free = |id: &String| self.0.iter().all(|call| call.id != *id);
         let id = sent_id.clone().filter(is_free);
-        let id = id.unwrap_or_else(fresh_id);
+        let id = id.unwrap_or_else(|| fresh_id("call"));
         let (name, arguments) = (String::new(), String::new());
         let (extra_content, said) = (None, None);
         self.0.push(Call { index, sent_id, id, name, arguments, extra_content, said });
@@ -185,11 +185,6 @@ fn text(arguments: &RawValue) -> String {
         Ok(text) => text.unwrap_or_default(),
         Err(_) => arguments.get().to_owned(),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a provider may give a call no id")]
-fn fresh_id() -> String {
-    format!("call_{}", Uuid::new_v4().simple())
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ mod mistral;
 mod request;
 mod stream;
 
+use uuid::Uuid;
+
 use self::stream::ChunkReader;
 use super::answer::{Answer, Otherwise};
 use super::endpoint::Endpoint;
@@ -21,6 +23,8 @@ use crate::json::Json;
 /// every piece, once, or never. What a server wants back with a call (Google's `extra_content`,
 /// OpenRouter's `reasoning_details`, LiteLLM's `thinking_blocks`) is kept as provider metadata and
 /// sent with it, to the same model there.
+///
+/// Pages that it cites are sources of the message.
 ///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
 /// result, and what the model said upon it as a message of its own. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the
@@ -123,6 +127,14 @@ impl Model for ChatCompletions {
     fn name(&self) -> Option<&str> {
         Some(&self.model)
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a provider may give a call no id, and sources never"
+)]
+fn fresh_id(kind: &str) -> String {
+    format!("{kind}_{}", Uuid::new_v4().simple())
 }
 
 /// What asks a server to say what the answer cost.

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, from_value};
 
 use super::super::answer::Read;
 use super::super::error::ProviderError;
 use super::calls::{CallPiece, Calls};
+use super::fresh_id;
 use super::kept::Thoughts;
 use crate::chunk::FinishReason;
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, Source};
 use crate::run::{ModelEvent, Usage};
 
 /// Reads the chunks of one answer.
@@ -21,6 +22,8 @@ pub(super) struct ChunkReader {
     calls: Calls,
     /// What the server wants back of its thoughts.
     thoughts: Thoughts,
+    /// What was cited: some servers say it again with every chunk.
+    cited: Vec<Citation>,
     usage: Option<Usage>,
     finished: Option<FinishReason>,
 }
@@ -52,6 +55,21 @@ struct Delta {
     thinking_blocks: Option<Value>,
     refusal: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
+    annotations: Option<Value>,
+}
+
+/// Of what it says, the pages that it cites.
+#[derive(Deserialize)]
+struct Annotation {
+    url_citation: Option<Citation>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Citation {
+    url: Option<String>,
+    title: Option<String>,
+    start_index: Option<Value>,
+    end_index: Option<Value>,
 }
 
 /// Mistral's reasoning models say pieces.
@@ -111,7 +129,7 @@ impl Read for ChunkReader {
 impl ChunkReader {
     pub(super) fn new(mark: String) -> Self {
         let (calls, thoughts) = (Calls::default(), Thoughts::default());
-        ChunkReader { mark, calls, thoughts, usage: None, finished: None }
+        ChunkReader { mark, calls, thoughts, cited: Vec::new(), usage: None, finished: None }
     }
 
     fn end_calls(&mut self, said: &mut VecDeque<ModelEvent>) {
@@ -148,6 +166,24 @@ impl ChunkReader {
         for piece in delta.tool_calls.into_iter().flatten() {
             self.calls.take(piece, said);
         }
+        if let Some(Value::Array(annotations)) = delta.annotations {
+            let annotations = annotations.into_iter().filter_map(|said| from_value(said).ok());
+            annotations.for_each(|annotation| self.cite(annotation, said));
+        }
+    }
+
+    fn cite(&mut self, annotation: Annotation, said: &mut VecDeque<ModelEvent>) {
+        let Some(cited) = annotation.url_citation.filter(|cited| !self.cited.contains(cited))
+        else {
+            return;
+        };
+        if let Some(url) = cited.url.clone().filter(|url| !url.is_empty()) {
+            let title = cited.title.clone().filter(|title| !title.is_empty());
+            let source_id = fresh_id("source").into();
+            let source = Source::Url { source_id, url: url.into(), title: title.map(Into::into) };
+            said.push_back(ModelEvent::Said(AgentEvent::Source(Box::new(source))));
+        }
+        self.cited.push(cited);
     }
 }
 
