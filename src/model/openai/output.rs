@@ -8,7 +8,10 @@ use crate::agent::OutputSchema;
 /// [said so](strictly); what that leaves out, the answer is held against here.
 pub(super) fn format(output: &OutputSchema) -> Value {
     // A schema that cannot be read was refused when the agent was made.
-    let schema: Value = output.schema.to().unwrap_or_default();
+    let mut schema: Value = output.schema.to().unwrap_or_default();
+    if let Value::Object(schema) = &mut schema {
+        schema.remove("$schema");
+    }
     let strict = strictly(&schema).filter(|schema| schema.get("anyOf").is_none());
     json!({
         "name": &*output.name, "strict": strict.is_some(), "schema": strict.unwrap_or(schema),
@@ -174,6 +177,7 @@ mod tests {
         let asked = asked::<BTreeMap<String, u64>>();
         assert_eq!(asked["strict"], false);
         assert_eq!(asked["schema"]["additionalProperties"]["format"], "uint64");
+        assert_eq!(asked["schema"].get("$schema"), None);
         for schema in [
             json!(true),
             json!({}),
