@@ -106,6 +106,14 @@ impl ChatCompletions {
         self.takes.images = false;
         self
     }
+
+    /// Names pictures in words that are not in the request, for a server that fetches none, as
+    /// Ollama.
+    #[must_use]
+    pub fn without_image_urls(mut self) -> Self {
+        self.takes.image_urls = false;
+        self
+    }
 }
 
 impl Model for ChatCompletions {

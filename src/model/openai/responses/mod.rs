@@ -133,6 +133,14 @@ impl Responses {
         self
     }
 
+    /// Names pictures in words that are not in the request, for a server that fetches none, as
+    /// Ollama.
+    #[must_use]
+    pub fn without_image_urls(mut self) -> Self {
+        self.takes.image_urls = false;
+        self
+    }
+
     /// Sets a field of the request, in place of the adapter's own; `null` leaves one out.
     #[must_use]
     pub fn with_field(mut self, name: &str, value: &Json) -> Self {
