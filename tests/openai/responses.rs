@@ -74,6 +74,16 @@ async fn an_answer_in_a_structure_is_asked_for_beside_what_the_host_sets() {
 }
 
 #[tokio::test]
+async fn an_answer_in_a_structure_is_not_asked_for_where_the_host_leaves_that_out() {
+    let provider = provider(&["text"]).await;
+    let model = model(&provider).with_field("text", &Json::null());
+    let mut browser = conversation(agent(model).with_output::<Forecast>());
+    browser.send("How is it?").await;
+    assert_eq!(provider.asked()[0].body.get("text"), None);
+    assert_eq!(browser.error(), Some("The answer is not in the form that it was to have."));
+}
+
+#[tokio::test]
 async fn thoughts_are_shown_and_go_back_as_the_provider_made_them() {
     let provider = provider(&["reasoning_and_a_function_call", "text"]).await;
     let mut browser = conversation(agent(model(&provider).with_reasoning("low")));

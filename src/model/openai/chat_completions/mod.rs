@@ -26,6 +26,10 @@ use crate::json::Json;
 ///
 /// Pages that it cites are sources of the message.
 ///
+/// An answer in a structure is asked for as `response_format`. Some servers refuse it, as DeepSeek's
+/// does, or do beside tools, as Groq's: with the field set to `null` it is not asked for, but held
+/// against its schema here all the same, so that instructions can ask for it.
+///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
 /// result, and what the model said upon it as a message of its own. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the
 /// words of `text/*` and `application/json` that is in it; every other one is named in words.

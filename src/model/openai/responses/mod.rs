@@ -32,6 +32,9 @@ use crate::json::Json;
 /// Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF, and the words of `text/*` and
 /// `application/json` that is in the request; every other one is named in words.
 ///
+/// An answer in a structure is asked for as `text.format`. With `text` set to `null` it is not, for a
+/// server that refuses it: it is held against its schema here all the same.
+///
 /// Nothing is stored there unless [`with_stored_responses`](Self::with_stored_responses) says so:
 /// what it wants back is kept as provider metadata in the messages. It goes to the endpoint that made
 /// it; and where that cannot read it any more and refuses (400, 404), it is asked once more without
@@ -199,7 +202,8 @@ impl Responses {
         body.insert("store".into(), self.is_stored.into());
         body.insert("stream".into(), true.into());
         self.extra.put_into(&mut body);
-        if let Some(output) = &request.output {
+        let leaves_out = self.extra.value("text").is_some_and(Value::is_null);
+        if let Some(output) = request.output.as_ref().filter(|_| !leaves_out) {
             // Beside what the host sets of it, as `verbosity` is.
             let text = body.entry("text").or_insert_with(|| json!({}));
             if let Value::Object(text) = text {
