@@ -14,4 +14,5 @@ mod openai {
     mod recordings;
     mod responses;
     mod stored;
+    mod thoughts;
 }

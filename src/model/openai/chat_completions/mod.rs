@@ -31,8 +31,9 @@ use crate::json::Json;
 /// against its schema here all the same, so that instructions can ask for it.
 ///
 /// A call that some provider ran earlier in the conversation is sent as any other call and its
-/// result, and what the model said upon it as a message of its own. Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF that is in the request, and the
-/// words of `text/*` and `application/json` that is in it; every other one is named in words.
+/// result, and what the model said upon it as a message of its own. Of files it is sent pictures
+/// (PNG, JPEG, GIF, WebP), PDF that is in the request, and the words of `text/*` and
+/// `application/json` that is in it; every other one is named in words.
 #[derive(Debug, Clone)]
 pub struct ChatCompletions {
     endpoint: Endpoint,
