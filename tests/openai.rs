@@ -7,10 +7,12 @@ mod openai {
     pub(crate) mod provider;
 
     mod chat_completions;
+    mod chat_requests;
     mod failures;
     mod files;
     mod folder;
     mod recordings;
     mod responses;
     mod stored;
+    mod thoughts;
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use ui_message_stream::Json;
+use ui_message_stream::message::Part;
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint};
 
 use super::browser::{Forecast, Held, Turns, agent, conversation};
@@ -70,6 +71,7 @@ async fn each_providers_calls_run_and_the_model_reads_the_results() {
         ("a_call_without_an_index_in_the_last_chunk", "", "", &[ran("Coimbra")][..]),
         ("usage_behind_the_finish_reason", "First, look.", "", &[ran("Braga")][..]),
         ("whole_calls_of_one_index", "", "", &two[..]),
+        ("a_call_whose_pieces_are_counted", "", "", &[ran("Tavira")][..]),
     ] {
         let (held, provider) = held(&[name, "text_is_joined"]).await;
         assert_eq!(held.reasoning, reasoning, "{name}");
@@ -98,6 +100,31 @@ async fn each_providers_calls_run_and_the_model_reads_the_results() {
 async fn reasoning_that_stands_among_the_content_is_reasoning() {
     let (held, _) = held(&["reasoning_in_pieces_of_content"]).await;
     assert_eq!((&*held.reasoning, &*held.text), ("Let me think.", "It is."));
+}
+
+#[tokio::test]
+async fn pages_that_are_cited_are_sources() {
+    let provider = Provider::streaming(
+        ["text_with_citations"; 2].map(|name| fixture(&format!("chat/{name}"))),
+    )
+    .await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("News?").await;
+    browser.send("And?").await;
+    assert_eq!(browser.error(), None);
+    let held = Held::of(browser.messages().last().unwrap());
+    assert_eq!(held.text, "It reopened today.");
+    assert_eq!(held.sources, ["https://news.example/a", "https://news.example/b"]);
+    let parts = browser.messages().iter().flat_map(|message| &message.parts);
+    let titles_and_ids = parts.filter_map(|part| match part {
+        Part::SourceUrl(source) => Some((source.title.as_deref(), &*source.source_id)),
+        _ => None,
+    });
+    let (titles, mut ids): (Vec<Option<&str>>, Vec<&str>) = titles_and_ids.unzip();
+    assert_eq!(titles, [Some("Harbour reopens"), None, Some("Harbour reopens"), None]);
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4);
 }
 
 #[tokio::test]
@@ -194,8 +221,25 @@ async fn what_a_server_wants_to_know_of_the_thoughts_goes_back_as_it_was() {
 }
 
 #[tokio::test]
+async fn thinking_blocks_go_back_whole_with_their_signatures() {
+    let said = told("thinking_blocks_in_pieces").await;
+    let thought = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
+    assert_eq!(
+        said["thinking_blocks"],
+        json!([
+            thought("They ask for it.", "EqoB-signed"),
+            {"type": "redacted_thinking", "data": "EroB-sealed"},
+            thought("Now.", "EqoB-again"),
+        ])
+    );
+    assert_eq!(said["tool_calls"][0]["id"], "toolu_1");
+}
+
+#[tokio::test]
 async fn another_model_is_not_told_what_this_ones_server_wants_back() {
-    for name in ["calls_with_signatures", "reasoning_details_in_pieces"] {
+    for name in
+        ["calls_with_signatures", "reasoning_details_in_pieces", "thinking_blocks_in_pieces"]
+    {
         let answers = [name, "text_is_joined"].map(|name| fixture(&format!("chat/{name}")));
         let provider = Provider::streaming(answers).await;
         let endpoint = Endpoint::at(&provider.address).unwrap();
@@ -206,18 +250,29 @@ async fn another_model_is_not_told_what_this_ones_server_wants_back() {
         let said = &provider.asked()[1].body["messages"][2];
         assert_eq!(said["tool_calls"][0].get("extra_content"), None);
         assert_eq!(said.get("reasoning_details"), None);
+        assert_eq!(said.get("thinking_blocks"), None);
         let sent = browser.last_chunks().iter().map(|chunk| format!("{chunk:?}"));
         assert!(!sent.collect::<String>().contains("a-model"), "it is nothing for the browser");
     }
 }
 
 #[tokio::test]
+async fn nor_is_a_model_of_the_same_name_behind_another_port() {
+    let here = Provider::streaming([fixture("chat/calls_with_signatures")]).await;
+    let there = Provider::streaming([fixture("chat/text_is_joined")]).await;
+    let turns = Turns::new(model(&here), model(&there));
+    conversation(agent(turns)).send("How is the weather?").await;
+    let said = &there.asked()[0].body["messages"][2];
+    assert_eq!(said["tool_calls"].as_array().unwrap().len(), 2);
+    assert_eq!(said["tool_calls"][0].get("extra_content"), None);
+}
+
+#[tokio::test]
 async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
     let lines = lines_of("chat/a_call_cut_off_before_its_arguments");
-    let begun = format!("data: {}\n\ndata: [DONE]\n\n", lines.lines().next().unwrap());
     let ends = ["length", "content_filter", "error"];
     let ends = ends.map(|end| super::provider::as_stream(&lines.replace("length", end)));
-    for stream in ends.into_iter().chain([begun]) {
+    for stream in ends {
         let provider = Provider::streaming([stream.clone(), fixture("chat/text_is_joined")]).await;
         let mut browser = conversation(agent(model(&provider)));
         browser.send("Tides?").await;

@@ -3,17 +3,25 @@
 
 use axum::http::StatusCode;
 use futures::StreamExt;
+use ui_message_stream::Json;
 use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
-use ui_message_stream::model::openai::{ChatCompletions, Endpoint, EndpointError, ProviderError};
+use ui_message_stream::model::openai::{
+    ChatCompletions, Endpoint, EndpointError, ProviderError, Responses,
+};
+use ui_message_stream::model_message::ModelMessage;
 
 use super::browser::{agent, conversation};
 use super::provider::{Provider, fixture, lines_of};
 
 const KEY: &str = "sk-very-secret";
 
-fn model(address: &str) -> ChatCompletions {
+fn endpoint(address: &str) -> Endpoint {
     let endpoint = Endpoint::at(address).unwrap().with_key(KEY).unwrap();
-    ChatCompletions::new(endpoint.with_header("x-team", "also-secret").unwrap(), "a-model")
+    endpoint.with_header("x-team", "also-secret").unwrap()
+}
+
+fn model(address: &str) -> ChatCompletions {
+    ChatCompletions::new(endpoint(address), "a-model")
 }
 
 /// Keeps the error that a model ends with, as a log would read it.
@@ -55,6 +63,50 @@ async fn an_answer_that_is_an_error_is_logged_without_the_key() {
     assert!(!heard.contains("secret"), "{heard}");
 }
 
+/// What a log reads of an answer that is an error.
+async fn logged(
+    said: impl Into<String>,
+    model: impl FnOnce(Endpoint) -> Result<Box<dyn Model>, EndpointError>,
+) -> String {
+    let provider = Provider::answering([(StatusCode::BAD_REQUEST, said.into())]).await;
+    let model = model(Endpoint::at(&provider.address).unwrap()).unwrap();
+    let request = ModelRequest::new(vec![ModelMessage::user("Hello")]);
+    let said: Vec<_> = model.call(request).collect().await;
+    said[0].as_ref().unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn no_part_of_a_secret_is_logged() {
+    let chat = |endpoint: Endpoint| Box::new(ChatCompletions::new(endpoint, "m")) as Box<dyn Model>;
+    let heard = logged("abcd, then abcd-efgh; not efgh", |endpoint| {
+        Ok(chat(endpoint.with_header("x-a", "abcd")?.with_header("x-b", "abcd-efgh")?))
+    });
+    assert!(heard.await.ends_with("[redacted], then [redacted]; not efgh"), "longest first");
+    let heard = logged(r#"bad token "t0ken-by-itself""#, |endpoint| {
+        Ok(chat(endpoint.with_header("authorization", "Bearer t0ken-by-itself")?))
+    });
+    assert!(!heard.await.contains("t0ken"), "the key of a header");
+    for filled in 4080..4096 {
+        let said = format!("{}{}", "é".repeat(filled / 2), KEY.repeat(400));
+        let heard = logged(said, |endpoint| Ok(chat(endpoint.with_key(KEY)?))).await;
+        let left = heard.replace("[redacted]", "");
+        assert!(!left.contains("sk") && heard.len() < 4200, "{filled}: {left}");
+    }
+    let tool = r#"{"type":"mcp","server_label":"links",
+        "server_url":"https://us3r-1d:p4ss-w0rd@links.example/mcp?key=qu%2Fery-1&plain=qu3ry-2",
+        "headers":{"authorization":"Bearer he4d-er"}}"#;
+    let said = "us3r-1d p4ss-w0rd qu%2Fery-1 qu/ery-1 qu3ry-2 he4d-er";
+    let heard = logged(said, |endpoint| {
+        let tool = Json::parse(tool).unwrap();
+        Ok(Box::new(Responses::new(endpoint, "m").with_hosted_tool(&tool)))
+    });
+    assert!(
+        heard
+            .await
+            .ends_with(": [redacted] [redacted] [redacted] [redacted] [redacted] [redacted]")
+    );
+}
+
 #[tokio::test]
 async fn an_error_in_the_stream_ends_it_behind_what_was_said() {
     let whole = lines_of("chat/text_is_joined");
@@ -78,10 +130,15 @@ async fn a_stream_that_is_cut_is_no_answer_and_its_calls_do_not_run() {
             if cut.contains(r#""finish_reason":"stop""#) {
                 continue;
             }
-            let provider = Provider::streaming([cut]).await;
-            let (_, heard) = fails(model(&provider.address)).await;
-            assert!(heard.contains("ended before the answer did"), "{name}, {events}: {heard}");
-            assert_eq!(provider.asked().len(), 1, "{name}, {events}");
+            // As a server ends whose context is full.
+            let failed = format!("{cut}error: {{\"code\":500}}\n\ndata: [DONE]\n\n");
+            let done = format!("{cut}data: [DONE]\n\n");
+            for cut in [cut, done, failed] {
+                let provider = Provider::streaming([cut]).await;
+                let (_, heard) = fails(model(&provider.address)).await;
+                assert!(heard.contains("ended before the answer did"), "{name}, {events}: {heard}");
+                assert_eq!(provider.asked().len(), 1, "{name}, {events}");
+            }
         }
     }
 }
@@ -101,6 +158,19 @@ async fn what_is_no_stream_or_not_there_is_an_error() {
     let (_, heard) = fails(model(&address)).await;
     assert!(heard.contains("cannot be reached"), "{heard}");
     assert!(!heard.contains("secret"), "{heard}");
+}
+
+#[tokio::test]
+async fn an_error_that_says_that_it_is_an_answer_is_logged() {
+    let error = format!(r#"{{"error":{{"message":"no capacity, {KEY}","code":"busy"}}}}"#);
+    let pretty = error.replace(':', ":\n ");
+    let in_stream = format!("data: {error}\n\n");
+    let provider = Provider::streaming([pretty, error, in_stream]).await;
+    let responses = Responses::new(endpoint(&provider.address), "a-model");
+    let (_, first) = fails(model(&provider.address)).await;
+    for heard in [first, fails(responses.clone()).await.1, fails(responses).await.1] {
+        assert!(heard.contains("busy: no capacity, [redacted]"), "{heard}");
+    }
 }
 
 #[tokio::test]

@@ -108,6 +108,21 @@ async fn responses_are_sent_what_the_api_takes() {
 }
 
 #[tokio::test]
+async fn a_server_that_fetches_no_images_is_told_of_them_in_words() {
+    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+    let model = ChatCompletions::new(endpoint(&provider), "a-model").without_image_urls();
+    let body = asked(&provider, model).await;
+    let provider = Provider::streaming([fixture("responses/text")]).await;
+    let model = Responses::new(endpoint(&provider), "a-model").without_image_urls();
+    let other = asked(&provider, model).await;
+    let content = [&body["messages"][1]["content"], &other["input"][0]["content"]];
+    for content in content.map(|content| content.as_array().unwrap()) {
+        assert_eq!(content[1]["text"], words("image/png"));
+        assert!(content[2].get("image_url").is_some(), "{content:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_takes_no_files_or_images_is_told_in_words() {
     let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
     let model = ChatCompletions::new(endpoint(&provider), "a-model").without_files();

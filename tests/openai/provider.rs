@@ -1,5 +1,5 @@
 //! A provider, in this process: it answers with what it is given, and keeps what it was asked. What
-//! the real one refuses, it refuses.
+//! one of the real ones refuses, it refuses.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -77,18 +77,21 @@ async fn answer(
     response
 }
 
-/// Why the real one would not answer this.
+/// Why one of the real ones would not answer this.
 fn refused(body: &Value) -> Option<Value> {
     let wrong = |tool: &Value| {
         let function = tool.get("function").unwrap_or(tool);
         let schema = function.get("parameters")?;
-        let is_refused = schema["type"] == "object" && schema.get("properties").is_none();
-        is_refused.then(|| function["name"].clone())
+        let is_bare = schema["type"] == "object" && schema.get("properties").is_none();
+        let why = match schema.get("$schema") {
+            _ if is_bare => "object schema missing properties",
+            Some(_) => "Unknown name \"$schema\"",
+            None => return None,
+        };
+        Some((function["name"].clone(), why))
     };
-    let name = body["tools"].as_array().into_iter().flatten().find_map(wrong)?;
-    let message = format!(
-        "Invalid schema for function {name}: In context=(), object schema missing properties."
-    );
+    let (name, why) = body["tools"].as_array().into_iter().flatten().find_map(wrong)?;
+    let message = format!("Invalid schema for function {name}: In context=(), {why}.");
     Some(json!({"error": {
         "message": message, "type": "invalid_request_error", "param": "tools[0].parameters",
         "code": "invalid_function_parameters",

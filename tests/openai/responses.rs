@@ -5,34 +5,37 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::Request;
+use futures::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Told, Tool};
+use ui_message_stream::agent::{Agent, Model, ModelRequest, Told, Tool};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::openai::{Endpoint, Responses};
+use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::run::ModelEvent;
 use ui_message_stream::testing::Conversation;
 
-use super::browser::{Forecast, Held, Turns, agent, app, conversation, over};
+use super::browser::{Forecast, Held, agent, app, conversation, over};
 use super::chat_completions::asked_for;
-use super::provider::{Provider, fixture, lines_of};
+use super::provider::{Provider, as_stream, fixture, lines_of};
 
-fn model(provider: &Provider) -> Responses {
+pub(crate) fn model(provider: &Provider) -> Responses {
     let endpoint = Endpoint::at(&provider.address).unwrap().with_key("sk-test").unwrap();
     Responses::new(endpoint, "a-model")
 }
 
-async fn provider(fixtures: &[&str]) -> Provider {
+pub(crate) async fn provider(fixtures: &[&str]) -> Provider {
     Provider::streaming(fixtures.iter().map(|name| fixture(&format!("responses/{name}")))).await
 }
 
-fn held(browser: &Conversation<'_>) -> Held {
+pub(crate) fn held(browser: &Conversation<'_>) -> Held {
     assert_eq!(browser.error(), None);
     Held::of(browser.messages().last().unwrap())
 }
 
-const THE_TEXT: &str = "All is “calm” 🚢.";
+pub(crate) const THE_TEXT: &str = "All is “calm” 🚢.";
 
 #[tokio::test]
 async fn text_arrives_whole_and_the_request_is_what_the_api_takes() {
@@ -71,56 +74,13 @@ async fn an_answer_in_a_structure_is_asked_for_beside_what_the_host_sets() {
 }
 
 #[tokio::test]
-async fn thoughts_are_shown_and_go_back_as_the_provider_made_them() {
-    let provider = provider(&["reasoning_and_a_function_call", "text"]).await;
-    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
-    browser.send("How is the weather?").await;
-    let held = held(&browser);
-    assert_eq!(held.reasoning, "**Looking**\n\nThey ask.**Calling**");
-    let weather = ("weather", json!({"city": "Lisbon"}), "output-available", "Lisbon: sun");
-    let (tool, input, state, output) = &held.calls[0];
-    assert_eq!(
-        (&**tool, input, &**state, output),
-        (weather.0, &weather.1, weather.2, &json!(weather.3))
-    );
-    assert_eq!(held.text, THE_TEXT);
-    let body = &provider.asked()[1].body;
-    assert_eq!(body["include"], json!(["reasoning.encrypted_content"]));
-    assert_eq!(body["reasoning"], json!({"effort": "low", "summary": "auto"}));
-    let input = body["input"].as_array().unwrap();
-    assert_eq!(
-        input[1..],
-        [
-            json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "gAAA-whole", "summary": [
-                {"type": "summary_text", "text": "**Looking**\n\nThey ask."},
-                {"type": "summary_text", "text": "**Calling**"},
-            ]}),
-            json!({"type": "function_call", "call_id": "call_1", "name": "weather",
-                "arguments": "{\"city\":\"Lisbon\"}"}),
-            json!({"type": "function_call_output", "call_id": "call_1", "output": "Lisbon: sun"}),
-        ]
-    );
-}
-
-#[tokio::test]
-async fn thoughts_go_only_to_a_model_that_is_set_up_to_reason() {
-    let effort = Json::parse(r#"{"effort":"low"}"#).unwrap();
-    for (set_up, reads_thoughts) in [
-        ((|model| model) as fn(Responses) -> Responses, false),
-        (|model| model.with_reasoning("low"), true),
-        (|model| model.with_include("reasoning.encrypted_content"), true),
-        (|model| model.with_include("web_search_call.action.sources"), false),
-        (|model| model.with_reasoning("low").with_field("reasoning", &Json::null()), false),
-    ] {
-        let provider = provider(&["reasoning_and_a_function_call", "text"]).await;
-        let reasons = model(&provider).with_field("reasoning", &effort);
-        let turns = Turns::new(reasons, set_up(model(&provider)));
-        conversation(agent(turns)).send("How is the weather?").await;
-        let body = &provider.asked()[1].body;
-        let input = body["input"].as_array().unwrap();
-        assert_eq!(input.iter().any(|item| item["type"] == "reasoning"), reads_thoughts, "{body}");
-        assert!(input.iter().any(|item| item["type"] == "function_call"));
-    }
+async fn an_answer_in_a_structure_is_not_asked_for_where_the_host_leaves_that_out() {
+    let provider = provider(&["text"]).await;
+    let model = model(&provider).with_field("text", &Json::null());
+    let mut browser = conversation(agent(model).with_output::<Forecast>());
+    browser.send("How is it?").await;
+    assert_eq!(provider.asked()[0].body.get("text"), None);
+    assert_eq!(browser.error(), Some("The answer is not in the form that it was to have."));
 }
 
 #[tokio::test]
@@ -198,13 +158,66 @@ async fn what_the_provider_runs_is_shown_with_its_results_and_sources() {
     assert_eq!(tools.last(), Some(&json!({"type": "web_search"})));
     assert_eq!(body["include"], json!(["web_search_call.action.sources"]));
     let input = body["input"].as_array().unwrap();
-    assert_eq!(
-        input[1],
-        json!({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action})
-    );
+    // The thoughts before it cannot go back.
+    let searched = action.to_string();
+    let [call, told] = &input[1..3] else { panic!("{input:?}") };
+    assert_eq!((&call["type"], &call["call_id"]), (&json!("function_call"), &json!("ws_1")));
+    assert_eq!((&call["name"], &told["call_id"]), (&json!("web_search"), &json!("ws_1")));
+    assert!(told["output"].as_str().unwrap().contains(&searched), "{told}");
+    assert!(!input.iter().any(|item| item["type"] == "web_search_call"), "{input:?}");
     let code = input.iter().find(|item| item["type"] == "code_interpreter_call").unwrap();
     assert_eq!(code["outputs"], json!([{"type": "logs", "logs": "42"}]));
     assert!(!input.iter().any(|item| item["type"] == "reasoning"), "thoughts without content");
+}
+
+/// A stream whose server calls an item something else in every event, as Copilot's does.
+fn renamed(name: &str) -> String {
+    let (lines, mut count) = (lines_of(name), 0);
+    let renamed = lines.lines().map(|line| {
+        let mut event: Value = serde_json::from_str(line).unwrap();
+        let mut rename = |id: &mut Value| {
+            count += 1;
+            *id = json!(format!("{}-{count}", id.as_str().unwrap()));
+        };
+        event.get_mut("item_id").map(&mut rename);
+        event.get_mut("item").and_then(|item| item.get_mut("id")).map(&mut rename);
+        event.to_string()
+    });
+    as_stream(&renamed.collect::<Vec<String>>().join("\n"))
+}
+
+#[tokio::test]
+async fn an_item_whose_id_changes_with_every_event_is_one() {
+    let fixtures = ["reasoning_and_a_function_call", "web_search_with_sources"];
+    let fixtures = fixtures.map(|name| renamed(&format!("responses/{name}")));
+    let provider = Provider::streaming(fixtures).await;
+    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
+    browser.send("How is the weather?").await;
+    let said = held(&browser);
+    assert_eq!((&*said.text, said.sources.len()), ("The harbour reopened today.", 1));
+    let tools: Vec<&str> = said.calls.iter().map(|(tool, ..)| &**tool).collect();
+    assert_eq!(tools, ["weather", "web_search", "web_search"]);
+    let parts = &browser.messages().last().unwrap().parts;
+    let texts = parts.iter().filter(|part| matches!(part, Part::Text(_))).count();
+    let thoughts = parts.iter().filter(|part| matches!(part, Part::Reasoning(_))).count();
+    assert_eq!((texts, thoughts), (1, 3), "two thoughts, and one that says nothing");
+    let input = provider.asked()[1].body["input"].as_array().unwrap().clone();
+    assert_eq!(input[1]["summary"].as_array().unwrap().len(), 2);
+    assert_eq!(input[1]["id"], "rs_1-1");
+}
+
+#[tokio::test]
+async fn a_message_that_says_nothing_has_no_text() {
+    let item = json!({"id": "msg_0", "type": "message", "content": []});
+    let item = |kind: &str| json!({"type": kind, "output_index": 0, "item": item});
+    let completed = json!({"type": "response.completed", "response": {"id": "resp_0"}});
+    let events = ["response.output_item.added", "response.output_item.done"].map(item);
+    let lines: Vec<String> = events.iter().chain([&completed]).map(Value::to_string).collect();
+    let provider = Provider::streaming([as_stream(&lines.join("\n"))]).await;
+    let request = ModelRequest::new(vec![ModelMessage::user("Hello")]);
+    let said: Vec<_> = model(&provider).call(request).collect().await;
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(matches!(&said[0], Ok(ModelEvent::Finished(_))), "{said:?}");
 }
 
 const ARGUMENTS: &str = r#"{"url":"https://example.com/","max_clicks":100}"#;
@@ -377,12 +390,25 @@ async fn a_tool_search_of_the_client_is_a_call_of_a_tool_here() {
 }
 
 #[tokio::test]
+async fn the_namespace_of_a_function_goes_back_with_its_call() {
+    let found = fixture("responses/reasoning_and_a_function_call")
+        .replace(r#""name":"weather""#, r#""name":"weather","namespace":"sky""#);
+    let provider = Provider::streaming([found, fixture("responses/text")]).await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("Weather?").await;
+    assert_eq!(held(&browser).calls[0].3, "Lisbon: sun");
+    let call = &provider.asked()[1].body["input"][1];
+    assert_eq!((&call["name"], &call["namespace"]), (&json!("weather"), &json!("sky")));
+}
+
+#[tokio::test]
 async fn a_response_that_fails_or_is_cut_is_an_error_and_a_short_one_is_not() {
     let whole = lines_of("responses/text");
     let begun: Vec<&str> = whole.lines().take(5).collect();
     let stream = |last: Value| format!("data: {}\n\ndata: {last}\n\n", begun.join("\n\ndata: "));
     let error = json!({"code": "server_error", "message": "a secret"});
     for last in [
+        json!({"error": error}),
         json!({"type": "response.failed", "response": {"status": "failed", "error": error}}),
         json!({"type": "error", "code": "server_error", "message": "a secret"}),
         json!({"type": "response.in_progress"}),

@@ -321,3 +321,59 @@ async fn a_picture_is_referred_to_where_it_is_stored_and_told_where_it_is_not() 
         items(&asked[2]).into_iter().filter(|item| item["call_id"] == "ig_1").collect();
     assert_eq!((told.len(), &told[0]["name"]), (2, &json!("image_generation")));
 }
+
+/// What is sent after a response that broke off behind its first search, by a model set up like this.
+async fn after_half_a_search(
+    thoughts: &str,
+    set_up: impl Fn(Responses) -> Responses,
+    answers: Vec<(StatusCode, String)>,
+) -> Vec<Value> {
+    let half = cut("responses/web_search_with_sources", 9, &[]).replace("null", thoughts);
+    let answers = [(StatusCode::OK, half)].into_iter().chain(answers);
+    let provider = Provider::answering(answers).await;
+    let mut browser = conversation(agent(set_up(model(&provider))));
+    browser.send("News?").await;
+    browser.send("Go on").await;
+    assert_eq!(browser.error(), None);
+    asked(&provider)
+}
+
+#[tokio::test]
+async fn a_search_whose_thoughts_cannot_go_back_is_told_as_a_call() {
+    let answers = vec![(StatusCode::OK, fixture("responses/text"))];
+    let asked = after_half_a_search("null", |model| model, answers).await;
+    let input = asked[1]["input"].as_array().unwrap();
+    let kinds: Vec<Option<&str>> = input.iter().map(|item| item["type"].as_str()).collect();
+    assert_eq!(kinds, [None, Some("function_call"), Some("function_call_output"), None]);
+    assert!(input.iter().all(|item| item.get("id").is_none()), "{input:?}");
+}
+
+#[tokio::test]
+async fn thoughts_of_a_stored_response_go_back_without_its_ids() {
+    let answers = vec![(StatusCode::OK, fixture("responses/text"))];
+    let set_up = |model: Responses| model.with_include("reasoning.encrypted_content");
+    let asked = after_half_a_search(r#""gAAA-half""#, set_up, answers).await;
+    let input = asked[1]["input"].as_array().unwrap();
+    assert_eq!((&input[1]["type"], input[1].get("id")), (&json!("reasoning"), None));
+    assert_eq!(input[1]["encrypted_content"], "gAAA-half");
+    assert_eq!(input[2]["type"], "function_call");
+}
+
+#[tokio::test]
+async fn what_the_provider_ran_and_forgot_is_told_as_a_call_when_it_refuses() {
+    let half = cut("responses/code_that_the_provider_runs", 5, &[]);
+    let lost = "Item with id 'ci_1' not found.".to_owned();
+    let provider = Provider::answering([
+        (StatusCode::OK, half),
+        (StatusCode::NOT_FOUND, lost),
+        (StatusCode::OK, fixture("responses/text")),
+    ])
+    .await;
+    let mut browser = conversation(agent(model(&provider)));
+    browser.send("6 * 7?").await;
+    browser.send("Go on").await;
+    assert_eq!(browser.error(), None);
+    let asked = asked(&provider);
+    assert_eq!(asked[1]["input"][1]["type"], "code_interpreter_call");
+    assert_eq!(asked[2]["input"][1]["name"], "code_interpreter");
+}

@@ -20,8 +20,8 @@ pub(super) trait Read: Send + Unpin + 'static {
     /// Takes in the data of an event.
     fn read(&mut self, data: &str, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 
-    /// There are no more events; `is_done` if the provider said so.
-    fn end(&mut self, is_done: bool, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+    /// There are no more events.
+    fn end(&mut self, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 }
 
 /// A provider's answer. Dropped, it closes the connection, and the provider stops.
@@ -34,7 +34,8 @@ pub(super) struct Answer<R> {
 
 enum State {
     Asked(Pin<Box<dyn Future<Output = Result<Body, ProviderError>> + Send>>),
-    Comes(Body, Decoder),
+    /// With what came so far, until an event did: it may be no stream.
+    Comes(Body, Decoder, Option<Vec<u8>>),
     Failed(ProviderError),
     Over,
 }
@@ -57,14 +58,19 @@ impl<R: Read> Answer<R> {
         match &mut self.state {
             State::Asked(asked) => {
                 let body = ready!(asked.as_mut().poll(cx))?;
-                self.state = State::Comes(body, Decoder::default());
+                self.state = State::Comes(body, Decoder::default(), Some(Vec::new()));
             }
-            State::Comes(body, decoder) => {
+            State::Comes(body, decoder, plain) => {
                 let mut is_done = false;
                 match ready!(Pin::new(body).poll_frame(cx)) {
                     Some(Ok(frame)) => {
                         if let Ok(bytes) = frame.into_data() {
                             decoder.push(&bytes);
+                            if let Some(plain) =
+                                plain.as_mut().filter(|plain| plain.len() < LONGEST_ERROR)
+                            {
+                                plain.extend_from_slice(&bytes);
+                            }
                         }
                         if decoder.pending_bytes() > LONGEST_EVENT {
                             return Poll::Ready(Err(ProviderError::not_understood(
@@ -72,6 +78,7 @@ impl<R: Read> Answer<R> {
                             )));
                         }
                         while let Some(event) = decoder.poll() {
+                            *plain = None;
                             if event.data.trim() == "[DONE]" {
                                 is_done = true;
                                 break;
@@ -85,10 +92,14 @@ impl<R: Read> Answer<R> {
                         }
                     }
                     Some(Err(error)) => return Poll::Ready(Err(self.endpoint.unreachable(error))),
-                    None => {}
+                    None => {
+                        if let Some(error) = plain.as_deref().and_then(error_in) {
+                            return Poll::Ready(Err(error));
+                        }
+                    }
                 }
                 self.state = State::Over;
-                self.read.end(is_done, &mut self.said)?;
+                self.read.end(&mut self.said)?;
             }
             State::Failed(_) | State::Over => return Poll::Ready(Ok(false)),
         }
@@ -96,8 +107,12 @@ impl<R: Read> Answer<R> {
     }
 }
 
-/// Makes the body of a request that may be answered where another one was refused.
-pub(super) type Otherwise = Box<dyn FnOnce() -> Value + Send>;
+/// A request that may be answered where another one was refused.
+pub(super) struct Otherwise {
+    /// Whether it may be where the other one was refused like this.
+    pub(super) may_help: fn(&ProviderError) -> bool,
+    pub(super) body: Box<dyn FnOnce() -> Value + Send>,
+}
 
 async fn ask(
     endpoint: Endpoint,
@@ -105,13 +120,23 @@ async fn ask(
     body: Value,
     otherwise: Option<Otherwise>,
 ) -> Result<Body, ProviderError> {
-    match (endpoint.clone().post(path, body).await, otherwise) {
-        (Err(error), Some(otherwise)) if matches!(error.status(), Some(400 | 404)) => {
+    match (endpoint.post(path, &body).await, otherwise) {
+        (Err(error), Some(otherwise)) if (otherwise.may_help)(&error) => {
+            let other = (otherwise.body)();
+            if other == body {
+                return Err(error);
+            }
             tracing::warn!(%error, "the provider refused, and is asked in another way");
-            endpoint.post(path, otherwise()).await
+            endpoint.post(path, &other).await
         }
         (answer, _) => answer,
     }
+}
+
+/// The error that an answer is which says that it is none.
+fn error_in(plain: &[u8]) -> Option<ProviderError> {
+    let said: Value = serde_json::from_slice(plain).ok()?;
+    said.get("error").filter(|error| !error.is_null()).map(ProviderError::reported)
 }
 
 impl<R: Read> Stream for Answer<R> {
@@ -139,6 +164,9 @@ impl<R: Read> Stream for Answer<R> {
         }
     }
 }
+
+/// In bytes, where it came instead of a stream.
+const LONGEST_ERROR: usize = 64 * 1024;
 
 /// In bytes. A picture that a model makes comes in one event.
 const LONGEST_EVENT: usize = 64 * 1024 * 1024;

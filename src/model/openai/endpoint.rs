@@ -75,8 +75,7 @@ impl Endpoint {
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|error| EndpointError::Client(error.to_string()))?;
-        let asked = base.query_pairs().map(|(_, value)| Arc::from(&*value));
-        let secrets = asked.chain(base.password().map(Arc::from)).collect();
+        let secrets = secrets_in(&base).map(Arc::from).collect();
         Ok(Endpoint { base, headers: HeaderMap::new(), secrets, client })
     }
 
@@ -84,10 +83,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Header`].
-    pub fn with_key(mut self, key: &str) -> Result<Self, EndpointError> {
-        self = self.with_header(AUTHORIZATION.as_str(), &format!("Bearer {}", key.trim()))?;
-        self.secrets.push(key.trim().into());
-        Ok(self)
+    pub fn with_key(self, key: &str) -> Result<Self, EndpointError> {
+        self.with_header(AUTHORIZATION.as_str(), &format!("Bearer {}", key.trim()))
     }
 
     /// Sends this header with every request. Its value is taken for a secret.
@@ -99,27 +96,44 @@ impl Endpoint {
         let mut header = HeaderValue::from_str(value).map_err(|_| EndpointError::Header)?;
         header.set_sensitive(true);
         self.headers.insert(name, header);
-        self.secrets.push(value.into());
+        self.keep_secret_header(value);
         Ok(self)
     }
 
-    /// Names a model there, for whoever is not to know which it is: browsers keep it.
+    /// Names a model there, or with an empty name them all, for whoever is not to know which it is:
+    /// browsers keep it.
     pub(super) fn mark(&self, model: &str) -> String {
-        let said = [self.base.host_str().unwrap_or_default(), self.base.path(), model];
+        let port = self.base.port_or_known_default().unwrap_or_default().to_string();
+        let said = [self.base.host_str().unwrap_or_default(), &port, self.base.path(), model];
         let digest = said.iter().fold(Sha256::new(), |digest, said| {
-            // No host, path or name holds a zero byte.
+            // No host, port, path or name holds a zero byte.
             digest.chain_update(said).chain_update([0])
         });
         URL_SAFE_NO_PAD.encode(digest.finalize().get(..12).unwrap_or_default())
     }
 
-    /// Keeps texts of a request out of what is said of errors.
-    pub(super) fn keep_secret(&mut self, secrets: impl IntoIterator<Item = String>) {
-        self.secrets.extend(secrets.into_iter().map(Arc::from));
+    /// Keeps a text of a request out of what is said of errors.
+    pub(super) fn keep_secret(&mut self, secret: &str) {
+        self.secrets.push(secret.into());
+    }
+
+    /// Keeps the value of a header out of it, and of `Bearer` and a key also the key.
+    pub(super) fn keep_secret_header(&mut self, value: &str) {
+        self.keep_secret(value);
+        if let Some((_, key)) = value.trim().split_once(' ') {
+            self.keep_secret(key.trim());
+        }
+    }
+
+    /// Keeps out of it what is a secret of an address.
+    pub(super) fn keep_secrets_in(&mut self, address: &str) {
+        if let Ok(url) = Url::parse(address) {
+            secrets_in(&url).for_each(|secret| self.keep_secret(&secret));
+        }
     }
 
     /// Sends a request, and gives the body of the answer once its head says that it is one.
-    pub(super) async fn post(self, path: &[&str], body: Value) -> Result<Body, ProviderError> {
+    pub(super) async fn post(&self, path: &[&str], body: &Value) -> Result<Body, ProviderError> {
         let mut url = self.base.clone();
         // An http URL has segments.
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -136,15 +150,24 @@ impl Endpoint {
         if response.status().is_success() {
             return Ok(reqwest_body(response));
         }
-        let mut said = Vec::new();
-        while said.len() < MOST_OF_AN_ERROR
+        // Half of a secret at the end is not known as one.
+        let longest = self.secrets.iter().map(|secret| secret.len()).max().unwrap_or_default();
+        let (most, mut said) = (MOST_OF_AN_ERROR + longest, Vec::new());
+        while said.len() < most
             && let Ok(Some(bytes)) = response.chunk().await
         {
             said.extend_from_slice(&bytes);
         }
-        said.truncate(MOST_OF_AN_ERROR);
+        let is_cut = said.len() >= most;
+        said.truncate(most);
         let said = self.without_secrets(&String::from_utf8_lossy(&said));
-        Err(ProviderError::status_of(response.status().as_u16(), said))
+        let end = if is_cut { said.len().saturating_sub(longest) } else { said.len() };
+        let mut end = end.min(MOST_OF_AN_ERROR);
+        while !said.is_char_boundary(end) {
+            end -= 1;
+        }
+        let said = said.get(..end).unwrap_or_default();
+        Err(ProviderError::status_of(response.status().as_u16(), said.to_owned()))
     }
 
     pub(super) fn unreachable(&self, error: reqwest::Error) -> ProviderError {
@@ -163,8 +186,22 @@ impl Endpoint {
     /// What a provider says of an error, without what it repeats of the request's head.
     pub(super) fn without_secrets(&self, said: &str) -> String {
         let secrets = self.secrets.iter().filter(|secret| secret.len() >= 4);
-        secrets.fold(said.to_owned(), |said, secret| said.replace(&**secret, "[redacted]"))
+        let mut secrets: Vec<&Arc<str>> = secrets.collect();
+        // One may be a part of another.
+        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets
+            .into_iter()
+            .fold(said.to_owned(), |said, secret| said.replace(&**secret, "[redacted]"))
     }
+}
+
+/// Who is asked for, and what by: the values of the query as they are and as they are meant.
+fn secrets_in(url: &Url) -> impl Iterator<Item = String> {
+    let meant = url.query_pairs().map(|(_, value)| value.into_owned());
+    let pairs = url.query().unwrap_or_default().split('&');
+    let written = pairs.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
+    let person = [Some(url.username()), url.password()];
+    meant.chain(written).chain(person.into_iter().flatten().map(str::to_owned))
 }
 
 fn reqwest_body(response: reqwest::Response) -> Body {

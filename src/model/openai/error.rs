@@ -31,6 +31,11 @@ impl ProviderError {
         }
     }
 
+    /// Whether it is an answer that is an error and names this.
+    pub(super) fn names(&self, what: &str) -> bool {
+        matches!(&self.0, Cause::Status { said, .. } if said.contains(what))
+    }
+
     pub(super) fn unreachable(said: String) -> Self {
         Cause::Unreachable(said).into()
     }

@@ -12,12 +12,14 @@ use crate::model_message::{FileContent, FileSource};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Takes {
     pub(super) images: bool,
+    /// Pictures that are elsewhere, by their address.
+    pub(super) image_urls: bool,
     /// PDF.
     pub(super) files: bool,
 }
 
 impl Takes {
-    pub(super) const ALL: Self = Takes { images: true, files: true };
+    pub(super) const ALL: Self = Takes { images: true, image_urls: true, files: true };
 }
 
 /// A file, as a model can read it.
@@ -42,7 +44,9 @@ impl Readable {
         match &file.source {
             FileSource::Base64(data) if is_image => Readable::Image(url(&media_type, data)),
             FileSource::Base64(data) if is_pdf => Readable::Pdf(url(&media_type, data)),
-            FileSource::Url(url) if is_image && is_web(url) => Readable::Image(url.clone()),
+            FileSource::Url(url) if is_image && takes.image_urls && is_web(url) => {
+                Readable::Image(url.clone())
+            }
             FileSource::Url(url) if is_pdf && is_web(url) => Readable::PdfAt(url.clone()),
             _ => Readable::Text(told(file)),
         }

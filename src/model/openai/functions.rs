@@ -4,15 +4,16 @@ use serde_json::{Map, Value};
 
 use crate::agent::ToolDescription;
 
-/// The schema of what a function takes. An object without `properties` is refused, and with it the
-/// whole request.
+/// The schema of what a function takes. An object without `properties` is refused, and of some
+/// servers a `$schema`, and with it the whole request.
 pub(super) fn parameters(tool: &ToolDescription) -> Value {
     // A schema that cannot be read was refused when the agent was made.
     let mut schema: Value = tool.input_schema.to().unwrap_or_default();
-    if let Value::Object(schema) = &mut schema
-        && schema.get("type").is_some_and(|kind| kind == "object")
-    {
-        schema.entry("properties").or_insert_with(|| Map::new().into());
+    if let Value::Object(schema) = &mut schema {
+        schema.remove("$schema");
+        if schema.get("type").is_some_and(|kind| kind == "object") {
+            schema.entry("properties").or_insert_with(|| Map::new().into());
+        }
     }
     schema
 }

@@ -8,8 +8,12 @@ use crate::agent::OutputSchema;
 /// [said so](strictly); what that leaves out, the answer is held against here.
 pub(super) fn format(output: &OutputSchema) -> Value {
     // A schema that cannot be read was refused when the agent was made.
-    let schema: Value = output.schema.to().unwrap_or_default();
-    let strict = strictly(&schema).filter(|schema| schema.get("anyOf").is_none());
+    let mut schema: Value = output.schema.to().unwrap_or_default();
+    if let Value::Object(schema) = &mut schema {
+        schema.remove("$schema");
+    }
+    let is_plain = |schema: &Value| schema["type"] == "object" && schema.get("anyOf").is_none();
+    let strict = strictly(&schema).filter(is_plain);
     json!({
         "name": &*output.name, "strict": strict.is_some(), "schema": strict.unwrap_or(schema),
     })
@@ -21,7 +25,8 @@ pub(super) fn format(output: &OutputSchema) -> Value {
 fn strictly(schema: &Value) -> Option<Value> {
     let schema = schema.as_object()?;
     if let Some(reference) = schema.get("$ref") {
-        return Some(json!({"$ref": reference}));
+        let is_here = reference.as_str().is_some_and(|reference| reference.starts_with('#'));
+        return is_here.then(|| json!({"$ref": reference}));
     }
     let mut said = Map::new();
     for (keyword, value) in schema {
@@ -48,6 +53,10 @@ fn strictly(schema: &Value) -> Option<Value> {
         return None;
     }
     if is_object(&said) {
+        if said.contains_key("anyOf") {
+            // Closed on both sides, neither would let the properties of the other in.
+            return None;
+        }
         let properties = said.entry("properties").or_insert_with(|| Map::new().into());
         let names = properties.as_object()?.keys().map(|name| Value::from(name.as_str())).collect();
         said.insert("required".into(), Value::Array(names));
@@ -144,6 +153,22 @@ mod tests {
         },
     }
 
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "its schema is all that is looked at")]
+    struct Flattened {
+        total: u64,
+        #[serde(flatten)]
+        kind: Paid,
+    }
+
+    #[derive(JsonSchema)]
+    #[serde(tag = "paid")]
+    #[expect(dead_code, reason = "its schema is all that is looked at")]
+    enum Paid {
+        Cash,
+        Card { last: String },
+    }
+
     fn asked<T: JsonSchema>() -> Value {
         format(&OutputSchema::new("answer", Json::of(&schema_for!(T)).unwrap()))
     }
@@ -174,12 +199,15 @@ mod tests {
         let asked = asked::<BTreeMap<String, u64>>();
         assert_eq!(asked["strict"], false);
         assert_eq!(asked["schema"]["additionalProperties"]["format"], "uint64");
+        assert_eq!(asked["schema"].get("$schema"), None);
         for schema in [
             json!(true),
             json!({}),
             json!({"type": "object", "patternProperties": {}}),
             json!({"type": "object", "properties": {"any": true}}),
             json!({"type": "array", "prefixItems": [{"type": "string"}]}),
+            json!({"type": "object", "properties": {"there": {"$ref": "https://example.com/a"}}}),
+            self::asked::<Flattened>()["schema"].clone(),
         ] {
             assert_eq!(strictly(&schema), None, "{schema}");
         }
@@ -187,8 +215,14 @@ mod tests {
 
     #[test]
     fn a_choice_at_the_root_is_not_held_to() {
-        let schema = json!({"type": "object", "oneOf": [{"type": "object", "properties": {}}]});
-        let output = OutputSchema::new("answer", Json::of(&schema).unwrap());
-        assert_eq!(format(&output)["strict"], false);
+        for schema in [
+            json!({"type": "object", "oneOf": [{"type": "object", "properties": {}}]}),
+            json!({"oneOf": [{"type": "object", "properties": {}}]}),
+            json!({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {}}}}),
+        ] {
+            let output = OutputSchema::new("answer", Json::of(&schema).unwrap());
+            let asked = format(&output);
+            assert_eq!((&asked["strict"], &asked["schema"]), (&json!(false), &schema));
+        }
     }
 }

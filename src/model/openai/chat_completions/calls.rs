@@ -2,7 +2,8 @@
 //!
 //! Every provider cuts them in its own way. A piece belongs to the call of its index, unless it
 //! begins another one there: some count every call as the first. Without an index it belongs to the
-//! call of its id, and without both to the last one.
+//! call of its id, and without both to the last one. So it does where nobody is called by its index
+//! and it says neither id nor name, if the last one can go on: some count pieces.
 //!
 //! What some servers want back with a call goes with it as provider metadata.
 
@@ -12,10 +13,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use uuid::Uuid;
 
 use super::super::functions::cut_off;
-use super::kept;
+use super::fresh_id;
+use super::kept::{self, Thoughts};
 use crate::event::{AgentEvent, ToolCall};
 use crate::run::ModelEvent;
 
@@ -74,21 +75,21 @@ impl Calls {
         call.tell(said);
     }
 
-    /// The calls are whole, or cut off. The last one keeps what the server said of its thoughts.
+    /// The calls are whole, or cut off. The last one keeps what the server wants of the thoughts.
     pub(super) fn end(
         &mut self,
         is_cut_off: bool,
         mark: &str,
-        reasoning_details: &mut Vec<Map<String, Value>>,
+        thoughts: &mut Thoughts,
         said: &mut VecDeque<ModelEvent>,
     ) {
+        // Nobody was called, and nothing was said.
+        self.0.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
         let last = self.0.len().saturating_sub(1);
         for (at, mut call) in self.0.drain(..).enumerate() {
-            let reasoning_details =
-                if at == last { std::mem::take(reasoning_details) } else { Vec::new() };
+            let thoughts = if at == last { std::mem::take(thoughts) } else { Thoughts::default() };
             let mut whole = call.call();
-            whole.provider_metadata =
-                kept::metadata(mark, call.extra_content.take(), reasoning_details);
+            whole.provider_metadata = kept::metadata(mark, call.extra_content.take(), thoughts);
             let arguments = if is_cut_off { cut_off(call.arguments) } else { call.arguments };
             said.push_back(ModelEvent::Call(Box::new(whole), arguments));
         }
@@ -105,7 +106,10 @@ impl Calls {
         let same_index = |call: &Call| index.is_some() && call.index == index;
         let same_id = |call: &Call| id.is_some() && call.sent_id.as_deref() == id;
         let last = match (index, id) {
-            (Some(_), _) => self.0.iter().rposition(same_index)?,
+            (Some(_), _) => match self.0.iter().rposition(same_index) {
+                Some(place) => place,
+                None => return self.going_on(id, name),
+            },
             (None, Some(_)) => self.0.iter().rposition(same_id)?,
             (None, None) => self.0.len().checked_sub(1)?,
         };
@@ -124,10 +128,17 @@ impl Calls {
         (!is_another).then_some(last)
     }
 
+    /// The last call, if a piece says of none which it belongs to, and that one is not whole.
+    fn going_on(&self, id: Option<&str>, name: Option<&str>) -> Option<usize> {
+        let last = self.0.len().checked_sub(1)?;
+        let goes_on = id.is_none() && name.is_none() && !self.0.get(last)?.is_whole();
+        goes_on.then_some(last)
+    }
+
     fn begin(&mut self, index: Option<u64>, sent_id: Option<String>) -> usize {
         let is_free = |id: &String| self.0.iter().all(|call| call.id != *id);
         let id = sent_id.clone().filter(is_free);
-        let id = id.unwrap_or_else(fresh_id);
+        let id = id.unwrap_or_else(|| fresh_id("call"));
         let (name, arguments) = (String::new(), String::new());
         let (extra_content, said) = (None, None);
         self.0.push(Call { index, sent_id, id, name, arguments, extra_content, said });
@@ -176,11 +187,6 @@ fn text(arguments: &RawValue) -> String {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a provider may give a call no id")]
-fn fresh_id() -> String {
-    format!("call_{}", Uuid::new_v4().simple())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,7 +197,7 @@ mod tests {
         for piece in pieces {
             calls.take(serde_json::from_str(piece).unwrap(), &mut said);
         }
-        calls.end(false, "mark", &mut Vec::new(), &mut said);
+        calls.end(false, "mark", &mut Thoughts::default(), &mut said);
         let deltas_of = |wanted: &str| {
             let deltas = said.iter().filter_map(|event| match event {
                 ModelEvent::Said(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {
@@ -253,17 +259,29 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_that_says_of_no_call_which_belongs_to_the_last_one() {
+        let counted = [
+            r#"{"index":0,"id":"a","function":{"name":"f","arguments":""}}"#,
+            r#"{"index":1,"function":{"arguments":"{\"n\":"}}"#,
+            r#"{"index":2,"function":{"arguments":"1}"}}"#,
+            r#"{"index":3,"id":"b","function":{"name":"g","arguments":"{}"}}"#,
+            r#"{"index":4,"id":"","function":{"name":"","arguments":""}}"#,
+        ];
+        assert_eq!(calls(&counted), [call("a", "f", r#"{"n":1}"#, 2), call("b", "g", "{}", 1)]);
+    }
+
+    #[test]
     fn every_call_has_an_id_of_its_own() {
         let pieces = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":"1"}}"#,
             r#"{"index":1,"id":"a","function":{"name":"f","arguments":"2"}}"#,
-            r#"{"index":2,"function":{"name":"f","arguments":"3"}}"#,
+            r#"{"index":2,"function":{"name":"f","arguments":"{}"}}"#,
             r#"{"index":3,"function":{"arguments":"4"}}"#,
             r#"{"index":3,"function":{"name":"g","arguments":"5"}}"#,
         ];
         let calls = calls(&pieces);
         let inputs: Vec<&str> = calls.iter().map(|(.., input, _)| input.as_str()).collect();
-        assert_eq!(inputs, ["1", "2", "3", "45"]);
+        assert_eq!(inputs, ["1", "2", "{}", "45"]);
         let mut ids: Vec<&str> = calls.iter().map(|(id, ..)| id.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();

@@ -18,9 +18,21 @@ pub(super) struct Kept {
     /// Google's name for what belongs to the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) extra_content: Option<Map<String, Value>>,
-    /// OpenRouter's for what belongs to the whole message; the last call keeps it.
+    /// What belongs to the whole message; the last call keeps it.
+    #[serde(flatten)]
+    pub(super) thoughts: Thoughts,
+}
+
+/// What a server wants back of the thoughts of an answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Thoughts {
+    /// OpenRouter's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) reasoning_details: Vec<Map<String, Value>>,
+    /// LiteLLM's, of Claude.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) thinking_blocks: Vec<Map<String, Value>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,36 +52,81 @@ impl Kept {
 pub(super) fn metadata(
     mark: &str,
     extra_content: Option<Map<String, Value>>,
-    reasoning_details: Vec<Map<String, Value>>,
+    mut thoughts: Thoughts,
 ) -> Option<ProviderMetadata> {
-    if extra_content.is_none() && reasoning_details.is_empty() {
+    // Without its signature a thought is refused.
+    thoughts.thinking_blocks.retain(|block| !is_thinking(block) || is_signed(block));
+    if extra_content.is_none() && thoughts == Thoughts::default() {
         return None;
     }
-    let kept = Kept { made_by: mark.to_owned(), extra_content, reasoning_details };
+    let kept = Kept { made_by: mark.to_owned(), extra_content, thoughts };
     ProviderMetadata::new(Json::of(&Outer { openai: kept }).ok()?).ok()
 }
 
-/// Adds a piece to what is known of the thoughts of an answer. Words come in pieces, which have to
-/// go back as one.
-pub(super) fn add_detail(details: &mut Vec<Map<String, Value>>, piece: Map<String, Value>) {
-    let kind = piece.get("type").and_then(Value::as_str);
-    let comes_in_pieces = matches!(kind, Some("reasoning.text" | "reasoning.summary"));
-    let is_same = |last: &&mut Map<String, Value>| {
-        comes_in_pieces && ["type", "index"].iter().all(|name| last.get(*name) == piece.get(*name))
-    };
-    let Some(last) = details.last_mut().filter(is_same) else {
-        details.push(piece);
-        return;
-    };
-    for (name, value) in piece {
-        match (last.get_mut(&name), value) {
-            (_, Value::Null) => {}
-            (Some(Value::String(text)), Value::String(more))
-                if matches!(&*name, "text" | "summary") =>
-            {
-                text.push_str(&more);
+impl Thoughts {
+    /// Takes in pieces of OpenRouter's. Words come in several, which have to go back as one.
+    pub(super) fn add_details(&mut self, pieces: Value) {
+        for piece in objects(pieces) {
+            let kind = piece.get("type").and_then(Value::as_str);
+            let comes_in_pieces = matches!(kind, Some("reasoning.text" | "reasoning.summary"));
+            let is_same = |last: &&mut Map<String, Value>| {
+                comes_in_pieces
+                    && ["type", "index"].iter().all(|name| last.get(*name) == piece.get(*name))
+            };
+            let Some(last) = self.reasoning_details.last_mut().filter(is_same) else {
+                self.reasoning_details.push(piece);
+                continue;
+            };
+            for (name, value) in piece {
+                match (last.get_mut(&name), value) {
+                    (_, Value::Null) => {}
+                    (Some(Value::String(text)), Value::String(more))
+                        if matches!(&*name, "text" | "summary") =>
+                    {
+                        text.push_str(&more);
+                    }
+                    (_, value) => drop(last.insert(name, value)),
+                }
             }
-            (_, value) => drop(last.insert(name, value)),
         }
     }
+
+    /// Takes in pieces of LiteLLM's: words without a signature, and then the signature, with no words
+    /// or, of some versions, with all of them again.
+    pub(super) fn add_blocks(&mut self, pieces: Value) {
+        for piece in objects(pieces) {
+            let is_begun = |last: &&mut Map<String, Value>| {
+                is_thinking(last) && is_thinking(&piece) && !is_signed(last)
+            };
+            let Some(last) = self.thinking_blocks.last_mut().filter(is_begun) else {
+                self.thinking_blocks.push(piece);
+                continue;
+            };
+            let (so_far, more) = (text(last, "thinking"), text(&piece, "thinking"));
+            let is_all = is_signed(&piece) && !more.is_empty() && more.starts_with(so_far);
+            let thinking = if is_all { more.to_owned() } else { format!("{so_far}{more}") };
+            last.extend(piece);
+            last.insert("thinking".to_owned(), thinking.into());
+        }
+    }
+}
+
+fn objects(pieces: Value) -> impl Iterator<Item = Map<String, Value>> {
+    let pieces = if let Value::Array(pieces) = pieces { pieces } else { Vec::new() };
+    pieces.into_iter().filter_map(|piece| match piece {
+        Value::Object(piece) => Some(piece),
+        _ => None,
+    })
+}
+
+fn is_thinking(block: &Map<String, Value>) -> bool {
+    text(block, "type") == "thinking"
+}
+
+fn is_signed(block: &Map<String, Value>) -> bool {
+    !text(block, "signature").is_empty()
+}
+
+fn text<'p>(piece: &'p Map<String, Value>, field: &str) -> &'p str {
+    piece.get(field).and_then(Value::as_str).unwrap_or_default()
 }

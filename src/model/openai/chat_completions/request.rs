@@ -5,11 +5,12 @@ use serde_json::{Map, Value, json};
 use super::super::files::{Readable, Takes, in_words};
 use super::super::functions::parameters;
 use super::super::output::format;
-use super::ChatCompletions;
 use super::kept::Kept;
+use super::{ChatCompletions, STREAM_OPTIONS, mistral};
 use crate::agent::{ModelRequest, ToolDescription};
 use crate::model_message::{
-    AssistantContent, FileContent, ModelMessage, NotExecuted, ToolContent, ToolResult, UserContent,
+    AssistantContent, FileContent, ModelMessage, NotExecuted, ToolCallContent, ToolContent,
+    ToolResult, ToolResultContent, UserContent,
 };
 
 pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) -> Value {
@@ -32,6 +33,9 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) 
             ModelMessage::Tool { content } => messages.extend(content.iter().map(result)),
         }
     }
+    if model.is_mistral {
+        messages = mistral::fitted(messages);
+    }
     let mut body = Map::new();
     body.insert("model".into(), (&*model.model).into());
     body.insert("messages".into(), messages.into());
@@ -43,7 +47,7 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) 
         body.insert("response_format".into(), format);
     }
     body.insert("stream".into(), true.into());
-    body.insert("stream_options".into(), json!({"include_usage": true}));
+    body.insert(STREAM_OPTIONS.into(), json!({"include_usage": true}));
     model.extra.put_into(&mut body);
     body.into()
 }
@@ -76,54 +80,97 @@ fn file_piece(file: &FileContent, takes: Takes) -> Value {
     }
 }
 
-/// What the model said and called, and behind it what became of the calls that a provider ran:
-/// here they are calls as any other.
+/// What the model said and called, and behind it what became of the calls that a provider ran: here
+/// they are calls as any other. What it said once it knew that is a message of its own.
 fn push_assistant(
     messages: &mut Vec<Value>,
     content: &[AssistantContent],
     sends_reasoning: bool,
     mark: &str,
 ) {
-    let (mut text, mut reasoning) = (String::new(), String::new());
-    let (mut calls, mut results, mut details) = (Vec::new(), Vec::new(), Vec::new());
+    let mut said = Said::default();
     for content in content {
+        if !said.results.is_empty() && !matches!(content, AssistantContent::ToolResult(_)) {
+            said.settle(messages, sends_reasoning, false, mark);
+        }
         match content {
-            AssistantContent::Text(said) => push_paragraph(&mut text, &said.text),
-            AssistantContent::Reasoning(thought) => push_paragraph(&mut reasoning, &thought.text),
-            AssistantContent::File(file) => push_paragraph(&mut text, &in_words(file)),
-            AssistantContent::ToolCall(call) => {
-                let kept = Kept::of(call.provider_metadata.as_ref(), mark);
-                let mut item = json!({
-                    "id": &*call.tool_call_id,
-                    "type": "function",
-                    "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
-                });
-                if let Some(extra) = kept.extra_content {
-                    item["extra_content"] = extra.into();
-                }
-                calls.push(item);
-                details.extend(kept.reasoning_details.into_iter().map(Value::Object));
+            AssistantContent::Text(text) => push_paragraph(&mut said.text, &text.text),
+            AssistantContent::Reasoning(thought) => {
+                push_paragraph(&mut said.reasoning, &thought.text);
             }
-            AssistantContent::ToolResult(result) => {
-                results.push(tool_message(&result.tool_call_id, &result.result));
-            }
+            AssistantContent::File(file) => push_paragraph(&mut said.text, &in_words(file)),
+            AssistantContent::ToolCall(call) => said.calls.push(call),
+            AssistantContent::ToolResult(result) => said.results.push(result),
         }
     }
-    let mut message = Map::new();
-    message.insert("role".into(), "assistant".into());
-    if sends_reasoning && !calls.is_empty() && !reasoning.is_empty() {
-        message.insert("reasoning_content".into(), reasoning.into());
+    said.settle(messages, sends_reasoning, true, mark);
+}
+
+/// What the model said and called up to the results that it knew next.
+#[derive(Default)]
+struct Said<'m> {
+    text: String,
+    reasoning: String,
+    calls: Vec<&'m ToolCallContent>,
+    results: Vec<&'m ToolResultContent>,
+}
+
+impl Said<'_> {
+    /// Adds it, and the results behind it. Calls without a result here have theirs behind what was
+    /// said last.
+    fn settle(
+        &mut self,
+        messages: &mut Vec<Value>,
+        sends_reasoning: bool,
+        is_last: bool,
+        mark: &str,
+    ) {
+        let results = std::mem::take(&mut self.results);
+        let is_settled = |call: &&ToolCallContent| {
+            is_last || results.iter().any(|result| result.tool_call_id == call.tool_call_id)
+        };
+        let (settled, open) = std::mem::take(&mut self.calls).into_iter().partition(is_settled);
+        self.calls = open;
+        let (mut calls, mut details, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
+        for call in settled {
+            let kept = Kept::of(call.provider_metadata.as_ref(), mark);
+            let mut item = json!({
+                "id": &*call.tool_call_id,
+                "type": "function",
+                "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
+            });
+            if let Some(extra) = kept.extra_content {
+                item["extra_content"] = extra.into();
+            }
+            calls.push(item);
+            details.extend(kept.thoughts.reasoning_details.into_iter().map(Value::Object));
+            blocks.extend(kept.thoughts.thinking_blocks.into_iter().map(Value::Object));
+        }
+        let (text, reasoning) =
+            (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
+        let mut message = Map::new();
+        message.insert("role".into(), "assistant".into());
+        if sends_reasoning {
+            // On every message: one without is refused. Moonshot takes none for none, and a blank.
+            let thoughts = if reasoning.trim().is_empty() { " " } else { &reasoning };
+            message.insert("reasoning_content".into(), thoughts.into());
+        }
+        if !details.is_empty() {
+            message.insert("reasoning_details".into(), details.into());
+        }
+        if !blocks.is_empty() {
+            message.insert("thinking_blocks".into(), blocks.into());
+        }
+        let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
+        message.insert("content".into(), content);
+        if !calls.is_empty() {
+            message.insert("tool_calls".into(), calls.into());
+        }
+        messages.push(message.into());
+        messages.extend(
+            results.iter().map(|result| tool_message(&result.tool_call_id, &result.result)),
+        );
     }
-    if !details.is_empty() {
-        message.insert("reasoning_details".into(), details.into());
-    }
-    let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
-    message.insert("content".into(), content);
-    if !calls.is_empty() {
-        message.insert("tool_calls".into(), calls.into());
-    }
-    messages.push(message.into());
-    messages.append(&mut results);
 }
 
 fn push_paragraph(text: &mut String, more: &str) {

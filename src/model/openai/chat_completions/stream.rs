@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Value, from_value};
 
 use super::super::answer::Read;
 use super::super::error::ProviderError;
 use super::calls::{CallPiece, Calls};
-use super::kept::add_detail;
+use super::fresh_id;
+use super::kept::Thoughts;
 use crate::chunk::FinishReason;
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, Source};
 use crate::run::{ModelEvent, Usage};
 
 /// Reads the chunks of one answer.
@@ -20,7 +21,9 @@ pub(super) struct ChunkReader {
     mark: String,
     calls: Calls,
     /// What the server wants back of its thoughts.
-    reasoning_details: Vec<Map<String, Value>>,
+    thoughts: Thoughts,
+    /// What was cited: some servers say it again with every chunk.
+    cited: Vec<Citation>,
     usage: Option<Usage>,
     finished: Option<FinishReason>,
 }
@@ -48,8 +51,25 @@ struct Delta {
     reasoning: Option<String>,
     /// OpenRouter's, beside the words.
     reasoning_details: Option<Value>,
+    /// LiteLLM's, beside the words.
+    thinking_blocks: Option<Value>,
     refusal: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
+    annotations: Option<Value>,
+}
+
+/// Of what it says, the pages that it cites.
+#[derive(Deserialize)]
+struct Annotation {
+    url_citation: Option<Citation>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Citation {
+    url: Option<String>,
+    title: Option<String>,
+    start_index: Option<Value>,
+    end_index: Option<Value>,
 }
 
 /// Mistral's reasoning models say pieces.
@@ -96,12 +116,9 @@ impl Read for ChunkReader {
         Ok(())
     }
 
-    fn end(&mut self, is_done: bool, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        let reason = match self.finished {
-            Some(reason) => reason,
-            None if is_done => FinishReason::Other,
-            None => return Err(ProviderError::cut()),
-        };
+    fn end(&mut self, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        // `[DONE]` says that nothing follows, not that all was said: some end so when they fail.
+        let reason = self.finished.ok_or_else(ProviderError::cut)?;
         self.end_calls(said);
         said.extend(self.usage.take().map(ModelEvent::Used));
         said.push_back(ModelEvent::Finished(reason));
@@ -111,16 +128,16 @@ impl Read for ChunkReader {
 
 impl ChunkReader {
     pub(super) fn new(mark: String) -> Self {
-        let (calls, reasoning_details) = (Calls::default(), Vec::new());
-        ChunkReader { mark, calls, reasoning_details, usage: None, finished: None }
+        let (calls, thoughts) = (Calls::default(), Thoughts::default());
+        ChunkReader { mark, calls, thoughts, cited: Vec::new(), usage: None, finished: None }
     }
 
     fn end_calls(&mut self, said: &mut VecDeque<ModelEvent>) {
         let is_cut_off = matches!(
             self.finished,
-            None | Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
+            Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
         );
-        self.calls.end(is_cut_off, &self.mark, &mut self.reasoning_details, said);
+        self.calls.end(is_cut_off, &self.mark, &mut self.thoughts, said);
     }
 
     fn delta(&mut self, delta: Delta, said: &mut VecDeque<ModelEvent>) {
@@ -144,16 +161,29 @@ impl ChunkReader {
             None => {}
         }
         say(delta.refusal, AgentEvent::text);
-        if let Some(Value::Array(details)) = delta.reasoning_details {
-            let details = details.into_iter().filter_map(|detail| match detail {
-                Value::Object(detail) => Some(detail),
-                _ => None,
-            });
-            details.for_each(|detail| add_detail(&mut self.reasoning_details, detail));
-        }
+        self.thoughts.add_details(delta.reasoning_details.unwrap_or_default());
+        self.thoughts.add_blocks(delta.thinking_blocks.unwrap_or_default());
         for piece in delta.tool_calls.into_iter().flatten() {
             self.calls.take(piece, said);
         }
+        if let Some(Value::Array(annotations)) = delta.annotations {
+            let annotations = annotations.into_iter().filter_map(|said| from_value(said).ok());
+            annotations.for_each(|annotation| self.cite(annotation, said));
+        }
+    }
+
+    fn cite(&mut self, annotation: Annotation, said: &mut VecDeque<ModelEvent>) {
+        let Some(cited) = annotation.url_citation.filter(|cited| !self.cited.contains(cited))
+        else {
+            return;
+        };
+        if let Some(url) = cited.url.clone().filter(|url| !url.is_empty()) {
+            let title = cited.title.clone().filter(|title| !title.is_empty());
+            let source_id = fresh_id("source").into();
+            let source = Source::Url { source_id, url: url.into(), title: title.map(Into::into) };
+            said.push_back(ModelEvent::Said(AgentEvent::Source(Box::new(source))));
+        }
+        self.cited.push(cited);
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn text<'i>(item: &'i Item, field: &str) -> &'i str {
     item.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn optional(item: &Item, field: &str) -> Option<String> {
+pub(super) fn optional(item: &Item, field: &str) -> Option<String> {
     item.get(field).and_then(Value::as_str).map(str::to_owned)
 }
 
@@ -92,12 +92,22 @@ pub(super) fn error_text(error: &Value) -> String {
 }
 
 /// The items of a call that has its result. Of what the provider made and stored the id is enough,
-/// if it may be referred to.
-pub(super) fn settled(call: &ToolCallContent, result: &ToolResult, may_refer: bool) -> Vec<Value> {
+/// if it may be referred to. It refuses what it made upon thoughts of a model without those
+/// thoughts, so that without them it is told as a call that ran elsewhere.
+pub(super) fn settled(
+    call: &ToolCallContent,
+    result: &ToolResult,
+    has_its_thoughts: bool,
+    may_refer: bool,
+) -> Vec<Value> {
     let kept = Kept::of(call.provider_metadata.as_ref());
     let Kept { item_id: Some(id), item_type: Some(kind), .. } = &kept else {
         return function(call, result);
     };
+    let is_hosted = HOSTED.iter().any(|(hosted, _)| hosted == kind);
+    if is_hosted && !has_its_thoughts {
+        return function(call, result);
+    }
     if kind == PICTURE {
         // The picture itself is a file of the message.
         return match result {
@@ -105,7 +115,7 @@ pub(super) fn settled(call: &ToolCallContent, result: &ToolResult, may_refer: bo
             result => function(call, result),
         };
     }
-    if HOSTED.iter().any(|(hosted, _)| hosted == kind)
+    if is_hosted
         && let ToolResult::Output(output) = result
         && let Ok(Value::Object(mut item)) = output.to::<Value>()
     {
@@ -133,11 +143,6 @@ pub(super) fn no(kept: &Kept, result: &ToolResult) -> Value {
     })
 }
 
-/// Whether an item is no more than the id of what the provider stored.
-pub(super) fn is_reference(item: &Value) -> bool {
-    item["type"] == PICTURE
-}
-
 /// A question that the provider asked, as it asked it.
 pub(super) fn approval_request(call: &ToolCallContent, kept: &Kept) -> Value {
     json!({
@@ -147,15 +152,19 @@ pub(super) fn approval_request(call: &ToolCallContent, kept: &Kept) -> Value {
 }
 
 /// A call that ran elsewhere, or as which it cannot be sent: here it is one as any other.
-fn function(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
+pub(super) fn function(call: &ToolCallContent, result: &ToolResult) -> Vec<Value> {
     vec![function_call(call), function_output(&call.tool_call_id, result)]
 }
 
 pub(super) fn function_call(call: &ToolCallContent) -> Value {
-    json!({
+    let mut item = json!({
         "type": "function_call", "call_id": &*call.tool_call_id, "name": &*call.tool_name,
         "arguments": call.input_object().as_str(),
-    })
+    });
+    if let Some(namespace) = Kept::of(call.provider_metadata.as_ref()).namespace {
+        item["namespace"] = namespace.into();
+    }
+    item
 }
 
 pub(super) fn function_output(call_id: &str, result: &ToolResult) -> Value {

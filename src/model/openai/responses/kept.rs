@@ -23,6 +23,12 @@ pub(super) struct Kept {
     /// Of a tool server's tool, the server's name for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
+    /// Of a function that a search found, the namespace that it stands in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<String>,
+    /// Of thoughts, the mark of the endpoint that made them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) made_by: Option<String>,
     /// Thoughts that only the provider can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reasoning_encrypted_content: Option<String>,

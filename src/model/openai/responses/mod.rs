@@ -32,8 +32,13 @@ use crate::json::Json;
 /// Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF, and the words of `text/*` and
 /// `application/json` that is in the request; every other one is named in words.
 ///
+/// An answer in a structure is asked for as `text.format`. With `text` set to `null` it is not, for a
+/// server that refuses it: it is held against its schema here all the same.
+///
 /// Nothing is stored there unless [`with_stored_responses`](Self::with_stored_responses) says so:
-/// what it wants back is kept as provider metadata in the messages.
+/// what it wants back is kept as provider metadata in the messages. It goes to the endpoint that made
+/// it; and where that cannot read it any more and refuses (400, 404), it is asked once more without
+/// thoughts, and with what it ran as calls that ran elsewhere.
 #[derive(Clone)]
 pub struct Responses {
     endpoint: Endpoint,
@@ -63,7 +68,7 @@ impl Responses {
 
     /// For a model that reasons: how much (`low`, `medium`, `high`), with a summary for the person to
     /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it,
-    /// and without it thoughts of another model are left out.
+    /// and without it thoughts are left out.
     #[must_use]
     pub fn with_reasoning(mut self, effort: &str) -> Self {
         self.reasoning = Some(effort.into());
@@ -90,10 +95,13 @@ impl Responses {
     pub fn with_hosted_tool(mut self, tool: &Json) -> Self {
         // What is written is JSON that any reader takes.
         let tool: Value = tool.to().unwrap_or_default();
-        let token = tool.get("authorization").and_then(Value::as_str).map(str::to_owned);
+        let text = |field: &str| tool.get(field).and_then(Value::as_str);
+        text("authorization").into_iter().for_each(|token| self.endpoint.keep_secret_header(token));
+        text("server_url").into_iter().for_each(|address| self.endpoint.keep_secrets_in(address));
         let headers = tool.get("headers").and_then(Value::as_object).into_iter().flatten();
-        let headers = headers.filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
-        self.endpoint.keep_secret(token.into_iter().chain(headers));
+        for header in headers.filter_map(|(_, value)| value.as_str()) {
+            self.endpoint.keep_secret_header(header);
+        }
         self.tools.push(tool);
         self
     }
@@ -128,6 +136,14 @@ impl Responses {
         self
     }
 
+    /// Names pictures in words that are not in the request, for a server that fetches none, as
+    /// Ollama.
+    #[must_use]
+    pub fn without_image_urls(mut self) -> Self {
+        self.takes.image_urls = false;
+        self
+    }
+
     /// Sets a field of the request, in place of the adapter's own; `null` leaves one out.
     #[must_use]
     pub fn with_field(mut self, name: &str, value: &Json) -> Self {
@@ -135,9 +151,15 @@ impl Responses {
         self
     }
 
-    /// What the provider takes, and whether it may be referred to what it stored.
-    fn taken(&self, may_refer: bool) -> Taken {
-        Taken { may_refer, thoughts: self.reasons(), files: self.takes }
+    /// What the provider takes.
+    fn taken<'m>(&self, mark: &'m str) -> Taken<'m> {
+        let thoughts_of = self.reasons().then_some(mark);
+        Taken { items: true, may_refer: self.is_stored, thoughts_of, files: self.takes }
+    }
+
+    /// What every provider takes, whoever made it.
+    fn taken_anywhere(&self) -> Taken<'static> {
+        Taken { items: false, may_refer: false, thoughts_of: None, files: self.takes }
     }
 
     /// Whether the model is one that is set up to reason.
@@ -180,7 +202,8 @@ impl Responses {
         body.insert("store".into(), self.is_stored.into());
         body.insert("stream".into(), true.into());
         self.extra.put_into(&mut body);
-        if let Some(output) = &request.output {
+        let leaves_out = self.extra.value("text").is_some_and(Value::is_null);
+        if let Some(output) = request.output.as_ref().filter(|_| !leaves_out) {
             // Beside what the host sets of it, as `verbosity` is.
             let text = body.entry("text").or_insert_with(|| json!({}));
             if let Value::Object(text) = text {
@@ -193,16 +216,19 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let prompt = Prompt::of(&request.messages, self.taken(self.is_stored));
-        let reader = EventReader::new(request::approved(&request.messages), self.is_stored);
+        // Whoever runs the models reads the thoughts of all of them.
+        let mark = self.endpoint.mark("");
+        let prompt = Prompt::of(&request.messages, self.taken(&mark));
+        let reader = EventReader::new(request::approved(&request.messages), self.is_stored, mark);
         let refers = prompt.refers;
         let body = self.body(&request, prompt);
         let otherwise = refers.then(|| -> Otherwise {
             let model = self.clone();
-            Box::new(move || {
-                let prompt = Prompt::of(&request.messages, model.taken(false));
+            let body = Box::new(move || {
+                let prompt = Prompt::of(&request.messages, model.taken_anywhere());
                 model.body(&request, prompt)
-            })
+            });
+            Otherwise { may_help: |error| matches!(error.status(), Some(400 | 404)), body }
         });
         Box::pin(Answer::to(&self.endpoint, &["responses"], body, otherwise, reader))
     }

@@ -21,35 +21,39 @@ pub(super) struct Prompt {
     pub(super) input: Vec<Value>,
     /// The response that it goes on from, if the provider stores them.
     pub(super) previous_response_id: Option<String>,
-    /// Whether it holds what the provider can only read if it stored it.
+    /// Whether it holds what only the provider can read that made it, if it still can.
     pub(super) refers: bool,
 }
 
 /// What the provider takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct Taken<'m> {
+    /// Items that it made, as they were.
+    pub(super) items: bool,
     /// Ids of what it stored.
     pub(super) may_refer: bool,
-    /// Thoughts, which only a model that reasons reads again.
-    pub(super) thoughts: bool,
+    /// Thoughts, which only a model that reasons reads again: those of this mark.
+    pub(super) thoughts_of: Option<&'m str>,
     pub(super) files: Takes,
 }
 
 impl Prompt {
-    pub(super) fn of(messages: &[ModelMessage], taken: Taken) -> Self {
+    pub(super) fn of(messages: &[ModelMessage], taken: Taken<'_>) -> Self {
         let known = if taken.may_refer { Known::of(messages) } else { None };
-        let mut items =
-            Items { input: Vec::new(), known: known.as_ref(), taken, calls: HashMap::new() };
+        let (input, begin, calls) = (Vec::new(), 0, HashMap::new());
+        let mut items = Items { input, begin, known: known.as_ref(), taken, calls };
         for (at, message) in messages.iter().enumerate() {
             items.push(at, message, messages.get(at + 1));
         }
         let mut input = items.input;
         // Thoughts that the provider cannot read again it does not take.
-        let is_lost = |item: &Value| {
-            item["type"] == "reasoning" && (!taken.thoughts || item["encrypted_content"].is_null())
-        };
-        input.retain(|item| !is_lost(item));
-        let refers = known.is_some() || input.iter().any(hosted::is_reference);
+        input.retain(|item| !is_thought(item) || !item["encrypted_content"].is_null());
+        for thought in input.iter_mut().filter(|item| taken.may_refer && is_thought(item)) {
+            // Of what it stored it wants all that it made upon them behind them, by its id.
+            thought.as_object_mut().map(|thought| thought.remove("id"));
+        }
+        let is_made_there = |item: &Value| is_thought(item) || !item["id"].is_null();
+        let refers = known.is_some() || input.iter().any(is_made_there);
         Prompt { input, previous_response_id: known.map(|known| known.response_id), refers }
     }
 }
@@ -92,8 +96,10 @@ fn calls(said: &[AssistantContent]) -> impl Iterator<Item = &ToolCallContent> {
 
 struct Items<'m> {
     input: Vec<Value>,
+    /// Where the last assistant message begins in the input.
+    begin: usize,
     known: Option<&'m Known>,
-    taken: Taken,
+    taken: Taken<'m>,
     /// The calls of the last assistant message, and where they stand in it.
     calls: HashMap<&'m ToolCallId, (usize, &'m ToolCallContent)>,
 }
@@ -136,6 +142,7 @@ impl<'m> Items<'m> {
             _ => None,
         });
         self.calls = calls.collect();
+        self.begin = self.input.len();
         let is_answered = |call: &ToolCallContent| match next {
             Some(ModelMessage::Tool { content }) => content.iter().any(|content| {
                 matches!(content, ToolContent::ProviderApproval(answer)
@@ -170,7 +177,13 @@ impl<'m> Items<'m> {
     fn result(&mut self, message: usize, result: &ToolResultContent) {
         let Some(&(at, call)) = self.calls.get(&result.tool_call_id) else { return };
         if !self.is_known(message, at) {
-            let items = hosted::settled(call, &result.result, self.taken.may_refer);
+            let items = match self.taken.items {
+                true => {
+                    let may_refer = self.taken.may_refer;
+                    hosted::settled(call, &result.result, self.has_its_thoughts(), may_refer)
+                }
+                false => hosted::function(call, &result.result),
+            };
             self.input.extend(items);
             return;
         }
@@ -179,6 +192,13 @@ impl<'m> Items<'m> {
         if kept.is_question() && self.known.is_some_and(|known| known.is_said_last(message, at)) {
             self.input.push(hosted::no(&kept, &result.result));
         }
+    }
+
+    /// Whether the thoughts that come last in this message go with what was made upon them.
+    fn has_its_thoughts(&self) -> bool {
+        let mut said = self.input.iter().skip(self.begin).rev();
+        said.find(|item| is_thought(item))
+            .is_none_or(|last| !last["encrypted_content"].is_null() && !self.taken.may_refer)
     }
 
     fn said(&mut self, text: &str) {
@@ -193,7 +213,9 @@ impl<'m> Items<'m> {
         let summary = (!thought.text.is_empty())
             .then(|| json!({"type": "summary_text", "text": thought.text}));
         let is_same = |item: &Value| item["type"] == "reasoning" && item["id"] == *id;
-        let encrypted = kept.reasoning_encrypted_content;
+        let is_taken = |mark: &str| kept.made_by.as_deref().is_none_or(|made_by| made_by == mark);
+        let is_taken = self.taken.thoughts_of.is_some_and(is_taken);
+        let encrypted = kept.reasoning_encrypted_content.filter(|_| is_taken);
         if let Some(item) = self.input.last_mut().filter(|item| is_same(item)) {
             if let Some(summaries) = item["summary"].as_array_mut() {
                 summaries.extend(summary);
@@ -236,6 +258,10 @@ impl<'m> Items<'m> {
             }
         }
     }
+}
+
+fn is_thought(item: &Value) -> bool {
+    item["type"] == "reasoning"
 }
 
 fn own_call(call: &ToolCallContent) -> Value {

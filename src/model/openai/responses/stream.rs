@@ -21,6 +21,8 @@ use crate::run::{ModelEvent, Usage};
 pub(super) struct EventReader {
     /// The questions that were said yes to, and the calls that they are about.
     approved: HashMap<String, ToolCallId>,
+    /// Of the endpoint.
+    mark: String,
     /// What was whole last, if the response is stored: it waits for the id.
     last: Option<LastPiece>,
     /// Items that are being said, by their place.
@@ -33,6 +35,8 @@ pub(super) struct EventReader {
 /// An item that is being said.
 #[derive(Debug, Default)]
 struct Open {
+    /// What it was called first: some servers call it something else in every event.
+    id: String,
     /// The call that its arguments belong to.
     call: Option<ToolCallId>,
     /// Of a text or of thoughts, which parts have begun.
@@ -42,9 +46,14 @@ struct Open {
 }
 
 impl EventReader {
-    pub(super) fn new(approved: HashMap<String, ToolCallId>, is_stored: bool) -> Self {
+    pub(super) fn new(
+        approved: HashMap<String, ToolCallId>,
+        is_stored: bool,
+        mark: String,
+    ) -> Self {
         EventReader {
             approved,
+            mark,
             last: is_stored.then(LastPiece::default),
             open: HashMap::new(),
             has_calls: false,
@@ -85,7 +94,7 @@ impl Read for EventReader {
         read
     }
 
-    fn end(&mut self, _: bool, said: Out<'_>) -> Result<(), ProviderError> {
+    fn end(&mut self, said: Out<'_>) -> Result<(), ProviderError> {
         if let Some(last) = &mut self.last {
             last.release(said);
         }
@@ -99,19 +108,28 @@ impl EventReader {
         let item = event.get("item").and_then(Value::as_object);
         match text(event, "type") {
             "response.output_item.added" => self.begin(at, item, said),
-            "response.output_item.done" => self.end_item(at, item, said),
+            "response.output_item.done" => {
+                let Some(mut item) = item.cloned() else { return Ok(()) };
+                let id = self.item_id(at, text(&item, "id"));
+                if !id.is_empty() {
+                    item.insert("id".into(), id.into());
+                }
+                self.end_item(at, &item, said);
+            }
             "response.output_text.delta" | "response.refusal.delta" => {
-                let id = part_id(text(event, "item_id"), at);
+                let id = part_id(&self.item_id(at, text(event, "item_id")), at);
                 self.open.entry(at).or_default().parts.insert(id.clone());
                 say(said, AgentEvent::TextDelta { id: Some(id), delta: delta(event) });
             }
             "response.output_text.annotation.added" => {
-                say_source(event, at, said);
+                let id = self.item_id(at, text(event, "item_id"));
+                say_source(event, &part_id(&id, at), said);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let number = event.get("summary_index").or_else(|| event.get("content_index"));
                 let number = number.and_then(Value::as_u64).unwrap_or(0);
-                let id = self.thoughts(at, text(event, "item_id"), number, said);
+                let item_id = self.item_id(at, text(event, "item_id"));
+                let id = self.thoughts(at, &item_id, number, said);
                 say(said, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(event) });
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
@@ -133,6 +151,11 @@ impl EventReader {
                 let error = event.get("error").filter(|error| error.is_object());
                 return Err(ProviderError::reported(error.unwrap_or(&whole)));
             }
+            // Proxies say it as in the other API.
+            "" => match event.get("error") {
+                Some(error) if !error.is_null() => return Err(ProviderError::reported(error)),
+                _ => {}
+            },
             _ => {}
         }
         Ok(())
@@ -141,6 +164,8 @@ impl EventReader {
     /// An item begins.
     fn begin(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
         let Some(item) = item else { return };
+        self.open.insert(at, Open::default());
+        self.item_id(at, text(item, "id"));
         let call = match text(item, "type") {
             "function_call" => Some(self.function(item)),
             // Its input is known, and was approved.
@@ -157,9 +182,17 @@ impl EventReader {
         say(said, AgentEvent::tool_input_start(call));
     }
 
+    /// What an item was called first, and is from now on.
+    fn item_id(&mut self, at: u64, id: &str) -> String {
+        let open = self.open.entry(at).or_default();
+        if open.id.is_empty() {
+            id.clone_into(&mut open.id);
+        }
+        open.id.clone()
+    }
+
     /// An item is whole.
-    fn end_item(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
-        let Some(item) = item else { return };
+    fn end_item(&mut self, at: u64, item: &Item, said: Out<'_>) {
         match text(item, "type") {
             "message" => self.end_text(at, item, said),
             "reasoning" => self.end_thoughts(at, item, said),
@@ -199,18 +232,18 @@ impl EventReader {
 
     fn end_text(&mut self, at: u64, item: &Item, said: Out<'_>) {
         let id = part_id(text(item, "id"), at);
-        let begun = self.open.get(&at).is_some_and(|open| !open.parts.is_empty());
-        if !begun {
-            // A server may send a text at once.
+        let mut is_begun = self.open.get(&at).is_some_and(|open| !open.parts.is_empty());
+        if !is_begun {
+            // A server may send a text at once, or none.
             let pieces = item.get("content").and_then(Value::as_array).into_iter().flatten();
             let texts = pieces.filter_map(|piece| piece.get("text").or(piece.get("refusal")));
             for piece in texts.filter_map(Value::as_str) {
                 let delta = piece.to_owned().into();
                 say(said, AgentEvent::TextDelta { id: Some(id.clone()), delta });
+                is_begun = true;
             }
         }
-        let ids = self.open.get(&at).map(|open| open.parts.clone()).unwrap_or_default();
-        for id in if begun { ids } else { HashSet::from([id]) } {
+        if is_begun {
             say(said, AgentEvent::TextEnd { id });
         }
     }
@@ -239,6 +272,7 @@ impl EventReader {
         let encrypted = item.get("encrypted_content").and_then(Value::as_str);
         let kept = Kept {
             item_id: Some(item_id.to_owned()),
+            made_by: encrypted.map(|_| self.mark.clone()),
             reasoning_encrypted_content: encrypted.map(str::to_owned),
             ..Kept::default()
         };
@@ -317,7 +351,10 @@ impl EventReader {
     }
 
     fn function(&self, item: &Item) -> ToolCall {
-        ToolCall::new(text(item, "call_id"), text(item, "name").to_owned())
+        let namespace = hosted::optional(item, "namespace");
+        let mut call = ToolCall::new(text(item, "call_id"), text(item, "name").to_owned());
+        call.provider_metadata = Kept { namespace, ..Kept::default() }.metadata();
+        call
     }
 
     /// The call that an item is the outcome of, if a person approved it.
@@ -330,10 +367,10 @@ fn say(said: Out<'_>, event: AgentEvent) {
     said.push_back(ModelEvent::Said(event));
 }
 
-fn say_source(event: &Item, at: u64, said: Out<'_>) {
+fn say_source(event: &Item, part: &PartId, said: Out<'_>) {
     let Some(Value::Object(annotation)) = event.get("annotation") else { return };
     let number = event.get("annotation_index").and_then(Value::as_u64).unwrap_or(0);
-    let source_id = format!("{}:{number}", part_id(text(event, "item_id"), at)).into();
+    let source_id = format!("{part}:{number}").into();
     let owned = |field: &str| {
         let value = annotation.get(field).and_then(Value::as_str);
         value.filter(|value| !value.is_empty()).map(str::to_owned)
