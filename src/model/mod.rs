@@ -5,6 +5,8 @@
 
 mod files;
 #[cfg(feature = "openai")]
+mod hosted;
+#[cfg(feature = "openai")]
 pub mod openai;
 #[cfg(feature = "rig")]
 pub mod rig;
