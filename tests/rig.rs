@@ -31,6 +31,7 @@ mod rig {
     mod doubled;
     mod histories;
     mod hooks;
+    mod hosted;
     mod model;
     mod recordings;
 }

@@ -4,7 +4,7 @@
 //! [run](crate::run) room, and who may approve it in the [approval](crate::approval) room.
 
 mod files;
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "openai", feature = "rig"))]
 mod hosted;
 #[cfg(feature = "openai")]
 pub mod openai;

@@ -11,6 +11,7 @@ use rig_core::message::{CallId, Origin};
 
 use crate::approval::ToolOutcome;
 use crate::approvals::Asked;
+use crate::event::ToolCall;
 use crate::id::ToolCallId;
 use crate::json::Json;
 use crate::model::rig::{MadeCall, fresh_id};
@@ -22,6 +23,8 @@ pub(super) enum News {
     Called { id: ToolCallId, tool: String, input: Json },
     /// It has an input that nobody can be shown: as it came, and why.
     NotShown { id: ToolCallId, tool: String, input: String, why: String },
+    /// The provider asks before it runs a tool: the call, and the whole text of its input.
+    ProviderAsks(Box<ToolCall>, Result<Json, (String, String)>),
     /// The person was asked.
     Asked(ToolCallId, Box<Asked>),
     /// It came to its end.
@@ -114,7 +117,7 @@ impl Board {
             News::Asked(id, _) => {
                 state.waiting.insert(id.clone());
             }
-            News::Became(..) | News::Origin(_) => {}
+            News::ProviderAsks(..) | News::Became(..) | News::Origin(_) => {}
         }
         state.news.push_back(news);
     }

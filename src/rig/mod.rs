@@ -59,7 +59,7 @@ use crate::chat::{Chats, Respond, Said, Turn};
 use crate::id::ChatId;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
-use crate::model::rig::messages;
+use crate::model::rig::{awaited, messages};
 use crate::model_message::FromUi;
 
 /// An agent built with rig.
@@ -280,6 +280,7 @@ impl RigAgent {
 impl Respond for RigAgent {
     fn respond(&self, turn: Turn) -> Said {
         let read = FromUi::new().with_deferred(&turn.deferred).model_messages(&turn.chat.messages);
+        let awaited = awaited(&read);
         let mut history = messages(&read);
         let Some(prompt) = history.pop() else {
             return Box::pin(RigTurn::failed("there is nothing to answer"));
@@ -294,7 +295,7 @@ impl Respond for RigAgent {
         let before = cost_of(&turn);
         // Behind the agent's own: what they make of a call is what is asked about.
         let run = run.add_hook(Gate::new(self.clone(), turn, Arc::clone(&board)));
-        let turn = RigTurn::of(run.stream(), board, self.0.drive.clone());
+        let turn = RigTurn::of(run.stream(), board, self.0.drive.clone()).awaiting(awaited);
         Box::pin(if self.0.tells_usage { turn.telling_usage(before) } else { turn })
     }
 }

@@ -1,6 +1,6 @@
 //! [`RigTurn`]: what rig streams in a run, as what an agent says.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use ::rig_agent::agent::{MultiTurnStreamItem, StreamingResult};
 use ::rig_agent::completion::PromptError;
 use futures_core::Stream;
 use rig_core::completion::Usage as Tokens;
-use rig_core::message::{AssistantContent, ToolResult};
+use rig_core::message::ToolResult;
 use rig_core::streaming::{Item, StreamEvent};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use super::outcome;
 use crate::approval::ToolOutcome;
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, ToolCall};
-use crate::id::{PartId, ToolCallId};
+use crate::id::ToolCallId;
 use crate::json::Json;
 use crate::model::rig::{Ended, MadeCall, Parts, finish_reason};
 use crate::run::{Usage, UsageMetadata};
@@ -32,14 +32,12 @@ pub(super) struct RigTurn {
     board: Arc<Board>,
     parts: Parts,
     step: StepState,
-    /// Texts that have ended, until it is known which model said them.
-    texts: Vec<(PartId, AssistantContent)>,
     /// The calls that the model made in the step.
     calls: Vec<MadeCall>,
     /// The calls that have their end.
     settled: HashSet<ToolCallId>,
-    /// The texts of the step, as rig has them once they are whole.
-    text: String,
+    /// How many questions of the provider nobody was asked yet.
+    not_asked: usize,
     reason: FinishReason,
     usage: Usage,
     tells_usage: bool,
@@ -62,6 +60,11 @@ impl RigTurn {
         RigTurn { items: Some(items), board, drive, ..Self::failed_with(None) }
     }
 
+    /// The first answer may say what came of these calls, by what the provider calls them.
+    pub(super) fn awaiting(self, awaited: HashMap<String, ToolCallId>) -> Self {
+        RigTurn { parts: Parts::awaiting(awaited), ..self }
+    }
+
     /// Says in the end what the message cost, of which this much was told before.
     pub(super) fn telling_usage(self, before: Usage) -> Self {
         RigTurn { usage: before, tells_usage: true, ..self }
@@ -77,10 +80,9 @@ impl RigTurn {
             board: Arc::default(),
             parts: Parts::default(),
             step: StepState::NotBegun,
-            texts: Vec::new(),
             calls: Vec::new(),
             settled: HashSet::new(),
-            text: String::new(),
+            not_asked: 0,
             reason: FinishReason::Other,
             usage: Usage::default(),
             tells_usage: false,
@@ -116,7 +118,7 @@ impl RigTurn {
             self.say(AgentEvent::StepStart);
             self.say(AgentEvent::text(answer));
             self.reason = FinishReason::Stop;
-        } else if answer.trim() != self.text.trim() && !answer.trim().is_empty() {
+        } else if answer.trim() != self.parts.text().trim() && !answer.trim().is_empty() {
             self.end_texts();
             self.say(AgentEvent::text(answer));
         }
@@ -148,23 +150,18 @@ impl RigTurn {
         if self.step != StepState::Speaks {
             self.end_step();
             self.step = StepState::Speaks;
-            self.parts = Parts::default();
-            self.text.clear();
+            self.parts.begin();
             self.calls.clear();
             self.board.begin_step();
             self.say(AgentEvent::StepStart);
         }
         match self.parts.take(item, &mut self.said) {
-            Some(Ended::Text(id, content)) => {
-                if let AssistantContent::Text(text) = &content {
-                    self.text.push_str(&text.text);
-                }
-                self.texts.push((id, content));
-            }
             Some(Ended::Call(made)) => {
                 self.board.made(&made);
                 self.calls.push(made);
             }
+            // The hook asks, once the answer is whole.
+            Some(Ended::Asks(_)) => self.not_asked += 1,
             None => {}
         }
     }
@@ -183,6 +180,14 @@ impl RigTurn {
                 self.settle(&id);
                 let call = self.announced(id, tool);
                 self.say(AgentEvent::tool_input_invalid(call, Json::string(&input), why));
+            }
+            News::ProviderAsks(call, Ok(input)) => {
+                self.not_asked = self.not_asked.saturating_sub(1);
+                self.say(AgentEvent::tool_input(*call, input));
+            }
+            News::ProviderAsks(call, Err((input, why))) => {
+                self.not_asked = self.not_asked.saturating_sub(1);
+                self.say(AgentEvent::tool_input_invalid(*call, Json::string(&input), why));
             }
             News::Asked(id, asked) => self.say(asked.event(id)),
             News::Became(id, outcome) => {
@@ -244,10 +249,7 @@ impl RigTurn {
     }
 
     fn end_texts(&mut self) {
-        for (id, content) in std::mem::take(&mut self.texts) {
-            let end = self.parts.text_end(&id, content);
-            self.say(end);
-        }
+        self.parts.finish(&mut self.said);
     }
 
     fn end_step(&mut self) {
@@ -260,6 +262,15 @@ impl RigTurn {
     fn finish(&mut self, reason: FinishReason) {
         self.items = None;
         self.end_step();
+        if self.not_asked > 0 {
+            self.failed = Some(NOT_ASKED.into());
+            return;
+        }
+        let reason = match reason {
+            // To rig, nobody is asked.
+            FinishReason::Stop if self.board.waits() => FinishReason::ToolCalls,
+            reason => reason,
+        };
         let usage = self.tells_usage.then_some(UsageMetadata { usage: self.usage });
         // Two numbers always serialize.
         let metadata = usage.and_then(|usage| Json::of(&usage).ok());
@@ -336,5 +347,8 @@ impl Stream for RigTurn {
 
 /// What the call returns that was the answer.
 const ANSWERED: &str = "This is the answer.";
+
+/// A hook mended or replaced the answer that the question stands in.
+const NOT_ASKED: &str = "the provider asks before it runs a tool, and the run asked nobody";
 
 const CUT: &str = "the agent's stream ended before the answer did";

@@ -8,6 +8,7 @@
 //! that something went wrong. It repeats what rig says of it, which may repeat what the provider
 //! says.
 
+mod hosted;
 mod kept;
 mod messages;
 mod parts;
@@ -21,6 +22,7 @@ use rig_core::completion::{CompletionRequest, ToolDefinition};
 use rig_core::message::{Message, ToolName};
 use rig_core::operation::Completion;
 
+pub(crate) use self::hosted::{awaited, question};
 pub(crate) use self::messages::messages;
 pub(crate) use self::parts::{Ended, MadeCall, Parts, fresh_id};
 pub(crate) use self::reply::finish_reason;
@@ -98,7 +100,8 @@ impl RigModel {
 
 impl Model for RigModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        Box::pin(Reply::of(self.model.stream(self.request(&request))))
+        let awaited = awaited(&request.messages);
+        Box::pin(Reply::of(self.model.stream(self.request(&request)), awaited))
     }
 
     fn name(&self) -> Option<&str> {
