@@ -25,6 +25,7 @@ mod rig {
     pub(crate) mod provider;
 
     mod agent;
+    mod agreed;
     mod answers;
     mod chats;
     mod client;

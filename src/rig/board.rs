@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rig_core::effect::EffectId;
-use rig_core::message::{CallId, Origin};
+use rig_core::message::{CallId, Origin, Text};
 
 use crate::approval::ToolOutcome;
 use crate::approvals::Asked;
@@ -29,8 +29,10 @@ pub(super) enum News {
     Asked(ToolCallId, Box<Asked>),
     /// It came to its end.
     Became(ToolCallId, ToolOutcome),
-    /// Which model made the calls of this step.
-    Origin(Box<Origin>),
+    /// The answer of this step is whole: which model gave it, and its texts.
+    Answered(Box<Origin>, Vec<Text>),
+    /// Which model gave the answer before this step.
+    AnsweredBefore(Box<Origin>),
 }
 
 /// Shared by the hook and the reader, which are polled one after the other.
@@ -117,7 +119,10 @@ impl Board {
             News::Asked(id, _) => {
                 state.waiting.insert(id.clone());
             }
-            News::ProviderAsks(..) | News::Became(..) | News::Origin(_) => {}
+            News::ProviderAsks(..)
+            | News::Became(..)
+            | News::Answered(..)
+            | News::AnsweredBefore(_) => {}
         }
         state.news.push_back(news);
     }

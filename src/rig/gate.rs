@@ -8,13 +8,12 @@ use ::rig_agent::agent::{
 };
 use rig_core::completion::CompletionResponse;
 use rig_core::effect::Outcome;
-use rig_core::error::ErrorKind;
-use rig_core::message::AssistantContent;
+use rig_core::message::{AssistantContent, Message};
 use rig_core::tool::{ToolExecutionError, ToolResult};
 
 use super::RigAgent;
 use super::board::{Board, News};
-use super::outcome;
+use super::outcome::{self, is_internal};
 use crate::approval::{TOOL_FAILED, ToolOutcome};
 use crate::approvals::{AskError, Asked};
 use crate::chat::Turn;
@@ -85,6 +84,13 @@ impl Gate {
         }
     }
 
+    /// A call has failed, for the person as for the model.
+    fn fail(&self, id: ToolCallId, why: String) -> OutcomeAction {
+        let result = ToolResult::failed(ToolExecutionError::other(&why));
+        self.board.tell(News::Became(id, ToolOutcome::Failed(why)));
+        OutcomeAction::replace(Ok(Outcome::ToolResult { result }))
+    }
+
     fn asked(
         &self,
         id: &ToolCallId,
@@ -131,7 +137,12 @@ impl AgentHook for Gate {
 
     async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
         if let Some(response) = event.completion() {
-            self.board.tell(News::Origin(Box::new(response.origin.clone())));
+            let texts = response.choice.iter().filter_map(|said| match said {
+                AssistantContent::Text(text) => Some(text.clone()),
+                _ => None,
+            });
+            let origin = Box::new(response.origin.clone());
+            self.board.tell(News::Answered(origin, texts.collect()));
             self.ask_for_provider(response).await;
         }
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
@@ -144,15 +155,19 @@ impl AgentHook for Gate {
         }
         match event.outcome {
             // As of a tool that panicked: what rig says of that is nobody's business outside.
-            Err(report) if report.kind == ErrorKind::Internal => {
+            Err(report) if is_internal(report.kind) => {
                 tracing::error!(error = %report, tool, "a tool call has no outcome");
-                let failed = ToolResult::failed(ToolExecutionError::other(TOOL_FAILED));
-                self.board.tell(News::Became(id, outcome::of(&failed)));
-                OutcomeAction::replace(Ok(Outcome::ToolResult { result: failed }))
+                self.fail(id, TOOL_FAILED.to_owned())
             }
             Ok(Outcome::ToolResult { result }) if !self.board.is_waiting(&id) => {
-                self.board.tell(News::Became(id, outcome::of(result)));
-                OutcomeAction::proceed()
+                match outcome::of(result, self.host.most_output_bytes()) {
+                    // The model reads what the person reads.
+                    ToolOutcome::Failed(why) if !outcome::is_worded(result) => self.fail(id, why),
+                    became => {
+                        self.board.tell(News::Became(id, became));
+                        OutcomeAction::proceed()
+                    }
+                }
             }
             _ => OutcomeAction::proceed(),
         }
@@ -161,8 +176,16 @@ impl AgentHook for Gate {
     async fn on_completion_call(
         &self,
         _: &HookContext,
-        _: CompletionCallEvent<'_>,
+        event: CompletionCallEvent<'_>,
     ) -> CompletionCallAction {
+        let mut before = event.history.iter().rev();
+        let origin = before.find_map(|message| match message {
+            Message::Assistant(said) => said.origin.clone(),
+            _ => None,
+        });
+        if let Some(origin) = origin {
+            self.board.tell(News::AnsweredBefore(Box::new(origin)));
+        }
         match self.board.waits() {
             true => CompletionCallAction::stop("a person is asked about a tool call"),
             false => CompletionCallAction::continue_run(),

@@ -9,7 +9,7 @@ use ::rig_agent::agent::{MultiTurnStreamItem, StreamingResult};
 use ::rig_agent::completion::PromptError;
 use futures_core::Stream;
 use rig_core::completion::Usage as Tokens;
-use rig_core::message::ToolResult;
+use rig_core::message::{Origin, ToolResult};
 use rig_core::streaming::{Item, StreamEvent};
 use serde_json::Value;
 
@@ -36,9 +36,12 @@ pub(super) struct RigTurn {
     calls: Vec<MadeCall>,
     /// The calls that have their end.
     settled: HashSet<ToolCallId>,
+    /// Which model gave the answer before this step, if that is known.
+    origin_before: Option<Origin>,
     /// How many questions of the provider nobody was asked yet.
     not_asked: usize,
     reason: FinishReason,
+    most_output_bytes: usize,
     usage: Usage,
     tells_usage: bool,
     /// Begins to serve the run when the run begins.
@@ -58,6 +61,11 @@ enum StepState {
 impl RigTurn {
     pub(super) fn of(items: StreamingResult, board: Arc<Board>, drive: Option<Drive>) -> Self {
         RigTurn { items: Some(items), board, drive, ..Self::failed_with(None) }
+    }
+
+    /// An output may have so many bytes.
+    pub(super) fn holding(self, most_output_bytes: usize) -> Self {
+        RigTurn { most_output_bytes, ..self }
     }
 
     /// The first answer may say what came of these calls, by what the provider calls them.
@@ -82,7 +90,9 @@ impl RigTurn {
             step: StepState::NotBegun,
             calls: Vec::new(),
             settled: HashSet::new(),
+            origin_before: None,
             not_asked: 0,
+            most_output_bytes: 0,
             reason: FinishReason::Other,
             usage: Usage::default(),
             tells_usage: false,
@@ -168,10 +178,14 @@ impl RigTurn {
 
     fn news(&mut self, news: News) {
         match news {
-            News::Origin(origin) => {
+            News::Answered(origin, texts) => {
                 self.parts.are_of(*origin);
                 self.end_texts();
+                for text in &texts {
+                    self.said.extend(self.parts.late_sources(text));
+                }
             }
+            News::AnsweredBefore(origin) => self.origin_before = Some(*origin),
             News::Called { id, tool, input } => {
                 let call = self.announced(id, tool);
                 self.say(AgentEvent::tool_input(call, input));
@@ -205,6 +219,7 @@ impl RigTurn {
         if self.board.is_waiting(&id) || !self.settle(&id) {
             return;
         }
+        self.end_texts();
         let Some(call) = self.made(&id) else { return };
         let function = &call.call.function;
         let announced = self.parts.announced(call);
@@ -220,7 +235,7 @@ impl RigTurn {
         }
         let outcome = match result.is_error {
             true => ToolOutcome::Failed(outcome::text_of(&result.content)),
-            false => outcome::output(&result.content),
+            false => outcome::output(&result.content, self.most_output_bytes),
         };
         self.became(id, outcome);
     }
@@ -241,7 +256,8 @@ impl RigTurn {
         self.calls.iter().find(|made| made.id == *id)
     }
 
-    fn announced(&self, id: ToolCallId, tool: String) -> ToolCall {
+    fn announced(&mut self, id: ToolCallId, tool: String) -> ToolCall {
+        self.end_texts();
         match self.made(&id) {
             Some(made) => self.parts.announced(made),
             None => ToolCall::new(id, tool),
@@ -249,6 +265,11 @@ impl RigTurn {
     }
 
     fn end_texts(&mut self) {
+        // rig does not say it of an answer that a hook mended.
+        if let Some(origin) = self.origin_before.clone().filter(|_| !self.parts.is_of_known_model())
+        {
+            self.parts.are_of(origin);
+        }
         self.parts.finish(&mut self.said);
     }
 
@@ -287,7 +308,7 @@ impl RigTurn {
             }
             PromptError::MaxTurns { .. } => self.finish(FinishReason::ToolCalls),
             PromptError::Cancelled { reason, .. } => {
-                tracing::info!(reason, "a hook stopped the run");
+                tracing::info!(reason, "a hook or a handler stopped the run");
                 self.end_texts();
                 self.say(AgentEvent::Abort { reason: None });
             }

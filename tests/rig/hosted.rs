@@ -71,11 +71,14 @@ fn shown(name: &str) -> Vec<Call> {
             shorten("output-available", json!("✅ https://l.example/1")),
             shorten("output-error", json!("too many links")),
         ],
+        "thoughts_around_an_mcp_call" => {
+            vec![shorten("output-available", json!("✅ https://l.example/1"))]
+        }
         other => panic!("{other}"),
     }
 }
 
-/// The items of a fixture that are neither words nor thoughts.
+/// The items of a fixture that are neither words nor thoughts without content.
 fn items(name: &str) -> Vec<Value> {
     let lines = lines_of(&format!("responses/{name}"));
     let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -84,17 +87,26 @@ fn items(name: &str) -> Vec<Value> {
 }
 
 fn is_of_tools(item: &Value) -> bool {
-    !matches!(item["type"].as_str(), None | Some("message" | "reasoning"))
+    match item["type"].as_str() {
+        None | Some("message") => false,
+        Some("reasoning") => item["encrypted_content"].is_string(),
+        Some(_) => true,
+    }
 }
 
-/// What of a request is neither words nor thoughts.
+/// What of a request is neither words nor thoughts without content.
 fn sent_items(provider: &Provider, request: usize) -> Vec<Value> {
     let input = provider.asked()[request]["input"].as_array().unwrap().clone();
     input.into_iter().filter(is_of_tools).collect()
 }
 
-const FIXTURES: [&str; 4] =
-    ["web_search_with_sources", "code_that_the_provider_runs", "a_picture", "mcp_calls"];
+const FIXTURES: [&str; 5] = [
+    "web_search_with_sources",
+    "code_that_the_provider_runs",
+    "a_picture",
+    "mcp_calls",
+    "thoughts_around_an_mcp_call",
+];
 
 #[tokio::test]
 async fn what_the_provider_runs_is_shown_and_goes_back_as_it_was() {

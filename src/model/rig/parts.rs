@@ -1,7 +1,7 @@
 //! [`Parts`]: the parts of an answer as rig streams them, to what an agent says.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rig_core::message::{
     self, AssistantContent, DocumentSourceKind, Image, MimeType, Opaque, Origin, Reasoning,
@@ -28,15 +28,21 @@ pub(crate) struct Parts {
     owes_origin: bool,
     /// Parts that are being said, by their place.
     open: HashMap<usize, Open>,
+    /// The place behind the last that was heard of.
+    next: usize,
     /// What ended last, until something else begins: items that end an answer are kept with what
     /// stands before them, since a history leaves out what has no words at its end.
     ending: Vec<Ending>,
+    /// Texts that ended before it was known which model answers: they say it in the end.
+    texts: Vec<Ending>,
     /// The call that was made last, if nothing else was said since, and the items behind it.
     last_call: Option<(ToolCallId, Vec<Opaque>)>,
     /// The calls that the provider may yet say the end of, by what it calls them.
     awaited: HashMap<String, ToolCallId>,
     /// The texts that are whole.
     text: String,
+    /// The pages that were said to be sources.
+    cited: HashSet<String>,
 }
 
 /// What has ended, with the items behind it that end the answer.
@@ -63,6 +69,8 @@ impl Ending {
 
 #[derive(Debug)]
 enum Open {
+    /// Something stands behind it already.
+    Reserved,
     Said,
     /// Its arguments so far.
     Call(ToolCallId, String),
@@ -93,6 +101,11 @@ impl Parts {
         &self.text
     }
 
+    /// Whether it is known which model answers.
+    pub(crate) fn is_of_known_model(&self) -> bool {
+        self.origin.is_some()
+    }
+
     /// It is known which model answers.
     pub(crate) fn are_of(&mut self, origin: Origin) {
         self.origin = Some(origin);
@@ -111,9 +124,11 @@ impl Parts {
             StreamEvent::Start { kind: PartKind::Opaque, .. }
                 | StreamEvent::End { content: AssistantContent::Opaque(_), .. }
         );
-        if !is_opaque {
+        // rig holds thoughts back until what they lead to is whole: they are not behind it.
+        if !is_opaque && at + 1 >= self.next {
             self.goes_on(said);
         }
+        self.reserve(at, said);
         match event {
             StreamEvent::Start { kind: PartKind::ToolCall, name, .. } => {
                 let id = ToolCallId::from(fresh_id());
@@ -162,8 +177,8 @@ impl Parts {
                 return Some(Ended::Call(MadeCall { id, call, arguments }));
             }
             AssistantContent::Text(text) => {
-                said.extend(sources(&text));
-                if open.is_some() {
+                said.extend(self.sources(&text, |_| true));
+                if matches!(open, Some(Open::Said)) {
                     self.text.push_str(&text.text);
                     self.ending.push(Ending::of(at, AssistantContent::Text(text)));
                 }
@@ -182,6 +197,20 @@ impl Parts {
         None
     }
 
+    /// Keeps the places in front of this one: what rig holds back are thoughts.
+    fn reserve(&mut self, at: usize, said: &mut impl Extend<AgentEvent>) {
+        let held_back = self.next..at;
+        self.next = self.next.max(at + 1);
+        if held_back.is_empty() {
+            return;
+        }
+        self.goes_on_with_opaque(said);
+        for at in held_back {
+            self.open.insert(at, Open::Reserved);
+            said.extend([AgentEvent::ReasoningStart { id: part_id(at) }]);
+        }
+    }
+
     /// An item that only its provider reads.
     fn opaque(
         &mut self,
@@ -191,8 +220,11 @@ impl Parts {
     ) -> Option<Ended> {
         match Hosted::of(&opaque) {
             Some(Hosted::Asks) => return Some(Ended::Asks(opaque)),
-            // It was cut off, or is nothing to go back.
-            _ if !opaque.replay => return None,
+            // It was cut off, or is for somebody to answer whom rig does not know.
+            _ if !opaque.replay => {
+                tracing::warn!(kind = opaque.kind(), "an item of the provider's is passed over");
+                return None;
+            }
             Some(Hosted::Ran(item)) => match self.approved(item) {
                 Some(id) => said.extend([hosted::came_of(id, item)]),
                 None => {
@@ -252,6 +284,10 @@ impl Parts {
     fn goes_on(&mut self, said: &mut impl Extend<AgentEvent>) {
         self.last_call = None;
         for ending in std::mem::take(&mut self.ending) {
+            if self.origin.is_none() && ending.is_text() {
+                self.texts.push(ending);
+                continue;
+            }
             let ended = self.ended(ending);
             said.extend(ended);
         }
@@ -279,7 +315,8 @@ impl Parts {
             // They stand in the history, which may leave them out.
             (None, None) => self.ending = behind,
         }
-        for ending in std::mem::take(&mut self.ending) {
+        let texts = std::mem::take(&mut self.texts);
+        for ending in texts.into_iter().chain(std::mem::take(&mut self.ending)) {
             let ended = self.ended(ending);
             said.extend(ended);
         }
@@ -318,6 +355,31 @@ impl Parts {
             _ => return Vec::new(),
         };
         vec![AgentEvent::Chunk(Box::new(chunk))]
+    }
+
+    /// The sources of a text that were known only when it had ended.
+    pub(crate) fn late_sources(&mut self, text: &Text) -> Vec<AgentEvent> {
+        let cited = self.cited.clone();
+        self.sources(text, |url| !cited.contains(url))
+    }
+
+    fn sources(&mut self, text: &Text, counts: impl Fn(&str) -> bool) -> Vec<AgentEvent> {
+        let cited = text.citations().iter().flat_map(|citation| &citation.sources);
+        let pages = cited.filter_map(|source| match &source.location {
+            SourceLocation::Url { url } if counts(url) => Some((url, source.title.clone())),
+            _ => None,
+        });
+        let sources = pages.map(|(url, title)| {
+            self.cited.insert(url.clone());
+            Source::Url {
+                // The places of the parts begin anew with each answer, of which a message has
+                // several.
+                source_id: fresh("source").into(),
+                url: url.clone().into(),
+                title: title.map(Into::into),
+            }
+        });
+        sources.map(|source| AgentEvent::Source(Box::new(source))).collect()
     }
 
     /// The call, with what the provider wants back with it.
@@ -363,26 +425,13 @@ impl MadeCall {
         if let Some(text) = function.invalid_arguments {
             return text;
         }
-        match Json::parse(&self.arguments) {
-            Ok(json) if json.is_object() => self.arguments,
-            _ => serde_json::Value::Object(function.arguments).to_string(),
+        let made = serde_json::Value::Object(function.arguments);
+        // The text holds numbers as they were written; the last word is what rig has in the end.
+        match serde_json::from_str::<serde_json::Value>(&self.arguments) {
+            Ok(streamed) if streamed == made => self.arguments,
+            _ => made.to_string(),
         }
     }
-}
-
-/// The places of the parts begin anew with each answer, of which a message has several.
-fn sources(text: &Text) -> Vec<AgentEvent> {
-    let cited = text.citations().iter().flat_map(|citation| &citation.sources);
-    let pages = cited.filter_map(|source| match &source.location {
-        SourceLocation::Url { url } => Some((url, source.title.clone())),
-        _ => None,
-    });
-    let sources = pages.map(|(url, title)| Source::Url {
-        source_id: fresh("source").into(),
-        url: url.clone().into(),
-        title: title.map(Into::into),
-    });
-    sources.map(|source| AgentEvent::Source(Box::new(source))).collect()
 }
 
 fn file(image: Image) -> Option<File> {

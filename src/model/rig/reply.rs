@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use rig_core::completion::{CompletionResponse, FinishReason as Finish};
 use rig_core::error::ProviderError;
-use rig_core::message::{Opaque, turn_failure};
+use rig_core::message::{AssistantContent, Opaque, turn_failure};
 use rig_core::streaming::{CompletionStream, Relayed, StreamEvents};
 
 use super::parts::{Ended, MadeCall, Parts};
@@ -77,6 +77,11 @@ impl Reply {
         }
         let mut events: Vec<AgentEvent> = Vec::new();
         self.parts.finish(&mut events);
+        for said in &response.choice {
+            if let AssistantContent::Text(text) = said {
+                events.extend(self.parts.late_sources(text));
+            }
+        }
         self.said.extend(events.into_iter().map(ModelEvent::Said));
         let has_calls = !self.calls.is_empty();
         let asks = !self.asked.is_empty();
