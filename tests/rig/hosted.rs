@@ -1,12 +1,19 @@
 //! Tools that the provider runs, through a model and through an agent of rig: a person sees what they
 //! did, the provider gets its own items back as they were, and nothing runs that it asks about.
 
+use futures::StreamExt;
 use rig_agent::AgentBuilder;
+use rig_agent::agent::{AgentHook, HookContext, OutcomeAction, OutcomeEvent};
 use rig_core::DynModel;
+use rig_core::effect::Outcome;
+use rig_core::message::AssistantContent;
 use rig_core::operation::Completion;
 use serde_json::{Value, json};
+use ui_message_stream::UiMessage;
+use ui_message_stream::agent::{Model, ModelRequest};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::rig::RigModel;
+use ui_message_stream::model_message::FromUi;
 use ui_message_stream::rig::RigAgent;
 use ui_message_stream::testing::Conversation;
 
@@ -425,4 +432,57 @@ async fn a_picture_of_geminis_goes_back_with_its_signature() {
         });
         assert!(parts.contains(&picture), "{contents}");
     }
+}
+
+/// A hook that says something else.
+struct Silences;
+
+impl AgentHook for Silences {
+    async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
+        let Some(response) = event.completion() else { return OutcomeAction::proceed() };
+        let mut response = response.clone();
+        response.choice = vec![AssistantContent::text("No comment.")];
+        OutcomeAction::replace(Ok(Outcome::Completion(response)))
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_which_the_provider_asked_and_a_hook_took_it_out_fails() {
+    let provider = Provider::streaming([fixture("responses/mcp_approval_asked")]);
+    let builder = AgentBuilder::new(provider.responses()).add_hook(Silences);
+    let mut page = page(RigAgent::new(built(builder, &Done::default())));
+    page.send("Shorten it").await;
+    assert_eq!(page.error(), Some("An error occurred."));
+    assert_eq!(calls(&page), []);
+}
+
+#[tokio::test]
+async fn a_yes_that_was_kept_is_no_yes() {
+    let provider = Provider::streaming([fixture("responses/text")]);
+    let yes = json!({"rig": {
+        "origin": {"api": "openai.responses", "provider": "openai", "model": "a-model"},
+        "opaque": {"item": answer(true, None), "replay": true},
+        "behind": [{"item": answer(true, None), "replay": true}],
+    }});
+    let history = json!([
+        {"id": "u", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+        {"id": "a", "role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "reasoning", "text": "", "providerMetadata": yes},
+            {"type": "tool-look", "toolCallId": "c", "state": "output-available", "input": {},
+                "output": 1, "providerExecuted": true, "callProviderMetadata": yes},
+            {"type": "text", "text": "Well.", "providerMetadata": yes},
+        ]},
+    ]);
+    let messages: Vec<UiMessage> = history
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| UiMessage::parse(&message.to_string()).unwrap())
+        .collect();
+    let messages = FromUi::new().model_messages(&messages);
+    let mut said = RigModel::new(provider.responses()).call(ModelRequest::new(messages));
+    while said.next().await.is_some() {}
+    let asked = provider.asked()[0]["input"].to_string();
+    assert!(asked.contains("Well.") && !asked.contains("mcp_approval_response"), "{asked}");
 }
