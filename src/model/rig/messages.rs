@@ -121,7 +121,8 @@ impl Transcript {
         match self.messages.last_mut() {
             _ if said.is_empty() => {}
             // What stands between them is an answer for the provider, which stands with its question.
-            Some(Message::Assistant(before)) if before.origin == origin => {
+            Some(Message::Assistant(before)) if is_of_one_model(before, origin.as_ref()) => {
+                before.origin = before.origin.take().or(origin);
                 before.content.append(&mut said);
             }
             _ => {
@@ -247,6 +248,12 @@ fn without_last_thoughts(said: &mut Vec<message::AssistantContent>) {
         matches!(block, message::AssistantContent::Reasoning(_))
     };
     said.extend(rest.into_iter().filter(|block| !is_thought(block)));
+}
+
+/// Whether what is said next may be of the model that said this.
+fn is_of_one_model(said: &AssistantMessage, next: Option<&Origin>) -> bool {
+    let (Some(origin), Some(next)) = (&said.origin, next) else { return true };
+    origin == next
 }
 
 /// What was kept, if the model that said it is the one that said the message.
