@@ -25,12 +25,14 @@ mod rig {
     pub(crate) mod provider;
 
     mod agent;
+    mod agreed;
     mod answers;
     mod chats;
     mod client;
     mod doubled;
     mod histories;
     mod hooks;
+    mod hosted;
     mod model;
     mod recordings;
 }

@@ -4,6 +4,8 @@
 //! [run](crate::run) room, and who may approve it in the [approval](crate::approval) room.
 
 mod files;
+#[cfg(any(feature = "openai", feature = "rig"))]
+mod hosted;
 #[cfg(feature = "openai")]
 pub mod openai;
 #[cfg(feature = "rig")]

@@ -7,10 +7,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rig_core::effect::EffectId;
-use rig_core::message::{CallId, Origin};
+use rig_core::message::{CallId, Origin, Text};
 
 use crate::approval::ToolOutcome;
 use crate::approvals::Asked;
+use crate::event::ToolCall;
 use crate::id::ToolCallId;
 use crate::json::Json;
 use crate::model::rig::{MadeCall, fresh_id};
@@ -22,12 +23,16 @@ pub(super) enum News {
     Called { id: ToolCallId, tool: String, input: Json },
     /// It has an input that nobody can be shown: as it came, and why.
     NotShown { id: ToolCallId, tool: String, input: String, why: String },
+    /// The provider asks before it runs a tool: the call, and the whole text of its input.
+    ProviderAsks(Box<ToolCall>, Result<Json, (String, String)>),
     /// The person was asked.
     Asked(ToolCallId, Box<Asked>),
     /// It came to its end.
     Became(ToolCallId, ToolOutcome),
-    /// Which model made the calls of this step.
-    Origin(Box<Origin>),
+    /// The answer of this step is whole: which model gave it, and its texts.
+    Answered(Box<Origin>, Vec<Text>),
+    /// Which model gave the answer before this step.
+    AnsweredBefore(Box<Origin>),
 }
 
 /// Shared by the hook and the reader, which are polled one after the other.
@@ -114,7 +119,10 @@ impl Board {
             News::Asked(id, _) => {
                 state.waiting.insert(id.clone());
             }
-            News::Became(..) | News::Origin(_) => {}
+            News::ProviderAsks(..)
+            | News::Became(..)
+            | News::Answered(..)
+            | News::AnsweredBefore(_) => {}
         }
         state.news.push_back(news);
     }

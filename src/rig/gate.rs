@@ -6,18 +6,20 @@ use ::rig_agent::agent::{
     AgentHook, CompletionCallAction, CompletionCallEvent, DispatchAction, DispatchEvent,
     HookContext, OutcomeAction, OutcomeEvent, StepEventKind,
 };
+use rig_core::completion::CompletionResponse;
 use rig_core::effect::Outcome;
-use rig_core::error::ErrorKind;
+use rig_core::message::{AssistantContent, Message};
 use rig_core::tool::{ToolExecutionError, ToolResult};
 
 use super::RigAgent;
 use super::board::{Board, News};
-use super::outcome;
+use super::outcome::{self, is_internal};
 use crate::approval::{TOOL_FAILED, ToolOutcome};
-use crate::approvals::AskError;
+use crate::approvals::{AskError, Asked};
 use crate::chat::Turn;
 use crate::id::ToolCallId;
-use crate::json::Json;
+use crate::json::{Json, JsonError};
+use crate::model::rig::question;
 use crate::model_message::NotExecuted;
 
 /// Tells of each call, asks about those that need a person, and stops the run before the model goes
@@ -42,8 +44,7 @@ impl Gate {
                 Ok(input)
             }
             Err(error) => {
-                let why = format!("the input is not usable: {error}");
-                let input = args.to_owned();
+                let (input, why) = (args.to_owned(), unusable(&error));
                 self.board.tell(News::NotShown { id, tool, input, why: why.clone() });
                 Err(why)
             }
@@ -54,7 +55,49 @@ impl Gate {
     async fn ask(&self, id: &ToolCallId, tool: &str, input: &Json) -> Result<(), String> {
         let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
         let description = self.host.description(tool, input);
-        match approvals.ask(message, id, tool, input, description.as_deref()).await {
+        let asked = approvals.ask(message, id, tool, input, description.as_deref()).await;
+        self.asked(id, tool, asked)
+    }
+
+    /// Asks the person what the provider asks.
+    async fn ask_for_provider(&self, response: &CompletionResponse) {
+        let questions = response.choice.iter().filter_map(|said| match said {
+            AssistantContent::Opaque(opaque) => question(opaque, Some(&response.origin)),
+            _ => None,
+        });
+        for (call, arguments) in questions {
+            let (id, tool) = (call.id.clone(), call.tool_name.to_string());
+            let input = match Json::parse(&arguments) {
+                Ok(input) => input,
+                Err(error) => {
+                    let shown = Err((arguments, unusable(&error)));
+                    self.board.tell(News::ProviderAsks(Box::new(call), shown));
+                    continue;
+                }
+            };
+            self.board.tell(News::ProviderAsks(Box::new(call), Ok(input.clone())));
+            let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
+            let asked = approvals.ask_for_provider(message, &id, &tool, &input, None).await;
+            if let Err(why) = self.asked(&id, &tool, asked) {
+                self.board.tell(News::Became(id, ToolOutcome::Failed(why)));
+            }
+        }
+    }
+
+    /// A call has failed, for the person as for the model.
+    fn fail(&self, id: ToolCallId, why: String) -> OutcomeAction {
+        let result = ToolResult::failed(ToolExecutionError::other(&why));
+        self.board.tell(News::Became(id, ToolOutcome::Failed(why)));
+        OutcomeAction::replace(Ok(Outcome::ToolResult { result }))
+    }
+
+    fn asked(
+        &self,
+        id: &ToolCallId,
+        tool: &str,
+        asked: Result<Asked, AskError>,
+    ) -> Result<(), String> {
+        match asked {
             Ok(asked) => {
                 self.board.tell(News::Asked(id.clone(), Box::new(asked)));
                 Ok(())
@@ -94,7 +137,13 @@ impl AgentHook for Gate {
 
     async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
         if let Some(response) = event.completion() {
-            self.board.tell(News::Origin(Box::new(response.origin.clone())));
+            let texts = response.choice.iter().filter_map(|said| match said {
+                AssistantContent::Text(text) => Some(text.clone()),
+                _ => None,
+            });
+            let origin = Box::new(response.origin.clone());
+            self.board.tell(News::Answered(origin, texts.collect()));
+            self.ask_for_provider(response).await;
         }
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
             return OutcomeAction::proceed();
@@ -106,15 +155,19 @@ impl AgentHook for Gate {
         }
         match event.outcome {
             // As of a tool that panicked: what rig says of that is nobody's business outside.
-            Err(report) if report.kind == ErrorKind::Internal => {
+            Err(report) if is_internal(report.kind) => {
                 tracing::error!(error = %report, tool, "a tool call has no outcome");
-                let failed = ToolResult::failed(ToolExecutionError::other(TOOL_FAILED));
-                self.board.tell(News::Became(id, outcome::of(&failed)));
-                OutcomeAction::replace(Ok(Outcome::ToolResult { result: failed }))
+                self.fail(id, TOOL_FAILED.to_owned())
             }
             Ok(Outcome::ToolResult { result }) if !self.board.is_waiting(&id) => {
-                self.board.tell(News::Became(id, outcome::of(result)));
-                OutcomeAction::proceed()
+                match outcome::of(result, self.host.most_output_bytes()) {
+                    // The model reads what the person reads.
+                    ToolOutcome::Failed(why) if !outcome::is_worded(result) => self.fail(id, why),
+                    became => {
+                        self.board.tell(News::Became(id, became));
+                        OutcomeAction::proceed()
+                    }
+                }
             }
             _ => OutcomeAction::proceed(),
         }
@@ -123,8 +176,16 @@ impl AgentHook for Gate {
     async fn on_completion_call(
         &self,
         _: &HookContext,
-        _: CompletionCallEvent<'_>,
+        event: CompletionCallEvent<'_>,
     ) -> CompletionCallAction {
+        let mut before = event.history.iter().rev();
+        let origin = before.find_map(|message| match message {
+            Message::Assistant(said) => said.origin.clone(),
+            _ => None,
+        });
+        if let Some(origin) = origin {
+            self.board.tell(News::AnsweredBefore(Box::new(origin)));
+        }
         match self.board.waits() {
             true => CompletionCallAction::stop("a person is asked about a tool call"),
             false => CompletionCallAction::continue_run(),
@@ -139,6 +200,10 @@ impl AgentHook for Gate {
                 | StepEventKind::ToolDispatch
         )
     }
+}
+
+fn unusable(error: &JsonError) -> String {
+    format!("the input is not usable: {error}")
 }
 
 /// Said of a call that needs a person, where nobody could be asked.

@@ -44,6 +44,7 @@ use std::time::Duration;
 
 use ::rig_agent::tool::ToolContext;
 use ::rig_agent::{Agent, AgentRunner};
+use ::rig_core::message::{Message, UserContent};
 use tokio::time::timeout;
 
 pub use ::{rig_agent, rig_core};
@@ -59,7 +60,7 @@ use crate::chat::{Chats, Respond, Said, Turn};
 use crate::id::ChatId;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
-use crate::model::rig::messages;
+use crate::model::rig::{awaited, messages};
 use crate::model_message::FromUi;
 
 /// An agent built with rig.
@@ -92,15 +93,26 @@ use crate::model_message::FromUi;
 ///
 /// Asked about are the calls that this agent's model makes, and no others: not those that an agent
 /// makes that is one of its tools, nor what a tool dispatches. Ask about the tool that does it, or
-/// make of that agent's tools tools of this one.
+/// make of that agent's tools tools of this one. What the provider runs is shown and asked about as
+/// with a [`RigModel`](crate::model::rig::RigModel); where a hook mends or replaces an answer in which
+/// the provider asks, nobody is asked, and the answer fails.
 ///
 /// A call that a person approved runs by itself, with the input that was shown, on the tool of that
-/// name: the agent's hooks are not asked again, and see its result only in the history. What must
-/// hold for every output belongs into the tool.
+/// name: the agent's hooks are not asked again, and see its result only in the history. Nor does it go
+/// over the agent's bus: its layers, its recording and its limits do not hold for it. What must hold for
+/// every output belongs into the tool. What a tool is, is read from the agent just before
+/// ([`Toolbox::refresh`] does nothing): one that is listed from elsewhere is what it was when it was
+/// listed last.
 ///
 /// Of a tool that fails the person reads what the model reads. The words that a tool makes a
 /// `ToolExecutionError` of (`other`, `invalid_args`, `refused` and so on) are shown to both, so no
-/// secret belongs into them; what `from_error` takes up is shown to neither.
+/// secret belongs into them; what `from_error` takes up is shown to neither, nor what rig says where it
+/// could not run a tool.
+///
+/// A hook that writes another prompt (`on_run_start`) writes what the person said last: results in
+/// front of it stay. Where an answer goes on after an approval nothing was said, and the prompt is the
+/// results: a hook has to leave that one alone. What a model said before its answer failed, or was
+/// refused, stands in the message, and goes back to it with the next request.
 ///
 /// rig lets an agent call its model once unless its builder says more, by `default_max_turns`; where
 /// that is used up the answer ends with the results of the tools. It runs the calls of a step one
@@ -129,6 +141,7 @@ struct Inner {
     context: Option<Arc<Context>>,
     shape: Option<Arc<Shape>>,
     tool_timeout: Duration,
+    most_output_bytes: usize,
     tells_usage: bool,
 }
 
@@ -161,6 +174,7 @@ impl RigAgent {
             context: None,
             shape: None,
             tool_timeout: TOOL_TIMEOUT,
+            most_output_bytes: MOST_OUTPUT_BYTES,
             tells_usage: false,
         }))
     }
@@ -234,6 +248,14 @@ impl RigAgent {
         self.with(|inner| inner.tool_timeout = timeout)
     }
 
+    /// How long the output of a tool may be, in bytes of JSON; 256 KiB unless set. A call with a longer
+    /// one fails, for the person as for the model: the client sends what it holds back with every
+    /// request, and those have their [`Limits`](crate::request::Limits).
+    #[must_use]
+    pub fn with_most_output_bytes(self, most: usize) -> Self {
+        self.with(|inner| inner.most_output_bytes = most)
+    }
+
     /// Says in the metadata of each message what it cost, as
     /// [`Run::telling_usage`](crate::run::Run::telling_usage) does.
     #[must_use]
@@ -252,6 +274,10 @@ impl RigAgent {
         let mut inner = Arc::unwrap_or_clone(self.0);
         set(&mut inner);
         RigAgent(Arc::new(inner))
+    }
+
+    fn most_output_bytes(&self) -> usize {
+        self.0.most_output_bytes
     }
 
     fn asks(&self, tool: &str, input: &Json) -> bool {
@@ -280,10 +306,13 @@ impl RigAgent {
 impl Respond for RigAgent {
     fn respond(&self, turn: Turn) -> Said {
         let read = FromUi::new().with_deferred(&turn.deferred).model_messages(&turn.chat.messages);
+        let awaited = awaited(&read);
         let mut history = messages(&read);
-        let Some(prompt) = history.pop() else {
+        let Some(last) = history.pop() else {
             return Box::pin(RigTurn::failed("there is nothing to answer"));
         };
+        let (results, prompt) = prompt(last);
+        history.extend(results);
         let (turn, board) = (Arc::new(turn), Arc::new(Board::default()));
         let context = self.context(&turn.principal, &turn.chat.id);
         let mut run = self.0.agent.prompt(prompt).history(history);
@@ -294,7 +323,8 @@ impl Respond for RigAgent {
         let before = cost_of(&turn);
         // Behind the agent's own: what they make of a call is what is asked about.
         let run = run.add_hook(Gate::new(self.clone(), turn, Arc::clone(&board)));
-        let turn = RigTurn::of(run.stream(), board, self.0.drive.clone());
+        let turn = RigTurn::of(run.stream(), board, self.0.drive.clone()).awaiting(awaited);
+        let turn = turn.holding(self.0.most_output_bytes);
         Box::pin(if self.0.tells_usage { turn.telling_usage(before) } else { turn })
     }
 }
@@ -316,11 +346,11 @@ impl Toolbox for RigAgent {
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
         let tools = self.0.agent.tool_server_handle().clone();
         let mut context = self.context(&call.requester, &call.chat_id);
-        let longest = self.0.tool_timeout;
+        let (longest, most_bytes) = (self.0.tool_timeout, self.0.most_output_bytes);
         Box::pin(async move {
             let run = tools.execute(&call.tool_name, call.input.as_str(), &mut context);
             match timeout(longest, run).await {
-                Ok(result) => outcome::of(&result),
+                Ok(result) => outcome::of(&result, most_bytes),
                 Err(_) => ToolOutcome::Failed(TOO_LONG.to_owned()),
             }
         })
@@ -336,8 +366,26 @@ impl fmt::Debug for RigAgent {
     }
 }
 
+/// What the person said last. Results in front of it are history: a hook may write another prompt.
+fn prompt(last: Message) -> (Option<Message>, Message) {
+    let Message::User { content } = last else { return (None, last) };
+    let is_result = |said: &UserContent| matches!(said, UserContent::ToolResult(_));
+    let (results, words): (Vec<UserContent>, Vec<UserContent>) =
+        content.into_iter().partition(is_result);
+    match words.is_empty() {
+        true => (None, Message::User { content: results }),
+        false => {
+            let results = (!results.is_empty()).then_some(Message::User { content: results });
+            (results, Message::User { content: words })
+        }
+    }
+}
+
 /// How long an approved call may run, unless the host says otherwise.
 const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long an output may be, unless the host says otherwise: as of a tool of this crate.
+const MOST_OUTPUT_BYTES: usize = 256 * 1024;
 
 /// Why an agent is not driven here.
 const SHARED: &str = "a clone of the agent is left elsewhere, or its bus is the host's";

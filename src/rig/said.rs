@@ -1,6 +1,6 @@
 //! [`RigTurn`]: what rig streams in a run, as what an agent says.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use ::rig_agent::agent::{MultiTurnStreamItem, StreamingResult};
 use ::rig_agent::completion::PromptError;
 use futures_core::Stream;
 use rig_core::completion::Usage as Tokens;
-use rig_core::message::{AssistantContent, ToolResult};
+use rig_core::message::{Origin, ToolResult};
 use rig_core::streaming::{Item, StreamEvent};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use super::outcome;
 use crate::approval::ToolOutcome;
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, ToolCall};
-use crate::id::{PartId, ToolCallId};
+use crate::id::ToolCallId;
 use crate::json::Json;
 use crate::model::rig::{Ended, MadeCall, Parts, finish_reason};
 use crate::run::{Usage, UsageMetadata};
@@ -32,15 +32,16 @@ pub(super) struct RigTurn {
     board: Arc<Board>,
     parts: Parts,
     step: StepState,
-    /// Texts that have ended, until it is known which model said them.
-    texts: Vec<(PartId, AssistantContent)>,
     /// The calls that the model made in the step.
     calls: Vec<MadeCall>,
     /// The calls that have their end.
     settled: HashSet<ToolCallId>,
-    /// The texts of the step, as rig has them once they are whole.
-    text: String,
+    /// Which model gave the answer before this step, if that is known.
+    origin_before: Option<Origin>,
+    /// How many questions of the provider nobody was asked yet.
+    not_asked: usize,
     reason: FinishReason,
+    most_output_bytes: usize,
     usage: Usage,
     tells_usage: bool,
     /// Begins to serve the run when the run begins.
@@ -62,6 +63,16 @@ impl RigTurn {
         RigTurn { items: Some(items), board, drive, ..Self::failed_with(None) }
     }
 
+    /// An output may have so many bytes.
+    pub(super) fn holding(self, most_output_bytes: usize) -> Self {
+        RigTurn { most_output_bytes, ..self }
+    }
+
+    /// The first answer may say what came of these calls, by what the provider calls them.
+    pub(super) fn awaiting(self, awaited: HashMap<String, ToolCallId>) -> Self {
+        RigTurn { parts: Parts::awaiting(awaited), ..self }
+    }
+
     /// Says in the end what the message cost, of which this much was told before.
     pub(super) fn telling_usage(self, before: Usage) -> Self {
         RigTurn { usage: before, tells_usage: true, ..self }
@@ -77,10 +88,11 @@ impl RigTurn {
             board: Arc::default(),
             parts: Parts::default(),
             step: StepState::NotBegun,
-            texts: Vec::new(),
             calls: Vec::new(),
             settled: HashSet::new(),
-            text: String::new(),
+            origin_before: None,
+            not_asked: 0,
+            most_output_bytes: 0,
             reason: FinishReason::Other,
             usage: Usage::default(),
             tells_usage: false,
@@ -116,7 +128,7 @@ impl RigTurn {
             self.say(AgentEvent::StepStart);
             self.say(AgentEvent::text(answer));
             self.reason = FinishReason::Stop;
-        } else if answer.trim() != self.text.trim() && !answer.trim().is_empty() {
+        } else if answer.trim() != self.parts.text().trim() && !answer.trim().is_empty() {
             self.end_texts();
             self.say(AgentEvent::text(answer));
         }
@@ -148,33 +160,32 @@ impl RigTurn {
         if self.step != StepState::Speaks {
             self.end_step();
             self.step = StepState::Speaks;
-            self.parts = Parts::default();
-            self.text.clear();
+            self.parts.begin();
             self.calls.clear();
             self.board.begin_step();
             self.say(AgentEvent::StepStart);
         }
         match self.parts.take(item, &mut self.said) {
-            Some(Ended::Text(id, content)) => {
-                if let AssistantContent::Text(text) = &content {
-                    self.text.push_str(&text.text);
-                }
-                self.texts.push((id, content));
-            }
             Some(Ended::Call(made)) => {
                 self.board.made(&made);
                 self.calls.push(made);
             }
+            // The hook asks, once the answer is whole.
+            Some(Ended::Asks(_)) => self.not_asked += 1,
             None => {}
         }
     }
 
     fn news(&mut self, news: News) {
         match news {
-            News::Origin(origin) => {
+            News::Answered(origin, texts) => {
                 self.parts.are_of(*origin);
                 self.end_texts();
+                for text in &texts {
+                    self.said.extend(self.parts.late_sources(text));
+                }
             }
+            News::AnsweredBefore(origin) => self.origin_before = Some(*origin),
             News::Called { id, tool, input } => {
                 let call = self.announced(id, tool);
                 self.say(AgentEvent::tool_input(call, input));
@@ -183,6 +194,14 @@ impl RigTurn {
                 self.settle(&id);
                 let call = self.announced(id, tool);
                 self.say(AgentEvent::tool_input_invalid(call, Json::string(&input), why));
+            }
+            News::ProviderAsks(call, Ok(input)) => {
+                self.not_asked = self.not_asked.saturating_sub(1);
+                self.say(AgentEvent::tool_input(*call, input));
+            }
+            News::ProviderAsks(call, Err((input, why))) => {
+                self.not_asked = self.not_asked.saturating_sub(1);
+                self.say(AgentEvent::tool_input_invalid(*call, Json::string(&input), why));
             }
             News::Asked(id, asked) => self.say(asked.event(id)),
             News::Became(id, outcome) => {
@@ -200,6 +219,7 @@ impl RigTurn {
         if self.board.is_waiting(&id) || !self.settle(&id) {
             return;
         }
+        self.end_texts();
         let Some(call) = self.made(&id) else { return };
         let function = &call.call.function;
         let announced = self.parts.announced(call);
@@ -215,7 +235,7 @@ impl RigTurn {
         }
         let outcome = match result.is_error {
             true => ToolOutcome::Failed(outcome::text_of(&result.content)),
-            false => outcome::output(&result.content),
+            false => outcome::output(&result.content, self.most_output_bytes),
         };
         self.became(id, outcome);
     }
@@ -236,7 +256,8 @@ impl RigTurn {
         self.calls.iter().find(|made| made.id == *id)
     }
 
-    fn announced(&self, id: ToolCallId, tool: String) -> ToolCall {
+    fn announced(&mut self, id: ToolCallId, tool: String) -> ToolCall {
+        self.end_texts();
         match self.made(&id) {
             Some(made) => self.parts.announced(made),
             None => ToolCall::new(id, tool),
@@ -244,10 +265,12 @@ impl RigTurn {
     }
 
     fn end_texts(&mut self) {
-        for (id, content) in std::mem::take(&mut self.texts) {
-            let end = self.parts.text_end(&id, content);
-            self.say(end);
+        // rig does not say it of an answer that a hook mended.
+        if let Some(origin) = self.origin_before.clone().filter(|_| !self.parts.is_of_known_model())
+        {
+            self.parts.are_of(origin);
         }
+        self.parts.finish(&mut self.said);
     }
 
     fn end_step(&mut self) {
@@ -260,6 +283,15 @@ impl RigTurn {
     fn finish(&mut self, reason: FinishReason) {
         self.items = None;
         self.end_step();
+        if self.not_asked > 0 {
+            self.failed = Some(NOT_ASKED.into());
+            return;
+        }
+        let reason = match reason {
+            // To rig, nobody is asked.
+            FinishReason::Stop if self.board.waits() => FinishReason::ToolCalls,
+            reason => reason,
+        };
         let usage = self.tells_usage.then_some(UsageMetadata { usage: self.usage });
         // Two numbers always serialize.
         let metadata = usage.and_then(|usage| Json::of(&usage).ok());
@@ -276,7 +308,7 @@ impl RigTurn {
             }
             PromptError::MaxTurns { .. } => self.finish(FinishReason::ToolCalls),
             PromptError::Cancelled { reason, .. } => {
-                tracing::info!(reason, "a hook stopped the run");
+                tracing::info!(reason, "a hook or a handler stopped the run");
                 self.end_texts();
                 self.say(AgentEvent::Abort { reason: None });
             }
@@ -336,5 +368,8 @@ impl Stream for RigTurn {
 
 /// What the call returns that was the answer.
 const ANSWERED: &str = "This is the answer.";
+
+/// A hook mended or replaced the answer that the question stands in.
+const NOT_ASKED: &str = "the provider asks before it runs a tool, and the run asked nobody";
 
 const CUT: &str = "the agent's stream ended before the answer did";

@@ -75,12 +75,19 @@ fn kept(dice: &mut Dice) -> Value {
     let origin = json!({"api": "anthropic.messages", "provider": "anthropic", "model": MODEL});
     let search = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}});
     let native = json!({"item": {"type": "text", "text": "a"}, "fingerprint": "00000000deadbeef"});
-    let mut kept = match dice.below(8) {
+    let asks = json!({"type": "mcp_approval_request", "id": "mcpr_1", "name": "a",
+        "server_label": "s", "arguments": "{}"});
+    let found = json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []});
+    let container = json!({"type": "container", "container": {"id": "c"}});
+    let mut kept = match dice.below(11) {
         0 => json!({"call": {"provider": "toolu_1"}}),
         1 => json!({"redacted": true}),
         2 => json!({"opaque": {"item": search, "replay": true}}),
         3 => json!({"native": native}),
-        4 => json!({"call": {"local": "not a uuid"}}),
+        4 => json!({"opaque": {"item": asks, "replay": true}}),
+        5 => json!({"opaque": {"item": found, "replay": true}}),
+        6 => json!({"behind": [{"item": container, "replay": true}]}),
+        7 => json!({"call": {"local": "not a uuid"}}),
         _ => {
             let mut thought = rig_core::message::AssistantContent::reasoning("Hm");
             thought = thought.with_native(json!({

@@ -11,6 +11,7 @@ use rig_core::http_client::{
     BoxedStream, Error, HttpClientExt, LazyBody, Request, Response, Result, StreamingResponse,
 };
 use rig_core::providers::anthropic::AnthropicConfig;
+use rig_core::providers::gemini::GeminiConfig;
 use rig_core::providers::openai::OpenAIConfig;
 use rig_core::wasm_compat::WasmCompatSend;
 use rig_core::{DynModel, operation::Completion};
@@ -37,6 +38,12 @@ impl Provider {
         Provider(Arc::new(Mutex::new(Desk { answers, asked: Vec::new() })))
     }
 
+    /// Answers what is asked next with these.
+    pub(crate) fn then(&self, answers: impl IntoIterator<Item = String>) {
+        let mut desk = self.0.lock().unwrap();
+        desk.answers = answers.into_iter().map(|answer| (200, answer)).collect();
+    }
+
     /// The bodies of the requests so far.
     pub(crate) fn asked(&self) -> Vec<Value> {
         self.0.lock().unwrap().asked.clone()
@@ -50,6 +57,12 @@ impl Provider {
     /// Responses, as rig speaks them.
     pub(crate) fn responses(&self) -> DynModel<Completion> {
         OpenAIConfig::new("sk-very-secret").connect(self.clone()).responses("a-model").erase()
+    }
+
+    /// Gemini, as rig speaks it.
+    pub(crate) fn gemini(&self) -> DynModel<Completion> {
+        let config = GeminiConfig::new("sk-very-secret");
+        config.connect(self.clone()).completion("gemini-3-pro-image").erase()
     }
 
     /// Messages, as rig speaks them.
@@ -94,7 +107,9 @@ impl HttpClientExt for Provider {
             return Err(Error::non_success_with_details(status, Default::default(), answer));
         }
         // Cut where no event ends and some characters do not.
-        let pieces: Vec<Bytes> = answer.as_bytes().chunks(37).map(Bytes::copy_from_slice).collect();
+        let piece = if answer.len() < 100_000 { 37 } else { 65_537 };
+        let pieces: Vec<Bytes> =
+            answer.as_bytes().chunks(piece).map(Bytes::copy_from_slice).collect();
         let body: BoxedStream = Box::pin(stream::iter(pieces).map(Ok));
         let response = Response::builder().header("content-type", "text/event-stream").body(body);
         response.map_err(Error::Protocol)

@@ -4,7 +4,7 @@
 
 use rig_core::message::{AssistantContent, CallId, Native, Opaque, Origin};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::json::Json;
 use crate::metadata::ProviderMetadata;
@@ -25,9 +25,13 @@ pub(super) struct Kept {
     /// Whether the provider withheld the thoughts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) redacted: bool,
-    /// An item of the provider that is nothing here: a tool that it ran, for instance.
+    /// The item of the provider that it is, and that only the provider reads: a tool that it ran, for
+    /// instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) opaque: Option<Opaque>,
+    /// Such items behind it, that end the answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) behind: Vec<Opaque>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,6 +61,11 @@ impl Kept {
                 kept.native = call.native;
                 kept.call = Some(call.id);
             }
+            AssistantContent::Image(image) => {
+                kept.native = image.native.and_then(|native| {
+                    Some(Native { item: without_picture(native.item)?, ..native })
+                });
+            }
             AssistantContent::Opaque(opaque) => kept.opaque = Some(opaque),
             _ => {}
         }
@@ -80,12 +89,23 @@ impl Kept {
         if self == Kept::default() {
             return None;
         }
-        let json = Json::of(&Outer { rig: self }).ok()?;
-        if json.as_str().len() > MOST_KEPT_BYTES {
+        let stub = self.opaque.as_ref().map(|opaque| Kept {
+            origin: self.origin.clone(),
+            opaque: Some(left_out(opaque)),
+            ..Kept::default()
+        });
+        let without_behind =
+            (!self.behind.is_empty()).then(|| Kept { behind: Vec::new(), ..self.clone() });
+        let fits = |kept: Kept| {
+            let json = Json::of(&Outer { rig: kept }).ok()?;
+            (json.as_str().len() <= MOST_KEPT_BYTES).then_some(json)
+        };
+        let json = fits(self).or_else(|| {
             tracing::warn!("what the provider wants back is too large to be kept");
-            return None;
-        }
-        ProviderMetadata::new(json).ok()
+            // That there was something: thoughts in front of it do not go back without it.
+            without_behind.and_then(fits).or_else(|| stub.and_then(fits))
+        });
+        ProviderMetadata::new(json?).ok()
     }
 }
 
@@ -94,6 +114,30 @@ fn is_bare_text(item: &Value) -> bool {
     let fields = item.as_object().into_iter().flatten();
     item.is_object() && fields.into_iter().all(|(name, _)| matches!(&**name, "type" | "text"))
 }
+
+/// Of the item of a picture what stands beside the picture, which is a file of the message. `None` if
+/// nothing does.
+fn without_picture(mut item: Value) -> Option<Value> {
+    item.get_mut(PICTURE)?.as_object_mut()?.remove(DATA)?;
+    item.as_object().is_some_and(|fields| fields.len() > 1).then_some(item)
+}
+
+/// The item of a picture, of which that was kept.
+pub(super) fn with_picture(mut item: Value, data: &str) -> Option<Value> {
+    item.get_mut(PICTURE)?.as_object_mut()?.insert(DATA.to_owned(), data.into());
+    Some(item)
+}
+
+/// Stands for an item that is not kept.
+fn left_out(opaque: &Opaque) -> Opaque {
+    let kind = opaque.kind().unwrap_or_default();
+    Opaque { item: json!({ "type": kind }), replay: false }
+}
+
+/// Where Gemini has a picture.
+const PICTURE: &str = "inlineData";
+
+const DATA: &str = "data";
 
 /// How much is kept with a part. The client sends it back with every request.
 const MOST_KEPT_BYTES: usize = 1024 * 1024;

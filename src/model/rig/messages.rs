@@ -1,36 +1,40 @@
 //! [`messages`]: model messages as rig takes them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rig_core::message::{
     self, AssistantMessage, Audio, AudioMediaType, CallId, Document, DocumentMediaType,
-    DocumentSourceKind, Image, ImageMediaType, MediaType, Message, MimeType, Origin, ToolFunction,
-    ToolName, ToolResult, ToolResultContent, Video,
+    DocumentSourceKind, Image, ImageMediaType, MediaType, Message, MimeType, Opaque, Origin,
+    ToolFunction, ToolName, ToolResult, ToolResultContent, Video,
 };
 use serde_json::Value;
 
 use super::super::files::{essence, in_words, is_web, told};
-use super::kept::Kept;
+use super::hosted;
+use super::kept::{Kept, with_picture};
 use crate::id::ToolCallId;
 use crate::metadata::ProviderMetadata;
 use crate::model_message::{
-    AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ToolCallContent,
-    ToolContent, ToolResult as Became, UserContent,
+    AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ProviderApprovalContent,
+    ToolCallContent, ToolContent, ToolResult as Became, UserContent,
 };
 
 /// Model messages as rig takes them. Results stand in the user's message behind the calls.
 ///
-/// Thoughts go back to who thought them: what has nothing kept with it is left out. A call that some
-/// provider ran elsewhere is a call as any other.
+/// Thoughts go back to who thought them: what has nothing kept with it is left out. A call that the
+/// provider ran goes back as the item that it was, one that some provider ran elsewhere as a call as
+/// any other. A yes for the provider stands only in the request that tells it.
 pub(crate) fn messages(messages: &[ModelMessage]) -> Vec<Message> {
-    let mut transcript = Transcript::default();
-    for message in messages {
+    let mut transcript = Transcript { ran: approved_calls(messages), ..Transcript::default() };
+    for (at, message) in messages.iter().enumerate() {
         match message {
             ModelMessage::System { text } => transcript.messages.push(Message::system(text)),
             ModelMessage::User { content } => {
                 content.iter().for_each(|content| transcript.push_user(said_by_person(content)));
             }
-            ModelMessage::Assistant { content } => transcript.push_assistant(content),
+            ModelMessage::Assistant { content } => {
+                transcript.push_assistant(content, messages.get(at + 1));
+            }
             ModelMessage::Tool { content } => {
                 content.iter().for_each(|content| transcript.push_tool(content));
             }
@@ -44,6 +48,8 @@ struct Transcript {
     messages: Vec<Message>,
     /// What rig calls the calls.
     calls: HashMap<ToolCallId, (CallId, ToolName)>,
+    /// The questions of which an item of the provider says what came of it.
+    ran: HashSet<String>,
 }
 
 impl Transcript {
@@ -54,13 +60,14 @@ impl Transcript {
         }
     }
 
-    fn push_assistant(&mut self, content: &[AssistantContent]) {
+    fn push_assistant(&mut self, content: &[AssistantContent], next: Option<&ModelMessage>) {
         let kept: Vec<Kept> = content.iter().map(|said| Kept::of(metadata(said))).collect();
         let origin = kept.iter().rev().find_map(|kept| kept.origin.clone());
-        let (mut said, mut results) = (Vec::new(), Vec::new());
-        for (content, kept) in content.iter().zip(kept) {
-            let kept = of_same_model(kept, origin.as_ref());
-            match content {
+        let (mut said, mut results, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, (piece, kept)) in content.iter().zip(&kept).enumerate() {
+            let mut kept = of_same_model(kept.clone(), origin.as_ref());
+            let behind = std::mem::take(&mut kept.behind);
+            match piece {
                 AssistantContent::Text(text) => {
                     let mut block = message::Text::new(&text.text);
                     block.native = kept.native;
@@ -69,20 +76,84 @@ impl Transcript {
                 // Without its model it would be taken for words.
                 AssistantContent::Reasoning(_) if origin.is_none() => {}
                 AssistantContent::Reasoning(thought) => said.extend(reasoning(&thought.text, kept)),
-                AssistantContent::File(file) => said.push(made_file(file)),
-                AssistantContent::ToolCall(call) => said.extend(self.call(call, kept)),
+                // It goes back with the item that made it.
+                AssistantContent::File(_) if picture(content, at + 1).is_some() => {}
+                AssistantContent::File(file) => said.push(made_file(file, kept)),
+                AssistantContent::ToolCall(call) => {
+                    let item = kept.opaque.take().filter(goes_back);
+                    let item = match item.filter(|_| call.provider_executed) {
+                        Some(item) if hosted::is_question(&item) => {
+                            let result = hosted::result(content, &call.tool_call_id);
+                            match self.asked(
+                                &item,
+                                result,
+                                hosted::answer(next, &call.tool_call_id),
+                            ) {
+                                Asked::Ran => continue,
+                                Asked::Unknown => None,
+                                Asked::Answered(answer) => {
+                                    answers.push(message::AssistantContent::Opaque(answer));
+                                    Some(item)
+                                }
+                            }
+                        }
+                        Some(item) if hosted::is_picture(&item) => picture(content, at),
+                        item => item,
+                    };
+                    said.extend(match item {
+                        Some(item) => Some(message::AssistantContent::Opaque(item)),
+                        None => self.call(call, kept),
+                    });
+                }
                 AssistantContent::ToolResult(result) => {
+                    let item = kept.opaque.filter(goes_back);
+                    let own = item.filter(|item| item.kind().is_some_and(hosted::is_result));
+                    said.extend(own.map(message::AssistantContent::Opaque));
                     results.push((&result.tool_call_id, &result.result));
                 }
             }
+            said.extend(
+                behind.into_iter().filter(goes_back).map(message::AssistantContent::Opaque),
+            );
         }
         without_last_thoughts(&mut said);
-        if !said.is_empty() {
-            let message = AssistantMessage::new(said).with_origin(origin);
-            self.messages.push(Message::Assistant(message));
+        said.extend(answers);
+        match self.messages.last_mut() {
+            _ if said.is_empty() => {}
+            // What stands between them is an answer for the provider, which stands with its question.
+            Some(Message::Assistant(before)) if is_of_one_model(before, origin.as_ref()) => {
+                before.origin = before.origin.take().or(origin);
+                before.content.append(&mut said);
+            }
+            _ => {
+                let message = AssistantMessage::new(said).with_origin(origin);
+                self.messages.push(Message::Assistant(message));
+            }
         }
         for (id, became) in results {
             self.push_result(id, became);
+        }
+    }
+
+    /// What became of a question of the provider's.
+    fn asked(
+        &self,
+        question: &Opaque,
+        result: Option<&Became>,
+        answer: Option<&ProviderApprovalContent>,
+    ) -> Asked {
+        let id = hosted::id(question).unwrap_or_default();
+        match (answer, result) {
+            (Some(answer), _) => {
+                Asked::Answered(hosted::told(id, answer.approved, answer.reason.as_deref()))
+            }
+            (None, None) => Asked::Ran,
+            (None, _) if self.ran.contains(id) => Asked::Ran,
+            // It may have run, under an id that is not known here.
+            (None, Some(Became::Output(_) | Became::Error(_) | Became::Unknown { .. })) => {
+                Asked::Unknown
+            }
+            (None, Some(no)) => Asked::Answered(hosted::told(id, false, Some(&no.text()))),
         }
     }
 
@@ -122,11 +193,54 @@ impl Transcript {
     }
 }
 
+/// What became of a question of the provider's.
+enum Asked {
+    /// It has this answer.
+    Answered(Opaque),
+    /// Another item says what came of it, or nothing does.
+    Ran,
+    /// It may have been allowed, and nothing says what came of it but the history.
+    Unknown,
+}
+
+/// The questions that the calls of tool servers were approved by.
+fn approved_calls(messages: &[ModelMessage]) -> HashSet<String> {
+    let content = messages.iter().filter_map(|message| match message {
+        ModelMessage::Assistant { content } => Some(content),
+        _ => None,
+    });
+    let kept = content.flatten().map(|said| Kept::of(metadata(said)));
+    let items = kept.flat_map(|kept| kept.opaque.into_iter().chain(kept.behind));
+    let questions = items.filter_map(|opaque| hosted::approved_by(&opaque.item).map(str::to_owned));
+    questions.collect()
+}
+
+/// The item of a picture that the provider made, if one was made there: what was kept of it, with the
+/// picture, which is the file in front of it.
+fn picture(content: &[AssistantContent], at: usize) -> Option<Opaque> {
+    let (before, call) = (content.get(at.checked_sub(1)?)?, content.get(at)?);
+    let AssistantContent::ToolCall(_) = call else { return None };
+    let mut opaque = Kept::of(metadata(call)).opaque.filter(hosted::is_picture)?;
+    let AssistantContent::File(FileContent { source: FileSource::Base64(data), .. }) = before
+    else {
+        return None;
+    };
+    opaque.item.as_object_mut()?.insert("result".to_owned(), data.as_str().into());
+    Some(opaque)
+}
+
+/// Whether a kept item is sent. A yes is never what was kept: it is the person's, and is told once.
+fn goes_back(opaque: &Opaque) -> bool {
+    opaque.replay && !hosted::is_answer(opaque)
+}
+
 /// Leaves out thoughts that no words and no call follow: rig may leave out what does follow, and a
 /// provider refuses a message that ends in a thought.
 fn without_last_thoughts(said: &mut Vec<message::AssistantContent>) {
-    let is_said = |block: &message::AssistantContent| {
-        matches!(block, message::AssistantContent::Text(_) | message::AssistantContent::ToolCall(_))
+    let is_said = |block: &message::AssistantContent| match block {
+        message::AssistantContent::Text(_) | message::AssistantContent::ToolCall(_) => true,
+        message::AssistantContent::Opaque(opaque) => !hosted::may_be_left_out(opaque),
+        _ => false,
     };
     let after = said.iter().rposition(is_said).map_or(0, |last| last + 1);
     let rest = said.split_off(after);
@@ -134,6 +248,12 @@ fn without_last_thoughts(said: &mut Vec<message::AssistantContent>) {
         matches!(block, message::AssistantContent::Reasoning(_))
     };
     said.extend(rest.into_iter().filter(|block| !is_thought(block)));
+}
+
+/// Whether what is said next may be of the model that said this.
+fn is_of_one_model(said: &AssistantMessage, next: Option<&Origin>) -> bool {
+    let (Some(origin), Some(next)) = (&said.origin, next) else { return true };
+    origin == next
 }
 
 /// What was kept, if the model that said it is the one that said the message.
@@ -144,7 +264,9 @@ fn of_same_model(kept: Kept, origin: Option<&Origin>) -> Kept {
 
 fn reasoning(text: &str, kept: Kept) -> Option<message::AssistantContent> {
     if let Some(opaque) = kept.opaque {
-        return Some(message::AssistantContent::Opaque(opaque));
+        // What was too large to be kept is named, for the sake of the thoughts in front of it.
+        let is_answer = hosted::is_answer(&opaque);
+        return (!is_answer).then_some(message::AssistantContent::Opaque(opaque));
     }
     if kept.native.is_none() && !kept.redacted {
         return None;
@@ -186,17 +308,25 @@ fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
         AssistantContent::Text(text) => text.provider_metadata.as_ref(),
         AssistantContent::Reasoning(thought) => thought.provider_metadata.as_ref(),
         AssistantContent::ToolCall(call) => call.provider_metadata.as_ref(),
-        AssistantContent::File(_) | AssistantContent::ToolResult(_) => None,
+        AssistantContent::File(file) => file.provider_metadata.as_ref(),
+        AssistantContent::ToolResult(result) => result.provider_metadata.as_ref(),
     }
 }
 
-fn made_file(file: &FileContent) -> message::AssistantContent {
+fn made_file(file: &FileContent, kept: Kept) -> message::AssistantContent {
     match shown(file) {
-        Some((MediaType::Image(kind), data)) => message::AssistantContent::Image(Image {
-            data,
-            media_type: Some(kind),
-            ..Image::default()
-        }),
+        Some((MediaType::Image(kind), data)) => {
+            let native = match (&data, kept.native) {
+                (DocumentSourceKind::Base64(data), Some(native)) => with_picture(native.item, data),
+                _ => None,
+            };
+            let image = Image { data, media_type: Some(kind), ..Image::default() };
+            let image = message::AssistantContent::Image(image);
+            match native {
+                Some(item) => image.with_native(item),
+                None => image,
+            }
+        }
         _ => message::AssistantContent::text(in_words(file)),
     }
 }

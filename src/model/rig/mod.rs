@@ -8,6 +8,7 @@
 //! that something went wrong. It repeats what rig says of it, which may repeat what the provider
 //! says.
 
+mod hosted;
 mod kept;
 mod messages;
 mod parts;
@@ -21,6 +22,7 @@ use rig_core::completion::{CompletionRequest, ToolDefinition};
 use rig_core::message::{Message, ToolName};
 use rig_core::operation::Completion;
 
+pub(crate) use self::hosted::{awaited, question};
 pub(crate) use self::messages::messages;
 pub(crate) use self::parts::{Ended, MadeCall, Parts, fresh_id};
 pub(crate) use self::reply::finish_reason;
@@ -43,12 +45,17 @@ use crate::agent::{Model, ModelRequest, ModelStream, ToolDescription};
 /// ```
 ///
 /// What a provider wants back is kept as provider metadata in the messages: the signatures and the
-/// encrypted text of thoughts, its own ids of calls, and what its own tools did, on a part of
-/// reasoning without words. It goes back to the very model that said it; to another one rig sends
-/// the words alone.
+/// encrypted text of thoughts, its own ids of calls, and what its own tools did; what is no part of
+/// the message, on a part of reasoning without words. It goes back to the very model that said it, as
+/// it was; to another one rig sends the words alone. What is larger than 1 MiB does not go back.
 ///
-/// Tools that the provider runs are not shown, and where it asks before it runs one, nobody is
-/// asked: `model::openai::Responses` does both for OpenAI.
+/// Tools that the provider runs are shown with what came of them: those of OpenAI's Responses, as
+/// `model::openai::Responses` shows them, and of Anthropic's Messages. Of others the provider is told
+/// what it said, and nobody else. Where OpenAI asks before it runs a tool of a tool server, the person
+/// is asked, and the provider is told the answer with the next request. While code that Anthropic runs
+/// waits for an approved tool of yours, a client does not go on by itself: it has to send the answer.
+/// What a client of OpenAI is to run and rig does not know (its computer, its shell, the search for
+/// tools) is not shown, and nobody answers it.
 ///
 /// What an answer is to look like, rig tells some providers only once a tool has answered, and some
 /// not at all: there the instructions have to.
@@ -98,7 +105,8 @@ impl RigModel {
 
 impl Model for RigModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        Box::pin(Reply::of(self.model.stream(self.request(&request))))
+        let awaited = awaited(&request.messages);
+        Box::pin(Reply::of(self.model.stream(self.request(&request)), awaited))
     }
 
     fn name(&self) -> Option<&str> {

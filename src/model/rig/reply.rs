@@ -1,18 +1,19 @@
 //! [`Reply`]: an answer as rig streams it, to what the model says.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use rig_core::completion::{CompletionResponse, FinishReason as Finish};
 use rig_core::error::ProviderError;
-use rig_core::message::turn_failure;
+use rig_core::message::{AssistantContent, Opaque, turn_failure};
 use rig_core::streaming::{CompletionStream, Relayed, StreamEvents};
 
 use super::parts::{Ended, MadeCall, Parts};
 use crate::chunk::FinishReason;
 use crate::event::AgentEvent;
+use crate::id::ToolCallId;
 use crate::run::{ModelEvent, Usage};
 use crate::stream::BoxError;
 
@@ -23,20 +24,28 @@ pub(super) struct Reply {
     parts: Parts,
     /// The calls, until the answer is known to be whole: those of one that failed do not run.
     calls: Vec<MadeCall>,
+    /// What the provider asks, until then.
+    asked: Vec<Opaque>,
     said: VecDeque<ModelEvent>,
     failed: Option<BoxError>,
 }
 
 impl Reply {
-    pub(super) fn of(asked: Result<CompletionStream, ProviderError>) -> Self {
-        let (stream, failed) = match asked {
+    /// The answer to a request, which may say what came of these calls, by what the provider calls
+    /// them.
+    pub(super) fn of(
+        answer: Result<CompletionStream, ProviderError>,
+        awaited: HashMap<String, ToolCallId>,
+    ) -> Self {
+        let (stream, failed) = match answer {
             Ok(stream) => (Some(stream), None),
             Err(error) => (None, Some(error.into())),
         };
         Reply {
             relayed: stream.map(CompletionStream::into_relay),
-            parts: Parts::default(),
+            parts: Parts::awaiting(awaited),
             calls: Vec::new(),
+            asked: Vec::new(),
             said: VecDeque::new(),
             failed,
         }
@@ -48,10 +57,8 @@ impl Reply {
             Relayed::Item(item) => {
                 let mut events: Vec<AgentEvent> = Vec::new();
                 match self.parts.take(item, &mut events) {
-                    Some(Ended::Text(id, content)) => {
-                        events.push(self.parts.text_end(&id, content));
-                    }
                     Some(Ended::Call(call)) => self.calls.push(call),
+                    Some(Ended::Asks(question)) => self.asked.push(question),
                     None => {}
                 }
                 self.said.extend(events.into_iter().map(ModelEvent::Said));
@@ -68,10 +75,24 @@ impl Reply {
         if let Some(why) = failure {
             return Err(why.into());
         }
+        let mut events: Vec<AgentEvent> = Vec::new();
+        self.parts.finish(&mut events);
+        for said in &response.choice {
+            if let AssistantContent::Text(text) = said {
+                events.extend(self.parts.late_sources(text));
+            }
+        }
+        self.said.extend(events.into_iter().map(ModelEvent::Said));
         let has_calls = !self.calls.is_empty();
+        let asks = !self.asked.is_empty();
         for call in self.calls.drain(..) {
             let announced = self.parts.announced(&call);
             self.said.push_back(ModelEvent::Call(Box::new(announced), call.input()));
+        }
+        for question in self.asked.drain(..) {
+            let asked = self.parts.question(&question);
+            let asks = |(call, input)| ModelEvent::ProviderAsks(Box::new(call), input);
+            self.said.extend(asked.map(asks));
         }
         let usage = response.usage;
         if usage.input_tokens.is_some() || usage.output_tokens.is_some() {
@@ -80,7 +101,11 @@ impl Reply {
                 output_tokens: usage.output_tokens.unwrap_or(0),
             }));
         }
-        let reason = finish_reason(finish.as_ref(), has_calls);
+        let reason = match finish_reason(finish.as_ref(), has_calls) {
+            // To rig, nobody is asked.
+            FinishReason::Stop if asks => FinishReason::ToolCalls,
+            reason => reason,
+        };
         self.said.push_back(ModelEvent::Finished(reason));
         Ok(())
     }

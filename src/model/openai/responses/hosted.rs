@@ -1,31 +1,11 @@
 //! Tools that the provider runs: their items as calls and results, and back.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::kept::Kept;
 use crate::event::ToolCall;
-use crate::json::Json;
+use crate::model::hosted::{Item, PICTURE, mcp_tool, text, tool};
 use crate::model_message::{ToolCallContent, ToolResult};
-
-/// The items of tools that are a part of the provider, and the names of the tools.
-const HOSTED: &[(&str, &str)] = &[
-    ("web_search_call", "web_search"),
-    ("file_search_call", "file_search"),
-    ("code_interpreter_call", "code_interpreter"),
-    (PICTURE, "image_generation"),
-];
-
-const PICTURE: &str = "image_generation_call";
-
-/// What says how a call came out, and is no part of what was asked for.
-const OUTCOME: &[&str] = &["status", "results", "outputs", "result", "output", "error"];
-
-/// An item of the response: an object with a `type`.
-pub(super) type Item = Map<String, Value>;
-
-pub(super) fn text<'i>(item: &'i Item, field: &str) -> &'i str {
-    item.get(field).and_then(Value::as_str).unwrap_or_default()
-}
 
 pub(super) fn optional(item: &Item, field: &str) -> Option<String> {
     item.get(field).and_then(Value::as_str).map(str::to_owned)
@@ -34,10 +14,10 @@ pub(super) fn optional(item: &Item, field: &str) -> Option<String> {
 /// The call that an item of the provider's own tools is, if it is one.
 pub(super) fn call(item: &Item) -> Option<ToolCall> {
     let kind = text(item, "type");
-    let (_, name) = HOSTED.iter().find(|(hosted, _)| *hosted == kind)?;
+    let name = tool(kind)?;
     let kept =
         Kept { item_id: optional(item, "id"), item_type: Some(kind.to_owned()), ..Kept::default() };
-    let mut call = ToolCall::new(text(item, "id"), *name).provider_executed();
+    let mut call = ToolCall::new(text(item, "id"), name).provider_executed();
     call.provider_metadata = kept.metadata();
     Some(call)
 }
@@ -52,43 +32,9 @@ pub(super) fn mcp_call(item: &Item) -> ToolCall {
         name: Some(name.to_owned()),
         ..Kept::default()
     };
-    let mut call = ToolCall::new(text(item, "id"), format!("mcp.{server}.{name}"));
+    let mut call = ToolCall::new(text(item, "id"), mcp_tool(item));
     call.provider_metadata = kept.metadata();
     call.provider_executed().dynamic()
-}
-
-/// What was asked for.
-pub(super) fn input(item: &Item) -> Json {
-    let asked = match item.get("action") {
-        Some(Value::Object(action)) => action,
-        _ => item,
-    };
-    let is_asked = |name: &str| {
-        !OUTCOME.contains(&name) && !matches!(name, "id" | "sources") && {
-            // The type of an item is its tool; that of an action is what was done.
-            name != "type" || item.contains_key("action")
-        }
-    };
-    let asked = asked.iter().filter(|(name, _)| is_asked(name));
-    json_of(&asked.map(|(name, value)| (name.clone(), value.clone())).collect::<Item>().into())
-}
-
-/// What came of it: everything that the item says.
-pub(super) fn output(item: &Item) -> Json {
-    let mut said = item.clone();
-    said.retain(|name, _| !matches!(name.as_str(), "id" | "type"));
-    json_of(&said.into())
-}
-
-/// What an error of a tool server says.
-pub(super) fn error_text(error: &Value) -> String {
-    let texts = |content: &Value| {
-        let texts = content.as_array().into_iter().flatten();
-        let texts: Vec<&str> = texts.filter_map(|piece| piece.get("text")?.as_str()).collect();
-        (!texts.is_empty()).then(|| texts.join("\n"))
-    };
-    let said = error.as_str().or_else(|| error.get("message")?.as_str()).map(str::to_owned);
-    said.or_else(|| texts(error.get("content")?)).unwrap_or_else(|| error.to_string())
 }
 
 /// The items of a call that has its result. Of what the provider made and stored the id is enough,
@@ -104,7 +50,7 @@ pub(super) fn settled(
     let Kept { item_id: Some(id), item_type: Some(kind), .. } = &kept else {
         return function(call, result);
     };
-    let is_hosted = HOSTED.iter().any(|(hosted, _)| hosted == kind);
+    let is_hosted = tool(kind).is_some();
     if is_hosted && !has_its_thoughts {
         return function(call, result);
     }
@@ -169,9 +115,4 @@ pub(super) fn function_call(call: &ToolCallContent) -> Value {
 
 pub(super) fn function_output(call_id: &str, result: &ToolResult) -> Value {
     json!({"type": "function_call_output", "call_id": call_id, "output": result.text()})
-}
-
-/// As JSON that every client takes; else its text.
-pub(super) fn json_of(value: &Value) -> Json {
-    Json::of(value).unwrap_or_else(|_| Json::string(&value.to_string()))
 }

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::super::answer::Read;
 use super::super::error::ProviderError;
 use super::super::functions::cut_off;
-use super::hosted::{self, Item, text};
+use super::hosted;
 use super::kept::Kept;
 use super::last_piece::LastPiece;
 use crate::chunk::FinishReason;
-use crate::event::{AgentEvent, File, Source, ToolCall};
+use crate::event::{AgentEvent, Source, ToolCall};
 use crate::id::{PartId, ToolCallId};
-use crate::json::Json;
+use crate::model::hosted::{Item, came_of, input, mcp_came_of, mcp_input, picture, text};
 use crate::run::{ModelEvent, Usage};
 
 /// Reads the events of one response.
@@ -286,46 +286,21 @@ impl EventReader {
             None => {
                 let call = hosted::mcp_call(item);
                 let id = call.id.clone();
-                let arguments = text(item, "arguments");
-                let input = Json::parse(if arguments.is_empty() { "{}" } else { arguments });
-                let input = input.unwrap_or_else(|_| Json::string(arguments));
-                say(said, AgentEvent::tool_input(call, input));
+                say(said, AgentEvent::tool_input(call, mcp_input(item)));
                 id
             }
         };
-        let error = item.get("error").filter(|error| !error.is_null());
-        say(
-            said,
-            match error {
-                Some(error) => AgentEvent::tool_failed(id, hosted::error_text(error)),
-                None => AgentEvent::tool_output(id, Json::string(text(item, "output"))),
-            },
-        );
+        say(said, mcp_came_of(id, item));
     }
 
     fn end_hosted_call(&mut self, call: ToolCall, item: &Item, said: Out<'_>) {
         let id = call.id.clone();
         let mut item = item.clone();
-        if text(&item, "type") == "image_generation_call"
-            && let Some(Value::String(image)) = item.remove("result")
-        {
-            let format = match text(&item, "output_format") {
-                "" => "png",
-                format => format,
-            };
-            let media_type = format!("image/{format}");
-            let url = format!("data:{media_type};base64,{image}").into();
-            say(said, AgentEvent::File(Box::new(File { url, media_type: media_type.into() })));
+        if let Some(picture) = picture(&mut item) {
+            say(said, AgentEvent::File(Box::new(picture)));
         }
-        say(said, AgentEvent::tool_input(call, hosted::input(&item)));
-        let failed = text(&item, "status") == "failed";
-        say(
-            said,
-            match failed {
-                true => AgentEvent::tool_failed(id, "The tool failed."),
-                false => AgentEvent::tool_output(id, hosted::output(&item)),
-            },
-        );
+        say(said, AgentEvent::tool_input(call, input(&item)));
+        say(said, came_of(id, &item));
     }
 
     fn finish(&mut self, is_whole: bool, response: Option<&Value>, said: Out<'_>) {

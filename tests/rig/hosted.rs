@@ -1,0 +1,488 @@
+//! Tools that the provider runs, through a model and through an agent of rig: a person sees what they
+//! did, the provider gets its own items back as they were, and nothing runs that it asks about.
+
+use futures::StreamExt;
+use rig_agent::AgentBuilder;
+use rig_agent::agent::{AgentHook, HookContext, OutcomeAction, OutcomeEvent};
+use rig_core::DynModel;
+use rig_core::effect::Outcome;
+use rig_core::message::AssistantContent;
+use rig_core::operation::Completion;
+use serde_json::{Value, json};
+use ui_message_stream::UiMessage;
+use ui_message_stream::agent::{Model, ModelRequest};
+use ui_message_stream::message::Part;
+use ui_message_stream::model::rig::RigModel;
+use ui_message_stream::model_message::FromUi;
+use ui_message_stream::rig::RigAgent;
+use ui_message_stream::testing::Conversation;
+
+use super::agents::{Done, built, calls, held, page};
+use super::provider::{Provider, as_stream, fixture, lines_of};
+use crate::browser::{agent, conversation};
+
+type Call = (String, Value, String, Value);
+
+/// A page in front of a model, and one in front of an agent.
+fn both(model: impl Fn() -> DynModel<Completion>) -> [Conversation<'static>; 2] {
+    let limited = |model| RigModel::new(model).with_request(|request| request.max_tokens(999));
+    let builder = AgentBuilder::new(model()).max_tokens(999).default_max_turns(5);
+    let rig = built(builder, &Done::default());
+    [conversation(agent(limited(model()))), page(RigAgent::new(rig))]
+}
+
+fn became(name: &str, input: Value, state: &str, output: Value) -> Call {
+    (name.to_owned(), input, state.to_owned(), output)
+}
+
+fn ran(name: &str, input: Value, output: Value) -> Call {
+    became(name, input, "output-available", output)
+}
+
+fn shorten(state: &str, output: Value) -> Call {
+    let input = json!({"url": "https://example.com/", "max_clicks": 100});
+    became("mcp.links.shorten", input, state, output)
+}
+
+/// What OpenAI's own adapter shows of the same.
+fn shown(name: &str) -> Vec<Call> {
+    let sources = json!([
+        {"type": "url", "url": "https://news.example/a"},
+        {"type": "url", "url": "https://news.example/b"},
+    ]);
+    let searched = json!({"type": "search", "query": "harbour news", "sources": sources});
+    let opened = json!({"type": "open_page", "url": "https://news.example/a"});
+    let drawn = json!({
+        "background": "opaque", "output_format": "png", "quality": "low",
+        "revised_prompt": "A calm harbour.", "size": "1024x1024",
+    });
+    let mut drawn_output = drawn.clone();
+    drawn_output["status"] = "completed".into();
+    match name {
+        "web_search_with_sources" => vec![
+            ran(
+                "web_search",
+                json!({"type": "search", "query": "harbour news"}),
+                json!({"status": "completed", "action": searched}),
+            ),
+            ran("web_search", opened.clone(), json!({"status": "completed", "action": opened})),
+        ],
+        "code_that_the_provider_runs" => vec![ran(
+            "code_interpreter",
+            json!({"code": "print(6*7)", "container_id": "cntr_1"}),
+            json!({"code": "print(6*7)", "container_id": "cntr_1", "status": "completed",
+                "outputs": [{"type": "logs", "logs": "42"}]}),
+        )],
+        "a_picture" => vec![ran("image_generation", drawn, drawn_output)],
+        "mcp_calls" => vec![
+            shorten("output-available", json!("✅ https://l.example/1")),
+            shorten("output-error", json!("too many links")),
+        ],
+        "thoughts_around_an_mcp_call" => {
+            vec![shorten("output-available", json!("✅ https://l.example/1"))]
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// The items of a fixture that are neither words nor thoughts without content.
+fn items(name: &str) -> Vec<Value> {
+    let lines = lines_of(&format!("responses/{name}"));
+    let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let done = events.filter(|event| event["type"] == "response.output_item.done");
+    done.map(|mut event| event["item"].take()).filter(is_of_tools).collect()
+}
+
+fn is_of_tools(item: &Value) -> bool {
+    match item["type"].as_str() {
+        None | Some("message") => false,
+        Some("reasoning") => item["encrypted_content"].is_string(),
+        Some(_) => true,
+    }
+}
+
+/// What of a request is neither words nor thoughts without content.
+fn sent_items(provider: &Provider, request: usize) -> Vec<Value> {
+    let input = provider.asked()[request]["input"].as_array().unwrap().clone();
+    input.into_iter().filter(is_of_tools).collect()
+}
+
+const FIXTURES: [&str; 5] = [
+    "web_search_with_sources",
+    "code_that_the_provider_runs",
+    "a_picture",
+    "mcp_calls",
+    "thoughts_around_an_mcp_call",
+];
+
+#[tokio::test]
+async fn what_the_provider_runs_is_shown_and_goes_back_as_it_was() {
+    for name in FIXTURES {
+        let provider = Provider::default();
+        for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
+            provider.then([fixture(&format!("responses/{name}")), fixture("responses/text")]);
+            page.send("Go").await;
+            assert_eq!(page.error(), None, "{name}");
+            assert_eq!(calls(&page), shown(name), "{name}");
+            let message = serde_json::to_string(page.messages().last().unwrap()).unwrap();
+            assert!(message.matches("iVBORw0KGgo=").count() <= 1, "{message}");
+            let of_provider = message.matches(r#""providerExecuted":true"#).count();
+            assert_eq!(of_provider, shown(name).len(), "{message}");
+            page.send("And now?").await;
+            assert_eq!(page.error(), None, "{name}");
+            assert_eq!(sent_items(&provider, 2 * at + 1), items(name), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_picture_that_the_provider_made_is_a_file_once() {
+    let provider = Provider::default();
+    for mut page in both(|| provider.responses()) {
+        provider.then([fixture("responses/a_picture")]);
+        page.send("Draw").await;
+        let is_picture = |part: &&Part| matches!(part, Part::File(file) if *file.url == *PICTURE);
+        assert_eq!(page.messages()[1].parts.iter().filter(is_picture).count(), 1);
+    }
+}
+
+const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
+
+/// OpenAI's, whose own adapter sends a call as a function where it cannot be sent as it was.
+#[tokio::test]
+async fn an_item_that_is_too_large_to_be_kept_is_a_call_as_any_other() {
+    let large = "a".repeat(1_100_000);
+    let calls = lines_of("responses/mcp_calls").replace("✅ https://l.example/1", &large);
+    let provider = Provider::streaming([as_stream(&calls), fixture("responses/text")]);
+    let mut page = conversation(agent(RigModel::new(provider.responses())));
+    page.send("Go").await;
+    page.send("And now?").await;
+    assert_eq!(page.error(), None);
+    let sent = sent_items(&provider, 1);
+    let kinds: Vec<&str> = sent.iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["mcp_list_tools", "function_call", "mcp_call", "function_call_output"]);
+}
+
+fn question() -> Value {
+    items("mcp_approval_asked").pop().unwrap()
+}
+
+fn answer(approve: bool, reason: Option<&str>) -> Value {
+    let mut answer = json!({
+        "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": approve,
+    });
+    if let Some(reason) = reason {
+        answer["reason"] = reason.into();
+    }
+    answer
+}
+
+fn of_approvals(items: Vec<Value>) -> Vec<Value> {
+    let is_it = |item: &Value| item["type"].as_str().unwrap().starts_with("mcp_approval");
+    items.into_iter().filter(is_it).collect()
+}
+
+#[tokio::test]
+async fn a_yes_is_told_once_and_the_later_call_is_the_approved_ones_output() {
+    let provider = Provider::default();
+    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
+        let answers = ["mcp_approval_asked", "mcp_approval_approved", "text"];
+        provider.then(answers.map(|name| fixture(&format!("responses/{name}"))));
+        page.send("Shorten it").await;
+        assert_eq!(page.error(), None);
+        assert_eq!(calls(&page), [shorten("approval-requested", Value::Null)]);
+        let asks = |part: &Part| matches!(part, Part::Data(data) if &*data.name == "approval");
+        assert!(page.messages()[1].parts.iter().any(asks), "the person sees what is asked");
+        assert_eq!(provider.asked().len(), 3 * at + 1);
+        let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
+        assert!(chunks.contains(r#""finishReason":"tool-calls""#), "{chunks}");
+
+        page.approve("mcp.links.shorten").await;
+        assert_eq!(page.error(), None);
+        let output = json!("✅ https://l.example/9");
+        assert_eq!(calls(&page), [shorten("output-available", output)]);
+        assert_eq!(held(&page).text, "Here: https://l.example/9");
+        let sent = of_approvals(sent_items(&provider, 3 * at + 1));
+        assert_eq!(sent, [question(), answer(true, None)]);
+
+        page.send("Thanks").await;
+        assert_eq!(page.error(), None);
+        let sent = sent_items(&provider, 3 * at + 2);
+        assert_eq!(of_approvals(sent.clone()), Vec::<Value>::new(), "it is over");
+        let ran = items("mcp_approval_approved").pop().unwrap();
+        assert_eq!(ran["type"], "mcp_call");
+        assert_eq!(sent.last(), Some(&ran), "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_no_is_told_with_its_reason() {
+    let provider = Provider::default();
+    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
+        let answers = ["mcp_approval_asked", "mcp_approval_denied", "text"];
+        provider.then(answers.map(|name| fixture(&format!("responses/{name}"))));
+        page.send("Shorten it").await;
+        page.deny("mcp.links.shorten", "not that one").await;
+        assert_eq!(page.error(), None);
+        assert_eq!(calls(&page), [shorten("output-denied", Value::Null)]);
+        assert_eq!(held(&page).text, "It was not approved.");
+        let sent = of_approvals(sent_items(&provider, 3 * at + 1));
+        assert_eq!(sent, [question(), answer(false, Some("not that one"))]);
+        page.send("Thanks").await;
+        let later = of_approvals(sent_items(&provider, 3 * at + 2));
+        assert_eq!(later[0], question());
+        assert_eq!((later.len(), &later[1]["approve"]), (2, &json!(false)));
+        assert!(later[1]["reason"].as_str().unwrap().contains("not that one"), "{later:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_writes_on_instead_of_answering_has_not_approved() {
+    let provider = Provider::default();
+    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
+        provider.then([fixture("responses/mcp_approval_asked"), fixture("responses/text")]);
+        page.send("Shorten it").await;
+        page.send("Never mind").await;
+        assert_eq!(page.error(), None);
+        let sent = of_approvals(sent_items(&provider, 2 * at + 1));
+        assert_eq!(sent[0], question());
+        assert_eq!((sent.len(), &sent[1]["approve"]), (2, &json!(false)));
+    }
+}
+
+#[tokio::test]
+async fn a_yes_that_no_call_came_of_is_told_as_unknown_and_not_again() {
+    let provider = Provider::default();
+    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
+        let begun = lines_of("responses/mcp_approval_approved");
+        let begun: Vec<&str> = begun.lines().take(3).collect();
+        let broken = begun.iter().map(|line| format!("data: {line}\n\n")).collect();
+        let asks = fixture("responses/mcp_approval_asked");
+        provider.then([asks, broken, fixture("responses/text")]);
+        page.send("Shorten it").await;
+        page.approve("mcp.links.shorten").await;
+        assert_eq!(page.error(), Some("An error occurred."));
+        page.send("And?").await;
+        assert_eq!(page.error(), None);
+        let sent = sent_items(&provider, 3 * at + 2);
+        assert_eq!(of_approvals(sent.clone()), Vec::<Value>::new());
+        let told = sent.iter().find(|item| item["type"] == "function_call_output").unwrap();
+        assert!(
+            told["output"].to_string().contains("has an effect is not known") || {
+                told["output"].to_string().contains("had an effect is not known")
+            }
+        );
+    }
+}
+
+/// The blocks of the assistant's in a request to Anthropic.
+fn blocks(provider: &Provider, request: usize) -> Vec<Value> {
+    let messages = provider.asked()[request]["messages"].as_array().unwrap().clone();
+    let said = messages.into_iter().filter(|message| message["role"] == "assistant");
+    said.flat_map(|message| message["content"].as_array().unwrap().clone()).collect()
+}
+
+/// The blocks of a fixture, each as a whole.
+fn blocks_of(name: &str) -> Vec<Value> {
+    let mut blocks: Vec<Value> = Vec::new();
+    let mut input = String::new();
+    for line in lines_of(&format!("anthropic/{name}")).lines() {
+        let mut event: Value = serde_json::from_str(line).unwrap();
+        match event["type"].as_str().unwrap() {
+            "content_block_start" => {
+                input.clear();
+                blocks.push(event["content_block"].take());
+            }
+            "content_block_delta" => {
+                let block = blocks.last_mut().unwrap();
+                if let Some(text) = event["delta"]["text"].as_str() {
+                    block["text"] = format!("{}{text}", block["text"].as_str().unwrap()).into();
+                }
+                input += event["delta"]["partial_json"].as_str().unwrap_or_default();
+            }
+            "content_block_stop" if !input.is_empty() => {
+                blocks.last_mut().unwrap()["input"] = serde_json::from_str(&input).unwrap();
+            }
+            _ => {}
+        }
+    }
+    blocks
+}
+
+const CLAUDE: &str = "claude-sonnet-4-5";
+
+#[tokio::test]
+async fn what_anthropic_runs_is_shown_and_goes_back_block_by_block() {
+    let provider = Provider::default();
+    let found = json!([{
+        "type": "web_search_result", "url": "https://news.example/a", "title": "Harbour reopens",
+        "page_age": "May 2, 2026",
+    }]);
+    let url = json!({"url": "https://news.example/a"});
+    for (at, mut page) in both(|| provider.anthropic(CLAUDE)).into_iter().enumerate() {
+        provider.then([fixture("anthropic/web_search"), fixture("anthropic/text")]);
+        page.send("News?").await;
+        assert_eq!(page.error(), None);
+        assert_eq!(
+            calls(&page),
+            [
+                ran("web_search", json!({"query": "harbour news"}), found.clone()),
+                became(
+                    "web_search",
+                    json!({"query": "tides"}),
+                    "output-error",
+                    json!("max_uses_exceeded")
+                ),
+                ran("mcp.links.shorten", url.clone(), json!("✅ https://l.example/1")),
+            ]
+        );
+        assert_eq!(held(&page).text, "I look.It reopened.");
+        page.send("And now?").await;
+        assert_eq!(page.error(), None);
+        assert_eq!(blocks(&provider, 2 * at + 1), blocks_of("web_search"));
+    }
+}
+
+#[tokio::test]
+async fn the_container_goes_back_from_the_end_of_an_answer() {
+    let provider = Provider::default();
+    for (at, mut page) in both(|| provider.anthropic(CLAUDE)).into_iter().enumerate() {
+        let text = r#""content":[],"container":{"id":"container_02"}"#;
+        let text = lines_of("anthropic/text").replace(r#""content":[]"#, text);
+        provider.then([as_stream(&text), fixture("anthropic/text")]);
+        page.send("Go").await;
+        page.send("And now?").await;
+        assert_eq!(page.error(), None);
+        assert_eq!(provider.asked()[2 * at + 1]["container"], "container_02");
+    }
+}
+
+#[tokio::test]
+async fn code_of_the_providers_that_calls_a_tool_here_ends_in_the_next_answer() {
+    let provider = Provider::default();
+    for (at, page) in both(|| provider.anthropic(CLAUDE)).into_iter().enumerate() {
+        let tool = if at == 0 { "weather" } else { "look" };
+        let first = lines_of("anthropic/code_that_calls_a_tool")
+            .replace("\"weather\"", &json!(tool).to_string());
+        provider.then([
+            as_stream(&first),
+            fixture("anthropic/code_that_ran"),
+            fixture("anthropic/text"),
+        ]);
+        let mut page = page;
+        page.send("Go").await;
+        assert_eq!(page.error(), None);
+        let outcome = json!({"type": "code_execution_result", "stdout": "Faro: sun\n", "stderr": "",
+            "return_code": 0, "content": []});
+        let code = json!({"code": "print(await weather())"});
+        assert_eq!(calls(&page)[0], ran("code_execution", code, outcome));
+        assert_eq!((&*calls(&page)[1].0, &*calls(&page)[1].2), (tool, "output-available"));
+        assert_eq!(provider.asked()[3 * at + 1]["container"], "container_01");
+        page.send("And now?").await;
+        assert_eq!(page.error(), None);
+        assert_eq!(provider.asked()[3 * at + 2]["container"], "container_01");
+        let mut expected = blocks_of("code_that_calls_a_tool");
+        expected[2]["name"] = tool.into();
+        expected.extend(blocks_of("code_that_ran"));
+        assert_eq!(blocks(&provider, 3 * at + 2), expected);
+    }
+}
+
+#[tokio::test]
+async fn code_of_the_providers_goes_on_when_a_call_it_made_was_approved() {
+    let first = lines_of("anthropic/code_that_calls_a_tool").replace("\"weather\"", "\"look\"");
+    let answers = [as_stream(&first), fixture("anthropic/code_that_ran")];
+    let provider = Provider::streaming(answers);
+    let builder = AgentBuilder::new(provider.anthropic(CLAUDE)).max_tokens(999);
+    let rig = built(builder.default_max_turns(5), &Done::default());
+    let mut page = page(RigAgent::new(rig).needs_approval("look"));
+    page.send("Go").await;
+    page.approve("look").await;
+    // A client does not go on by itself while a call is open.
+    page.submit().await;
+    assert_eq!(page.error(), None);
+    let expected = blocks_of("code_that_calls_a_tool");
+    let sent = blocks(&provider, 1);
+    assert_eq!((sent.len(), &sent[1]), (3, &expected[1]));
+    assert_eq!(provider.asked()[1]["container"], "container_01");
+    assert_eq!(calls(&page)[0].2, "output-available");
+}
+
+#[tokio::test]
+async fn a_picture_of_geminis_goes_back_with_its_signature() {
+    let provider = Provider::default();
+    for (at, mut page) in both(|| provider.gemini()).into_iter().enumerate() {
+        // Here nothing stands behind the last event.
+        let answers = ["gemini/picture", "gemini/text"].map(fixture);
+        provider.then(answers.map(|answer| answer.replace("data: [DONE]\n\n", "")));
+        page.send("Draw").await;
+        assert_eq!(page.error(), None);
+        let is_picture = |part: &&Part| matches!(part, Part::File(file) if *file.url == *PICTURE);
+        assert_eq!(page.messages()[1].parts.iter().filter(is_picture).count(), 1);
+        let message = serde_json::to_string(&page.messages()[1]).unwrap();
+        assert_eq!(message.matches("iVBORw0KGgo=").count(), 1, "{message}");
+        page.send("Bluer").await;
+        assert_eq!(page.error(), None);
+        assert_eq!(held(&page).text, "It is bluer.");
+        let contents = &provider.asked()[2 * at + 1]["contents"];
+        let parts = contents[1]["parts"].as_array().unwrap();
+        let picture = json!({
+            "inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="},
+            "thoughtSignature": "c2lnbmVkIGJ5IG5vYm9keQ==",
+        });
+        assert!(parts.contains(&picture), "{contents}");
+    }
+}
+
+/// A hook that says something else.
+struct Silences;
+
+impl AgentHook for Silences {
+    async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
+        let Some(response) = event.completion() else { return OutcomeAction::proceed() };
+        let mut response = response.clone();
+        response.choice = vec![AssistantContent::text("No comment.")];
+        OutcomeAction::replace(Ok(Outcome::Completion(response)))
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_which_the_provider_asked_and_a_hook_took_it_out_fails() {
+    let provider = Provider::streaming([fixture("responses/mcp_approval_asked")]);
+    let builder = AgentBuilder::new(provider.responses()).add_hook(Silences);
+    let mut page = page(RigAgent::new(built(builder, &Done::default())));
+    page.send("Shorten it").await;
+    assert_eq!(page.error(), Some("An error occurred."));
+    assert_eq!(calls(&page), []);
+}
+
+#[tokio::test]
+async fn a_yes_that_was_kept_is_no_yes() {
+    let provider = Provider::streaming([fixture("responses/text")]);
+    let yes = json!({"rig": {
+        "origin": {"api": "openai.responses", "provider": "openai", "model": "a-model"},
+        "opaque": {"item": answer(true, None), "replay": true},
+        "behind": [{"item": answer(true, None), "replay": true}],
+    }});
+    let history = json!([
+        {"id": "u", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+        {"id": "a", "role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "reasoning", "text": "", "providerMetadata": yes},
+            {"type": "tool-look", "toolCallId": "c", "state": "output-available", "input": {},
+                "output": 1, "providerExecuted": true, "callProviderMetadata": yes},
+            {"type": "text", "text": "Well.", "providerMetadata": yes},
+        ]},
+    ]);
+    let messages: Vec<UiMessage> = history
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| UiMessage::parse(&message.to_string()).unwrap())
+        .collect();
+    let messages = FromUi::new().model_messages(&messages);
+    let mut said = RigModel::new(provider.responses()).call(ModelRequest::new(messages));
+    while said.next().await.is_some() {}
+    let asked = provider.asked()[0]["input"].to_string();
+    assert!(asked.contains("Well.") && !asked.contains("mcp_approval_response"), "{asked}");
+}
