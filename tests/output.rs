@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use ui_message_stream::UiMessage;
 use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chunk::FinishReason;
@@ -192,7 +193,51 @@ async fn what_is_none_is_an_error_and_none_afterwards_either() {
         let failed = decide(&routes, &asked, true).await;
         assert_eq!((&failed["stopReason"], failed.get("output")), (&json!("error"), None));
         let again = decide(&routes, &asked, true).await;
-        assert_eq!(again.get("output"), None, "{none:?}");
+        assert_eq!(
+            (&again["stopReason"], again.get("output")),
+            (&json!("error"), None),
+            "{none:?}"
+        );
+    }
+}
+
+/// Whatever a server says of why it ended.
+#[tokio::test]
+async fn what_is_none_is_an_error_for_whatever_reason_the_model_ended() {
+    for reason in [FinishReason::Other, FinishReason::ToolCalls] {
+        let (routes, _) = app(Scripted { answer: "I am done.", reason });
+        let asked = in_full(&routes, "/api/chat", &question()).await;
+        assert_eq!(decide(&routes, &asked, true).await["stopReason"], "error");
+        let (routes, _) = app(Scripted { answer: THE_ANSWER, reason });
+        let asked = in_full(&routes, "/api/chat", &question()).await;
+        let answered = decide(&routes, &asked, true).await;
+        assert_eq!(
+            (&answered["stopReason"], &answered["output"]["refunded"]),
+            (&json!("stop"), &json!(30))
+        );
+    }
+}
+
+#[test]
+fn the_answer_of_a_step_is_what_is_said_last_in_it() {
+    let hosted = json!({"type": "tool-web_search", "toolCallId": "w", "providerExecuted": true,
+        "state": "output-available", "input": {}, "output": {}});
+    let own = json!({"type": "tool-refund", "toolCallId": "c", "state": "output-available",
+        "input": {}, "output": {}});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let start = || json!({"type": "step-start"});
+    for (parts, says) in [
+        (json!([start(), text("1")]), Some(1)),
+        (json!([start(), text("Let me look."), hosted, text("1")]), Some(1)),
+        (json!([start(), text("1"), hosted]), Some(1)),
+        (json!([start(), text("1"), own]), None),
+        (json!([start(), text("1"), own, start()]), None),
+        (json!([start(), text("1"), own, start(), text("2")]), Some(2)),
+        (json!([]), None),
+    ] {
+        let message = json!({"id": "m", "role": "assistant", "parts": parts}).to_string();
+        let message = UiMessage::parse(&message).unwrap();
+        assert_eq!(message.output::<u8>().ok(), says, "{message:?}");
     }
 }
 

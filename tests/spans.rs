@@ -289,5 +289,6 @@ async fn a_failure_is_one_and_holds_no_content_either() {
     let [(_, call)] = &trace.spans("chat")[..] else { panic!() };
     assert_eq!((&*call["error.type"], &*call["otel.status_code"]), ("model", "ERROR"));
     let [(_, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };
+    assert_eq!(agent["otel.status_code"], "ERROR");
     assert_eq!(agent.get("gen_ai.usage.input_tokens"), None, "nothing is known of it");
 }

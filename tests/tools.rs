@@ -13,7 +13,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool, ToolContext};
+use ui_message_stream::agent::{
+    Agent, Model, ModelRequest, ModelStream, NotShown, Told, Tool, ToolContext,
+};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chat::Chats;
@@ -23,6 +25,7 @@ use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::request::Limits;
 use ui_message_stream::run::{ModelEvent, RunEnd};
 use ui_message_stream::smooth::Smooth;
+use ui_message_stream::stream::BoxError;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{ChatRequest, Json};
 
@@ -101,32 +104,62 @@ fn is_asked(browser: &Conversation<'_>, call: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_that_blocks_its_thread_has_its_end_like_any_other() {
-    let go_on = Arc::new(AtomicBool::new(false));
-    let blocked = Arc::clone(&go_on);
-    let blocks = move |_: Input| {
-        let blocked = Arc::clone(&blocked);
-        async move {
-            while !blocked.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(5));
+    for (asks, shows) in [(false, false), (true, false), (false, true)] {
+        let go_on = Arc::new(AtomicBool::new(false));
+        let blocked = Arc::clone(&go_on);
+        let tool = Tool::new("blocks", move |_: Input, context: ToolContext| {
+            let blocked = Arc::clone(&blocked);
+            async move {
+                if shows {
+                    context.preliminary("so far").await?;
+                }
+                while !blocked.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok::<_, BoxError>(0)
             }
-            Ok::<_, Told>(0)
-        }
-    };
-    for tool in [Tool::new("blocks", blocks.clone()), Tool::new("blocks", blocks).needs_approval()]
-    {
+        });
+        let tool = if asks { tool.needs_approval() } else { tool };
         let tool = tool.with_timeout(Duration::from_millis(50));
         let mut browser = browser(Agent::new(Steps::of(&[&["blocks"]])).tool(tool));
         browser.send("Go").await;
-        if is_asked(&browser, "blocks_0") {
+        if asks {
             browser.approve("blocks_0").await;
         }
+        go_on.store(true, Ordering::SeqCst);
         assert!(error(browser.tool_call("blocks_0")).starts_with("The tool took too long"));
         assert!(browser.last_text().ends_with("That is all."));
-        go_on.store(true, Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        go_on.store(false, Ordering::SeqCst);
     }
-    go_on.store(true, Ordering::SeqCst);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
+    let endless = Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, Told>(1)));
+    let chatty = Tool::new("tool", async |_: Input, context: ToolContext| {
+        loop {
+            if let Err(error) = context.data("seen", "a ship").await {
+                break Err::<u64, _>(Told(error.to_string()));
+            }
+        }
+    });
+    for (tool, end) in [
+        (endless.with_timeout(Duration::from_secs(1)), "The tool took too long"),
+        (chatty, "it is longer than the output of the tool may be, of which 0 bytes are left"),
+    ] {
+        // Time goes by only where everything waits.
+        let clock = tokio::spawn(async {
+            loop {
+                tokio::time::advance(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
+            }
+        });
+        let mut browser = browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool));
+        browser.send("Go").await;
+        clock.abort();
+        let said = error(browser.tool_call("tool_0"));
+        assert!(said.starts_with(end), "{said}");
+        assert!(browser.last_text().ends_with("That is all."));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +191,19 @@ async fn a_predicate_sees_what_its_own_turn_has_done() {
     let mut browser = browser(agent);
     browser.send("Go").await;
     assert!(is_asked(&browser, "send_1"), "it has read what strangers wrote");
-    assert_eq!(*seen.lock().unwrap(), [("send_1".to_owned(), 2)]);
+    assert_eq!(*seen.lock().unwrap(), [("send_1".to_owned(), 1)], "and not the call itself");
+}
+
+#[tokio::test]
+async fn the_first_call_of_a_tool_is_not_one_that_was_there_before() {
+    let send = Tool::new("send", async |_: Input| Ok::<_, Told>("sent"));
+    let send = send.needs_approval_when(|_, context| {
+        let mut calls = context.chat.messages.iter().flat_map(UiMessage::tool_parts);
+        !calls.any(|call| &*call.tool_name == "send")
+    });
+    let mut browser = browser(Agent::new(Steps::of(&[&["send"]])).tool(send));
+    browser.send("Go").await;
+    assert!(is_asked(&browser, "send_0"));
 }
 
 #[tokio::test]
@@ -202,28 +247,33 @@ async fn an_output_that_grows_is_shown_as_it_grows() {
 async fn a_tool_shows_data_sources_and_files_beside_its_call() {
     let look = Tool::new("look", async |_: Input, context: ToolContext| {
         context.data("looking-at", "the harbour").await.unwrap();
-        context.data("looking-at", &"x".repeat(100)).await.unwrap();
+        for ships in 1..=2 {
+            context.data_with_id("ships", "count", &ships).await.unwrap();
+        }
+        let too_long = context.data("looking-at", &"x".repeat(200)).await.unwrap_err();
+        assert!(matches!(too_long, NotShown::TooLong { most } if most < 200));
         let (source_id, url) = ("s1".into(), "https://harbour.example".into());
-        context.source(Source::Url { source_id, url, title: None }).await;
+        context.source(Source::Url { source_id, url, title: None }).await.unwrap();
         let url = "https://harbour.example/ships.png".into();
-        context.file(File { url, media_type: "image/png".into() }).await;
+        context.file(File { url, media_type: "image/png".into() }).await.unwrap();
         Ok::<_, Told>("ships")
     });
-    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_most_output_bytes(50));
+    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_most_output_bytes(200));
     let mut browser = browser(agent);
     browser.send("Go").await;
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
     let parts = message["parts"].as_array().unwrap().iter();
     let kinds: Vec<&str> = parts.map(|part| part["type"].as_str().unwrap()).collect();
-    let shown = ["data-looking-at", "source-url", "file"];
+    let shown = ["data-looking-at", "data-ships", "source-url", "file"];
     assert_eq!(kinds, [&["step-start", "tool-look"], &shown[..], &["step-start", "text"]].concat());
     assert_eq!(message["parts"][2]["data"], "the harbour");
+    assert_eq!(message["parts"][3]["data"], 2, "in the place of the one before");
 }
 
 #[tokio::test]
 async fn what_is_shown_has_its_limits_before_the_end_as_well() {
     let tool = Tool::new("tool", async |_: Input, context: ToolContext| {
-        context.preliminary(&"x".repeat(100)).await.unwrap();
+        assert!(context.preliminary(&"x".repeat(100)).await.is_err());
         context.preliminary("short").await.unwrap();
         Err::<u64, _>(Told("é".repeat(20_000)))
     });

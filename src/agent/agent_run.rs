@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready as poll_ready};
 use futures_core::Stream;
 use tracing::{Span, field};
 
-use super::model::{ModelInputs, ModelRequest};
+use super::model::{ModelInputs, ModelRequest, failed};
 use super::output::Output;
 use super::tool_run::Once;
 use super::tools::Tools;
@@ -59,6 +59,8 @@ impl AgentRun {
                 gen_ai.conversation.id = turn.chat.id.as_str(),
                 gen_ai.usage.input_tokens = field::Empty,
                 gen_ai.usage.output_tokens = field::Empty,
+                otel.status_code = field::Empty,
+                error.type = field::Empty,
             ),
             step: Span::none(),
             transcript: Transcript::of(&turn),
@@ -104,7 +106,10 @@ impl AgentRun {
             }
             Errand::Prepare(call) => {
                 let tools = tools.clone();
-                let chat = Arc::new(transcript.chat().clone());
+                let chat = match tools.look_at_chat(&call.tool_name) {
+                    true => Arc::new(transcript.chat_before(&call.tool_call_id)),
+                    false => Arc::clone(&turn.chat),
+                };
                 one(async move {
                     let verdict = tools.prepare(&call, chat).await;
                     Input::Prepared { tool_call_id: call.tool_call_id, verdict }
@@ -163,6 +168,9 @@ impl Stream for AgentRun {
         loop {
             match this.run.poll() {
                 Step::Say(event) => {
+                    if matches!(event, AgentEvent::Error { .. }) {
+                        failed(&this.span, "run");
+                    }
                     this.transcript.hear(&event);
                     return Poll::Ready(Some(Ok(event)));
                 }

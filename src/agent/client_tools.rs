@@ -79,6 +79,10 @@ impl AnyTool for ClientTool {
         true
     }
 
+    fn has_approval_predicate(&self) -> bool {
+        false
+    }
+
     fn checks_by_schema(&self) -> bool {
         false
     }

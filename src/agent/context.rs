@@ -1,6 +1,7 @@
 //! [`ToolContext`] and [`ApprovalContext`]: what a tool and a predicate may look at beside the input.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -24,7 +25,7 @@ pub struct ToolContext {
     pub chat_id: ChatId,
     /// The same on every attempt to run an approved call; `None` of a call that needed no approval.
     pub idempotency_key: Option<RecordId>,
-    pub(super) preliminary: Option<Preliminary>,
+    pub(super) beside: Option<Beside>,
 }
 
 impl ToolContext {
@@ -35,13 +36,13 @@ impl ToolContext {
             principal: Principal::anonymous(),
             chat_id: ChatId::new(""),
             idempotency_key: None,
-            preliminary: None,
+            beside: None,
         }
     }
 
-    /// Shows data of the application beside the call, as a part `data-<name>` of the message. The
-    /// model does not read it. Of a call that a person approved it is not shown, nor are a
-    /// [`source`](Self::source) and a [`file`](Self::file): that one may run with nobody there.
+    /// Shows data of the application beside the call, as another part `data-<name>` of the message.
+    /// The model does not read it. Of a call that a person approved nothing is shown but its final
+    /// output: it may run with nobody there.
     ///
     /// ```
     /// # use ui_message_stream::agent::{Told, Tool, ToolContext};
@@ -51,44 +52,56 @@ impl ToolContext {
     /// let look = Tool::new("look", async |look: Look, context: ToolContext| {
     ///     context.data("looking-at", &look.at).await?;
     ///     let (source_id, url) = ("s1".into(), look.at.into());
-    ///     context.source(Source::Url { source_id, url, title: None }).await;
+    ///     context.source(Source::Url { source_id, url, title: None }).await?;
     ///     Ok::<_, BoxError>("a harbour")
     /// });
     /// # let _ = look;
     /// ```
     ///
     /// # Errors
-    /// [`JsonError`] if it is not data that can be sent.
+    /// [`NotShown`]: all that one call shows beside its output is no longer than the output
+    /// [may be](super::Tool::with_most_output_bytes).
     pub async fn data(
         &self,
         name: impl Into<Text>,
         data: &(impl Serialize + ?Sized + Sync),
-    ) -> Result<(), JsonError> {
-        let data = Json::of(data)?;
-        let data = Data { name: name.into(), id: None, data, transient: false };
-        self.show(data.data.as_str().len(), ToolEvent::Data(Box::new(data))).await;
-        Ok(())
+    ) -> Result<(), NotShown> {
+        let (name, id, data) = (name.into(), None, Json::of(data)?);
+        self.show(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
+    }
+
+    /// The same in the place of the message's data of this name and id, if there is some: for what
+    /// changes while the tool runs.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data).
+    pub async fn data_with_id(
+        &self,
+        name: impl Into<Text>,
+        id: impl Into<Text>,
+        data: &(impl Serialize + ?Sized + Sync),
+    ) -> Result<(), NotShown> {
+        let (name, id, data) = (name.into(), Some(id.into()), Json::of(data)?);
+        self.show(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
     }
 
     /// Shows something that the tool used.
-    pub async fn source(&self, source: Source) {
-        self.show(0, ToolEvent::Source(Box::new(source))).await;
+    ///
+    /// # Errors
+    /// As [`data`](Self::data).
+    pub async fn source(&self, source: Source) -> Result<(), NotShown> {
+        self.show(ToolEvent::Source(Box::new(source))).await
     }
 
-    /// Shows a file that the tool made. The model reads of it in the next turn.
-    pub async fn file(&self, file: File) {
-        self.show(file.url.len(), ToolEvent::File(Box::new(file))).await;
+    /// Shows a file that the tool made. The model reads it with the next step.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data); a `data:` URL counts with its whole length.
+    pub async fn file(&self, file: File) -> Result<(), NotShown> {
+        self.show(ToolEvent::File(Box::new(file))).await
     }
 
-    async fn show(&self, bytes: usize, event: ToolEvent) {
-        if let Some(preliminary) = &self.preliminary {
-            preliminary.show(bytes, event).await;
-        }
-    }
-
-    /// Shows an output that a later one replaces; one that is longer than the tool's output
-    /// [may be](super::Tool::with_most_output_bytes) is not shown. Of a call that a person approved only
-    /// the final output is.
+    /// Shows an output that a later one replaces.
     ///
     /// ```
     /// # use ui_message_stream::agent::{Told, Tool, ToolContext};
@@ -103,32 +116,72 @@ impl ToolContext {
     /// ```
     ///
     /// # Errors
-    /// [`JsonError`] if it is not an output that can be sent.
+    /// [`NotShown`]: it may be as long as the output
+    /// [may be](super::Tool::with_most_output_bytes).
     pub async fn preliminary(
         &self,
         output: &(impl Serialize + ?Sized + Sync),
-    ) -> Result<(), JsonError> {
-        let output = Json::of(output)?;
-        self.show(output.as_str().len(), ToolEvent::Preliminary(output)).await;
-        Ok(())
+    ) -> Result<(), NotShown> {
+        self.show(ToolEvent::Preliminary(Json::of(output)?)).await
     }
+
+    async fn show(&self, event: ToolEvent) -> Result<(), NotShown> {
+        match &self.beside {
+            Some(beside) => beside.show(event).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why something is not shown beside a call.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotShown {
+    /// It is no JSON that can be sent.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// It is longer than it may be.
+    #[error("it is longer than the output of the tool may be, of which {most} bytes are left")]
+    TooLong {
+        /// How many bytes it could have.
+        most: usize,
+    },
 }
 
 /// Where it is shown what comes before the end.
 #[derive(Debug, Clone)]
-pub(super) struct Preliminary {
-    pub(super) shown: mpsc::Sender<ToolEvent>,
-    pub(super) most_bytes: usize,
+pub(super) struct Beside {
+    shown: mpsc::Sender<ToolEvent>,
+    most_bytes: usize,
+    /// How much of it stays in the message.
+    kept_bytes: Arc<AtomicUsize>,
 }
 
-impl Preliminary {
-    pub(super) async fn show(&self, bytes: usize, event: ToolEvent) {
-        if bytes > self.most_bytes {
-            tracing::warn!("what a tool shows is longer than its output may be, and is not shown");
-            return;
+impl Beside {
+    pub(super) fn new(shown: mpsc::Sender<ToolEvent>, most_bytes: usize) -> Self {
+        Beside { shown, most_bytes, kept_bytes: Arc::default() }
+    }
+
+    pub(super) async fn show(&self, event: ToolEvent) -> Result<(), NotShown> {
+        let kept = match &event {
+            ToolEvent::Data(data) => data.data.as_str().len(),
+            ToolEvent::File(file) => file.url.len(),
+            ToolEvent::Source(source) => Json::of(&**source)?.as_str().len(),
+            ToolEvent::Preliminary(output) if output.as_str().len() > self.most_bytes => {
+                return Err(NotShown::TooLong { most: self.most_bytes });
+            }
+            _ => 0,
+        };
+        let before = self.kept_bytes.fetch_add(kept, Ordering::Relaxed);
+        if kept > 0 && before.saturating_add(kept) > self.most_bytes {
+            self.kept_bytes.fetch_sub(kept, Ordering::Relaxed);
+            return Err(NotShown::TooLong { most: self.most_bytes.saturating_sub(before) });
         }
         // Nobody may be listening any more; the tool goes on.
         let _ = self.shown.send(event).await;
+        // Whoever listens is to hear it, also if the tool never waits again.
+        tokio::task::yield_now().await;
+        Ok(())
     }
 }
 
@@ -156,7 +209,8 @@ pub struct ApprovalContext {
     pub tool_call_id: ToolCallId,
     /// Whose chat it is.
     pub principal: Principal,
-    /// The conversation so far, with what this turn has said and done up to the call.
+    /// The conversation so far, with what this turn has said and done before the call. Other calls of
+    /// the same step are in it as well; that one is there does not say that it was approved.
     pub chat: Arc<Chat>,
 }
 

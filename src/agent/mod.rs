@@ -21,7 +21,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-pub use self::context::{ApprovalContext, ToolContext};
+pub use self::context::{ApprovalContext, NotShown, ToolContext};
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
 pub use self::output::OutputSchema;
 pub use self::tool::{ClientExecuted, Handler, IntoTool, Told, Tool, WithContext, WithoutContext};
@@ -43,6 +43,7 @@ use crate::message::UiMessage;
 use crate::record::FieldError;
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::run::{Usage, UsageMetadata};
+use crate::stream::BoxError;
 
 /// A model and its tools.
 ///
@@ -144,8 +145,8 @@ impl Agent {
     /// Has the agent answer in a structure: the text of its last step is a `T` as JSON, which the
     /// client reads as it grows, and as any other text. Tools are called and people are asked as
     /// always; the answer comes when the model asks for nothing more. One that is no `T` is an error,
-    /// and the response ends with it; one that the model itself did not end, as at its limit of
-    /// tokens, is none that is held against anything.
+    /// and the response ends with it; one that was cut, by the limit of tokens or a filter, ends with
+    /// that reason.
     ///
     /// [`UiMessage::output`] reads it from the message; asked for JSON, the
     /// [route](crate::axum::chat_routes) gives it as `output`.
@@ -178,7 +179,8 @@ impl Agent {
     }
 
     /// Lets what the agent says pass through here, on its way to the person and to the history:
-    /// [paced](crate::smooth::Smooth), for instance. A later one takes the place of an earlier one.
+    /// [paced](crate::smooth::Smooth), for instance. A later one takes the place of an earlier one. An
+    /// [answer in a structure](Self::with_output) is looked at before it passes.
     ///
     /// ```
     /// # use ui_message_stream::agent::{Agent, Model};
@@ -269,8 +271,9 @@ impl Respond for Agent {
         Ok(self.tools_of(Some(request)).map(drop)?)
     }
 
-    fn output_of(&self, message: &UiMessage) -> Option<Json> {
-        self.0.output.as_ref()?.read(message).ok()
+    fn output_of(&self, message: &UiMessage) -> Option<Result<Json, BoxError>> {
+        let read = self.0.output.as_ref()?.read(message);
+        Some(read.map_err(|why| why.to_string().into()))
     }
 
     fn respond(&self, turn: Turn) -> Said {

@@ -144,8 +144,8 @@ pub(super) fn validator_of(schema: &Value) -> Option<Validator> {
     linear.or_else(|_| going_back()).ok()
 }
 
-/// How often a pattern is gone back in: more than what a person writes ever needs.
-const MOST_TIMES_BACK: usize = 1_000;
+/// How often a pattern is gone back in: some look ahead once for each character of a text.
+const MOST_TIMES_BACK: usize = 10_000;
 
 /// What a model says, as it says it.
 pub type ModelStream = Pin<Box<dyn Stream<Item = Result<ModelEvent, BoxError>> + Send>>;

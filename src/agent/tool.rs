@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::context::{ApprovalContext, Preliminary, ToolContext};
+use super::context::{ApprovalContext, Beside, ToolContext};
 use super::model::ToolDescription;
 use super::tools::{AnyTool, MOST_OUTPUT_BYTES};
 use crate::approval::TOOL_FAILED;
@@ -176,9 +176,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         E: Into<BoxError> + Send + 'static,
     {
         let handle = move |input, context: ToolContext| {
-            let shown = context.preliminary.clone();
+            let beside = context.beside.clone();
             let outputs = handler(input, context);
-            let last: BoxFuture<'static, _> = Box::pin(last_of(outputs, shown));
+            let last: BoxFuture<'static, _> = Box::pin(last_of(outputs, beside));
             last
         };
         Self::handled(name.into(), Arc::new(handle))
@@ -420,14 +420,14 @@ pub struct Told(pub String);
 /// Shows each output as it comes; the last one is the tool's.
 async fn last_of<O: Serialize, E: Into<BoxError>>(
     outputs: impl Stream<Item = Result<O, E>>,
-    shown: Option<Preliminary>,
+    beside: Option<Beside>,
 ) -> Result<Json, BoxError> {
     let mut outputs = pin!(outputs);
     let mut last = None;
     while let Some(output) = poll_fn(|cx| outputs.as_mut().poll_next(cx)).await {
         let output = Json::of(&output.map_err(Into::into)?)?;
-        if let Some(shown) = &shown {
-            shown.show(output.as_str().len(), ToolEvent::Preliminary(output.clone())).await;
+        if let Some(beside) = &beside {
+            beside.show(ToolEvent::Preliminary(output.clone())).await?;
         }
         last = Some(output);
     }

@@ -1,7 +1,7 @@
 //! Running a tool: on a task of its own, for so long and no longer, and whatever it does, with an
 //! end.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 use tracing::{Instrument, field};
 
-use super::context::{Preliminary, ToolContext};
+use super::context::{Beside, ToolContext};
 use super::model::failed;
 use super::tool::{Told, told};
 use super::tools::AnyTool;
@@ -21,12 +21,12 @@ use crate::id::ToolCallId;
 use crate::json::Json;
 use crate::run::{Input, ToolEvent};
 
-/// A call that runs: its preliminary outputs as they come, then its end.
+/// A call that runs: what it shows as it comes, then its end.
 pub(super) struct ToolRun {
     id: ToolCallId,
-    preliminary: mpsc::Receiver<ToolEvent>,
-    /// `None` once it has ended.
-    run: Option<Pin<Box<dyn Future<Output = ToolEvent> + Send>>>,
+    shown: mpsc::Receiver<ToolEvent>,
+    /// `None` once it has ended. On a task of its own, with its clock: nobody may ask for news.
+    run: Option<Task<Result<Json, String>>>,
     /// How it ended, until that is told.
     end: Option<ToolEvent>,
 }
@@ -38,19 +38,16 @@ impl ToolRun {
         input: Json,
         mut context: ToolContext,
     ) -> Self {
-        let (shown, preliminary) = mpsc::channel(PRELIMINARY_AHEAD);
-        let most_bytes = tool.most_output_bytes();
-        context.preliminary = Some(Preliminary { shown, most_bytes });
-        let run = async {
-            outcome(tool, input, context).await.map_or_else(ToolEvent::Failed, ToolEvent::Output)
-        };
-        ToolRun { id, preliminary, run: Some(Box::pin(run)), end: None }
+        let (sender, shown) = mpsc::channel(SHOWN_AHEAD);
+        context.beside = Some(Beside::new(sender, tool.most_output_bytes()));
+        let run = Task::begin(outcome(tool, input, context).in_current_span());
+        ToolRun { id, shown, run: Some(run), end: None }
     }
 
     pub(super) fn failed(id: ToolCallId) -> Self {
-        let (_, preliminary) = mpsc::channel(1);
+        let (_, shown) = mpsc::channel(1);
         let end = Some(ToolEvent::Failed(TOOL_FAILED.to_owned()));
-        ToolRun { id, preliminary, run: None, end }
+        ToolRun { id, shown, run: None, end }
     }
 
     fn news(&self, event: ToolEvent) -> Poll<Option<Input>> {
@@ -62,26 +59,26 @@ impl Stream for ToolRun {
     type Item = Input;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
-        loop {
-            match self.preliminary.poll_recv(cx) {
-                Poll::Ready(Some(event)) => return self.news(event),
-                Poll::Ready(None) if self.run.is_none() => {
-                    return match self.end.take() {
-                        Some(end) => self.news(end),
-                        None => Poll::Ready(None),
-                    };
-                }
-                _ => {}
-            }
-            let Some(run) = &mut self.run else {
-                return Poll::Pending;
-            };
-            let end = std::task::ready!(run.as_mut().poll(cx));
+        if let Some(run) = &mut self.run
+            && let Poll::Ready(ended) = run.poll_end(cx)
+        {
             self.run = None;
-            self.end = Some(end);
+            self.end = Some(match ended {
+                Ok(Ok(output)) => ToolEvent::Output(output),
+                Ok(Err(why)) => ToolEvent::Failed(why),
+                Err(_) => ToolEvent::Failed(TOOL_FAILED.to_owned()),
+            });
             // What it showed before its end is told first; what a context shows that outlives it, no
             // more.
-            self.preliminary.close();
+            self.shown.close();
+        }
+        match self.shown.poll_recv(cx) {
+            Poll::Ready(Some(event)) => self.news(event),
+            _ if self.run.is_some() => Poll::Pending,
+            _ => match self.end.take() {
+                Some(end) => self.news(end),
+                None => Poll::Ready(None),
+            },
         }
     }
 }
@@ -110,7 +107,7 @@ pub(super) async fn outcome(
     let (longest, most_bytes) = (tool.timeout(), tool.most_output_bytes());
     let call = async move { tool.call(input, context).await };
     let mut task = Task::begin(call.instrument(span.clone()));
-    let ended = timeout(longest, task.end()).await;
+    let ended = timeout(longest, poll_fn(|cx| task.poll_end(cx))).await;
     let _entered = span.enter();
     let (kind, why) = match ended {
         Ok(Ok(Ok(output))) if output.as_str().len() <= most_bytes => {
@@ -142,8 +139,8 @@ impl<T: Send + 'static> Task<T> {
 
     /// # Errors
     /// It panicked.
-    pub(super) async fn end(&mut self) -> Result<T, JoinError> {
-        (&mut self.0).await
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 
@@ -175,8 +172,8 @@ impl Stream for Once {
     }
 }
 
-/// How many preliminary outputs may wait to be shown.
-const PRELIMINARY_AHEAD: usize = 16;
+/// How much may wait to be shown.
+const SHOWN_AHEAD: usize = 16;
 
 /// Said of an output that is longer than it may be.
 pub(crate) const TOO_LARGE: &str = "The tool returned more than can be shown.";

@@ -1,7 +1,7 @@
 //! The tools of an agent: found by name, their inputs checked, their policies asked.
 
 use std::fmt;
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -85,6 +85,12 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
         true
     }
 
+    /// Whether that depends on the call, so that [`needs_approval`](Self::needs_approval) is to be given
+    /// the conversation as it is. For others it may be the one that the turn began with.
+    fn has_approval_predicate(&self) -> bool {
+        true
+    }
+
     /// Whether a person is asked before this call. What cannot be said is yes.
     fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool>;
 
@@ -140,6 +146,10 @@ impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
         !matches!(self.approval, NeedsApproval::Unsaid)
     }
 
+    fn has_approval_predicate(&self) -> bool {
+        matches!(self.approval, NeedsApproval::When(_) | NeedsApproval::If(_))
+    }
+
     fn check(&self, input: &Json) -> Result<(), String> {
         input.to::<I>().map(drop).map_err(|error| error.to_string())
     }
@@ -159,7 +169,9 @@ impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
                 let asks = asks(Arc::new(input), context);
                 // A task of its own: a panic in it means yes, and not the end of the run.
                 let mut asks = Task::begin(asks);
-                return Box::pin(async move { asks.end().await.unwrap_or(true) });
+                return Box::pin(poll_fn(move |cx| {
+                    asks.poll_end(cx).map(|asked| asked.unwrap_or(true))
+                }));
             }
         };
         Box::pin(ready(asks))
@@ -227,6 +239,10 @@ impl AnyTool for ClientTool {
 
     fn is_client_executed(&self) -> bool {
         true
+    }
+
+    fn has_approval_predicate(&self) -> bool {
+        false
     }
 
     fn check(&self, _: &Json) -> Result<(), String> {
@@ -397,6 +413,11 @@ impl Tools {
         })
     }
 
+    /// Whether what is to become of a call of this tool depends on what was said.
+    pub(super) fn look_at_chat(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|known| known.tool.has_approval_predicate())
+    }
+
     /// What is to become of a call.
     pub(super) async fn prepare(&self, call: &OpenCall, chat: Arc<Chat>) -> Verdict {
         // It is there: its input was checked.
@@ -431,7 +452,7 @@ impl Tools {
             principal: turn.principal.clone(),
             chat_id: turn.chat.id.clone(),
             idempotency_key: None,
-            preliminary: None,
+            beside: None,
         };
         let id = call.tool_call_id;
         match self.find(&call.tool_name) {
@@ -447,7 +468,7 @@ impl Tools {
             principal: call.requester.clone(),
             chat_id: call.chat_id.clone(),
             idempotency_key: Some(call.idempotency_key),
-            preliminary: None,
+            beside: None,
         };
         let Some(known) = self.find(&call.tool_name) else {
             let gone = ToolOutcome::Failed(format!("there is no tool named {:?}", call.tool_name));

@@ -6,7 +6,8 @@ use super::tools::Tools;
 use crate::chat::Turn;
 use crate::event::AgentEvent;
 use crate::history::{Chat, Recorder};
-use crate::message::{Role, UiMessage};
+use crate::id::ToolCallId;
+use crate::message::{Part, Role, UiMessage};
 use crate::model_message::{FromUi, ModelMessage};
 
 /// What has been said, for the model to read.
@@ -34,7 +35,7 @@ impl Transcript {
     }
 
     pub(super) fn hear(&mut self, event: &AgentEvent) {
-        if let Some(ran) = self.chat.ran_elsewhere(event, self.now.message()) {
+        if let Some(ran) = self.chat.ran_elsewhere(event, &mut self.now) {
             self.chat.settle(&ran, None);
         }
         self.now.handle_event(event);
@@ -49,6 +50,16 @@ impl Transcript {
     pub(super) fn chat(&mut self) -> &Chat {
         self.chat.messages[self.place].clone_from(self.now.message());
         &self.chat
+    }
+
+    /// The same without this call, which is being decided about.
+    pub(super) fn chat_before(&mut self, call: &ToolCallId) -> Chat {
+        let mut chat = self.chat().clone();
+        let is_it = |part: &Part| {
+            part.as_tool().is_some_and(|part| part.tool_call_id == *call && !part.is_settled())
+        };
+        chat.messages[self.place].parts.retain(|part| !is_it(part));
+        chat
     }
 
     pub(super) fn messages(&mut self, turn: &Turn, step: u32, tools: &Tools) -> Vec<ModelMessage> {

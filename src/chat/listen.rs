@@ -49,7 +49,7 @@ impl Run {
                 None => break None,
             }
             if let Some(Ok(event)) = &event
-                && let Some(ran) = self.chat.ran_elsewhere(event, recorder.message())
+                && let Some(ran) = self.chat.ran_elsewhere(event, &mut recorder)
             {
                 self.chats.change(&self.chat, |chat| chat.settle(&ran, None)).await?;
             }

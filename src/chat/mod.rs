@@ -68,8 +68,9 @@ pub trait Respond: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What a message that it wrote is as a structure, where it answers in one.
-    fn output_of(&self, _message: &UiMessage) -> Option<Json> {
+    /// What a message that it wrote is as a structure, where it answers in one; an error if it is
+    /// none.
+    fn output_of(&self, _message: &UiMessage) -> Option<Result<Json, BoxError>> {
         None
     }
 
@@ -204,10 +205,11 @@ impl Chats {
     /// # use ui_message_stream::chat::{ChatError, Chats};
     /// use ui_message_stream::approval::Principal;
     /// use ui_message_stream::history::StopReason;
+    /// use ui_message_stream::stream::Outcome;
     ///
     /// async fn is_answered(chats: &Chats, request: ChatRequest) -> Result<bool, ChatError> {
     ///     let answer = chats.answer_in_full(&Principal::new("ada"), request).await?;
-    ///     Ok(answer.stop_reason == StopReason::Stop)
+    ///     Ok(answer.outcome == Outcome::Finished && answer.stop_reason == StopReason::Stop)
     /// }
     /// # let _ = is_answered;
     /// ```
@@ -232,8 +234,14 @@ impl Chats {
         let message = chat.message(&message_id).cloned();
         let is_answered = outcome == Outcome::Finished && stop_reason == StopReason::Stop;
         let answered = message.as_ref().filter(|_| is_answered);
+        let (output, outcome) = match answered.and_then(|it| self.0.agent.output_of(it)) {
+            Some(Ok(output)) => (Some(output), outcome),
+            // It failed when it was given first, too.
+            Some(Err(_)) => (None, Outcome::Failed),
+            None => (None, outcome),
+        };
         Ok(FullAnswer {
-            output: answered.and_then(|message| self.0.agent.output_of(message)),
+            output,
             message,
             stop_reason,
             approvals: pending,

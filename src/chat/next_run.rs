@@ -81,6 +81,7 @@ impl Run {
         let mut told = live.subscribe();
         let Some(id) = result.approval_id.clone() else { return Ok(result) };
         let approvals = self.chats.approvals().of_chat(&self.chat.owner, &self.chat.id);
+        let mut failures = 0;
         loop {
             let has_result = self.chat.has_result(Some(&id), &result.tool_call_id);
             if self.chat.keeps_yes(Some(&id)) || has_result != Some(false) {
@@ -92,7 +93,11 @@ impl Run {
                     result.outcome = DeferredOutcome::OutcomeUnknown;
                     return Ok(result);
                 }
-                Err(error) => tracing::warn!(%error, "who listens to a provider is not seen"),
+                Err(error) if failures == MOST_FAILURES => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(%error, "who listens to a provider is not seen");
+                    failures += 1;
+                }
             }
             tokio::select! {
                 () = sleep(LOOK_AGAIN) => {}
@@ -101,7 +106,11 @@ impl Run {
             match self.reload().await {
                 Ok(true) => {}
                 Ok(false) => return Err(ChatError::NotYours),
-                Err(error) => tracing::warn!(%error, "what a provider said is not seen"),
+                Err(error) if failures == MOST_FAILURES => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "what a provider said is not seen");
+                    failures += 1;
+                }
             }
         }
     }
@@ -183,6 +192,9 @@ pub(super) fn is_news(result: &DeferredToolResult) -> bool {
             | DeferredOutcome::OutcomeUnknown
     )
 }
+
+/// How often it may not be seen what another server writes: for longer than it listens.
+const MOST_FAILURES: u32 = 300;
 
 /// How often a chat is looked at that another server writes.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);

@@ -274,12 +274,11 @@ impl Run {
                 return self.stand_back(live, &settled).await;
             }
         }
-        if live.is_to_stop() {
-            // What it would take over, it could tell nobody any more.
-            self.say(Ok(AgentEvent::Abort { reason: None })).await;
-            return self.drop_answer().await;
-        }
-        if !self.hand_over(&mut settled, to_tell).await? {
+        if !self.hand_over(&mut settled, to_tell, &live).await? {
+            if live.is_to_stop() {
+                self.say(Ok(AgentEvent::Abort { reason: None })).await;
+                return self.drop_answer().await;
+            }
             return self.stand_back(live, &settled).await;
         }
         let turn = Turn {
@@ -306,12 +305,13 @@ impl Run {
     }
 
     /// Takes over what the provider is to be told: the run that calls the model next tells it all,
-    /// whichever run heard it, and no other does. `false` if this run is not to call it: nobody wants
-    /// its answer any more, or another run has taken the yes for which it goes on.
+    /// whichever run heard it, and no other does. `false` if this run is not to call it: it was
+    /// stopped, nobody wants its answer any more, or another run has taken the yes for which it goes on.
     async fn hand_over(
         &mut self,
         settled: &mut Vec<DeferredToolResult>,
         mut to_tell: Vec<ApprovalId>,
+        live: &LiveRun,
     ) -> Result<bool, ChatError> {
         // Of a call that the history does not hold, no other run has heard.
         let is_yes = |chat: &Chat, result: &DeferredToolResult| {
@@ -328,7 +328,9 @@ impl Run {
             self.has_question || to_tell.is_empty() || yeses.iter().any(is_it)
         };
         let take = |chat: &mut Chat| {
-            let is_next = chat.wants(&self.message_id) && is_its(&chat.for_provider);
+            // What it would take over, it could tell nobody any more.
+            let is_next =
+                !live.is_to_stop() && chat.wants(&self.message_id) && is_its(&chat.for_provider);
             is_next.then(|| chat.hand_over())
         };
         let taken = if self.chat.has_providers_questions() {
@@ -343,6 +345,11 @@ impl Run {
             is_wanted.then(Vec::new)
         };
         let Some(told) = taken else { return Ok(false) };
+        if live.is_to_stop() && !told.is_empty() {
+            let put_back = |chat: &mut Chat| chat.for_provider.extend(told.iter().cloned());
+            (self.chat, ()) = self.chats.change(&self.chat, put_back).await?;
+            return Ok(false);
+        }
         if !is_its(&told) {
             return Ok(false);
         }

@@ -1,6 +1,6 @@
 //! What became of open calls, written into the messages that hold them.
 
-use super::{Chat, is_given_up};
+use super::{Chat, Recorder, is_given_up};
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, ToolOutcome,
 };
@@ -9,7 +9,6 @@ use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
     AnsweredApproval, Approval, ApprovalDetails, Part, PastApproval, Role, ToolPart, ToolState,
-    UiMessage,
 };
 
 impl Chat {
@@ -137,7 +136,11 @@ impl Chat {
 
     /// What a provider says of a call that it was allowed to run in an earlier message than `now`, the
     /// one that is being written.
-    pub fn ran_elsewhere(&self, event: &AgentEvent, now: &UiMessage) -> Option<DeferredToolResult> {
+    pub(crate) fn ran_elsewhere(
+        &self,
+        event: &AgentEvent,
+        now: &mut Recorder,
+    ) -> Option<DeferredToolResult> {
         let (id, outcome) = match event {
             AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
                 (tool_call_id, ToolOutcome::Output(output.clone()))
@@ -147,7 +150,7 @@ impl Chat {
             }
             _ => return None,
         };
-        if now.tool_parts().any(|part| part.tool_call_id == *id) {
+        if now.message().tool_parts().any(|part| part.tool_call_id == *id) {
             return None;
         }
         let mut handed_over = self.handed_over().into_iter();

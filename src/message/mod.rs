@@ -89,7 +89,7 @@ impl UiMessage {
         self.parts.iter().filter_map(Part::as_tool)
     }
 
-    /// Reads the text of the message's last step, which is JSON where an agent answers in a
+    /// Reads the last text of the message's last step, which is JSON where an agent answers in a
     /// structure (`Agent::with_output`, for one).
     ///
     /// # Errors
@@ -109,8 +109,9 @@ impl UiMessage {
         serde_json::from_str(&self.last_text())
     }
 
-    /// The text of its last step. A step without any content is not in a message, so what is said
-    /// before a call is none, unless the provider ran the call and the same step goes on.
+    /// The last thing that it says, in its last step. A step without any content is not in a message,
+    /// so what is said before a call is none, unless the provider ran the call: in one step with it
+    /// the answer may stand before.
     pub(crate) fn last_text(&self) -> String {
         let goes_on =
             |part: &ToolPart| part.provider_executed == Some(true) && part.approval_id().is_none();
@@ -118,8 +119,12 @@ impl UiMessage {
             Some(part) => !goes_on(part),
             None => matches!(part, Part::StepStart { .. }),
         };
-        let last = self.parts.iter().rposition(begins_last).unwrap_or(0);
-        let texts = self.parts[last..].iter().filter_map(|part| match part {
+        let step = self.parts.iter().rposition(begins_last).unwrap_or(0);
+        let said = self.parts.iter().rposition(|part| matches!(part, Part::Text(_)));
+        let Some(said) = said.filter(|said| *said >= step) else { return String::new() };
+        let to_last = &self.parts[step..=said];
+        let behind_call = to_last.iter().rposition(|part| part.as_tool().is_some()).unwrap_or(0);
+        let texts = to_last[behind_call..].iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.text.as_str()),
             _ => None,
         });

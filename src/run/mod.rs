@@ -124,7 +124,7 @@ enum ModelState {
     /// It broke off, which is said of it last: the client stops reading there.
     Broke(AgentEvent),
     /// Its answer is being looked at.
-    Answered,
+    Answered(FinishReason),
 }
 
 /// A call of this step.
@@ -176,7 +176,7 @@ impl Run {
     }
 
     /// Has the answer held against what it is to look like, before the run is said to be finished:
-    /// [`Errand::CheckOutput`]. Only one that the model ended itself is an answer.
+    /// [`Errand::CheckOutput`]. One that was cut, by a limit or a filter, is none.
     #[must_use]
     pub fn checking_output(mut self) -> Self {
         self.checks_output = true;
@@ -238,10 +238,12 @@ impl Run {
                 self.say(asked);
             }
             Input::Tool { tool_call_id, event } => self.tool_says(tool_call_id, event),
-            Input::OutputChecked(_) if self.model != ModelState::Answered => {}
-            Input::OutputChecked(Ok(())) => self.finish(FinishReason::Stop, RunEnd::Finished),
-            Input::OutputChecked(Err(why)) => {
-                self.model = ModelState::Broke(AgentEvent::error(why))
+            Input::OutputChecked(checked) => {
+                let ModelState::Answered(reason) = self.model else { return };
+                match checked {
+                    Ok(()) => self.finish(reason, RunEnd::Finished),
+                    Err(why) => self.model = ModelState::Broke(AgentEvent::error(why)),
+                }
             }
         }
     }
@@ -434,8 +436,13 @@ impl Run {
             self.finish(FinishReason::ToolCalls, RunEnd::AwaitingClient { waiting });
         } else if self.has_results() {
             self.model = ModelState::NotCalled;
-        } else if self.checks_output && reason == FinishReason::Stop {
-            self.model = ModelState::Answered;
+        } else if self.checks_output && !is_cut(reason) {
+            // It called nothing, whatever it says.
+            let reason = match reason {
+                FinishReason::ToolCalls => FinishReason::Stop,
+                reason => reason,
+            };
+            self.model = ModelState::Answered(reason);
             self.next.push_back(Step::Begin(Errand::CheckOutput));
         } else {
             self.finish(reason, RunEnd::Finished);
@@ -464,6 +471,11 @@ impl Run {
     fn call(&mut self, id: &ToolCallId, state: CallState) -> Option<&mut Call> {
         self.calls.iter_mut().find(|call| call.open.tool_call_id == *id && call.state == state)
     }
+}
+
+/// Whether somebody else ended what the model said.
+fn is_cut(reason: FinishReason) -> bool {
+    matches!(reason, FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
 }
 
 /// Said of a call that was about to run when the model broke off.
