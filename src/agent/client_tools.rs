@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::any_tool::AnyTool;
 use super::context::{ApprovalContext, ToolContext};
 use super::model::ToolDescription;
-use super::tools::{AnyTool, Tools, is_callable};
+use super::tools::{Tools, is_callable};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::record::FieldError;

@@ -5,6 +5,7 @@
 //! run has said so far, so that the next turn's model reads the same.
 
 mod agent_run;
+mod any_tool;
 mod client_tools;
 mod context;
 mod model;
@@ -21,15 +22,15 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
+pub use self::any_tool::AnyTool;
 pub use self::context::{ApprovalContext, NotShown, ToolContext};
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
 pub use self::output::OutputSchema;
+#[cfg(any(feature = "mcp", feature = "rig"))]
+pub(crate) use self::tool::MOST_OUTPUT_BYTES;
 pub use self::tool::{ClientExecuted, Handler, IntoTool, Told, Tool, WithContext, WithoutContext};
 #[cfg(feature = "rig")]
 pub(crate) use self::tool_run::{TOO_LARGE, TOO_LONG};
-pub use self::tools::AnyTool;
-#[cfg(feature = "mcp")]
-pub(crate) use self::tools::MOST_OUTPUT_BYTES;
 
 use self::agent_run::AgentRun;
 use self::output::Output;

@@ -12,9 +12,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::any_tool::AnyTool;
 use super::context::{ApprovalContext, Beside, ToolContext};
 use super::model::ToolDescription;
-use super::tools::{AnyTool, MOST_OUTPUT_BYTES};
 use crate::approval::TOOL_FAILED;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
@@ -443,3 +443,6 @@ pub(super) fn told(error: &BoxError) -> String {
 
 /// How many characters of an error's words are told.
 const MOST_TOLD: usize = 10_000;
+
+/// How long an output may be unless the tool says otherwise: a request of 2 MiB holds several.
+pub(crate) const MOST_OUTPUT_BYTES: usize = 256 * 1024;

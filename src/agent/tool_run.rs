@@ -12,10 +12,10 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 use tracing::{Instrument, field};
 
+use super::any_tool::AnyTool;
 use super::context::{Beside, ToolContext};
 use super::model::failed;
 use super::tool::{Told, told};
-use super::tools::AnyTool;
 use crate::approval::TOOL_FAILED;
 use crate::id::ToolCallId;
 use crate::json::Json;

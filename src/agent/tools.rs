@@ -1,21 +1,18 @@
 //! The tools of an agent: found by name, their inputs checked, their policies asked.
 
 use std::fmt;
-use std::future::{poll_fn, ready};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use jsonschema::Validator;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::agent_run::Inputs;
+use super::any_tool::AnyTool;
 use super::context::{ApprovalContext, ToolContext};
 use super::model::ToolDescription;
-use super::tool::{ClientExecuted, IntoTool, NeedsApproval, Tool};
-use super::tool_run::{Task, ToolRun};
+use super::tool_run::ToolRun;
 use crate::approval::{CanonicalJson, DefinitionDigest, InputNotShownAsIs, OpenCall, ToolOutcome};
 use crate::approvals::{ApprovedCall, ToolFacts};
 use crate::chat::Turn;
@@ -25,244 +22,6 @@ use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::model_message::spelled;
 use crate::run::Verdict;
-use crate::stream::BoxError;
-
-/// A tool with its type of input forgotten. [`Tool`] is one; a source of tools that are only known
-/// when it runs, as a tool server is, makes its own.
-pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
-    /// What the model calls it by. It stays the same.
-    fn name(&self) -> &str;
-
-    /// What the model reads of it, as far as is known. It may be another the next time; while it is
-    /// `None`, the tool is gone, and no call of it runs.
-    fn description(&self) -> Option<ToolDescription>;
-
-    /// What else is said of it that a person or a rule goes by when a call is approved: if it is
-    /// another by the time of the answer, the call does not run.
-    fn further_definition(&self) -> Option<Json> {
-        None
-    }
-
-    /// Looks at what it is now, where that is decided elsewhere. `false` if it cannot be seen.
-    ///
-    /// Awaited just before an approved call is claimed. A call whose tool is not what the person was
-    /// asked about, or cannot be seen, does not run.
-    fn refresh(&self) -> BoxFuture<'_, bool> {
-        Box::pin(ready(true))
-    }
-
-    /// Whether the client does not know it by name.
-    fn is_dynamic(&self) -> bool {
-        false
-    }
-
-    /// What a person reads for its name.
-    fn title(&self) -> Option<&str> {
-        None
-    }
-
-    /// Whether the client runs it.
-    fn is_client_executed(&self) -> bool {
-        false
-    }
-
-    /// Whether an input is held against its schema. One that nobody here vouches for is better not
-    /// evaluated: it may take for ever.
-    fn checks_by_schema(&self) -> bool {
-        true
-    }
-
-    /// Whether it takes this input, which fits its schema; else why not, for the model.
-    ///
-    /// # Errors
-    /// Why not.
-    fn check(&self, input: &Json) -> Result<(), String>;
-
-    /// Whether the host said of it when a person is asked. Where it did not, an agent that
-    /// [asks by default](super::Agent::with_approval_by_default) asks; any other goes by
-    /// [`needs_approval`](Self::needs_approval).
-    fn has_approval_policy(&self) -> bool {
-        true
-    }
-
-    /// Whether that depends on the call, so that [`needs_approval`](Self::needs_approval) is to be given
-    /// the conversation as it is. For others it may be the one that the turn began with.
-    fn has_approval_predicate(&self) -> bool {
-        true
-    }
-
-    /// Whether a person is asked before this call. What cannot be said is yes.
-    fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool>;
-
-    /// What the person is asked.
-    fn describe(&self, _input: &Json) -> Option<String> {
-        None
-    }
-
-    /// Whether it may be run again after a crash.
-    fn is_idempotent(&self) -> bool {
-        false
-    }
-
-    /// How long it may take.
-    fn timeout(&self) -> Duration {
-        Duration::from_secs(60)
-    }
-
-    /// How long an output may be, in bytes of JSON. The client sends it back with every request.
-    fn most_output_bytes(&self) -> usize {
-        MOST_OUTPUT_BYTES
-    }
-
-    /// What the model reads of an output, where that is not what the person sees.
-    fn model_output(&self, _output: &Json) -> Option<Json> {
-        None
-    }
-
-    /// How long an answer of the person is waited for.
-    fn time_to_answer(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Runs it.
-    fn call(&self, input: Json, context: ToolContext)
-    -> BoxFuture<'static, Result<Json, BoxError>>;
-}
-
-impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
-    fn name(&self) -> &str {
-        &self.about.name
-    }
-
-    fn description(&self) -> Option<ToolDescription> {
-        Some(self.about.description())
-    }
-
-    fn title(&self) -> Option<&str> {
-        self.about.title.as_deref()
-    }
-
-    fn has_approval_policy(&self) -> bool {
-        !matches!(self.approval, NeedsApproval::Unsaid)
-    }
-
-    fn has_approval_predicate(&self) -> bool {
-        matches!(self.approval, NeedsApproval::When(_) | NeedsApproval::If(_))
-    }
-
-    fn check(&self, input: &Json) -> Result<(), String> {
-        input.to::<I>().map(drop).map_err(|error| error.to_string())
-    }
-
-    fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool> {
-        let asks = match (&self.approval, input.to::<I>()) {
-            (NeedsApproval::Unsaid | NeedsApproval::Never, _) => false,
-            (NeedsApproval::Always, _) | (_, Err(_)) => true,
-            (NeedsApproval::When(asks), Ok(input)) => {
-                let asks = catch_unwind(AssertUnwindSafe(|| asks(&input, &context)));
-                asks.unwrap_or_else(|_| {
-                    tracing::error!(tool = &*self.about.name, "the approval predicate panicked");
-                    true
-                })
-            }
-            (NeedsApproval::If(asks), Ok(input)) => {
-                let asks = asks(Arc::new(input), context);
-                // A task of its own: a panic in it means yes, and not the end of the run.
-                let mut asks = Task::begin(asks);
-                return Box::pin(poll_fn(move |cx| {
-                    asks.poll_end(cx).map(|asked| asked.unwrap_or(true))
-                }));
-            }
-        };
-        Box::pin(ready(asks))
-    }
-
-    fn describe(&self, input: &Json) -> Option<String> {
-        let (describe, input) = (self.describe.as_ref()?, input.to::<I>().ok()?);
-        catch_unwind(AssertUnwindSafe(|| describe(&input))).ok()
-    }
-
-    fn is_idempotent(&self) -> bool {
-        self.idempotent
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    fn most_output_bytes(&self) -> usize {
-        self.most_output_bytes
-    }
-
-    fn model_output(&self, output: &Json) -> Option<Json> {
-        let read = self.model_output.as_ref()?;
-        catch_unwind(AssertUnwindSafe(|| read(output))).ok()
-    }
-
-    fn time_to_answer(&self) -> Option<Duration> {
-        self.time_to_answer
-    }
-
-    fn call(
-        &self,
-        input: Json,
-        context: ToolContext,
-    ) -> BoxFuture<'static, Result<Json, BoxError>> {
-        match input.to::<I>() {
-            Ok(input) => (self.handle)(input, context),
-            Err(error) => Box::pin(ready(Err(error.into()))),
-        }
-    }
-}
-
-impl<I: DeserializeOwned + Send + Sync + 'static> IntoTool for Tool<I> {
-    fn into_tool(self) -> Arc<dyn AnyTool> {
-        Arc::new(self)
-    }
-}
-
-#[derive(Debug)]
-struct ClientTool(Tool<ClientExecuted>);
-
-impl AnyTool for ClientTool {
-    fn name(&self) -> &str {
-        &self.0.about.name
-    }
-
-    fn description(&self) -> Option<ToolDescription> {
-        Some(self.0.about.description())
-    }
-
-    fn title(&self) -> Option<&str> {
-        self.0.about.title.as_deref()
-    }
-
-    fn is_client_executed(&self) -> bool {
-        true
-    }
-
-    fn has_approval_predicate(&self) -> bool {
-        false
-    }
-
-    fn check(&self, _: &Json) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn needs_approval(&self, _: &Json, _: ApprovalContext) -> BoxFuture<'static, bool> {
-        Box::pin(ready(false))
-    }
-
-    fn call(&self, _: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
-        Box::pin(ready(Err("a client-executed tool has no handler here".into())))
-    }
-}
-
-impl IntoTool for Tool<ClientExecuted> {
-    fn into_tool(self) -> Arc<dyn AnyTool> {
-        Arc::new(ClientTool(self))
-    }
-}
 
 /// The tools of an agent.
 #[derive(Debug, Clone, Default)]
@@ -504,6 +263,3 @@ const MOST_ERRORS: usize = 5;
 
 /// How many characters of each.
 const MOST_OF_AN_ERROR: usize = 400;
-
-/// How long an output may be unless the tool says otherwise: a request of 2 MiB holds several.
-pub(crate) const MOST_OUTPUT_BYTES: usize = 256 * 1024;

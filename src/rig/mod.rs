@@ -53,7 +53,7 @@ use self::board::Board;
 use self::drive::Drive;
 use self::gate::Gate;
 use self::said::RigTurn;
-use crate::agent::{TOO_LONG, cost_of};
+use crate::agent::{MOST_OUTPUT_BYTES, TOO_LONG, cost_of};
 use crate::approval::{DefinitionDigest, Principal, ToolOutcome};
 use crate::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
 use crate::chat::{Chats, Respond, Said, Turn};
@@ -383,9 +383,6 @@ fn prompt(last: Message) -> (Option<Message>, Message) {
 
 /// How long an approved call may run, unless the host says otherwise.
 const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long an output may be, unless the host says otherwise: as of a tool of this crate.
-const MOST_OUTPUT_BYTES: usize = 256 * 1024;
 
 /// Why an agent is not driven here.
 const SHARED: &str = "a clone of the agent is left elsewhere, or its bus is the host's";
