@@ -54,6 +54,30 @@ async fn fails(model: impl Model) -> (String, String) {
 }
 
 #[tokio::test]
+async fn a_provider_that_is_busy_is_asked_again_and_no_other() {
+    let busy = || (StatusCode::TOO_MANY_REQUESTS, "busy".to_owned());
+    let text = || (StatusCode::OK, fixture("chat/text_is_joined"));
+    let provider = Provider::answering([busy(), busy(), text()]).await;
+    let mut browser = conversation(agent(model(&provider.address)));
+    browser.send("Hello").await;
+    assert_eq!((browser.error(), provider.asked().len()), (None, 3));
+
+    let provider = Provider::answering([busy(), busy(), busy(), text()]).await;
+    assert!(fails(model(&provider.address)).await.1.starts_with("Some(429)"));
+    assert_eq!(provider.asked().len(), 3);
+
+    let provider = Provider::answering([busy(), text()]).await;
+    let never = endpoint(&provider.address).with_most_retries(0);
+    assert!(fails(ChatCompletions::new(never, "a-model")).await.1.starts_with("Some(429)"));
+    assert_eq!(provider.asked().len(), 1);
+
+    // It may have begun.
+    let provider = Provider::answering([(StatusCode::BAD_GATEWAY, String::new()), text()]).await;
+    assert!(fails(model(&provider.address)).await.1.starts_with("Some(502)"));
+    assert_eq!(provider.asked().len(), 1);
+}
+
+#[tokio::test]
 async fn an_answer_that_is_an_error_is_logged_without_the_key() {
     let said = format!(r#"{{"error":{{"message":"Incorrect key: {KEY} of also-secret"}}}}"#);
     let provider = Provider::answering([(StatusCode::UNAUTHORIZED, said)]).await;

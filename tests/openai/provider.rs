@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use futures::stream;
 use serde_json::{Value, json};
@@ -74,6 +74,9 @@ async fn answer(
         answer.as_bytes().chunks(37).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
     let mut response = Response::new(Body::from_stream(stream::iter(pieces)));
     *response.status_mut() = status;
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        response.headers_mut().insert("retry-after", HeaderValue::from_static("0"));
+    }
     response
 }
 

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Body, Client, Url, redirect};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use reqwest::{Body, Client, StatusCode, Url, redirect};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::time::sleep;
 
 use super::error::ProviderError;
 
@@ -31,6 +34,7 @@ pub struct Endpoint {
     headers: HeaderMap,
     /// What no error may repeat.
     secrets: Vec<Arc<str>>,
+    most_retries: u32,
     client: Client,
 }
 
@@ -76,7 +80,7 @@ impl Endpoint {
             .build()
             .map_err(|error| EndpointError::Client(error.to_string()))?;
         let secrets = secrets_in(&base).map(Arc::from).collect();
-        Ok(Endpoint { base, headers: HeaderMap::new(), secrets, client })
+        Ok(Endpoint { base, headers: HeaderMap::new(), secrets, most_retries: 2, client })
     }
 
     /// Shows this key, as `authorization: Bearer`.
@@ -100,6 +104,16 @@ impl Endpoint {
         Ok(self)
     }
 
+    /// How often it is asked again where it says that it is too busy (429, 503, 529): after the time
+    /// that it names, if that is not above half a minute, else after one second, two, and so on. Twice
+    /// unless set. Where it may have begun to answer it is not asked again: what it was told to run may
+    /// run already.
+    #[must_use]
+    pub fn with_most_retries(mut self, most: u32) -> Self {
+        self.most_retries = most;
+        self
+    }
+
     /// Names a model there, or with an empty name them all, for whoever is not to know which it is:
     /// browsers keep it.
     pub(super) fn mark(&self, model: &str) -> String {
@@ -110,6 +124,14 @@ impl Endpoint {
             digest.chain_update(said).chain_update([0])
         });
         URL_SAFE_NO_PAD.encode(digest.finalize().get(..12).unwrap_or_default())
+    }
+
+    /// Whose it is: of others than OpenAI's own, the host.
+    pub(super) fn provider(&self) -> Option<&str> {
+        match self.base.host_str() {
+            Some("api.openai.com") => Some("openai"),
+            host => host,
+        }
     }
 
     /// Keeps a text of a request out of what is said of errors.
@@ -139,14 +161,20 @@ impl Endpoint {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
         }
-        let request = self
-            .client
-            .post(url)
-            .headers(self.headers.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "text/event-stream")
-            .body(body.to_string());
-        let mut response = request.send().await.map_err(|error| self.unreachable(error))?;
+        let body = body.to_string();
+        let send = async || {
+            let request = self.client.post(url.clone()).headers(self.headers.clone());
+            let request = request.header(CONTENT_TYPE, "application/json");
+            let request = request.header(ACCEPT, "text/event-stream").body(body.clone());
+            request.send().await.map_err(|error| self.unreachable(error))
+        };
+        let mut response = send().await?;
+        for retry in 0..self.most_retries {
+            let Some(pause) = pause(response.status(), response.headers(), retry) else { break };
+            tracing::warn!(status = response.status().as_u16(), ?pause, "the provider is busy");
+            sleep(pause).await;
+            response = send().await?;
+        }
         if response.status().is_success() {
             return Ok(reqwest_body(response));
         }
@@ -195,6 +223,16 @@ impl Endpoint {
     }
 }
 
+/// How long to wait before a provider is asked again; `None` if that is no use.
+fn pause(status: StatusCode, headers: &HeaderMap, retry: u32) -> Option<Duration> {
+    if !matches!(status.as_u16(), 429 | 503 | 529) {
+        return None;
+    }
+    let named = headers.get(RETRY_AFTER).and_then(|named| named.to_str().ok()?.parse().ok());
+    let pause = named.map_or(Duration::from_secs(1 << retry.min(5)), Duration::from_secs);
+    (pause <= LONGEST_PAUSE).then_some(pause)
+}
+
 /// Who is asked for, and what by: the values of the query as they are and as they are meant.
 fn secrets_in(url: &Url) -> impl Iterator<Item = String> {
     let meant = url.query_pairs().map(|(_, value)| value.into_owned());
@@ -221,5 +259,33 @@ impl fmt::Debug for Endpoint {
 
 const OPENAI: &str = "https://api.openai.com/v1";
 
+/// For how long the person is kept waiting until a busy provider is asked again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// How much of an answer that is an error is kept, in bytes.
 const MOST_OF_AN_ERROR: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_provider_is_asked_again_when_it_says_or_ever_later() {
+        let pause = |status: u16, named: Option<&str>, retry| {
+            let mut headers = HeaderMap::new();
+            if let Some(named) = named {
+                headers.insert(RETRY_AFTER, HeaderValue::from_str(named).unwrap());
+            }
+            let status = StatusCode::from_u16(status).unwrap();
+            pause(status, &headers, retry).map(|pause| pause.as_secs())
+        };
+        assert_eq!([0, 1, 2].map(|retry| pause(429, None, retry)), [1, 2, 4].map(Some));
+        assert_eq!(pause(529, Some("7"), 0), Some(7));
+        assert_eq!(pause(503, Some("31"), 0), None, "nobody waits for so long");
+        assert_eq!(pause(503, Some("Wed, 21 Oct 2026 07:28:00 GMT"), 1), Some(2));
+        assert_eq!(pause(429, None, 5), None, "nor for that");
+        for status in [400, 401, 404, 408, 500, 502, 504] {
+            assert_eq!(pause(status, None, 0), None, "{status}");
+        }
+    }
+}

@@ -140,6 +140,10 @@ impl Model for ChatCompletions {
     fn name(&self) -> Option<&str> {
         Some(&self.model)
     }
+
+    fn provider(&self) -> Option<&str> {
+        self.endpoint.provider()
+    }
 }
 
 #[expect(

@@ -236,6 +236,10 @@ impl Model for Responses {
     fn name(&self) -> Option<&str> {
         Some(&self.model)
     }
+
+    fn provider(&self) -> Option<&str> {
+        self.endpoint.provider()
+    }
 }
 
 fn named(output: &OutputSchema) -> Value {
