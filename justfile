@@ -20,6 +20,7 @@ features:
     cargo check --no-default-features --features body
     cargo check --no-default-features --features axum
     cargo check --no-default-features --features approvals
+    cargo check --no-default-features --features agent
     cargo check --no-default-features --features mcp
     cargo check --no-default-features --features openai
     cargo check --no-default-features --features redis
