@@ -175,6 +175,7 @@ async fn a_yes_that_was_taken_out_by_a_run_that_is_stopped_is_put_back() {
     let kept = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(kept.for_provider.len(), 1);
     assert_eq!(part(&host.kept().await, "link")["state"], "approval-responded");
+    assert_eq!(host.deleted.load(Ordering::SeqCst), 1);
 }
 
 /// A store that cannot be read once it is told so.

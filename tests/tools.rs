@@ -144,7 +144,7 @@ async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
     });
     for (tool, end) in [
         (endless.with_timeout(Duration::from_secs(1)), "The tool took too long"),
-        (chatty, "it is longer than the output of the tool may be, of which 0 bytes are left"),
+        (chatty, "the call has added 128 parts to the message already, and no more fit"),
     ] {
         // Time goes by only where everything waits.
         let clock = tokio::spawn(async {
@@ -159,6 +159,9 @@ async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
         let said = error(browser.tool_call("tool_0"));
         assert!(said.starts_with(end), "{said}");
         assert!(browser.last_text().ends_with("That is all."));
+        // And the chat goes on.
+        browser.send("And now?").await;
+        assert_eq!(browser.error(), None);
     }
 }
 
@@ -247,18 +250,19 @@ async fn an_output_that_grows_is_shown_as_it_grows() {
 async fn a_tool_shows_data_sources_and_files_beside_its_call() {
     let look = Tool::new("look", async |_: Input, context: ToolContext| {
         context.data("looking-at", "the harbour").await.unwrap();
-        for ships in 1..=2 {
-            context.data_with_id("ships", "count", &ships).await.unwrap();
+        for ships in 1..=200 {
+            context.data_with_id("ships", "count", &(ships % 3)).await.unwrap();
         }
-        let too_long = context.data("looking-at", &"x".repeat(200)).await.unwrap_err();
-        assert!(matches!(too_long, NotShown::TooLong { most } if most < 200));
+        assert!(context.data_with_id("ships", "x".repeat(400), &1).await.is_err());
+        let too_long = context.data("looking-at", &"x".repeat(400)).await.unwrap_err();
+        assert!(matches!(too_long, NotShown::TooLong { most } if most < 400));
         let (source_id, url) = ("s1".into(), "https://harbour.example".into());
         context.source(Source::Url { source_id, url, title: None }).await.unwrap();
         let url = "https://harbour.example/ships.png".into();
         context.file(File { url, media_type: "image/png".into() }).await.unwrap();
         Ok::<_, Told>("ships")
     });
-    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_most_output_bytes(200));
+    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_most_output_bytes(400));
     let mut browser = browser(agent);
     browser.send("Go").await;
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
@@ -268,6 +272,23 @@ async fn a_tool_shows_data_sources_and_files_beside_its_call() {
     assert_eq!(kinds, [&["step-start", "tool-look"], &shown[..], &["step-start", "text"]].concat());
     assert_eq!(message["parts"][2]["data"], "the harbour");
     assert_eq!(message["parts"][3]["data"], 2, "in the place of the one before");
+}
+
+#[tokio::test]
+async fn of_an_output_that_grows_the_last_one_counts() {
+    let grows = |last: usize| {
+        let outputs = ["x".repeat(100), "y".repeat(last)].map(Ok::<_, Told>);
+        let tool = Tool::streaming("tool", move |_: Input, _| stream::iter(outputs.clone()));
+        browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_most_output_bytes(50)))
+    };
+    let (mut short, mut long) = (grows(2), grows(100));
+    short.send("Go").await;
+    long.send("Go").await;
+    let state = &short.tool_call("tool_0").state;
+    assert!(
+        matches!(state, ToolState::OutputAvailable { output: Some(output), .. } if output.as_str() == "\"yy\"")
+    );
+    assert_eq!(error(long.tool_call("tool_0")), "The tool returned more than can be shown.");
 }
 
 #[tokio::test]
@@ -464,6 +485,24 @@ async fn start_is_on_its_way_before_an_approved_tool_runs() {
     drop(response);
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(ran.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_stopped_before_it_speaks_keeps_no_message() {
+    let chats = Agent::new(Steps::of(&[])).into_chats();
+    let ada = Principal::new("ada");
+    let body = json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+    ]});
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let response = chats.answer(&ada, request).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    chats.stop(&ada, &"chat".into()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let frames: Vec<u8> =
+        response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
+    assert!(String::from_utf8(frames).unwrap().contains(r#""type":"abort""#));
+    assert_eq!(chats.chat(&ada, &"chat".into()).await.unwrap().messages.len(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! [`ToolContext`] and [`ApprovalContext`]: what a tool and a predicate may look at beside the input.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -59,8 +59,8 @@ impl ToolContext {
     /// ```
     ///
     /// # Errors
-    /// [`NotShown`]: all that one call shows beside its output is no longer than the output
-    /// [may be](super::Tool::with_most_output_bytes).
+    /// [`NotShown`]: all that one call shows beside its output, as JSON, is no longer than the output
+    /// [may be](super::Tool::with_most_output_bytes), and no more than 128 parts.
     pub async fn data(
         &self,
         name: impl Into<Text>,
@@ -146,6 +146,9 @@ pub enum NotShown {
         /// How many bytes it could have.
         most: usize,
     },
+    /// The call shows too much already.
+    #[error("the call has added {MOST_PARTS} parts to the message already, and no more fit")]
+    TooMany,
 }
 
 /// Where it is shown what comes before the end.
@@ -153,29 +156,35 @@ pub enum NotShown {
 pub(super) struct Beside {
     shown: mpsc::Sender<ToolEvent>,
     most_bytes: usize,
-    /// How much of it stays in the message.
-    kept_bytes: Arc<AtomicUsize>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// What stays in the message of what one call showed: the client sends it back with every request.
+#[derive(Debug, Default)]
+struct Kept {
+    parts: usize,
+    bytes: usize,
+    /// How long data is that a later one takes the place of.
+    replaced: HashMap<(String, String), usize>,
 }
 
 impl Beside {
     pub(super) fn new(shown: mpsc::Sender<ToolEvent>, most_bytes: usize) -> Self {
-        Beside { shown, most_bytes, kept_bytes: Arc::default() }
+        Beside { shown, most_bytes, kept: Arc::default() }
     }
 
     pub(super) async fn show(&self, event: ToolEvent) -> Result<(), NotShown> {
-        let kept = match &event {
-            ToolEvent::Data(data) => data.data.as_str().len(),
-            ToolEvent::File(file) => file.url.len(),
-            ToolEvent::Source(source) => Json::of(&**source)?.as_str().len(),
+        match &event {
             ToolEvent::Preliminary(output) if output.as_str().len() > self.most_bytes => {
                 return Err(NotShown::TooLong { most: self.most_bytes });
             }
-            _ => 0,
-        };
-        let before = self.kept_bytes.fetch_add(kept, Ordering::Relaxed);
-        if kept > 0 && before.saturating_add(kept) > self.most_bytes {
-            self.kept_bytes.fetch_sub(kept, Ordering::Relaxed);
-            return Err(NotShown::TooLong { most: self.most_bytes.saturating_sub(before) });
+            ToolEvent::Data(data) => {
+                let place = data.id.as_ref().map(|id| (data.name.to_string(), id.to_string()));
+                self.keep(&Json::of(&**data)?, place)?;
+            }
+            ToolEvent::Source(source) => self.keep(&Json::of(&**source)?, None)?,
+            ToolEvent::File(file) => self.keep(&Json::of(&**file)?, None)?,
+            _ => {}
         }
         // Nobody may be listening any more; the tool goes on.
         let _ = self.shown.send(event).await;
@@ -183,7 +192,29 @@ impl Beside {
         tokio::task::yield_now().await;
         Ok(())
     }
+
+    fn keep(&self, part: &Json, place: Option<(String, String)>) -> Result<(), NotShown> {
+        let bytes = part.as_str().len();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = place.as_ref().and_then(|place| kept.replaced.get(place)).copied();
+        let others = kept.bytes - before.unwrap_or(0);
+        let parts = kept.parts + usize::from(before.is_none());
+        if parts > MOST_PARTS {
+            return Err(NotShown::TooMany);
+        }
+        if others + bytes > self.most_bytes {
+            return Err(NotShown::TooLong { most: self.most_bytes.saturating_sub(others) });
+        }
+        (kept.parts, kept.bytes) = (parts, others + bytes);
+        if let Some(place) = place {
+            kept.replaced.insert(place, bytes);
+        }
+        Ok(())
+    }
 }
+
+/// How many parts one call may add to the message; all messages of a request may have two thousand.
+const MOST_PARTS: usize = 128;
 
 /// What a predicate may look at beside the input.
 ///

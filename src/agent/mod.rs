@@ -146,8 +146,8 @@ impl Agent {
     /// Has the agent answer in a structure: the text of its last step is a `T` as JSON, which the
     /// client reads as it grows, and as any other text. Tools are called and people are asked as
     /// always; the answer comes when the model asks for nothing more. One that is no `T` is an error,
-    /// and the response ends with it; one that was cut, by the limit of tokens or a filter, ends with
-    /// that reason.
+    /// and the response ends with it; one that was cut, by the limit of tokens, a filter or an error of
+    /// the provider, ends with that reason.
     ///
     /// [`UiMessage::output`] reads it from the message; asked for JSON, the
     /// [route](crate::axum::chat_routes) gives it as `output`.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::any_tool::AnyTool;
-use super::context::{ApprovalContext, Beside, ToolContext};
+use super::context::{ApprovalContext, Beside, NotShown, ToolContext};
 use super::model::ToolDescription;
 use crate::approval::TOOL_FAILED;
 use crate::json::Json;
@@ -427,7 +427,11 @@ async fn last_of<O: Serialize, E: Into<BoxError>>(
     while let Some(output) = poll_fn(|cx| outputs.as_mut().poll_next(cx)).await {
         let output = Json::of(&output.map_err(Into::into)?)?;
         if let Some(beside) = &beside {
-            beside.show(ToolEvent::Preliminary(output.clone())).await?;
+            match beside.show(ToolEvent::Preliminary(output.clone())).await {
+                // Whether the last one is too long is seen at the end.
+                Ok(()) | Err(NotShown::TooLong { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         last = Some(output);
     }

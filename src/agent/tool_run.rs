@@ -72,10 +72,16 @@ impl Stream for ToolRun {
             // more.
             self.shown.close();
         }
-        match self.shown.poll_recv(cx) {
-            Poll::Ready(Some(event)) => self.news(event),
-            _ if self.run.is_some() => Poll::Pending,
-            _ => match self.end.take() {
+        if self.run.is_some() {
+            return match self.shown.poll_recv(cx) {
+                Poll::Ready(Some(event)) => self.news(event),
+                _ => Poll::Pending,
+            };
+        }
+        // What is there is told now: a queue that is polled may also say that it is not its turn.
+        match self.shown.try_recv() {
+            Ok(event) => self.news(event),
+            Err(_) => match self.end.take() {
                 Some(end) => self.news(end),
                 None => Poll::Ready(None),
             },
@@ -181,3 +187,77 @@ pub(crate) const TOO_LARGE: &str = "The tool returned more than can be shown.";
 /// Said of a tool that did not come to its end in time.
 pub(crate) const TOO_LONG: &str =
     "The tool took too long and was stopped. What it did until then is not known.";
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::agent::{IntoTool, Tool};
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Nothing {}
+
+    fn begin(tool: Tool<Nothing>) -> Pin<Box<ToolRun>> {
+        let input = Json::parse("{}").unwrap();
+        Box::pin(ToolRun::of(tool.into_tool(), "c".into(), input, ToolContext::new("c")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tool_ends_in_its_time_though_nobody_asks_for_news() {
+        struct Runs(Arc<AtomicBool>);
+        impl Drop for Runs {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::SeqCst);
+            }
+        }
+        let runs = Arc::new(AtomicBool::new(true));
+        let running = Runs(Arc::clone(&runs));
+        let running = std::sync::Mutex::new(Some(running));
+        let tool = Tool::new("tool", move |_: Nothing| {
+            let running = running.lock().unwrap().take();
+            async move {
+                let _running = running;
+                pending::<Result<u64, Told>>().await
+            }
+        });
+        let _run = begin(tool.with_timeout(Duration::from_secs(5)));
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(runs.load(Ordering::SeqCst));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!runs.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_it_showed_is_told_before_its_end_though_it_is_not_the_queues_turn() {
+        let tool = Tool::new("tool", async |_: Nothing, context: ToolContext| {
+            for seen in 0..3 {
+                context.data("seen", &seen).await.unwrap();
+            }
+            Ok::<_, Told>("done")
+        });
+        let mut run = begin(tool);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mut news = Vec::new();
+        let mut is_first = true;
+        loop {
+            let next = poll_fn(|cx| {
+                // Whatever else the task polls may use up what it may do at once.
+                let (fill, mut queue) = mpsc::unbounded_channel();
+                (0..1_000).for_each(|_| fill.send(()).unwrap());
+                while !is_first && queue.poll_recv(cx).is_ready() {}
+                run.as_mut().poll_next(cx)
+            });
+            let Some(Input::Tool { event, .. }) = next.await else { break };
+            news.push(event);
+            is_first = false;
+        }
+        assert!(news[..3].iter().all(|event| matches!(event, ToolEvent::Data(_))), "{news:?}");
+        assert_eq!(news[3..], [ToolEvent::Output(Json::string("done"))]);
+    }
+}

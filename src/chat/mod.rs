@@ -236,7 +236,7 @@ impl Chats {
         let answered = message.as_ref().filter(|_| is_answered);
         let (output, outcome) = match answered.and_then(|it| self.0.agent.output_of(it)) {
             Some(Ok(output)) => (Some(output), outcome),
-            // It failed when it was given first, too.
+            // Given anew, nothing says any more why it is none: it failed then, or was cut.
             Some(Err(_)) => (None, Outcome::Failed),
             None => (None, outcome),
         };

@@ -87,30 +87,31 @@ impl Run {
             if self.chat.keeps_yes(Some(&id)) || has_result != Some(false) {
                 return Ok(result);
             }
-            match approvals.outcomes_of(std::slice::from_ref(&id)).await {
+            let listens = approvals.outcomes_of(std::slice::from_ref(&id)).await;
+            match &listens {
                 Ok(outcomes) if matches!(outcomes[..], [(_, DeferredOutcome::Forwarded)]) => {}
                 Ok(_) => {
                     result.outcome = DeferredOutcome::OutcomeUnknown;
                     return Ok(result);
                 }
-                Err(error) if failures == MOST_FAILURES => return Err(error.into()),
-                Err(error) => {
-                    tracing::warn!(%error, "who listens to a provider is not seen");
-                    failures += 1;
-                }
+                Err(error) => tracing::warn!(%error, "who listens to a provider is not seen"),
             }
             tokio::select! {
                 () = sleep(LOOK_AGAIN) => {}
                 _ = told.wait_for(|live| *live == Live::IsToStop) => return Ok(result),
             }
-            match self.reload().await {
-                Ok(true) => {}
-                Ok(false) => return Err(ChatError::NotYours),
-                Err(error) if failures == MOST_FAILURES => return Err(error),
-                Err(error) => {
-                    tracing::warn!(%error, "what a provider said is not seen");
-                    failures += 1;
-                }
+            let is_there = self.reload().await;
+            if let Err(error) = &is_there {
+                tracing::warn!(%error, "what a provider said is not seen");
+            }
+            failures = match (&is_there, &listens) {
+                (Ok(false), _) => return Err(ChatError::NotYours),
+                (Ok(true), Ok(_)) => 0,
+                _ => failures + 1,
+            };
+            if failures > MOST_FAILURES {
+                listens?;
+                is_there?;
             }
         }
     }
@@ -193,8 +194,8 @@ pub(super) fn is_news(result: &DeferredToolResult) -> bool {
     )
 }
 
-/// How often it may not be seen what another server writes: for longer than it listens.
-const MOST_FAILURES: u32 = 300;
+/// How often in a row it may not be seen what another server writes: for longer than it listens.
+const MOST_FAILURES: u32 = 330;
 
 /// How often a chat is looked at that another server writes.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);

@@ -37,9 +37,19 @@ impl Chat {
     /// may be gone before it is told, and it is not to be told twice.
     pub fn hand_over(&mut self) -> Vec<DeferredToolResult> {
         let mut yeses = std::mem::take(&mut self.for_provider);
-        // The person may have taken the message away.
-        yeses.retain(|yes| self.tool_parts().any(|part| is_of(part, yes)));
+        // The person may have taken the message away, or hope was given up.
+        yeses.retain(|yes| self.tool_parts().any(|part| is_of(part, yes) && is_allowed(part)));
         yeses
+    }
+
+    /// Keeps what was taken out and not told, unless it is settled or kept by now.
+    pub(crate) fn take_back(&mut self, untold: &[DeferredToolResult]) {
+        for yes in untold {
+            let is_open = self.tool_parts().any(|part| is_of(part, yes) && is_allowed(part));
+            if is_open && !self.keeps_yes(yes.approval_id.as_ref()) {
+                self.for_provider.push(yes.clone());
+            }
+        }
     }
 
     /// Whether a provider asked about a call that has no result yet.

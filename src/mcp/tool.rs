@@ -244,6 +244,10 @@ impl AnyTool for McpTool {
         self.needs_approval.is_some()
     }
 
+    fn has_approval_predicate(&self) -> bool {
+        matches!(self.needs_approval, Some(NeedsApproval::When(_)))
+    }
+
     fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool> {
         let now = self.server.tool(&self.taken.tool.name);
         if now.is_none_or(|now| !now.is_same(&self.taken)) {

@@ -109,7 +109,7 @@ impl UiMessage {
         serde_json::from_str(&self.last_text())
     }
 
-    /// The last thing that it says, in its last step. A step without any content is not in a message,
+    /// The text that stands last in its last step, behind all calls. A step without any content is not in a message,
     /// so what is said before a call is none, unless the provider ran the call: in one step with it
     /// the answer may stand before.
     pub(crate) fn last_text(&self) -> String {

@@ -74,7 +74,7 @@ async fn answer(
         answer.as_bytes().chunks(37).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
     let mut response = Response::new(Body::from_stream(stream::iter(pieces)));
     *response.status_mut() = status;
-    if status == StatusCode::TOO_MANY_REQUESTS {
+    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         response.headers_mut().insert("retry-after", HeaderValue::from_static("0"));
     }
     response

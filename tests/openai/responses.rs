@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
-use axum::http::Request;
+use axum::http::{Request, StatusCode};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -333,6 +333,24 @@ async fn a_yes_is_forwarded_once_and_the_later_call_is_the_approved_ones_output(
     assert!(!later.contains("mcp_approval"), "it is over: {later}");
     assert!(later.contains("https://l.example/9"), "{later}");
     assert_eq!(ran.load(Ordering::SeqCst), 0);
+}
+
+/// A proxy says the same of a request that was lost, and of an answer.
+#[tokio::test]
+async fn a_provider_that_may_have_run_something_is_not_asked_again() {
+    let answers = [
+        (StatusCode::SERVICE_UNAVAILABLE, "reset before headers".to_owned()),
+        (StatusCode::OK, fixture("responses/text")),
+    ];
+    for (hosted, asked) in [(true, 1), (false, 2)] {
+        let provider = Provider::answering(answers.clone()).await;
+        let search = Json::parse(r#"{"type": "web_search"}"#).unwrap();
+        let model = model(&provider);
+        let model = if hosted { model.with_hosted_tool(&search) } else { model };
+        let mut browser = conversation(agent(model));
+        browser.send("How is it?").await;
+        assert_eq!((browser.error().is_some(), provider.asked().len()), (hosted, asked));
+    }
 }
 
 #[tokio::test]

@@ -120,17 +120,24 @@ async fn ask(
     body: Value,
     otherwise: Option<Otherwise>,
 ) -> Result<Body, ProviderError> {
-    match (endpoint.post(path, &body).await, otherwise) {
+    let runs_tools = runs_tools(&body);
+    match (endpoint.post(path, &body, runs_tools).await, otherwise) {
         (Err(error), Some(otherwise)) if (otherwise.may_help)(&error) => {
             let other = (otherwise.body)();
             if other == body {
                 return Err(error);
             }
             tracing::warn!(%error, "the provider refused, and is asked in another way");
-            endpoint.post(path, &other).await
+            endpoint.post(path, &other, runs_tools).await
         }
         (answer, _) => answer,
     }
+}
+
+/// Whether the provider may run something because of this request.
+fn runs_tools(body: &Value) -> bool {
+    let tools = body.get("tools").and_then(Value::as_array);
+    tools.is_some_and(|tools| tools.iter().any(|tool| tool["type"] != "function"))
 }
 
 /// The error that an answer is which says that it is none.

@@ -106,8 +106,8 @@ impl Endpoint {
 
     /// How often it is asked again where it says that it is too busy (429, 503, 529): after the time
     /// that it names, if that is not above half a minute, else after one second, two, and so on. Twice
-    /// unless set. Where it may have begun to answer it is not asked again: what it was told to run may
-    /// run already.
+    /// unless set. With tools that the provider runs it is not asked again after 503, which a proxy
+    /// says as well of a request that was lost on the way back: they may have run.
     #[must_use]
     pub fn with_most_retries(mut self, most: u32) -> Self {
         self.most_retries = most;
@@ -155,7 +155,12 @@ impl Endpoint {
     }
 
     /// Sends a request, and gives the body of the answer once its head says that it is one.
-    pub(super) async fn post(&self, path: &[&str], body: &Value) -> Result<Body, ProviderError> {
+    pub(super) async fn post(
+        &self,
+        path: &[&str],
+        body: &Value,
+        runs_tools: bool,
+    ) -> Result<Body, ProviderError> {
         let mut url = self.base.clone();
         // An http URL has segments.
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -170,6 +175,9 @@ impl Endpoint {
         };
         let mut response = send().await?;
         for retry in 0..self.most_retries {
+            if runs_tools && response.status() == StatusCode::SERVICE_UNAVAILABLE {
+                break;
+            }
             let Some(pause) = pause(response.status(), response.headers(), retry) else { break };
             tracing::warn!(status = response.status().as_u16(), ?pause, "the provider is busy");
             sleep(pause).await;

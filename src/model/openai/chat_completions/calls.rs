@@ -108,6 +108,8 @@ impl Calls {
         let last = match (index, id) {
             (Some(_), _) => match self.0.iter().rposition(same_index) {
                 Some(place) => place,
+                // A count that goes on while the id stays is of pieces.
+                None if name.is_none() && id.is_some() => self.0.iter().rposition(same_id)?,
                 None => return self.going_on(id, name),
             },
             (None, Some(_)) => self.0.iter().rposition(same_id)?,
@@ -260,6 +262,11 @@ mod tests {
 
     #[test]
     fn a_piece_that_says_of_no_call_which_belongs_to_the_last_one() {
+        let by_id = [
+            r#"{"index":0,"id":"a","function":{"name":"f","arguments":""}}"#,
+            r#"{"index":1,"id":"a","function":{"arguments":"{\"n\":1}"}}"#,
+        ];
+        assert_eq!(calls(&by_id), [call("a", "f", r#"{"n":1}"#, 1)]);
         let counted = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":""}}"#,
             r#"{"index":1,"function":{"arguments":"{\"n\":"}}"#,

@@ -169,7 +169,7 @@ impl EventReader {
         let call = match text(item, "type") {
             "function_call" => Some(self.function(item)),
             // Its input is known, and was approved.
-            "mcp_call" if self.approved_call(item).is_some() => None,
+            "mcp_call" if self.approved.contains_key(text(item, "approval_request_id")) => None,
             "mcp_call" => Some(hosted::mcp_call(item)),
             "reasoning" => {
                 self.thoughts(at, text(item, "id"), 0, said);
@@ -281,7 +281,8 @@ impl EventReader {
     }
 
     fn end_mcp_call(&mut self, item: &Item, said: Out<'_>) {
-        let id = match self.approved_call(item) {
+        // One call comes of an approval; another one is shown as such.
+        let id = match self.approved.remove(text(item, "approval_request_id")) {
             Some(id) => id,
             None => {
                 let call = hosted::mcp_call(item);
@@ -330,11 +331,6 @@ impl EventReader {
         let mut call = ToolCall::new(text(item, "call_id"), text(item, "name").to_owned());
         call.provider_metadata = Kept { namespace, ..Kept::default() }.metadata();
         call
-    }
-
-    /// The call that an item is the outcome of, if a person approved it.
-    fn approved_call(&self, item: &Item) -> Option<ToolCallId> {
-        self.approved.get(text(item, "approval_request_id")).cloned()
     }
 }
 
