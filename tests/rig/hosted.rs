@@ -3,6 +3,8 @@
 
 mod approvals;
 
+use std::collections::HashSet;
+
 use rig_agent::AgentBuilder;
 use rig_core::DynModel;
 use rig_core::operation::Completion;
@@ -80,23 +82,45 @@ fn shown(name: &str) -> Vec<Call> {
     }
 }
 
-/// The items of a fixture that are neither words nor thoughts without content.
-fn items(name: &str) -> Vec<Value> {
+/// The items of a fixture.
+fn all_items(name: &str) -> Vec<Value> {
     let lines = lines_of(&format!("responses/{name}"));
     let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let done = events.filter(|event| event["type"] == "response.output_item.done");
-    done.map(|mut event| event["item"].take()).filter(is_of_tools).collect()
+    done.map(|mut event| event["item"].take()).collect()
 }
 
-fn is_of_tools(item: &Value) -> bool {
-    match item["type"].as_str() {
-        None | Some("message") => false,
-        Some("reasoning") => item["encrypted_content"].is_string(),
-        Some(_) => true,
+/// The items of a fixture that are not words.
+fn items(name: &str) -> Vec<Value> {
+    all_items(name).into_iter().filter(is_of_tools).collect()
+}
+
+/// Panics over what OpenAI refuses: an item that stands there twice, and thoughts without the item
+/// that followed them in their answer, which was one of these fixtures.
+fn check_items(provider: &Provider, answers: &[&str]) {
+    let answers: Vec<Value> = answers.iter().flat_map(|name| all_items(name)).collect();
+    for asked in provider.asked() {
+        let sent = asked["input"].as_array().unwrap();
+        let ids: Vec<&str> = sent.iter().filter_map(|item| item["id"].as_str()).collect();
+        let different: HashSet<&&str> = ids.iter().collect();
+        assert_eq!(ids.len(), different.len(), "an item twice: {ids:?}");
+        for (at, thought) in sent.iter().enumerate().filter(|(_, item)| is_thought(item)) {
+            let place = answers.iter().position(|item| item["id"] == thought["id"]).unwrap();
+            let follows = sent.get(at + 1).map(|item| &item["id"]);
+            assert_eq!(follows, Some(&answers[place + 1]["id"]), "behind {thought}: {sent:?}");
+        }
     }
 }
 
-/// What of a request is neither words nor thoughts without content.
+fn is_thought(item: &Value) -> bool {
+    item["type"] == "reasoning"
+}
+
+fn is_of_tools(item: &Value) -> bool {
+    !matches!(item["type"].as_str(), None | Some("message"))
+}
+
+/// What of a request is not words.
 fn sent_items(provider: &Provider, request: usize) -> Vec<Value> {
     let input = provider.asked()[request]["input"].as_array().unwrap().clone();
     input.into_iter().filter(is_of_tools).collect()
@@ -127,6 +151,7 @@ async fn what_the_provider_runs_is_shown_and_goes_back_as_it_was() {
             assert_eq!(page.error(), None, "{name}");
             assert_eq!(sent_items(&provider, 2 * at + 1), items(name), "{name}");
         }
+        check_items(&provider, &[name]);
     }
 }
 

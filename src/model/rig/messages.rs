@@ -89,7 +89,10 @@ impl Transcript {
                                 result,
                                 hosted::answer(next, &call.tool_call_id),
                             ) {
-                                Asked::Ran => continue,
+                                Asked::Ran => {
+                                    hosted::without_thoughts_before(&mut said);
+                                    continue;
+                                }
                                 Asked::Unknown => None,
                                 Asked::Answered(answer) => {
                                     answers.push(message::AssistantContent::Opaque(answer));

@@ -20,7 +20,7 @@ use ui_message_stream::rig::RigAgent;
 
 use super::super::agents::{Done, built, calls, held, page};
 use super::super::provider::{Provider, as_stream, fixture, lines_of};
-use super::{both, items, sent_items, shorten};
+use super::{both, check_items, items, sent_items, shorten};
 
 fn question() -> Value {
     items("mcp_approval_asked").pop().unwrap()
@@ -72,6 +72,7 @@ async fn a_yes_is_told_once_and_the_later_call_is_the_approved_ones_output() {
         assert_eq!(ran["type"], "mcp_call");
         assert_eq!(sent.last(), Some(&ran), "{sent:?}");
     }
+    check_items(&provider, &["mcp_approval_asked", "mcp_approval_approved"]);
 }
 
 #[tokio::test]
@@ -93,6 +94,7 @@ async fn a_no_is_told_with_its_reason() {
         assert_eq!((later.len(), &later[1]["approve"]), (2, &json!(false)));
         assert!(later[1]["reason"].as_str().unwrap().contains("not that one"), "{later:?}");
     }
+    check_items(&provider, &["mcp_approval_asked", "mcp_approval_denied"]);
 }
 
 #[tokio::test]
@@ -107,6 +109,7 @@ async fn who_writes_on_instead_of_answering_has_not_approved() {
         assert_eq!(sent[0], question());
         assert_eq!((sent.len(), &sent[1]["approve"]), (2, &json!(false)));
     }
+    check_items(&provider, &["mcp_approval_asked"]);
 }
 
 #[tokio::test]
@@ -132,6 +135,7 @@ async fn a_yes_that_no_call_came_of_is_told_as_unknown_and_not_again() {
             }
         );
     }
+    check_items(&provider, &["mcp_approval_asked"]);
 }
 
 /// How often a request allows the provider something.
@@ -177,6 +181,7 @@ async fn a_yes_is_not_told_again_when_a_tool_here_ran() {
         assert_eq!((&**shortens, &**called), ("mcp_links_shorten", tool));
         assert!(unknown.contains("effect is not known"), "{unknown}");
     }
+    check_items(&provider, &["mcp_approval_asked", "reasoning_and_a_function_call"]);
 }
 
 #[tokio::test]
@@ -206,6 +211,7 @@ async fn what_came_of_a_yes_stands_there_alone_when_a_tool_here_ran() {
         let told = functions(&provider, 3 * at + 2);
         assert_eq!((told.len(), &*told[0].0), (1, tool), "{told:?}");
     }
+    check_items(&provider, &["mcp_approval_asked"]);
 }
 
 /// A hook that has the model say its first words anew.
@@ -241,6 +247,7 @@ async fn a_yes_is_not_told_again_when_a_hook_has_the_answer_said_anew() {
     assert_eq!(asked, [0, 1, 0]);
     let told = functions(&provider, 2);
     assert!(told.len() == 1 && told[0].1.contains("effect is not known"), "{told:?}");
+    check_items(&provider, &["mcp_approval_asked"]);
 }
 
 /// A hook that says something else.
