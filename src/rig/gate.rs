@@ -9,7 +9,7 @@ use ::rig_agent::agent::{
 };
 use rig_core::completion::CompletionResponse;
 use rig_core::effect::{EffectKind, Outcome};
-use rig_core::message::{AssistantContent, Message};
+use rig_core::message::{AssistantContent, Message, turn_failure};
 use rig_core::tool::{ToolExecutionError, ToolResult};
 
 use super::RigAgent;
@@ -165,7 +165,11 @@ impl AgentHook for Gate {
             });
             let origin = Box::new(response.origin.clone());
             self.board.tell(News::Answered(origin, texts.collect()));
-            self.ask_for_provider(response).await;
+            // rig fails such an answer behind its hooks.
+            let (stop, reason) = (response.stop(), response.finish_reason());
+            if turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
+                self.ask_for_provider(response).await;
+            }
         }
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
             return OutcomeAction::proceed();

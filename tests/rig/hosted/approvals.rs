@@ -250,6 +250,27 @@ async fn a_yes_is_not_told_again_when_a_hook_has_the_answer_said_anew() {
     check_items(&provider, &["mcp_approval_asked"]);
 }
 
+#[tokio::test]
+async fn nobody_is_asked_about_an_answer_that_was_cut_off() {
+    let provider = Provider::default();
+    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
+        let asks = lines_of("responses/mcp_approval_asked");
+        let mut events: Vec<Value> =
+            asks.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let end = events.last_mut().unwrap();
+        end["type"] = "response.incomplete".into();
+        end["response"]["status"] = "incomplete".into();
+        end["response"]["incomplete_details"] = json!({"reason": "max_output_tokens"});
+        let events: Vec<String> = events.iter().map(Value::to_string).collect();
+        provider.then([as_stream(&events.join("\n"))]);
+        page.send("Shorten it").await;
+        let message = serde_json::to_string(page.messages().last().unwrap()).unwrap();
+        assert!(!message.contains("data-approval"), "{message}");
+        assert!(!message.contains("approval-requested"), "{message}");
+        assert_eq!((provider.asked().len(), page.error()), (at + 1, Some("An error occurred.")));
+    }
+}
+
 /// A hook that says something else.
 struct Silences;
 
