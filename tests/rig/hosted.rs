@@ -4,13 +4,18 @@
 mod approvals;
 
 use std::collections::HashSet;
+use std::future::ready;
 
+use futures::StreamExt;
 use rig_agent::AgentBuilder;
 use rig_core::DynModel;
 use rig_core::operation::Completion;
 use serde_json::{Value, json};
+use ui_message_stream::UiMessage;
+use ui_message_stream::agent::{Model, ModelRequest};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::rig::RigModel;
+use ui_message_stream::model_message::{FromUi, ModelMessage};
 use ui_message_stream::rig::RigAgent;
 use ui_message_stream::testing::Conversation;
 
@@ -167,6 +172,52 @@ async fn a_picture_that_the_provider_made_is_a_file_once() {
 }
 
 const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
+
+/// The history of a picture that the provider made.
+async fn drawn(provider: &Provider) -> Vec<Value> {
+    provider.then([fixture("responses/a_picture")]);
+    let mut page = conversation(agent(RigModel::new(provider.responses())));
+    page.send("Draw").await;
+    assert_eq!(page.error(), None);
+    page.messages().iter().map(|message| serde_json::to_value(message).unwrap()).collect()
+}
+
+/// What a model is sent of this history.
+async fn sent(provider: &Provider, history: &[Value], model: DynModel<Completion>) -> String {
+    let messages: Vec<UiMessage> =
+        history.iter().map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect();
+    let mut messages = FromUi::new().model_messages(&messages);
+    messages.push(ModelMessage::user("And now?"));
+    let model = RigModel::new(model).with_request(|request| request.max_tokens(999));
+    model.call(ModelRequest::new(messages)).for_each(|_| ready(())).await;
+    provider.asked().last().unwrap().to_string()
+}
+
+/// What rig says of a picture, and what this crate does.
+fn tells(body: &str) -> bool {
+    body.contains("image omitted") || body.contains("A file of type image/png")
+}
+
+#[tokio::test]
+async fn a_picture_is_told_where_what_the_provider_made_of_it_does_not_go_back() {
+    let provider = Provider::default();
+    let history = drawn(&provider).await;
+    let same = sent(&provider, &history, provider.responses()).await;
+    assert!(same.contains("image_generation_call") && !tells(&same), "{same}");
+
+    // Another model of OpenAI's said the words.
+    let mut mixed = history.clone();
+    let parts = mixed[1]["parts"].as_array_mut().unwrap();
+    let origin = parts.last_mut().unwrap().pointer_mut("/providerMetadata/rig/origin/model");
+    *origin.unwrap() = "another".into();
+    let mixed = sent(&provider, &mixed, provider.responses()).await;
+    assert!(!mixed.contains("image_generation_call") && tells(&mixed), "{mixed}");
+
+    let chat = sent(&provider, &history, provider.chat()).await;
+    assert!(tells(&chat), "{chat}");
+    let anthropic = sent(&provider, &history, provider.anthropic(CLAUDE)).await;
+    assert!(tells(&anthropic), "{anthropic}");
+}
 
 /// OpenAI's, whose own adapter sends a call as a function where it cannot be sent as it was.
 #[tokio::test]
