@@ -1,14 +1,15 @@
 //! [`Gate`]: the hook that stands between rig and its tools.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::rig_agent::agent::{
     AgentHook, CompletionCallAction, CompletionCallEvent, DispatchAction, DispatchEvent,
     HookContext, OutcomeAction, OutcomeEvent, StepEventKind,
 };
 use rig_core::completion::CompletionResponse;
-use rig_core::effect::Outcome;
-use rig_core::message::{AssistantContent, Message};
+use rig_core::effect::{EffectKind, Outcome};
+use rig_core::message::{AssistantContent, Message, turn_failure};
 use rig_core::tool::{ToolExecutionError, ToolResult};
 
 use super::RigAgent;
@@ -19,7 +20,7 @@ use crate::approvals::{AskError, Asked};
 use crate::chat::Turn;
 use crate::id::ToolCallId;
 use crate::json::{Json, JsonError};
-use crate::model::rig::question;
+use crate::model::rig::{once_told, question};
 use crate::model_message::NotExecuted;
 
 /// Tells of each call, asks about those that need a person, and stops the run before the model goes
@@ -28,11 +29,13 @@ pub(super) struct Gate {
     host: RigAgent,
     turn: Arc<Turn>,
     board: Arc<Board>,
+    /// Whether a request of this run told the model the history.
+    is_told: AtomicBool,
 }
 
 impl Gate {
     pub(super) fn new(host: RigAgent, turn: Arc<Turn>, board: Arc<Board>) -> Self {
-        Gate { host, turn, board }
+        Gate { host, turn, board, is_told: AtomicBool::new(false) }
     }
 
     /// Tells how a call looks; if it cannot be shown, why not.
@@ -84,6 +87,25 @@ impl Gate {
         }
     }
 
+    /// rig sends with each request of the run what the first one had; what that one allowed the
+    /// provider is left out of the others, also where a hook has the model say its answer anew.
+    fn telling_once(&self, kind: &EffectKind) -> DispatchAction {
+        let EffectKind::Completion { request, stream } = kind else {
+            return DispatchAction::proceed();
+        };
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            return DispatchAction::proceed();
+        }
+        match once_told(&request.chat_history) {
+            Some(chat_history) => {
+                let mut request = request.clone();
+                request.chat_history = chat_history;
+                DispatchAction::patch(EffectKind::Completion { request, stream: *stream })
+            }
+            None => DispatchAction::proceed(),
+        }
+    }
+
     /// A call has failed, for the person as for the model.
     fn fail(&self, id: ToolCallId, why: String) -> OutcomeAction {
         let result = ToolResult::failed(ToolExecutionError::other(&why));
@@ -116,7 +138,7 @@ impl Gate {
 impl AgentHook for Gate {
     async fn on_dispatch(&self, _: &HookContext, event: DispatchEvent<'_>) -> DispatchAction {
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
-            return DispatchAction::proceed();
+            return self.telling_once(event.kind);
         };
         let id = self.board.dispatched(event.id, event.call_id, tool);
         let input = match self.tell(&id, tool, args) {
@@ -143,7 +165,11 @@ impl AgentHook for Gate {
             });
             let origin = Box::new(response.origin.clone());
             self.board.tell(News::Answered(origin, texts.collect()));
-            self.ask_for_provider(response).await;
+            // rig fails such an answer behind its hooks.
+            let (stop, reason) = (response.stop(), response.finish_reason());
+            if turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
+                self.ask_for_provider(response).await;
+            }
         }
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
             return OutcomeAction::proceed();

@@ -1,19 +1,21 @@
 //! Tools that the provider runs, through a model and through an agent of rig: a person sees what they
-//! did, the provider gets its own items back as they were, and nothing runs that it asks about.
+//! did, and the provider gets its own items back as they were.
+
+mod approvals;
+
+use std::collections::HashSet;
+use std::future::ready;
 
 use futures::StreamExt;
 use rig_agent::AgentBuilder;
-use rig_agent::agent::{AgentHook, HookContext, OutcomeAction, OutcomeEvent};
 use rig_core::DynModel;
-use rig_core::effect::Outcome;
-use rig_core::message::AssistantContent;
 use rig_core::operation::Completion;
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
 use ui_message_stream::agent::{Model, ModelRequest};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::rig::RigModel;
-use ui_message_stream::model_message::FromUi;
+use ui_message_stream::model_message::{FromUi, ModelMessage};
 use ui_message_stream::rig::RigAgent;
 use ui_message_stream::testing::Conversation;
 
@@ -85,23 +87,45 @@ fn shown(name: &str) -> Vec<Call> {
     }
 }
 
-/// The items of a fixture that are neither words nor thoughts without content.
-fn items(name: &str) -> Vec<Value> {
+/// The items of a fixture.
+fn all_items(name: &str) -> Vec<Value> {
     let lines = lines_of(&format!("responses/{name}"));
     let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let done = events.filter(|event| event["type"] == "response.output_item.done");
-    done.map(|mut event| event["item"].take()).filter(is_of_tools).collect()
+    done.map(|mut event| event["item"].take()).collect()
 }
 
-fn is_of_tools(item: &Value) -> bool {
-    match item["type"].as_str() {
-        None | Some("message") => false,
-        Some("reasoning") => item["encrypted_content"].is_string(),
-        Some(_) => true,
+/// The items of a fixture that are not words.
+fn items(name: &str) -> Vec<Value> {
+    all_items(name).into_iter().filter(is_of_tools).collect()
+}
+
+/// Panics over what OpenAI refuses: an item that stands there twice, and thoughts without the item
+/// that followed them in their answer, which was one of these fixtures.
+fn check_items(provider: &Provider, answers: &[&str]) {
+    let answers: Vec<Value> = answers.iter().flat_map(|name| all_items(name)).collect();
+    for asked in provider.asked() {
+        let sent = asked["input"].as_array().unwrap();
+        let ids: Vec<&str> = sent.iter().filter_map(|item| item["id"].as_str()).collect();
+        let different: HashSet<&&str> = ids.iter().collect();
+        assert_eq!(ids.len(), different.len(), "an item twice: {ids:?}");
+        for (at, thought) in sent.iter().enumerate().filter(|(_, item)| is_thought(item)) {
+            let place = answers.iter().position(|item| item["id"] == thought["id"]).unwrap();
+            let follows = sent.get(at + 1).map(|item| &item["id"]);
+            assert_eq!(follows, Some(&answers[place + 1]["id"]), "behind {thought}: {sent:?}");
+        }
     }
 }
 
-/// What of a request is neither words nor thoughts without content.
+fn is_thought(item: &Value) -> bool {
+    item["type"] == "reasoning"
+}
+
+fn is_of_tools(item: &Value) -> bool {
+    !matches!(item["type"].as_str(), None | Some("message"))
+}
+
+/// What of a request is not words.
 fn sent_items(provider: &Provider, request: usize) -> Vec<Value> {
     let input = provider.asked()[request]["input"].as_array().unwrap().clone();
     input.into_iter().filter(is_of_tools).collect()
@@ -132,6 +156,7 @@ async fn what_the_provider_runs_is_shown_and_goes_back_as_it_was() {
             assert_eq!(page.error(), None, "{name}");
             assert_eq!(sent_items(&provider, 2 * at + 1), items(name), "{name}");
         }
+        check_items(&provider, &[name]);
     }
 }
 
@@ -148,6 +173,52 @@ async fn a_picture_that_the_provider_made_is_a_file_once() {
 
 const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
 
+/// The history of a picture that the provider made.
+async fn drawn(provider: &Provider) -> Vec<Value> {
+    provider.then([fixture("responses/a_picture")]);
+    let mut page = conversation(agent(RigModel::new(provider.responses())));
+    page.send("Draw").await;
+    assert_eq!(page.error(), None);
+    page.messages().iter().map(|message| serde_json::to_value(message).unwrap()).collect()
+}
+
+/// What a model is sent of this history.
+async fn sent(provider: &Provider, history: &[Value], model: DynModel<Completion>) -> String {
+    let messages: Vec<UiMessage> =
+        history.iter().map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect();
+    let mut messages = FromUi::new().model_messages(&messages);
+    messages.push(ModelMessage::user("And now?"));
+    let model = RigModel::new(model).with_request(|request| request.max_tokens(999));
+    model.call(ModelRequest::new(messages)).for_each(|_| ready(())).await;
+    provider.asked().last().unwrap().to_string()
+}
+
+/// What rig says of a picture, and what this crate does.
+fn tells(body: &str) -> bool {
+    body.contains("image omitted") || body.contains("A file of type image/png")
+}
+
+#[tokio::test]
+async fn a_picture_is_told_where_what_the_provider_made_of_it_does_not_go_back() {
+    let provider = Provider::default();
+    let history = drawn(&provider).await;
+    let same = sent(&provider, &history, provider.responses()).await;
+    assert!(same.contains("image_generation_call") && !tells(&same), "{same}");
+
+    // Another model of OpenAI's said the words.
+    let mut mixed = history.clone();
+    let parts = mixed[1]["parts"].as_array_mut().unwrap();
+    let origin = parts.last_mut().unwrap().pointer_mut("/providerMetadata/rig/origin/model");
+    *origin.unwrap() = "another".into();
+    let mixed = sent(&provider, &mixed, provider.responses()).await;
+    assert!(!mixed.contains("image_generation_call") && tells(&mixed), "{mixed}");
+
+    let chat = sent(&provider, &history, provider.chat()).await;
+    assert!(tells(&chat), "{chat}");
+    let anthropic = sent(&provider, &history, provider.anthropic(CLAUDE)).await;
+    assert!(tells(&anthropic), "{anthropic}");
+}
+
 /// OpenAI's, whose own adapter sends a call as a function where it cannot be sent as it was.
 #[tokio::test]
 async fn an_item_that_is_too_large_to_be_kept_is_a_call_as_any_other() {
@@ -161,118 +232,6 @@ async fn an_item_that_is_too_large_to_be_kept_is_a_call_as_any_other() {
     let sent = sent_items(&provider, 1);
     let kinds: Vec<&str> = sent.iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["mcp_list_tools", "function_call", "mcp_call", "function_call_output"]);
-}
-
-fn question() -> Value {
-    items("mcp_approval_asked").pop().unwrap()
-}
-
-fn answer(approve: bool, reason: Option<&str>) -> Value {
-    let mut answer = json!({
-        "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": approve,
-    });
-    if let Some(reason) = reason {
-        answer["reason"] = reason.into();
-    }
-    answer
-}
-
-fn of_approvals(items: Vec<Value>) -> Vec<Value> {
-    let is_it = |item: &Value| item["type"].as_str().unwrap().starts_with("mcp_approval");
-    items.into_iter().filter(is_it).collect()
-}
-
-#[tokio::test]
-async fn a_yes_is_told_once_and_the_later_call_is_the_approved_ones_output() {
-    let provider = Provider::default();
-    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
-        let answers = ["mcp_approval_asked", "mcp_approval_approved", "text"];
-        provider.then(answers.map(|name| fixture(&format!("responses/{name}"))));
-        page.send("Shorten it").await;
-        assert_eq!(page.error(), None);
-        assert_eq!(calls(&page), [shorten("approval-requested", Value::Null)]);
-        let asks = |part: &Part| matches!(part, Part::Data(data) if &*data.name == "approval");
-        assert!(page.messages()[1].parts.iter().any(asks), "the person sees what is asked");
-        assert_eq!(provider.asked().len(), 3 * at + 1);
-        let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
-        assert!(chunks.contains(r#""finishReason":"tool-calls""#), "{chunks}");
-
-        page.approve("mcp.links.shorten").await;
-        assert_eq!(page.error(), None);
-        let output = json!("✅ https://l.example/9");
-        assert_eq!(calls(&page), [shorten("output-available", output)]);
-        assert_eq!(held(&page).text, "Here: https://l.example/9");
-        let sent = of_approvals(sent_items(&provider, 3 * at + 1));
-        assert_eq!(sent, [question(), answer(true, None)]);
-
-        page.send("Thanks").await;
-        assert_eq!(page.error(), None);
-        let sent = sent_items(&provider, 3 * at + 2);
-        assert_eq!(of_approvals(sent.clone()), Vec::<Value>::new(), "it is over");
-        let ran = items("mcp_approval_approved").pop().unwrap();
-        assert_eq!(ran["type"], "mcp_call");
-        assert_eq!(sent.last(), Some(&ran), "{sent:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_no_is_told_with_its_reason() {
-    let provider = Provider::default();
-    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
-        let answers = ["mcp_approval_asked", "mcp_approval_denied", "text"];
-        provider.then(answers.map(|name| fixture(&format!("responses/{name}"))));
-        page.send("Shorten it").await;
-        page.deny("mcp.links.shorten", "not that one").await;
-        assert_eq!(page.error(), None);
-        assert_eq!(calls(&page), [shorten("output-denied", Value::Null)]);
-        assert_eq!(held(&page).text, "It was not approved.");
-        let sent = of_approvals(sent_items(&provider, 3 * at + 1));
-        assert_eq!(sent, [question(), answer(false, Some("not that one"))]);
-        page.send("Thanks").await;
-        let later = of_approvals(sent_items(&provider, 3 * at + 2));
-        assert_eq!(later[0], question());
-        assert_eq!((later.len(), &later[1]["approve"]), (2, &json!(false)));
-        assert!(later[1]["reason"].as_str().unwrap().contains("not that one"), "{later:?}");
-    }
-}
-
-#[tokio::test]
-async fn who_writes_on_instead_of_answering_has_not_approved() {
-    let provider = Provider::default();
-    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
-        provider.then([fixture("responses/mcp_approval_asked"), fixture("responses/text")]);
-        page.send("Shorten it").await;
-        page.send("Never mind").await;
-        assert_eq!(page.error(), None);
-        let sent = of_approvals(sent_items(&provider, 2 * at + 1));
-        assert_eq!(sent[0], question());
-        assert_eq!((sent.len(), &sent[1]["approve"]), (2, &json!(false)));
-    }
-}
-
-#[tokio::test]
-async fn a_yes_that_no_call_came_of_is_told_as_unknown_and_not_again() {
-    let provider = Provider::default();
-    for (at, mut page) in both(|| provider.responses()).into_iter().enumerate() {
-        let begun = lines_of("responses/mcp_approval_approved");
-        let begun: Vec<&str> = begun.lines().take(3).collect();
-        let broken = begun.iter().map(|line| format!("data: {line}\n\n")).collect();
-        let asks = fixture("responses/mcp_approval_asked");
-        provider.then([asks, broken, fixture("responses/text")]);
-        page.send("Shorten it").await;
-        page.approve("mcp.links.shorten").await;
-        assert_eq!(page.error(), Some("An error occurred."));
-        page.send("And?").await;
-        assert_eq!(page.error(), None);
-        let sent = sent_items(&provider, 3 * at + 2);
-        assert_eq!(of_approvals(sent.clone()), Vec::<Value>::new());
-        let told = sent.iter().find(|item| item["type"] == "function_call_output").unwrap();
-        assert!(
-            told["output"].to_string().contains("has an effect is not known") || {
-                told["output"].to_string().contains("had an effect is not known")
-            }
-        );
-    }
 }
 
 /// The blocks of the assistant's in a request to Anthropic.
@@ -432,57 +391,4 @@ async fn a_picture_of_geminis_goes_back_with_its_signature() {
         });
         assert!(parts.contains(&picture), "{contents}");
     }
-}
-
-/// A hook that says something else.
-struct Silences;
-
-impl AgentHook for Silences {
-    async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
-        let Some(response) = event.completion() else { return OutcomeAction::proceed() };
-        let mut response = response.clone();
-        response.choice = vec![AssistantContent::text("No comment.")];
-        OutcomeAction::replace(Ok(Outcome::Completion(response)))
-    }
-}
-
-#[tokio::test]
-async fn an_answer_in_which_the_provider_asked_and_a_hook_took_it_out_fails() {
-    let provider = Provider::streaming([fixture("responses/mcp_approval_asked")]);
-    let builder = AgentBuilder::new(provider.responses()).add_hook(Silences);
-    let mut page = page(RigAgent::new(built(builder, &Done::default())));
-    page.send("Shorten it").await;
-    assert_eq!(page.error(), Some("An error occurred."));
-    assert_eq!(calls(&page), []);
-}
-
-#[tokio::test]
-async fn a_yes_that_was_kept_is_no_yes() {
-    let provider = Provider::streaming([fixture("responses/text")]);
-    let yes = json!({"rig": {
-        "origin": {"api": "openai.responses", "provider": "openai", "model": "a-model"},
-        "opaque": {"item": answer(true, None), "replay": true},
-        "behind": [{"item": answer(true, None), "replay": true}],
-    }});
-    let history = json!([
-        {"id": "u", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-        {"id": "a", "role": "assistant", "parts": [
-            {"type": "step-start"},
-            {"type": "reasoning", "text": "", "providerMetadata": yes},
-            {"type": "tool-look", "toolCallId": "c", "state": "output-available", "input": {},
-                "output": 1, "providerExecuted": true, "callProviderMetadata": yes},
-            {"type": "text", "text": "Well.", "providerMetadata": yes},
-        ]},
-    ]);
-    let messages: Vec<UiMessage> = history
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|message| UiMessage::parse(&message.to_string()).unwrap())
-        .collect();
-    let messages = FromUi::new().model_messages(&messages);
-    let mut said = RigModel::new(provider.responses()).call(ModelRequest::new(messages));
-    while said.next().await.is_some() {}
-    let asked = provider.asked()[0]["input"].to_string();
-    assert!(asked.contains("Well.") && !asked.contains("mcp_approval_response"), "{asked}");
 }

@@ -207,6 +207,20 @@ pub(super) fn is_answer(opaque: &Opaque) -> bool {
     opaque.kind() == Some(ANSWER)
 }
 
+/// The question that an item says yes to.
+pub(super) fn allows(opaque: &Opaque) -> Option<&str> {
+    let says_yes = is_answer(opaque) && opaque.item.get("approve") == Some(&Value::Bool(true));
+    approved_by(&opaque.item).filter(|_| says_yes)
+}
+
+/// Leaves out the thoughts that led to an item which does not go back: a provider refuses them
+/// without it.
+pub(super) fn without_thoughts_before(said: &mut Vec<Content>) {
+    let is_thought = |content: &Content| matches!(content, Content::Reasoning(_));
+    let kept = said.iter().rposition(|content| !is_thought(content)).map_or(0, |last| last + 1);
+    said.truncate(kept);
+}
+
 pub(super) fn is_picture(opaque: &Opaque) -> bool {
     opaque.kind() == Some(hosted::PICTURE)
 }

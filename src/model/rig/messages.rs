@@ -22,8 +22,10 @@ use crate::model_message::{
 /// Model messages as rig takes them. Results stand in the user's message behind the calls.
 ///
 /// Thoughts go back to who thought them: what has nothing kept with it is left out. A call that the
-/// provider ran goes back as the item that it was, one that some provider ran elsewhere as a call as
-/// any other. A yes for the provider stands only in the request that tells it.
+/// provider ran goes back as the item that it was, which rig leaves out for any other of its models;
+/// one of which no such item is kept, or the item of another model than said the message, is a call as
+/// any other. Of a picture that the provider made they are told. A yes for the provider stands only in
+/// the request that tells it.
 pub(crate) fn messages(messages: &[ModelMessage]) -> Vec<Message> {
     let mut transcript = Transcript { ran: approved_calls(messages), ..Transcript::default() };
     for (at, message) in messages.iter().enumerate() {
@@ -63,9 +65,11 @@ impl Transcript {
     fn push_assistant(&mut self, content: &[AssistantContent], next: Option<&ModelMessage>) {
         let kept: Vec<Kept> = content.iter().map(|said| Kept::of(metadata(said))).collect();
         let origin = kept.iter().rev().find_map(|kept| kept.origin.clone());
+        let of_all = kept.into_iter().map(|kept| of_same_model(kept, origin.as_ref()));
+        let of_all: Vec<Kept> = of_all.collect();
         let (mut said, mut results, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, (piece, kept)) in content.iter().zip(&kept).enumerate() {
-            let mut kept = of_same_model(kept.clone(), origin.as_ref());
+        for (at, (piece, kept)) in content.iter().zip(&of_all).enumerate() {
+            let mut kept = kept.clone();
             let behind = std::mem::take(&mut kept.behind);
             match piece {
                 AssistantContent::Text(text) => {
@@ -76,8 +80,8 @@ impl Transcript {
                 // Without its model it would be taken for words.
                 AssistantContent::Reasoning(_) if origin.is_none() => {}
                 AssistantContent::Reasoning(thought) => said.extend(reasoning(&thought.text, kept)),
-                // It goes back with the item that made it.
-                AssistantContent::File(_) if picture(content, at + 1).is_some() => {}
+                // It stands where the item is that made it.
+                AssistantContent::File(_) if picture(content, &of_all, at + 1).is_some() => {}
                 AssistantContent::File(file) => said.push(made_file(file, kept)),
                 AssistantContent::ToolCall(call) => {
                     let item = kept.opaque.take().filter(goes_back);
@@ -89,7 +93,10 @@ impl Transcript {
                                 result,
                                 hosted::answer(next, &call.tool_call_id),
                             ) {
-                                Asked::Ran => continue,
+                                Asked::Ran => {
+                                    hosted::without_thoughts_before(&mut said);
+                                    continue;
+                                }
                                 Asked::Unknown => None,
                                 Asked::Answered(answer) => {
                                     answers.push(message::AssistantContent::Opaque(answer));
@@ -97,12 +104,14 @@ impl Transcript {
                                 }
                             }
                         }
-                        Some(item) if hosted::is_picture(&item) => picture(content, at),
+                        // Without its picture.
+                        Some(item) if hosted::is_picture(&item) => None,
                         item => item,
                     };
-                    said.extend(match item {
-                        Some(item) => Some(message::AssistantContent::Opaque(item)),
-                        None => self.call(call, kept),
+                    said.extend(match (picture(content, &of_all, at), item) {
+                        (Some(picture), _) => Some(picture),
+                        (None, Some(item)) => Some(message::AssistantContent::Opaque(item)),
+                        (None, None) => self.call(call, kept),
                     });
                 }
                 AssistantContent::ToolResult(result) => {
@@ -215,18 +224,24 @@ fn approved_calls(messages: &[ModelMessage]) -> HashSet<String> {
     questions.collect()
 }
 
-/// The item of a picture that the provider made, if one was made there: what was kept of it, with the
-/// picture, which is the file in front of it.
-fn picture(content: &[AssistantContent], at: usize) -> Option<Opaque> {
-    let (before, call) = (content.get(at.checked_sub(1)?)?, content.get(at)?);
-    let AssistantContent::ToolCall(_) = call else { return None };
-    let mut opaque = Kept::of(metadata(call)).opaque.filter(hosted::is_picture)?;
-    let AssistantContent::File(FileContent { source: FileSource::Base64(data), .. }) = before
-    else {
+/// The picture that the provider made, if a call of its tool for that stands there and goes back: the
+/// file in front of the call, as the item that it was for the model that made it, in words for others.
+fn picture(
+    content: &[AssistantContent],
+    kept: &[Kept],
+    at: usize,
+) -> Option<message::AssistantContent> {
+    let AssistantContent::File(file) = content.get(at.checked_sub(1)?)? else { return None };
+    let AssistantContent::ToolCall(call) = content.get(at)? else { return None };
+    let opaque = kept.get(at)?.opaque.as_ref().filter(|_| call.provider_executed)?;
+    let FileSource::Base64(data) = &file.source else { return None };
+    if !hosted::is_picture(opaque) || !goes_back(opaque) {
         return None;
-    };
-    opaque.item.as_object_mut()?.insert("result".to_owned(), data.as_str().into());
-    Some(opaque)
+    }
+    let mut item = opaque.item.clone();
+    item.as_object_mut()?.insert("result".to_owned(), data.as_str().into());
+    // Not a picture of rig's: those it leaves out for a model that reads none of its own, with the item.
+    Some(message::AssistantContent::text(in_words(file)).with_native(item))
 }
 
 /// Whether a kept item is sent. A yes is never what was kept: it is the person's, and is told once.

@@ -11,6 +11,7 @@
 mod hosted;
 mod kept;
 mod messages;
+mod once_told;
 mod parts;
 mod reply;
 
@@ -24,6 +25,7 @@ use rig_core::operation::Completion;
 
 pub(crate) use self::hosted::{awaited, question};
 pub(crate) use self::messages::messages;
+pub(crate) use self::once_told::once_told;
 pub(crate) use self::parts::{Ended, MadeCall, Parts, fresh_id};
 pub(crate) use self::reply::finish_reason;
 
