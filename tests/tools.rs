@@ -142,9 +142,18 @@ async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
             }
         }
     });
+    let too_long = Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, Told>(1)));
+    let deaf = Tool::new("tool", async |_: Input, context: ToolContext| -> Result<u64, Told> {
+        loop {
+            let _ = context.data("seen", "a ship").await;
+        }
+    });
+    let second = Duration::from_secs(1);
     for (tool, end) in [
-        (endless.with_timeout(Duration::from_secs(1)), "The tool took too long"),
-        (chatty, "the call has added 128 parts to the message already, and no more fit"),
+        (endless.with_timeout(second), "The tool took too long"),
+        (too_long.with_timeout(second).with_most_output_bytes(0), "The tool took too long"),
+        (deaf.with_timeout(second), "The tool took too long"),
+        (chatty, "the call has added 32 parts to the message already, and no more fit"),
     ] {
         // Time goes by only where everything waits.
         let clock = tokio::spawn(async {
@@ -250,6 +259,8 @@ async fn an_output_that_grows_is_shown_as_it_grows() {
 async fn a_tool_shows_data_sources_and_files_beside_its_call() {
     let look = Tool::new("look", async |_: Input, context: ToolContext| {
         context.data("looking-at", "the harbour").await.unwrap();
+        let deepest = (0..Json::MAX_DEPTH).fold(json!(1), |value, _| json!([value]));
+        context.data_with_id("deep", "1", &deepest).await.unwrap();
         for ships in 1..=200 {
             context.data_with_id("ships", "count", &(ships % 3)).await.unwrap();
         }
@@ -268,10 +279,10 @@ async fn a_tool_shows_data_sources_and_files_beside_its_call() {
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
     let parts = message["parts"].as_array().unwrap().iter();
     let kinds: Vec<&str> = parts.map(|part| part["type"].as_str().unwrap()).collect();
-    let shown = ["data-looking-at", "data-ships", "source-url", "file"];
+    let shown = ["data-looking-at", "data-deep", "data-ships", "source-url", "file"];
     assert_eq!(kinds, [&["step-start", "tool-look"], &shown[..], &["step-start", "text"]].concat());
     assert_eq!(message["parts"][2]["data"], "the harbour");
-    assert_eq!(message["parts"][3]["data"], 2, "in the place of the one before");
+    assert_eq!(message["parts"][4]["data"], 2, "in the place of the one before");
 }
 
 #[tokio::test]

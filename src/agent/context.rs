@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 
 use crate::approval::{Principal, RecordId};
 use crate::event::{Data, File, Source, Text};
@@ -59,8 +60,10 @@ impl ToolContext {
     /// ```
     ///
     /// # Errors
-    /// [`NotShown`]: all that one call shows beside its output, as JSON, is no longer than the output
-    /// [may be](super::Tool::with_most_output_bytes), and no more than 128 parts.
+    /// [`NotShown`]: all that one call shows beside its output is no longer than the output
+    /// [may be](super::Tool::with_most_output_bytes), and no more than 32 parts. The client sends it
+    /// back with every request: what changes is better shown [in one
+    /// place](Self::data_with_id).
     pub async fn data(
         &self,
         name: impl Into<Text>,
@@ -128,7 +131,10 @@ impl ToolContext {
     async fn show(&self, event: ToolEvent) -> Result<(), NotShown> {
         match &self.beside {
             Some(beside) => beside.show(event).await,
-            None => Ok(()),
+            None => {
+                yield_now().await;
+                Ok(())
+            }
         }
     }
 }
@@ -173,28 +179,42 @@ impl Beside {
         Beside { shown, most_bytes, kept: Arc::default() }
     }
 
+    /// Whoever listens, and whoever stops the tool, has their turn then, also if it never waits.
     pub(super) async fn show(&self, event: ToolEvent) -> Result<(), NotShown> {
+        let shown = self.send(event).await;
+        yield_now().await;
+        shown
+    }
+
+    async fn send(&self, event: ToolEvent) -> Result<(), NotShown> {
         match &event {
             ToolEvent::Preliminary(output) if output.as_str().len() > self.most_bytes => {
                 return Err(NotShown::TooLong { most: self.most_bytes });
             }
             ToolEvent::Data(data) => {
+                let id = data.id.as_deref().unwrap_or_default();
                 let place = data.id.as_ref().map(|id| (data.name.to_string(), id.to_string()));
-                self.keep(&Json::of(&**data)?, place)?;
+                self.keep(&[&data.name, id, data.data.as_str()], place)?;
             }
-            ToolEvent::Source(source) => self.keep(&Json::of(&**source)?, None)?,
-            ToolEvent::File(file) => self.keep(&Json::of(&**file)?, None)?,
+            ToolEvent::Source(source) => match &**source {
+                Source::Url { source_id, url, title } => {
+                    self.keep(&[source_id, url, title.as_deref().unwrap_or_default()], None)?;
+                }
+                Source::Document { source_id, media_type, title, filename } => {
+                    let filename = filename.as_deref().unwrap_or_default();
+                    self.keep(&[source_id, media_type, title, filename], None)?;
+                }
+            },
+            ToolEvent::File(file) => self.keep(&[&file.url, &file.media_type], None)?,
             _ => {}
         }
         // Nobody may be listening any more; the tool goes on.
         let _ = self.shown.send(event).await;
-        // Whoever listens is to hear it, also if the tool never waits again.
-        tokio::task::yield_now().await;
         Ok(())
     }
 
-    fn keep(&self, part: &Json, place: Option<(String, String)>) -> Result<(), NotShown> {
-        let bytes = part.as_str().len();
+    fn keep(&self, texts: &[&str], place: Option<(String, String)>) -> Result<(), NotShown> {
+        let bytes: usize = texts.iter().map(|text| text.len()).sum();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.as_ref().and_then(|place| kept.replaced.get(place)).copied();
         let others = kept.bytes - before.unwrap_or(0);
@@ -213,8 +233,9 @@ impl Beside {
     }
 }
 
-/// How many parts one call may add to the message; all messages of a request may have two thousand.
-const MOST_PARTS: usize = 128;
+/// How many parts one call may add to the message. All messages of a request may have two thousand, of
+/// dozens of such calls.
+const MOST_PARTS: usize = 32;
 
 /// What a predicate may look at beside the input.
 ///

@@ -11,9 +11,10 @@ use futures_core::Stream;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::task::yield_now;
 
 use super::any_tool::AnyTool;
-use super::context::{ApprovalContext, Beside, NotShown, ToolContext};
+use super::context::{ApprovalContext, Beside, ToolContext};
 use super::model::ToolDescription;
 use crate::approval::TOOL_FAILED;
 use crate::json::Json;
@@ -426,12 +427,10 @@ async fn last_of<O: Serialize, E: Into<BoxError>>(
     let mut last = None;
     while let Some(output) = poll_fn(|cx| outputs.as_mut().poll_next(cx)).await {
         let output = Json::of(&output.map_err(Into::into)?)?;
-        if let Some(beside) = &beside {
-            match beside.show(ToolEvent::Preliminary(output.clone())).await {
-                // Whether the last one is too long is seen at the end.
-                Ok(()) | Err(NotShown::TooLong { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+        match &beside {
+            // Whether the last one is too long is seen at the end.
+            Some(beside) => drop(beside.show(ToolEvent::Preliminary(output.clone())).await),
+            None => yield_now().await,
         }
         last = Some(output);
     }

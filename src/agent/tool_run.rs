@@ -78,13 +78,13 @@ impl Stream for ToolRun {
                 _ => Poll::Pending,
             };
         }
+        if self.end.is_none() {
+            return Poll::Ready(None);
+        }
         // What is there is told now: a queue that is polled may also say that it is not its turn.
-        match self.shown.try_recv() {
-            Ok(event) => self.news(event),
-            Err(_) => match self.end.take() {
-                Some(end) => self.news(end),
-                None => Poll::Ready(None),
-            },
+        match self.shown.try_recv().ok().or_else(|| self.end.take()) {
+            Some(event) => self.news(event),
+            None => Poll::Ready(None),
         }
     }
 }

@@ -345,14 +345,11 @@ impl Run {
             is_wanted.then(Vec::new)
         };
         let Some(told) = taken else { return Ok(false) };
-        if live.is_to_stop() {
+        if live.is_to_stop() || !is_its(&told) {
             if !told.is_empty() {
                 let put_back = |chat: &mut Chat| chat.take_back(&told);
                 (self.chat, ()) = self.chats.change(&self.chat, put_back).await?;
             }
-            return Ok(false);
-        }
-        if !is_its(&told) {
             return Ok(false);
         }
         // Others told it, or tell it now.

@@ -38,15 +38,18 @@ impl Chat {
     pub fn hand_over(&mut self) -> Vec<DeferredToolResult> {
         let mut yeses = std::mem::take(&mut self.for_provider);
         // The person may have taken the message away, or hope was given up.
-        yeses.retain(|yes| self.tool_parts().any(|part| is_of(part, yes) && is_allowed(part)));
+        yeses.retain(|yes| self.is_untold(yes));
         yeses
+    }
+
+    fn is_untold(&self, yes: &DeferredToolResult) -> bool {
+        self.tool_parts().any(|part| is_of(part, yes) && is_allowed(part))
     }
 
     /// Keeps what was taken out and not told, unless it is settled or kept by now.
     pub(crate) fn take_back(&mut self, untold: &[DeferredToolResult]) {
         for yes in untold {
-            let is_open = self.tool_parts().any(|part| is_of(part, yes) && is_allowed(part));
-            if is_open && !self.keeps_yes(yes.approval_id.as_ref()) {
+            if self.is_untold(yes) && !self.keeps_yes(yes.approval_id.as_ref()) {
                 self.for_provider.push(yes.clone());
             }
         }

@@ -109,9 +109,9 @@ impl UiMessage {
         serde_json::from_str(&self.last_text())
     }
 
-    /// The text that stands last in its last step, behind all calls. A step without any content is not in a message,
-    /// so what is said before a call is none, unless the provider ran the call: in one step with it
-    /// the answer may stand before.
+    /// The text that stands last in its last step, from the last call before it on. A step without any
+    /// content is not in a message, so what is said before a call is no answer; unless the provider
+    /// ran the call: in one step with it the answer may stand before.
     pub(crate) fn last_text(&self) -> String {
         let goes_on =
             |part: &ToolPart| part.provider_executed == Some(true) && part.approval_id().is_none();

@@ -93,17 +93,15 @@ impl Gate {
         let EffectKind::Completion { request, stream } = kind else {
             return DispatchAction::proceed();
         };
+        let Some(chat_history) = once_told(&request.chat_history) else {
+            return DispatchAction::proceed();
+        };
         if !self.is_told.swap(true, Ordering::Relaxed) {
             return DispatchAction::proceed();
         }
-        match once_told(&request.chat_history) {
-            Some(chat_history) => {
-                let mut request = request.clone();
-                request.chat_history = chat_history;
-                DispatchAction::patch(EffectKind::Completion { request, stream: *stream })
-            }
-            None => DispatchAction::proceed(),
-        }
+        let mut request = request.clone();
+        request.chat_history = chat_history;
+        DispatchAction::patch(EffectKind::Completion { request, stream: *stream })
     }
 
     /// A call has failed, for the person as for the model.

@@ -136,8 +136,10 @@ async fn ask(
 
 /// Whether the provider may run something because of this request.
 fn runs_tools(body: &Value) -> bool {
-    let tools = body.get("tools").and_then(Value::as_array);
-    tools.is_some_and(|tools| tools.iter().any(|tool| tool["type"] != "function"))
+    let any = |list: &str, is_it: fn(&Value) -> bool| {
+        body.get(list).and_then(Value::as_array).is_some_and(|list| list.iter().any(is_it))
+    };
+    any("tools", |tool| tool["type"] != "function") || any("input", |item| item["approve"] == true)
 }
 
 /// The error that an answer is which says that it is none.

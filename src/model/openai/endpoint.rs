@@ -106,7 +106,7 @@ impl Endpoint {
 
     /// How often it is asked again where it says that it is too busy (429, 503, 529): after the time
     /// that it names, if that is not above half a minute, else after one second, two, and so on. Twice
-    /// unless set. With tools that the provider runs it is not asked again after 503, which a proxy
+    /// unless set. With `tools` that the provider runs it is not asked again after 503, which a proxy
     /// says as well of a request that was lost on the way back: they may have run.
     #[must_use]
     pub fn with_most_retries(mut self, most: u32) -> Self {

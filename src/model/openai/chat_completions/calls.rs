@@ -109,7 +109,10 @@ impl Calls {
             (Some(_), _) => match self.0.iter().rposition(same_index) {
                 Some(place) => place,
                 // A count that goes on while the id stays is of pieces.
-                None if name.is_none() && id.is_some() => self.0.iter().rposition(same_id)?,
+                None if name.is_none() && id.is_some() => {
+                    let is_it = |call: &Call| same_id(call) && !call.is_whole();
+                    self.0.iter().rposition(is_it)?
+                }
                 None => return self.going_on(id, name),
             },
             (None, Some(_)) => self.0.iter().rposition(same_id)?,
