@@ -572,7 +572,7 @@ impl Model for Reads {
 async fn an_error_of_an_input_does_not_repeat_all_of_it() {
     #[derive(Deserialize, JsonSchema)]
     #[serde(untagged)]
-    #[allow(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is looked at")]
     enum Either {
         Number { n: u64 },
         Flag { flag: bool },
@@ -604,7 +604,7 @@ fn a_name_that_no_model_could_call_is_found_out_when_the_agent_is_made() {
 #[should_panic(expected = "the schema of tool \"look\" is none")]
 fn a_pattern_that_is_none_is_found_out_when_the_agent_is_made() {
     #[derive(Deserialize, JsonSchema)]
-    #[allow(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is looked at")]
     struct Look {
         #[schemars(regex(pattern = "^(/"))]
         path: String,

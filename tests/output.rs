@@ -261,7 +261,7 @@ fn a_list_is_refused_when_the_agent_is_made() {
 #[should_panic(expected = "the schema of Letter is none")]
 fn a_pattern_that_is_none_is_found_out_when_the_agent_is_made() {
     #[derive(Deserialize, JsonSchema)]
-    #[allow(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is looked at")]
     struct Letter {
         #[schemars(regex(pattern = "^(Dear"))]
         text: String,

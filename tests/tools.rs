@@ -21,6 +21,8 @@ use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chat::Chats;
 use ui_message_stream::chunk::{Chunk, FinishReason};
 use ui_message_stream::event::{AgentEvent, File, Source, ToolCall};
+use ui_message_stream::history::Answers;
+use ui_message_stream::id::ApprovalId;
 use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::request::Limits;
 use ui_message_stream::run::{ModelEvent, RunEnd};
@@ -76,15 +78,30 @@ fn browser(agent: Agent) -> Conversation<'static> {
     })
 }
 
+/// What the person says first.
+fn go() -> Value {
+    json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+    ]})
+}
+
+fn parsed(body: &Value) -> ChatRequest {
+    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
+}
+
+/// The request by which a question is answered with yes.
+async fn yes(chats: &Chats, person: &Principal, approval_id: &ApprovalId) -> ChatRequest {
+    let decision = json!({"decisions": [{"approvalId": approval_id, "approved": true}]});
+    let answers = Answers::parse(decision.to_string().as_bytes(), &Limits::default()).unwrap();
+    chats.request_of(person, &"chat".into(), &answers).await.unwrap()
+}
+
 /// What an agent answers in full.
 async fn in_full(agent: Agent) -> Value {
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-    ]});
     let request = Request::post("/api/chat")
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
-        .body(axum::body::Body::from(body.to_string()))
+        .body(axum::body::Body::from(go().to_string()))
         .unwrap();
     let response = app(agent).oneshot(request).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -339,10 +356,7 @@ async fn a_person_and_a_tool_are_told_whose_call_it_is() {
         .idempotent();
     let chats = Agent::new(Steps::of(&[&["free", "asks"]])).tool(free).tool(asks).into_chats();
     let ada = Principal::new("ada");
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-    ]});
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = parsed(&go());
     let answer = chats.answer_in_full(&ada, request).await.unwrap();
     let [pending] = &answer.approvals[..] else { panic!("{answer:?}") };
     assert_eq!(&*pending.record.description, "Do it 1 times");
@@ -351,12 +365,7 @@ async fn a_person_and_a_tool_are_told_whose_call_it_is() {
     let titles: Vec<_> =
         message.tool_parts().map(|part| part.title.as_ref().map(Json::as_str)).collect();
     assert_eq!(titles, [Some(r#""At once""#), Some(r#""First ask""#)]);
-    let decision = json!({"decisions": [{"approvalId": pending.approval_id, "approved": true}]});
-    let answers = ui_message_stream::history::Answers::parse(
-        decision.to_string().as_bytes(),
-        &Limits::default(),
-    );
-    let request = chats.request_of(&ada, &"chat".into(), &answers.unwrap()).await.unwrap();
+    let request = yes(&chats, &ada, &pending.approval_id).await;
     chats.answer_in_full(&ada, request).await.unwrap();
     let call = |id: &str, has_key| (id.to_owned(), "chat".to_owned(), ada.clone(), has_key);
     assert_eq!(*told.lock().unwrap(), [call("free_0", false), call("asks_0", true)]);
@@ -453,16 +462,9 @@ async fn json_says_why_it_ends_where_the_model_did_not_end_it() {
 async fn approved(agent: Agent) -> (Chats, ui_message_stream::UiMessageStream) {
     let chats = agent.into_chats();
     let ada = Principal::new("ada");
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-    ]});
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = parsed(&go());
     let answer = chats.answer_in_full(&ada, request).await.unwrap();
-    let id = &answer.approvals[0].approval_id;
-    let decision = json!({"decisions": [{"approvalId": id, "approved": true}]}).to_string();
-    let answers =
-        ui_message_stream::history::Answers::parse(decision.as_bytes(), &Limits::default());
-    let request = chats.request_of(&ada, &"chat".into(), &answers.unwrap()).await.unwrap();
+    let request = yes(&chats, &ada, &answer.approvals[0].approval_id).await;
     let response = chats.answer(&ada, request).await.unwrap();
     (chats, response)
 }
@@ -502,10 +504,7 @@ async fn start_is_on_its_way_before_an_approved_tool_runs() {
 async fn a_run_that_is_stopped_before_it_speaks_keeps_no_message() {
     let chats = Agent::new(Steps::of(&[])).into_chats();
     let ada = Principal::new("ada");
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-    ]});
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = parsed(&go());
     let response = chats.answer(&ada, request).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     chats.stop(&ada, &"chat".into()).await.unwrap();

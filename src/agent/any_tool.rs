@@ -147,15 +147,11 @@ impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
         let asks = match (&self.approval, input.to::<I>()) {
             (NeedsApproval::Unsaid | NeedsApproval::Never, _) => false,
             (NeedsApproval::Always, _) | (_, Err(_)) => true,
-            (NeedsApproval::When(asks), Ok(input)) => {
-                let asks = catch_unwind(AssertUnwindSafe(|| asks(&input, &context)));
-                asks.unwrap_or_else(|_| {
-                    tracing::error!(tool = &*self.about.name, "the approval predicate panicked");
-                    true
-                })
+            (NeedsApproval::When(predicate), Ok(input)) => {
+                asks(&self.about.name, || predicate(&input, &context))
             }
-            (NeedsApproval::If(asks), Ok(input)) => {
-                let asks = asks(Arc::new(input), context);
+            (NeedsApproval::If(predicate), Ok(input)) => {
+                let asks = predicate(Arc::new(input), context);
                 // A task of its own: a panic in it means yes, and not the end of the run.
                 let mut asks = Task::begin(asks);
                 return Box::pin(poll_fn(move |cx| {
@@ -210,24 +206,32 @@ impl<I: DeserializeOwned + Send + Sync + 'static> IntoTool for Tool<I> {
     }
 }
 
+/// A tool that the client runs: the host's, or one that a request brings.
 #[derive(Debug)]
-struct ClientTool(Tool<ClientExecuted>);
+pub(super) struct ClientExecutedTool {
+    pub(super) tool: Tool<ClientExecuted>,
+    pub(super) checks_by_schema: bool,
+}
 
-impl AnyTool for ClientTool {
+impl AnyTool for ClientExecutedTool {
     fn name(&self) -> &str {
-        &self.0.about.name
+        &self.tool.about.name
     }
 
     fn description(&self) -> Option<ToolDescription> {
-        Some(self.0.about.description())
+        Some(self.tool.about.description())
     }
 
     fn title(&self) -> Option<&str> {
-        self.0.about.title.as_deref()
+        self.tool.about.title.as_deref()
     }
 
     fn is_client_executed(&self) -> bool {
         true
+    }
+
+    fn checks_by_schema(&self) -> bool {
+        self.checks_by_schema
     }
 
     fn has_approval_predicate(&self) -> bool {
@@ -249,6 +253,14 @@ impl AnyTool for ClientTool {
 
 impl IntoTool for Tool<ClientExecuted> {
     fn into_tool(self) -> Arc<dyn AnyTool> {
-        Arc::new(ClientTool(self))
+        Arc::new(ClientExecutedTool { tool: self, checks_by_schema: true })
     }
+}
+
+/// Whether a predicate of the host's says that a person is asked. A panic in it means yes.
+pub(crate) fn asks(tool: &str, predicate: impl FnOnce() -> bool) -> bool {
+    catch_unwind(AssertUnwindSafe(predicate)).unwrap_or_else(|_| {
+        tracing::error!(tool, "the approval predicate panicked");
+        true
+    })
 }

@@ -2,20 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::future::ready;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::any_tool::AnyTool;
-use super::context::{ApprovalContext, ToolContext};
-use super::model::ToolDescription;
+use super::any_tool::{AnyTool, ClientExecutedTool};
+use super::tool::Tool;
 use super::tools::{Tools, is_callable};
 use crate::json::Json;
-use crate::ledger_store::BoxFuture;
 use crate::record::FieldError;
 use crate::request::ChatRequest;
-use crate::stream::BoxError;
 
 /// These tools and those of the request.
 ///
@@ -50,7 +46,7 @@ pub(super) fn with_tools_of(tools: &Tools, request: &ChatRequest) -> Result<Tool
             return Err(FieldError::new("inputSchema", "expected an object").within(&place));
         }
     }
-    Ok(tools.with(brought.into_iter().map(|tool| Arc::new(tool) as Arc<dyn AnyTool>)))
+    Ok(tools.with(brought.into_iter().map(ClientTool::into_tool)))
 }
 
 /// A tool that the client runs, and knows best what it takes: its inputs are not checked here. A
@@ -66,38 +62,10 @@ struct ClientTool {
     input_schema: Json,
 }
 
-impl AnyTool for ClientTool {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn description(&self) -> Option<ToolDescription> {
-        let (name, description) = (self.name.clone(), self.description.clone());
-        Some(ToolDescription::new(name, description, self.input_schema.clone()))
-    }
-
-    fn is_client_executed(&self) -> bool {
-        true
-    }
-
-    fn has_approval_predicate(&self) -> bool {
-        false
-    }
-
-    fn checks_by_schema(&self) -> bool {
-        false
-    }
-
-    fn check(&self, _: &Json) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn needs_approval(&self, _: &Json, _: ApprovalContext) -> BoxFuture<'static, bool> {
-        Box::pin(ready(false))
-    }
-
-    fn call(&self, _: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
-        Box::pin(ready(Err("the client runs this tool".into())))
+impl ClientTool {
+    fn into_tool(self) -> Arc<dyn AnyTool> {
+        let tool = Tool::client_executed(self.name, self.description, self.input_schema);
+        Arc::new(ClientExecutedTool { tool, checks_by_schema: false })
     }
 }
 

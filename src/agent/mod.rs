@@ -23,6 +23,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 pub use self::any_tool::AnyTool;
+#[cfg(any(feature = "mcp", feature = "rig"))]
+pub(crate) use self::any_tool::asks;
 pub use self::context::{ApprovalContext, NotShown, ToolContext};
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
 pub use self::output::OutputSchema;

@@ -1,10 +1,12 @@
 //! [`Model`]: what an adapter gives.
 
+use std::any::Any;
 use std::fmt;
+use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, ready as poll_ready};
 
 use futures_core::Stream;
 use jsonschema::{PatternOptions, Validator};
@@ -12,6 +14,7 @@ use serde_json::Value;
 use tracing::{Span, field};
 
 use super::output::OutputSchema;
+use super::tool_run::Once;
 use super::tools::Tools;
 use crate::event::AgentEvent;
 use crate::id::ChatId;
@@ -181,8 +184,8 @@ impl ModelInputs {
         );
         let call = || catch_unwind(AssertUnwindSafe(|| model.call(request)));
         let stream = span.in_scope(call).unwrap_or_else(|panic| {
-            let panicked = format!("the model panicked: {}", words_of(&*panic));
-            Box::pin(Failed(Some(panicked)))
+            let error = panicked(&*panic);
+            Box::pin(Once::of(ready(Err(error))))
         });
         ModelInputs { stream: Some(stream), tools, span }
     }
@@ -219,8 +222,8 @@ impl Stream for ModelInputs {
         // What tools of the step still run comes to its end, whatever the model does.
         let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
         let next = match polled {
-            Ok(polled) => ready!(polled),
-            Err(panic) => Some(Err(format!("the model panicked: {}", words_of(&*panic)).into())),
+            Ok(polled) => poll_ready!(polled),
+            Err(panic) => Some(Err(panicked(&*panic))),
         };
         let is_last = matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_)));
         if is_last {
@@ -248,13 +251,6 @@ pub(super) fn failed(span: &Span, kind: &'static str) {
     span.record("error.type", kind);
 }
 
-/// The stream of a model that could not be called.
-struct Failed(Option<String>);
-
-impl Stream for Failed {
-    type Item = Result<ModelEvent, BoxError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(self.0.take().map(|why| Err(why.into())))
-    }
+fn panicked(panic: &(dyn Any + Send)) -> BoxError {
+    format!("the model panicked: {}", words_of(panic)).into()
 }

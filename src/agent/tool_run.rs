@@ -156,25 +156,25 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// One input, once it is there.
-pub(super) struct Once(Option<Pin<Box<dyn Future<Output = Input> + Send>>>);
+/// One item, once it is there.
+pub(super) struct Once<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl Once {
-    pub(super) fn of(input: impl Future<Output = Input> + Send + 'static) -> Self {
-        Once(Some(Box::pin(input)))
+impl<T> Once<T> {
+    pub(super) fn of(item: impl Future<Output = T> + Send + 'static) -> Self {
+        Once(Some(Box::pin(item)))
     }
 }
 
-impl Stream for Once {
-    type Item = Input;
+impl<T> Stream for Once<T> {
+    type Item = T;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
-        let Some(input) = &mut self.0 else {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let Some(item) = &mut self.0 else {
             return Poll::Ready(None);
         };
-        let input = std::task::ready!(input.as_mut().poll(cx));
+        let item = std::task::ready!(item.as_mut().poll(cx));
         self.0 = None;
-        Poll::Ready(Some(input))
+        Poll::Ready(Some(item))
     }
 }
 

@@ -11,7 +11,7 @@ use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, T
 
 use super::{Connection, result};
 use crate::agent::{
-    AnyTool, ApprovalContext, IntoTool, MOST_OUTPUT_BYTES, Told, ToolContext, ToolDescription,
+    AnyTool, ApprovalContext, IntoTool, MOST_OUTPUT_BYTES, Told, ToolContext, ToolDescription, asks,
 };
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
@@ -257,13 +257,7 @@ impl AnyTool for McpTool {
             None => !only_reads(self.taken.tool.annotations.as_ref()),
             Some(NeedsApproval::Never) => false,
             Some(NeedsApproval::Always) => true,
-            Some(NeedsApproval::When(asks)) => {
-                let asks = catch_unwind(AssertUnwindSafe(|| asks(input, &context)));
-                asks.unwrap_or_else(|_| {
-                    tracing::error!(tool = &*self.name, "the approval predicate panicked");
-                    true
-                })
-            }
+            Some(NeedsApproval::When(predicate)) => asks(&self.name, || predicate(input, &context)),
         }))
     }
 

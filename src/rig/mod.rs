@@ -53,7 +53,7 @@ use self::board::Board;
 use self::drive::Drive;
 use self::gate::Gate;
 use self::said::RigTurn;
-use crate::agent::{MOST_OUTPUT_BYTES, TOO_LONG, cost_of};
+use crate::agent::{MOST_OUTPUT_BYTES, TOO_LONG, asks, cost_of};
 use crate::approval::{DefinitionDigest, Principal, ToolOutcome};
 use crate::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
 use crate::chat::{Chats, Respond, Said, Turn};
@@ -281,13 +281,7 @@ impl RigAgent {
     }
 
     fn asks(&self, tool: &str, input: &Json) -> bool {
-        self.0.rules.iter().any(|asks| {
-            let asks = catch_unwind(AssertUnwindSafe(|| asks(tool, input)));
-            asks.unwrap_or_else(|_| {
-                tracing::error!(tool, "the approval predicate panicked");
-                true
-            })
-        })
+        self.0.rules.iter().any(|predicate| asks(tool, || predicate(tool, input)))
     }
 
     fn description(&self, tool: &str, input: &Json) -> Option<String> {

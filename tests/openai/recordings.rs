@@ -5,7 +5,6 @@
 //! Completions the pieces joined, of Responses the whole response that the last event repeats.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -14,7 +13,7 @@ use ui_message_stream::agent::{Agent, Told, Tool};
 use ui_message_stream::model::openai::{ChatCompletions, Endpoint, Responses};
 
 use super::browser::{Held, conversation};
-use super::folder::recordings;
+use super::folder::replay_all;
 use super::provider::{Provider, as_stream, fixture};
 
 /// Anything at all.
@@ -206,30 +205,8 @@ async fn both_ways(asks: &str, then: &str) -> String {
     format!("forwarded {answer}; {said}")
 }
 
-async fn replay_all(folder: &Path) {
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    let files = recordings(folder);
-    assert!(!files.is_empty(), "{} holds no recordings", folder.display());
-    for path in &files {
-        let name = path.strip_prefix(folder).unwrap().display();
-        println!("{name}: {}", replay(&read(path)).await);
-        let stem = |path: &Path| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            name.split('.').next().unwrap_or_default().to_owned()
-        };
-        if question(&read(path)).is_none() {
-            continue;
-        }
-        for then in files.iter().filter(|then| *then != path && stem(then) == stem(path)) {
-            let then_name = then.strip_prefix(folder).unwrap().display();
-            println!("{name}, then {then_name}: {}", both_ways(&read(path), &read(then)).await);
-        }
-    }
-}
-
 #[tokio::test]
 #[ignore = "needs a folder of recordings, in RECORDINGS"]
 async fn every_recording_arrives_whole() {
-    let folder = std::env::var_os("RECORDINGS").expect("RECORDINGS names a folder");
-    replay_all(Path::new(&folder)).await;
+    replay_all(replay, |recording| question(recording).is_some(), both_ways).await;
 }

@@ -6,7 +6,6 @@
 //! that the last event repeats. A recording that asks is answered with those of the same name.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use rig_agent::AgentBuilder;
 use rig_agent::tool::{DynamicTool, ToolOutput};
@@ -22,7 +21,7 @@ use ui_message_stream::testing::Conversation;
 use super::agents::page;
 use super::provider::{Provider, as_stream, fixture};
 use crate::browser::{Held, conversation};
-use crate::folder::recordings;
+use crate::folder::replay_all;
 
 /// Anything at all.
 #[derive(Deserialize, JsonSchema)]
@@ -276,24 +275,5 @@ async fn both_ways(asks: &str, then: &str) -> String {
 #[tokio::test]
 #[ignore = "needs a folder of recordings, in RECORDINGS"]
 async fn every_recording_arrives_whole() {
-    let folder = std::env::var_os("RECORDINGS").expect("RECORDINGS names a folder");
-    let folder = Path::new(&folder);
-    let files = recordings(folder);
-    assert!(!files.is_empty(), "{} holds no recordings", folder.display());
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    for path in &files {
-        let name = path.strip_prefix(folder).unwrap().display();
-        println!("{name}: {}", replay(&read(path)).await);
-        let stem = |path: &Path| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            name.split('.').next().unwrap_or_default().to_owned()
-        };
-        if question(&read(path)).is_none() {
-            continue;
-        }
-        for then in files.iter().filter(|then| *then != path && stem(then) == stem(path)) {
-            let then_name = then.strip_prefix(folder).unwrap().display();
-            println!("{name}, then {then_name}: {}", both_ways(&read(path), &read(then)).await);
-        }
-    }
+    replay_all(replay, |recording| question(recording).is_some(), both_ways).await;
 }

@@ -127,12 +127,15 @@ impl Model for ChatCompletions {
         let body = request::body(&request, self, &mark);
         let path = &["chat", "completions"];
         let reader = ChunkReader::new(mark.clone());
-        let model = self.clone().with_field(STREAM_OPTIONS, &Json::null());
+        let model = self.clone();
         let otherwise = Otherwise {
             may_help: |error| {
                 matches!(error.status(), Some(400 | 422)) && error.names(STREAM_OPTIONS)
             },
-            body: Box::new(move || request::body(&request, &model, &mark)),
+            body: Box::new(move || {
+                let model = model.with_field(STREAM_OPTIONS, &Json::null());
+                request::body(&request, &model, &mark)
+            }),
         };
         Box::pin(Answer::to(&self.endpoint, path, body, Some(otherwise), reader))
     }
