@@ -4,7 +4,7 @@
 #   benches/gigabyte.sh [SCRATCH_FOLDER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release --features cli
+cargo build --release -p ui-message-stream-cli
 tool=$(realpath "${CARGO_TARGET_DIR:-target}")/release/ui-message-stream
 cd "${1:-$(mktemp -d)}"
 

@@ -40,16 +40,18 @@
 //! | feature | what it adds | default |
 //! |---|---|---|
 //! | (none) | the core: synchronous, without a runtime | always |
-//! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with `axum` |
+//! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with each of the others |
 //! | `axum` | extractor, response and policy for axum 0.8 | yes |
-//! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | with `agent` |
-//! | `agent` | an agent for those who have none: a model, typed tools, the loop | yes |
-//! | `mcp` | the tools of a Model Context Protocol server, over `rmcp` | no |
-//! | `openai` | its models: what speaks as OpenAI does, there or on a server of your own | no |
-//! | `redis` | `RedisLedger`: a ledger of approvals that several servers share | no |
-//! | `rig` | the models of `rig` 0.44, and an agent built with it; asks for Rust 1.95 | no |
+//! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | yes |
+//! | `agent` | an agent for those who have none: a model, typed tools, the loop | no |
 //! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
+//!
+//! Packages beside this one bring an engine or a vendor: `ui-message-stream-openai` and
+//! `ui-message-stream-rig` (models and agents), `ui-message-stream-mcp` (tools of a Model Context
+//! Protocol server), `ui-message-stream-redis` (a ledger that several servers share) and
+//! `ui-message-stream-cli` (the program `ui-message-stream`).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
@@ -90,12 +92,8 @@ pub mod chat_store;
 pub mod chat;
 #[cfg(feature = "agent")]
 pub mod agent;
-#[cfg(feature = "mcp")]
-pub mod mcp;
-#[cfg(any(feature = "openai", feature = "rig"))]
-pub mod model;
-#[cfg(feature = "rig")]
-pub mod rig;
+#[cfg(feature = "agent")]
+pub mod adapter;
 #[cfg(feature = "testing")]
 pub mod testing;
 

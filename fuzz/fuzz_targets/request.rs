@@ -1,5 +1,3 @@
 #![no_main]
 
-mod run;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| run::request::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_targets::request::run(data));

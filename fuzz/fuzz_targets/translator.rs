@@ -1,5 +1,3 @@
 #![no_main]
 
-mod run;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| run::translator::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_targets::translator::run(data));

@@ -9,12 +9,13 @@ use std::task::{Context, Poll, ready as poll_ready};
 use futures_core::Stream;
 use tracing::{Span, field};
 
+use super::Agent;
 use super::model::{ModelInputs, ModelRequest, failed};
 use super::output::Output;
 use super::tool_run::Once;
 use super::tools::Tools;
 use super::transcript::Transcript;
-use super::{Agent, cost_of};
+use crate::adapter::tools::prior_usage;
 use crate::approval::OpenCall;
 use crate::approvals::AskError;
 use crate::chat::Turn;
@@ -46,7 +47,7 @@ impl AgentRun {
     pub(super) fn of(agent: Agent, turn: Turn) -> Self {
         let run = Run::new(agent.0.most_steps).with_calls(calls_of(&turn));
         let run = if agent.0.output.is_some() { run.checking_output() } else { run };
-        let run = if agent.0.tells_usage { run.telling_usage(cost_of(&turn)) } else { run };
+        let run = if agent.0.tells_usage { run.telling_usage(prior_usage(&turn)) } else { run };
         // What the request brings was checked before it was taken.
         let tools = agent.tools_of(turn.request.as_deref());
         AgentRun {

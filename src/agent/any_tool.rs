@@ -10,8 +10,9 @@ use serde::de::DeserializeOwned;
 
 use super::context::{ApprovalContext, ToolContext};
 use super::model::ToolDescription;
-use super::tool::{ClientExecuted, IntoTool, MOST_OUTPUT_BYTES, NeedsApproval, Tool};
+use super::tool::{ClientExecuted, IntoTool, NeedsApproval, Tool};
 use super::tool_run::Task;
+use crate::adapter::tools::{DEFAULT_MAX_OUTPUT_BYTES, predicate_or_ask};
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
 use crate::stream::BoxError;
@@ -100,7 +101,7 @@ pub trait AnyTool: Send + Sync + fmt::Debug + 'static {
 
     /// How long an output may be, in bytes of JSON. The client sends it back with every request.
     fn most_output_bytes(&self) -> usize {
-        MOST_OUTPUT_BYTES
+        DEFAULT_MAX_OUTPUT_BYTES
     }
 
     /// What the model reads of an output, where that is not what the person sees.
@@ -148,7 +149,7 @@ impl<I: DeserializeOwned + Send + Sync + 'static> AnyTool for Tool<I> {
             (NeedsApproval::Unsaid | NeedsApproval::Never, _) => false,
             (NeedsApproval::Always, _) | (_, Err(_)) => true,
             (NeedsApproval::When(predicate), Ok(input)) => {
-                asks(&self.about.name, || predicate(&input, &context))
+                predicate_or_ask(&self.about.name, || predicate(&input, &context))
             }
             (NeedsApproval::If(predicate), Ok(input)) => {
                 let asks = predicate(Arc::new(input), context);
@@ -255,12 +256,4 @@ impl IntoTool for Tool<ClientExecuted> {
     fn into_tool(self) -> Arc<dyn AnyTool> {
         Arc::new(ClientExecutedTool { tool: self, checks_by_schema: true })
     }
-}
-
-/// Whether a predicate of the host's says that a person is asked. A panic in it means yes.
-pub(crate) fn asks(tool: &str, predicate: impl FnOnce() -> bool) -> bool {
-    catch_unwind(AssertUnwindSafe(predicate)).unwrap_or_else(|_| {
-        tracing::error!(tool, "the approval predicate panicked");
-        true
-    })
 }

@@ -23,16 +23,10 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 pub use self::any_tool::AnyTool;
-#[cfg(any(feature = "mcp", feature = "rig"))]
-pub(crate) use self::any_tool::asks;
 pub use self::context::{ApprovalContext, NotShown, ToolContext};
 pub use self::model::{Model, ModelRequest, ModelStream, ToolDescription};
 pub use self::output::OutputSchema;
-#[cfg(any(feature = "mcp", feature = "rig"))]
-pub(crate) use self::tool::MOST_OUTPUT_BYTES;
 pub use self::tool::{ClientExecuted, Handler, IntoTool, Told, Tool, WithContext, WithoutContext};
-#[cfg(feature = "rig")]
-pub(crate) use self::tool_run::{TOO_LARGE, TOO_LONG};
 
 use self::agent_run::AgentRun;
 use self::output::Output;
@@ -45,7 +39,7 @@ use crate::ledger_store::BoxFuture;
 use crate::message::UiMessage;
 use crate::record::FieldError;
 use crate::request::{ChatRequest, ParseRequestError};
-use crate::run::{Usage, UsageMetadata};
+
 use crate::stream::BoxError;
 
 /// A model and its tools.
@@ -296,12 +290,4 @@ impl fmt::Debug for Agent {
             .field("most_steps", &self.0.most_steps)
             .finish_non_exhaustive()
     }
-}
-
-/// What the message cost that the agent goes on with, as far as that was told.
-pub(crate) fn cost_of(turn: &Turn) -> Usage {
-    let message = turn.chat.message(&turn.message_id);
-    let metadata = message.and_then(|message| message.metadata.as_ref());
-    let told = metadata.and_then(|metadata| metadata.to::<UsageMetadata>().ok());
-    told.map_or_else(Usage::default, |told| told.usage)
 }

@@ -127,6 +127,20 @@ impl ToolDescription {
         ToolDescription { name: name.into(), description: description.into(), input_schema }
     }
 
+    /// Whether the schema of the input is a valid JSON Schema, so that inputs can be checked.
+    ///
+    /// ```
+    /// use ui_message_stream::Json;
+    /// use ui_message_stream::agent::ToolDescription;
+    ///
+    /// let schema = |text| Json::parse(text).unwrap();
+    /// assert!(ToolDescription::new("a", "", schema(r#"{"type":"object"}"#)).has_valid_schema());
+    /// assert!(!ToolDescription::new("a", "", schema(r#"{"type":"dragon"}"#)).has_valid_schema());
+    /// ```
+    pub fn has_valid_schema(&self) -> bool {
+        self.validator().is_some()
+    }
+
     /// What holds an input against the schema; `None` if it is no schema.
     pub(crate) fn validator(&self) -> Option<Validator> {
         validator_of(&self.input_schema.to().ok()?)

@@ -10,7 +10,7 @@ use super::model::validator_of;
 use crate::event::Text;
 use crate::json::Json;
 use crate::message::UiMessage;
-use crate::model_message::spelled;
+use crate::model_message::sanitize_tool_name;
 
 /// What the answer of a model is to look like.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +49,7 @@ impl Output {
         Output {
             validator: Arc::new(validator),
             schema: Arc::new(OutputSchema::new(
-                spelled(&name),
+                sanitize_tool_name(&name),
                 Json::of(&schema).expect("a derived schema is plain JSON"),
             )),
             is_one: |answer| answer.to::<T>().is_ok(),

@@ -16,6 +16,7 @@ use tokio::task::yield_now;
 use super::any_tool::AnyTool;
 use super::context::{ApprovalContext, Beside, ToolContext};
 use super::model::ToolDescription;
+use crate::adapter::tools::DEFAULT_MAX_OUTPUT_BYTES;
 use crate::approval::TOOL_FAILED;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
@@ -203,7 +204,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
             idempotent: false,
             timeout: Duration::from_secs(60),
             time_to_answer: None,
-            most_output_bytes: MOST_OUTPUT_BYTES,
+            most_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             model_output: None,
         }
     }
@@ -372,7 +373,7 @@ impl Tool<ClientExecuted> {
             idempotent: false,
             timeout: Duration::ZERO,
             time_to_answer: None,
-            most_output_bytes: MOST_OUTPUT_BYTES,
+            most_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             model_output: None,
         }
     }
@@ -446,6 +447,3 @@ pub(super) fn told(error: &BoxError) -> String {
 
 /// How many characters of an error's words are told.
 const MOST_TOLD: usize = 10_000;
-
-/// How long an output may be unless the tool says otherwise: a request of 2 MiB holds several.
-pub(crate) const MOST_OUTPUT_BYTES: usize = 256 * 1024;

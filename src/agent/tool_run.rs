@@ -16,6 +16,7 @@ use super::any_tool::AnyTool;
 use super::context::{Beside, ToolContext};
 use super::model::failed;
 use super::tool::{Told, told};
+use crate::adapter::tools::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::approval::TOOL_FAILED;
 use crate::id::ToolCallId;
 use crate::json::Json;
@@ -119,7 +120,7 @@ pub(super) async fn outcome(
         Ok(Ok(Ok(output))) if output.as_str().len() <= most_bytes => {
             return Ok(output);
         }
-        Ok(Ok(Ok(_))) => ("too_large", TOO_LARGE.to_owned()),
+        Ok(Ok(Ok(_))) => ("too_large", OUTPUT_TOO_LARGE.to_owned()),
         Ok(Ok(Err(error))) if error.is::<Told>() => ("told", told(&error)),
         Ok(Ok(Err(error))) => {
             tracing::error!(%error, "a tool failed");
@@ -129,7 +130,7 @@ pub(super) async fn outcome(
             tracing::error!(%error, "a tool panicked");
             ("panic", TOOL_FAILED.to_owned())
         }
-        Err(_) => ("timeout", TOO_LONG.to_owned()),
+        Err(_) => ("timeout", TOOL_TIMED_OUT.to_owned()),
     };
     failed(&span, kind);
     Err(why)
@@ -180,13 +181,6 @@ impl<T> Stream for Once<T> {
 
 /// How much may wait to be shown.
 const SHOWN_AHEAD: usize = 16;
-
-/// Said of an output that is longer than it may be.
-pub(crate) const TOO_LARGE: &str = "The tool returned more than can be shown.";
-
-/// Said of a tool that did not come to its end in time.
-pub(crate) const TOO_LONG: &str =
-    "The tool took too long and was stopped. What it did until then is not known.";
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ use crate::event::{Executor, ToolCall};
 use crate::history::Chat;
 use crate::json::Json;
 use crate::ledger_store::BoxFuture;
-use crate::model_message::spelled;
+use crate::model_message::sanitize_tool_name;
 use crate::run::Verdict;
 
 /// The tools of an agent.
@@ -255,7 +255,7 @@ impl fmt::Debug for Known {
 
 /// Whether model providers take it for the name of a tool.
 pub(super) fn is_callable(name: &str) -> bool {
-    !name.is_empty() && *spelled(name) == *name
+    !name.is_empty() && *sanitize_tool_name(name) == *name
 }
 
 /// How many errors of an input a model is told of at once.

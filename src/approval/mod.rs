@@ -75,8 +75,8 @@ pub const REVOKED: &str = "This tool call was not executed: it is no longer perm
 pub const OUTCOME_UNKNOWN: &str =
     "It is not known whether this tool call was executed. Verify before repeating it.";
 
-/// What a person and a model read of a tool that failed without words for them.
-pub(crate) const TOOL_FAILED: &str = "The tool failed.";
+/// The error text of a tool that failed without a text for the user and the model.
+pub const TOOL_FAILED: &str = "The tool failed.";
 
 /// A question to a person that has no answer yet, as a client's history holds it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,6 +1,6 @@
 //! What became of open calls, written into the messages that hold them.
 
-use super::{Chat, Recorder, is_given_up};
+use super::{Chat, is_given_up};
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, ToolOutcome,
 };
@@ -47,6 +47,7 @@ impl Chat {
     }
 
     /// Keeps what was taken out and not told, unless it is settled or kept by now.
+    #[cfg(feature = "approvals")]
     pub(crate) fn take_back(&mut self, untold: &[DeferredToolResult]) {
         for yes in untold {
             if self.is_untold(yes) && !self.keeps_yes(yes.approval_id.as_ref()) {
@@ -149,10 +150,11 @@ impl Chat {
 
     /// What a provider says of a call that it was allowed to run in an earlier message than `now`, the
     /// one that is being written.
+    #[cfg(feature = "approvals")]
     pub(crate) fn ran_elsewhere(
         &self,
         event: &AgentEvent,
-        now: &mut Recorder,
+        now: &mut super::Recorder,
     ) -> Option<DeferredToolResult> {
         let (id, outcome) = match event {
             AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Chat;
+#[cfg(feature = "approvals")]
 use crate::chunk::FinishReason;
 use crate::id::MessageId;
 use crate::message::ToolState;
@@ -29,6 +30,7 @@ pub enum StopReason {
 
 impl StopReason {
     /// Why, given what the agent said of it.
+    #[cfg(feature = "approvals")]
     pub(crate) fn told(self, reason: Option<FinishReason>) -> Self {
         match (self, reason) {
             (StopReason::Stop, Some(FinishReason::ToolCalls)) => StopReason::ToolCalls,

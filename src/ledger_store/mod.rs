@@ -1,15 +1,13 @@
 //! [`LedgerStore`]: where the records of approvals are kept, so that each is used once.
 //!
 //! A store compares and replaces; what may become of a record is the [approval](crate::approval)
-//! room's to say. [`MemoryLedger`] serves one process; several servers share a `RedisLedger` (feature
-//! `redis`), or a store of their own behind this trait, which `conformance` tests (feature
-//! `testing`).
+//! room's to say. [`MemoryLedger`] serves one process; several servers share a `RedisLedger`
+//! (package `ui-message-stream-redis`), or a store of their own behind this trait, which
+//! `conformance` tests (feature `testing`).
 
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod memory;
-#[cfg(feature = "redis")]
-mod redis;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -19,8 +17,6 @@ pub use futures_core::future::BoxFuture;
 
 pub use self::memory::MemoryLedger;
 pub(crate) use self::memory::system_time;
-#[cfg(feature = "redis")]
-pub use self::redis::RedisLedger;
 
 use crate::approval::{ApprovalRecord, Principal, RecordId, Transition, UnixMillis};
 use crate::id::ChatId;
@@ -61,9 +57,8 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
 /// How long a record is kept after it has expired.
 pub const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Whose questions are meant.
+/// Whose questions are meant. Exhaustive, since a store has to answer each of them.
 #[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
 pub enum Asked<'a> {
     /// Those of a chat.
     InChat {

@@ -11,7 +11,6 @@ use crate::metadata::ProviderMetadata;
 /// What a person says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum UserContent {
     /// A text.
     Text(TextContent),
@@ -22,7 +21,6 @@ pub enum UserContent {
 /// What a model says and calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum AssistantContent {
     /// A text.
     Text(TextContent),
@@ -39,7 +37,6 @@ pub enum AssistantContent {
 /// What became of a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum ToolContent {
     /// The result of a call that the provider did not run.
     Result(ToolResultContent),
@@ -92,7 +89,6 @@ pub struct FileContent {
 /// Where a file is, or what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum FileSource {
     /// It is there. Who fetches it decides whether it may be asked for.
     Url(String),

@@ -17,6 +17,9 @@
 //!   other, and a tool message follows the assistant message that called.
 //! - No message is empty, no text is blank, and no assistant message ends in reasoning.
 //!
+//! The enums of this room are exhaustive: an adapter has to decide about each kind of message and
+//! content, so a new kind is a breaking change.
+//!
 //! A call that did not run says so to the model, and why ([`ToolResult::text`]).
 //!
 //! Left out here: what is one provider's own, as the alphabet of its call ids, or that it takes only
@@ -38,8 +41,7 @@ pub use self::content::{
 };
 pub use self::from_ui::FromUi;
 pub use self::result::{NotExecuted, ToolResult};
-#[cfg(feature = "agent")]
-pub(crate) use self::tool_part::spelled;
+pub use self::tool_part::sanitize_tool_name;
 
 /// What a model reads of one speaker.
 ///
@@ -59,7 +61,6 @@ pub(crate) use self::tool_part::spelled;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum ModelMessage {
     /// Instructions of the host. None is ever taken from a UI message.
     System {

@@ -62,7 +62,7 @@ pub(super) fn call(part: &ToolPart, tool_call_id: ToolCallId) -> ToolCallContent
     let input = part.input().filter(|input| !input.is_null() || fallback.0.is_none());
     ToolCallContent {
         tool_call_id,
-        tool_name: spelled(&part.tool_name),
+        tool_name: sanitize_tool_name(&part.tool_name),
         input: input.or(fallback.0).cloned().unwrap_or_else(|| object_of("")),
         provider_executed: part.provider_executed == Some(true),
         provider_metadata: part.call_provider_metadata.as_ref().or(fallback.1).cloned(),
@@ -210,14 +210,24 @@ fn failed(error_text: &str) -> ToolResult {
     }
 }
 
-/// A tool's name in letters that every provider takes. A model may call what there never was.
-pub(crate) fn spelled(name: &str) -> Box<str> {
-    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+/// Replaces each character of a tool's name that providers do not accept with `_`, and cuts the name
+/// after 64 characters. A model may call a tool that does not exist, by any name.
+///
+/// OpenAI and Anthropic accept ASCII letters, digits, `_` and `-`.
+///
+/// ```
+/// use ui_message_stream::model_message::sanitize_tool_name;
+///
+/// assert_eq!(&*sanitize_tool_name("files.read"), "files_read");
+/// assert_eq!(&*sanitize_tool_name(""), "unnamed");
+/// ```
+pub fn sanitize_tool_name(name: &str) -> Box<str> {
+    let is_accepted = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() {
         return UNNAMED.into();
     }
-    let spelled = name.chars().map(|c| if is_taken(c) { c } else { '_' });
-    spelled.take(LONGEST_NAME).collect::<String>().into()
+    let accepted = name.chars().map(|c| if is_accepted(c) { c } else { '_' });
+    accepted.take(LONGEST_NAME).collect::<String>().into()
 }
 
 /// What the output of a tool is replaced with that is not registered any more: nobody here could

@@ -78,7 +78,9 @@ pub struct Usage {
 }
 
 impl Usage {
-    pub(crate) fn and(self, other: Usage) -> Usage {
+    /// Returns the sum of both. A sum that is too large stays at the largest number.
+    #[must_use]
+    pub fn saturating_add(self, other: Usage) -> Usage {
         Usage {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
@@ -86,10 +88,12 @@ impl Usage {
     }
 }
 
-/// What the metadata of a message says of it.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct UsageMetadata {
-    pub(crate) usage: Usage,
+/// The metadata of a message in which an agent records its token usage:
+/// `{"usage":{"inputTokens":…,"outputTokens":…}}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageMetadata {
+    /// The tokens of all model calls that the message took.
+    pub usage: Usage,
 }
 
 /// How a run ended.
@@ -252,7 +256,7 @@ impl Run {
         match event {
             ModelEvent::Said(event) => self.model_said(event),
             ModelEvent::Used(usage) => {
-                self.usage = self.usage.and(usage);
+                self.usage = self.usage.saturating_add(usage);
             }
             ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
             ModelEvent::Call(call, input) => {
@@ -450,7 +454,9 @@ impl Run {
     }
 
     fn finish(&mut self, reason: FinishReason, end: RunEnd) {
-        let usage = self.tells_usage.map(|before| UsageMetadata { usage: before.and(self.usage) });
+        let usage = self
+            .tells_usage
+            .map(|before| UsageMetadata { usage: before.saturating_add(self.usage) });
         // Two numbers always serialize.
         let metadata = usage.and_then(|usage| Json::of(&usage).ok());
         self.next.push_back(Step::Say(AgentEvent::Finish { reason, metadata }));

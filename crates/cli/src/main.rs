@@ -1,0 +1,77 @@
+//! `ui-message-stream`: looks at UI message streams and chat requests from the command line.
+//!
+//! Exit codes: 0, nothing to say; 1, a finding; 2, the command itself is wrong.
+
+mod check;
+mod input;
+mod parse_request;
+mod reader;
+mod record;
+mod recording;
+mod reduce;
+mod replay;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::reader::Reader;
+
+/// Looks at UI message streams (AI SDK v6) and at chat requests.
+#[derive(Debug, Parser)]
+#[command(name = "ui-message-stream", version, about, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Says what is wrong with a stream: nothing, where the real client accepts it.
+    Check(check::Arguments),
+    /// Prints the message that a stream comes to, as the real client holds it.
+    Reduce(reduce::Arguments),
+    /// Prints what a chat request asks for and what was decided in it.
+    ParseRequest(parse_request::Arguments),
+    /// Serves recorded streams to a front end under development, one after the other.
+    Replay(replay::Arguments),
+    /// Sits between a front end and a backend, and writes each exchange to a file.
+    Record(record::Arguments),
+}
+
+/// A stream, and the message that it goes on with.
+#[derive(Debug, Args)]
+struct StreamArguments {
+    /// A file of server-sent events or JSON lines; standard input if there is none, or `-`.
+    file: Option<PathBuf>,
+    /// A file with the assistant message, as JSON, that the stream goes on with.
+    #[arg(long, value_name = "FILE")]
+    message: Option<PathBuf>,
+    /// Whose reading it is: they differ in what a second `start` and an `error` do.
+    #[arg(long, value_enum, default_value_t = Reader::ReadUiMessageStream)]
+    reader: Reader,
+}
+
+/// Why a command cannot do what it was asked to: exit code 2.
+type Trouble = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    // Wrong arguments exit with 2 here.
+    let done = match Arguments::parse().command {
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Reduce(arguments) => reduce::run(&arguments),
+        Command::ParseRequest(arguments) => parse_request::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Record(arguments) => record::run(arguments),
+    };
+    done.unwrap_or_else(|trouble| {
+        // Whoever reads the findings, `head` for instance, has had enough of them.
+        let kind = trouble.downcast_ref::<io::Error>().map(io::Error::kind);
+        if kind != Some(io::ErrorKind::BrokenPipe) {
+            eprintln!("{trouble}");
+        }
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,102 @@
+//! What was recorded from the real client, as files for the program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use test_support::fixture_files::fixture_files;
+
+use crate::program::{scratch, text};
+
+/// A recorded stream, and what the client made of it.
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    /// JSON lines, with the message that it goes on with.
+    pub(crate) path: PathBuf,
+    pub(crate) chunks: Vec<String>,
+    /// A file with the message that it goes on with.
+    message: Option<PathBuf>,
+    /// What was on the page at the end, or null.
+    pub(crate) held: Value,
+    /// What the client threw.
+    pub(crate) thrown: Option<Value>,
+}
+
+impl Stream {
+    /// As a response has it, its lines ended like this.
+    pub(crate) fn as_events(&self, end: &str) -> String {
+        let chunks = self.chunks.iter().map(String::as_str).chain(["[DONE]"]);
+        format!(": a comment{end}{end}")
+            + &chunks.map(|chunk| format!("data: {chunk}{end}{end}")).collect::<String>()
+    }
+
+    /// As chunks alone, a line each.
+    pub(crate) fn as_lines(&self) -> String {
+        self.chunks.iter().map(|chunk| format!("{chunk}\n")).collect()
+    }
+
+    /// A command over it that reads the stream from standard input.
+    pub(crate) fn command<'a>(&'a self, command: &'a str) -> Vec<&'a str> {
+        let message = self.message.iter().flat_map(|path| ["--message", text(path)]);
+        [command].into_iter().chain(message).collect()
+    }
+}
+
+pub(crate) fn streams(scratch_name: &str) -> Vec<Stream> {
+    let folder = scratch(scratch_name);
+    let streams: Vec<_> = fixture_files("upstream/streams", ".jsonl")
+        .into_iter()
+        .map(|path| stream(path, &folder))
+        .collect();
+    assert!(streams.len() >= 60);
+    streams
+}
+
+fn stream(path: PathBuf, folder: &Path) -> Stream {
+    let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let mut chunks = Vec::new();
+    let mut message = None;
+    for line in fs::read_to_string(&path).unwrap().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        if let Some(continued) = line.get("message") {
+            let file = folder.join(format!("{name}.json"));
+            fs::write(&file, continued.to_string()).unwrap();
+            message = Some(file);
+        }
+        chunks.extend(line.get("chunk").map(Value::to_string));
+    }
+    let expected = path.with_file_name("../expected").join(format!("{name}.json"));
+    let mut expected: Value = serde_json::from_str(&fs::read_to_string(expected).unwrap()).unwrap();
+    let errors = expected["errors"].as_array().unwrap();
+    // An `error` chunk is told to the application, but nothing is thrown.
+    let thrown = errors.iter().find(|error| error["name"] != "Error").cloned();
+    Stream { name, path, chunks, message, held: expected["message"].take(), thrown }
+}
+
+/// A recorded response, and what the client read from it.
+pub(crate) struct Response {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    /// The chunks that were read, a line each.
+    pub(crate) chunks: String,
+    /// Whether reading them ended with an error.
+    pub(crate) fails: bool,
+}
+
+pub(crate) fn responses() -> Vec<Response> {
+    fixture_files("upstream/sse", ".txt").into_iter().map(response).collect()
+}
+
+fn response(path: PathBuf) -> Response {
+    let expected = fs::read_to_string(path.with_extension("expected.json")).unwrap();
+    // Half of a surrogate pair is U+FFFD to the program.
+    let expected = expected.replace("\\ud800", "\\ufffd");
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+    let chunks = expected["chunks"].as_array().unwrap();
+    Response {
+        name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+        chunks: chunks.iter().map(|chunk| format!("{chunk}\n")).collect(),
+        fails: !expected["error"].is_null(),
+        path,
+    }
+}

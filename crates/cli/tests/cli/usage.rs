@@ -1,0 +1,105 @@
+use std::process::{Command, Stdio};
+
+use test_support::fixture_files::fixture_files;
+
+use crate::program::{PROGRAM, run, scratch, text};
+
+#[test]
+fn a_wrong_command_is_exit_code_2_and_says_why() {
+    let stream = fixture_files("upstream/streams", "text-basic.jsonl").remove(0);
+    let stream = text(&stream);
+    let request = fixture_files("upstream/requests", "01-first-message.json").remove(0);
+    let wrong: &[&[&str]] = &[
+        &[],
+        &["mend"],
+        &["check", "--nonsense"],
+        &["check", "no/such/file"],
+        &["check", stream, stream],
+        &["check", "--client", "7.1", stream],
+        &["check", "--message", "no/such/file", stream],
+        &["check", "--message", text(&request), stream],
+        &["reduce", "no/such/file"],
+        &["reduce", "--reader", "nobody", stream],
+        &["parse-request", "no/such/file"],
+        &["replay"],
+        &["replay", "no/such/file"],
+        &["replay", "--speed", "-1", stream],
+        &["replay", "--port", "65536", stream],
+        &["record"],
+        &["record", "127.0.0.1:3000"],
+        &["record", "https://127.0.0.1:3000"],
+        &["record", "http://127.0.0.1:3000/chat"],
+    ];
+    for arguments in wrong {
+        let ran = run(arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
+        assert!(!ran.err.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = scratch("usage_folder");
+    for arguments in [
+        &["check", text(&folder)][..],
+        &["reduce", text(&folder)],
+        &["check", "--message", text(&folder)],
+        &["parse-request", text(&folder)],
+        &["replay", text(&folder)],
+    ] {
+        let ran = run(arguments);
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.starts_with(text(&folder)), "{arguments:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_recording_that_is_none_is_named_with_its_line() {
+    let path = scratch("usage").join("broken.jsonl");
+    std::fs::write(&path, "{\"request\":{}}\n{\"chunk\":\n").unwrap();
+    let ran = run(&["replay", text(&path)]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("broken.jsonl: line 2: "), "{}", ran.err);
+}
+
+#[test]
+fn a_file_without_a_chunk_is_not_replayed() {
+    let folder = scratch("usage_nothing");
+    for nothing in
+        ["", "\n", "<!doctype html>\n<p>data: x</p>\n", "{\"error\":\"x\"}\n", "data: [DONE]\n\n"]
+    {
+        let path = folder.join("page.html");
+        std::fs::write(&path, nothing).unwrap();
+        let ran = run(&["replay", text(&path)]);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{nothing}");
+        assert!(ran.err.contains("page.html: no chunk in it"), "{nothing}: {}", ran.err);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let help = run(&["--help"]);
+    assert_eq!((help.code, help.err.as_str()), (0, ""));
+    for command in ["check", "reduce", "parse-request", "replay", "record"] {
+        assert!(help.out.contains(command), "{}", help.out);
+        assert_eq!(run(&[command, "--help"]).code, 0);
+    }
+    let version = run(&["--version"]);
+    assert_eq!(version.out, concat!("ui-message-stream ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn who_reads_the_findings_may_stop_reading() {
+    let path = scratch("usage_pipe").join("wrong.jsonl");
+    std::fs::write(&path, "{\"type\":\"text-end\",\"id\":\"0\"}\n".repeat(10_000)).unwrap();
+    let mut child = Command::new(PROGRAM)
+        .args(["check", text(&path)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}

@@ -1,0 +1,104 @@
+//! A tool server in a process of its own is killed with SIGKILL while its tool runs: that call has
+//! failed, the others finish, the stream ends well, and the model is offered its tools no more.
+//!
+//! This program is both: started with `serve` it is the server, which says on its standard error that
+//! it was called, and never answers; else it starts that one, and kills it when it says so.
+
+use std::process::Stdio;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+};
+use rmcp::service::RequestContext;
+use rmcp::transport::{TokioChildProcess, stdio};
+use rmcp::{RoleServer, ServerHandler, ServiceExt};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use test_support::calling_model::{Calls, asks, chunks, ends_well, outcomes, page};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use ui_message_stream::agent::{Agent, Told, Tool as OwnTool};
+use ui_message_stream_mcp::McpServer;
+
+#[tokio::main]
+async fn main() {
+    if std::env::args().any(|argument| argument == "serve") {
+        Hangs.serve(stdio()).await.unwrap().waiting().await.unwrap();
+        return;
+    }
+    killed_while_it_runs("reads").await;
+    killed_while_it_runs("deletes").await;
+    eprintln!("2 servers killed while a tool ran, every call with its end");
+}
+
+async fn killed_while_it_runs(tool: &str) {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.arg("serve");
+    let builder = TokioChildProcess::builder(program).stderr(Stdio::piped());
+    let (server, said) = builder.spawn().unwrap();
+    let id = server.id().unwrap().to_string();
+    let said = BufReader::new(said.unwrap());
+    let killer = tokio::spawn(async move {
+        let mut lines = said.lines();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("called"));
+        assert!(Command::new("kill").args(["-KILL", &id]).status().await.unwrap().success());
+    });
+
+    let server = McpServer::connect((), server).await.unwrap();
+    let calls = Calls::of(&[(tool, json!({})), ("own", json!({}))]);
+    let agent = Agent::new(calls.clone())
+        .tools(server.tools().await.unwrap())
+        .tool(OwnTool::new("own", async |_: Nothing| Ok::<_, Told>("done")));
+    let mut page = page(agent);
+    page.send("Go").await;
+    let mut said = outcomes(&chunks(&page));
+    if asks(&chunks(&page)) {
+        assert_eq!(said, ["done"]);
+        page.approve(tool).await;
+        said.splice(..0, outcomes(&chunks(&page)));
+    }
+    assert_eq!(said, [WENT, "done"]);
+    assert!(ends_well(&chunks(&page)));
+    killer.await.unwrap();
+    let offered: Vec<_> = calls.offered().into_iter().map(|tool| tool.name).collect();
+    assert_eq!(offered, [Box::<str>::from("own")]);
+}
+
+/// Takes nothing.
+#[derive(Deserialize, JsonSchema)]
+struct Nothing {}
+
+/// A server whose tools never come to an end.
+struct Hangs;
+
+impl ServerHandler for Hangs {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tool = |name: &'static str, only_reads| {
+            let schema = json!({"type": "object"}).as_object().unwrap().clone();
+            let annotations = ToolAnnotations::new().read_only(only_reads);
+            Tool::new(name, "Takes its time.", schema).annotate(annotations)
+        };
+        Ok(ListToolsResult::with_all_items(vec![tool("reads", true), tool("deletes", false)]))
+    }
+
+    async fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        eprintln!("called");
+        std::future::pending().await
+    }
+}
+
+const WENT: &str = "The tool server went away. What the tool did until then is not known.";

@@ -1,0 +1,5 @@
+//! The tools of a Model Context Protocol server, in a chat with an agent.
+
+mod host;
+mod server;
+mod tools;

@@ -1,0 +1,121 @@
+//! A Model Context Protocol server in this process, whose tools a test changes as it likes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+};
+use rmcp::service::{RequestContext, RunningService};
+use rmcp::{RoleServer, ServerHandler, ServiceExt};
+use serde_json::{Value, json};
+use ui_message_stream_mcp::McpServer;
+
+/// What the server is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Server(pub(crate) Arc<State>);
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) tools: Mutex<Vec<Tool>>,
+    /// What calls return; `None`: nothing, ever.
+    pub(crate) returns: Mutex<Option<Result<CallToolResult, ErrorData>>>,
+    /// The calls that came.
+    pub(crate) called: Mutex<Vec<String>>,
+    /// How the list is given.
+    pub(crate) listing: Mutex<Listing>,
+    pub(crate) listed: AtomicUsize,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) enum Listing {
+    /// To be kept for a day, says the server.
+    #[default]
+    Cached,
+    /// Page after page.
+    Endless,
+    /// Not at all.
+    Silent,
+}
+
+impl Server {
+    /// A server with these tools, and a connection to it. The other end is the server's own.
+    pub(crate) async fn start(tools: Vec<Tool>) -> (Self, McpServer, Running) {
+        let server = Server::default();
+        *server.0.tools.lock().unwrap() = tools;
+        server.returns(CallToolResult::structured(json!({"ok": true})));
+        let (client, end) = tokio::io::duplex(1 << 16);
+        let serving = tokio::spawn(server.clone().serve(end));
+        let connected = McpServer::connect((), client).await.unwrap();
+        (server, connected, serving.await.unwrap().unwrap())
+    }
+
+    pub(crate) fn returns(&self, result: CallToolResult) {
+        *self.0.returns.lock().unwrap() = Some(Ok(result));
+    }
+
+    pub(crate) fn set_tools(&self, tools: Vec<Tool>) {
+        *self.0.tools.lock().unwrap() = tools;
+    }
+
+    pub(crate) fn called(&self) -> Vec<String> {
+        self.0.called.lock().unwrap().clone()
+    }
+}
+
+pub(crate) type Running = RunningService<RoleServer, Server>;
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build(),
+        )
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.0.listed.fetch_add(1, Ordering::SeqCst);
+        let mut list = ListToolsResult::with_all_items(self.0.tools.lock().unwrap().clone());
+        list.ttl_ms = Some(24 * 60 * 60 * 1000);
+        let listing = *self.0.listing.lock().unwrap();
+        match listing {
+            Listing::Cached => {}
+            Listing::Endless => list.next_cursor = Some("more".to_owned()),
+            Listing::Silent => std::future::pending().await,
+        }
+        Ok(list)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.0.called.lock().unwrap().push(request.name.to_string());
+        let returns = self.0.returns.lock().unwrap().clone();
+        match returns {
+            Some(result) => result.map(Into::into),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A tool that takes a path.
+pub(crate) fn tool(name: &'static str) -> Tool {
+    tool_of(
+        name,
+        json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}),
+    )
+}
+
+pub(crate) fn tool_of(name: &'static str, schema: Value) -> Tool {
+    Tool::new(name, "Does something to a file.", schema.as_object().unwrap().clone())
+}
+
+pub(crate) fn reads(name: &'static str) -> Tool {
+    tool(name).annotate(ToolAnnotations::new().read_only(true))
+}

@@ -1,0 +1,4 @@
+//! The ledger in a real Redis.
+
+mod ledger;
+mod proxy;

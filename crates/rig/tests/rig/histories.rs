@@ -1,0 +1,186 @@
+//! Random histories, with random things kept of a provider: what rig sends no provider refuses.
+//!
+//! `RIG_CASES` says how many (150), `RIG_SEED` which ones.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use test_support::browser::agent;
+use test_support::random_messages::history::message_text;
+use test_support::rng::{Dice, Shown, setting};
+use ui_message_stream::agent::Agent;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::approvals::Approvals;
+use ui_message_stream::chat::Chats;
+use ui_message_stream::chat_store::{ChatStore, MemoryChats};
+use ui_message_stream::history::Chat;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{ChatRequest, UiMessage};
+use ui_message_stream_rig::RigModel;
+
+use super::provider::{Provider, fixture};
+
+#[tokio::test]
+async fn no_history_makes_rig_send_what_a_provider_refuses() {
+    let seed = setting("RIG_SEED").unwrap_or(20_261_120);
+    let cases = setting("RIG_CASES").unwrap_or(150);
+    let (mut calls, mut thoughts) = (0, 0);
+    for case in 0..cases {
+        let _shown = Shown { seed, case };
+        let mut dice = Dice::new(seed, case);
+        let history = history(&mut dice);
+        let body = sent(&history, "anthropic/text", |provider| {
+            RigModel::new(provider.anthropic(MODEL)).with_request(|request| request.max_tokens(9))
+        })
+        .await;
+        check_messages(&body);
+        let count = |kind: &str| body.to_string().matches(&format!(r#""type":"{kind}""#)).count();
+        calls += count("tool_use");
+        thoughts += count("redacted_thinking") + count("thinking");
+        let chat = |provider: &Provider| RigModel::new(provider.chat());
+        check_chat(&sent(&history, "chat/text_is_joined", chat).await);
+        let responses = |provider: &Provider| RigModel::new(provider.responses());
+        check_responses(&sent(&history, "responses/text", responses).await);
+    }
+    println!("{cases} histories, {calls} calls, {thoughts} thoughts");
+    assert!(calls > cases as usize / 2 && thoughts > cases as usize / 20, "{calls}, {thoughts}");
+}
+
+const MODEL: &str = "claude-sonnet-4-5";
+
+fn history(dice: &mut Dice) -> Vec<UiMessage> {
+    let mut messages = Vec::new();
+    for _ in 0..1 + dice.below(5) {
+        let Ok(mut message) = serde_json::from_str::<Value>(&message_text(dice)) else { continue };
+        let Some(parts) = message["parts"].as_array_mut() else { continue };
+        for _ in 0..dice.below(3) {
+            let at = dice.below(parts.len() + 1);
+            parts.insert(at, json!({"type": "reasoning", "text": "Hm"}));
+        }
+        for part in parts {
+            let is_call = part.get("toolCallId").is_some();
+            let name = if is_call { "callProviderMetadata" } else { "providerMetadata" };
+            if dice.chance(70) && part["type"] != "file" {
+                part[name] = kept(dice);
+            }
+        }
+        messages.extend(UiMessage::parse(&message.to_string()));
+    }
+    messages
+}
+
+/// What stands under `rig`, as it may have been kept or as nobody would keep it.
+fn kept(dice: &mut Dice) -> Value {
+    let origin = json!({"api": "anthropic.messages", "provider": "anthropic", "model": MODEL});
+    let search = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}});
+    let native = json!({"item": {"type": "text", "text": "a"}, "fingerprint": "00000000deadbeef"});
+    let asks = json!({"type": "mcp_approval_request", "id": "mcpr_1", "name": "a",
+        "server_label": "s", "arguments": "{}"});
+    let found = json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []});
+    let container = json!({"type": "container", "container": {"id": "c"}});
+    let mut kept = match dice.below(11) {
+        0 => json!({"call": {"provider": "toolu_1"}}),
+        1 => json!({"redacted": true}),
+        2 => json!({"opaque": {"item": search, "replay": true}}),
+        3 => json!({"native": native}),
+        4 => json!({"opaque": {"item": asks, "replay": true}}),
+        5 => json!({"opaque": {"item": found, "replay": true}}),
+        6 => json!({"behind": [{"item": container, "replay": true}]}),
+        7 => json!({"call": {"local": "not a uuid"}}),
+        _ => {
+            let mut thought = rig_core::message::AssistantContent::reasoning("Hm");
+            thought = thought.with_native(json!({
+                "type": "thinking", "thinking": "Hm", "signature": "c2ln",
+            }));
+            let rig_core::message::AssistantContent::Reasoning(thought) = thought else { panic!() };
+            json!({"native": thought.native})
+        }
+    };
+    if dice.chance(90) {
+        kept["origin"] = origin;
+    }
+    json!({"rig": kept})
+}
+
+/// What a provider is sent when somebody writes in a chat of this history.
+async fn sent(history: &[UiMessage], answer: &str, model: impl Fn(&Provider) -> RigModel) -> Value {
+    let provider = Provider::streaming([fixture(answer)]);
+    let store = Arc::new(MemoryChats::new());
+    let mut chat = Chat::new("c", Principal::anonymous());
+    chat.messages = history.to_vec();
+    assert!(store.save(&chat, None).await.unwrap());
+    let agent: Agent = agent(model(&provider));
+    let chats = Chats::new(agent.clone(), Approvals::new(agent)).with_store(store);
+    let request = r#"{"id":"c","messages":[
+        {"id":"last","role":"user","parts":[{"type":"text","text":"Go on"}]}]}"#;
+    let request = ChatRequest::parse(request.as_bytes(), &Limits::default()).unwrap();
+    let answer = chats.answer_in_full(&Principal::anonymous(), request).await.unwrap();
+    assert_eq!(answer.outcome, ui_message_stream::stream::Outcome::Finished);
+    let asked = provider.asked();
+    assert_eq!(asked.len(), 1, "rig refused it");
+    asked[0].clone()
+}
+
+/// Panics over what Anthropic's Messages refuse.
+fn check_messages(body: &Value) {
+    let (mut waiting, mut used) = (HashSet::new(), HashSet::new());
+    for (at, message) in body["messages"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(message["role"], ["user", "assistant"][at % 2], "they take turns");
+        let blocks = message["content"].as_array().unwrap();
+        assert!(!blocks.is_empty(), "nothing is said");
+        for block in blocks {
+            match block["type"].as_str().unwrap() {
+                "text" => assert!(!block["text"].as_str().unwrap().trim().is_empty(), "blank"),
+                "tool_use" => {
+                    assert!(block["input"].is_object(), "{block}");
+                    assert!(used.insert(block["id"].to_string()), "an id for two calls");
+                    waiting.insert(block["id"].to_string());
+                }
+                "tool_result" => {
+                    assert!(waiting.remove(&block["tool_use_id"].to_string()), "{block}");
+                }
+                _ => {}
+            }
+        }
+        let last = blocks.last().unwrap()["type"].as_str().unwrap();
+        if message["role"] == "assistant" {
+            assert!(!last.ends_with("thinking"), "it ends in a thought: {blocks:?}");
+        } else {
+            assert!(waiting.is_empty(), "a call without a result behind it");
+        }
+    }
+    assert!(waiting.is_empty(), "a call without a result");
+}
+
+/// Panics over what Chat Completions refuses.
+fn check_chat(body: &Value) {
+    let mut waiting: Vec<String> = Vec::new();
+    for message in body["messages"].as_array().unwrap() {
+        if message["role"] == "tool" {
+            let id = message["tool_call_id"].as_str().unwrap();
+            let at = waiting.iter().position(|waiting| waiting == id);
+            waiting.remove(at.expect("a result of nothing"));
+            continue;
+        }
+        assert!(waiting.is_empty(), "calls without results: {waiting:?}");
+        let calls = message["tool_calls"].as_array().into_iter().flatten();
+        waiting.extend(calls.map(|call| call["id"].as_str().unwrap().to_owned()));
+    }
+    assert!(waiting.is_empty(), "calls without results: {waiting:?}");
+}
+
+/// Panics over what Responses refuse.
+fn check_responses(body: &Value) {
+    let items = body["input"].as_array().unwrap();
+    let ids = |kind: &str| -> Vec<&str> {
+        let items = items.iter().filter(|item| item["type"] == kind);
+        items.map(|item| item["call_id"].as_str().unwrap()).collect()
+    };
+    let (mut called, mut answered) = (ids("function_call"), ids("function_call_output"));
+    called.sort_unstable();
+    answered.sort_unstable();
+    assert_eq!(called, answered);
+    called.dedup();
+    assert_eq!(called.len(), answered.len(), "an id for two calls");
+}

@@ -1,0 +1,95 @@
+//! The demo: a chat whose tools ask for approval.
+//!
+//! The example `chat` serves it with a scripted model (`cargo run --example chat`), the package
+//! `chat-openai` with a model of a real provider (`cargo run -p chat-openai`).
+
+mod scripted_model;
+mod world;
+
+use std::error::Error;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::{Html, Json};
+use axum::routing::get;
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use ui_message_stream::agent::{Agent, Model, Tool};
+use ui_message_stream::axum::{ChatPolicy, approval_routes, chat_routes};
+use ui_message_stream::json::JsonError;
+
+pub use scripted_model::ScriptedModel;
+pub use world::SharedWorld;
+
+use world::{DeleteFile, Transfer, Weather};
+
+/// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000), with this model. The
+/// tools act on this world.
+///
+/// # Errors
+/// If `PORT` is not a number, or the port cannot be listened on.
+pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+    let chats = agent(model, Arc::clone(&world))?.into_chats();
+    let app = Router::new()
+        .route("/", get(async || Html(include_str!("page.html"))))
+        .route("/api/world", get(async move || Json(world.now())))
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats))
+        // Only pages of this server may look at the world and stop runs, not just those that post.
+        .layer(ChatPolicy::default());
+
+    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let address = listener.local_addr()?;
+    println!("Open http://{address} and ask it to delete a file. Or, without a browser:");
+    println!(
+        "curl -N http://{address}/api/chat -H 'content-type: application/json' \
+         -d '{{\"id\":\"1\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
+    );
+    // Without it the last frame of a turn waits 40 ms for the client's acknowledgement.
+    let listener = listener.tap_io(|connection| {
+        if let Err(error) = connection.set_nodelay(true) {
+            tracing::warn!(%error, "no TCP_NODELAY");
+        }
+    });
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+
+/// An agent whose tools act on this world.
+fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
+    let (delete_in, transfer_in) = (Arc::clone(&world), Arc::clone(&world));
+    let weather =
+        Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
+            .with_title("Look up the weather");
+    let delete = Tool::new("delete_file", move |input: DeleteFile| {
+        let deleted = delete_in.delete(&input);
+        async move { Ok::<_, JsonError>(deleted) }
+    });
+    let transfer = Tool::new("transfer", move |input: Transfer| {
+        let sent = transfer_in.send(input);
+        async move { Ok::<_, JsonError>(sent) }
+    });
+    let location = Tool::client_executed(
+        "get_location",
+        "Where the person is, if they say so.",
+        ui_message_stream::Json::parse(r#"{"type":"object"}"#)?,
+    );
+    Ok(Agent::new(model)
+        .with_instructions("You look after the person's files and money, with your tools.")
+        .tool(weather)
+        .tool(
+            delete
+                .with_title("Delete a file")
+                .describe(|input| format!("Delete {}", input.path))
+                .needs_approval(),
+        )
+        .tool(
+            transfer
+                .with_title("Transfer money")
+                .describe(|input| format!("Send {} to {}", input.amount, input.to))
+                .needs_approval_when(|input, _| input.amount > 1_000),
+        )
+        .tool(location.with_title("Share your location")))
+}

@@ -1,0 +1,121 @@
+//! The world that the demo's tools act on, in memory, so that one can see what happened and what
+//! did not.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Files that can be deleted, and money that can be sent.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct World {
+    pub(crate) files: Vec<String>,
+    pub(crate) transfers: Vec<Transfer>,
+}
+
+/// Looks up the weather in a city.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Weather {
+    pub(crate) city: String,
+}
+
+/// Deletes a file for good.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct DeleteFile {
+    pub(crate) path: String,
+}
+
+/// Sends money to somebody.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Transfer {
+    pub(crate) to: String,
+    pub(crate) amount: u64,
+}
+
+/// The world, shared by all chats.
+#[derive(Debug)]
+pub struct SharedWorld(Mutex<World>);
+
+impl Default for SharedWorld {
+    fn default() -> Self {
+        let files =
+            ["notes.txt", "budget.xlsx", "holiday.jpg", "draft.md", "report.pdf", "old.log"];
+        SharedWorld(Mutex::new(World {
+            files: files.map(str::to_owned).to_vec(),
+            transfers: Vec::new(),
+        }))
+    }
+}
+
+impl SharedWorld {
+    pub(crate) fn now(&self) -> World {
+        self.lock().clone()
+    }
+
+    /// The file that a text names, else the first one left, else one that is not there.
+    pub(crate) fn file_named_in(&self, text: &str) -> String {
+        let world = self.lock();
+        let named = world.files.iter().find(|file| text.contains(file.as_str()));
+        let chosen = named.or(world.files.first());
+        chosen.cloned().unwrap_or_else(|| "notes.txt".to_owned())
+    }
+
+    /// Deletes a file, if it is there.
+    pub(crate) fn delete(&self, DeleteFile { path }: &DeleteFile) -> Value {
+        let mut world = self.lock();
+        let before = world.files.len();
+        world.files.retain(|file| file != path);
+        json!({ "path": path, "deleted": world.files.len() < before })
+    }
+
+    /// Sends money.
+    pub(crate) fn send(&self, transfer: Transfer) -> Value {
+        let output = json!({ "to": transfer.to, "amount": transfer.amount, "sent": true });
+        self.lock().transfers.push(transfer);
+        output
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Weather {
+    pub(crate) fn report(&self) -> Value {
+        json!({ "city": self.city, "celsius": 21, "sky": "clear" })
+    }
+}
+
+/// What came of a tool, in the words of a model that read its output.
+pub(crate) fn in_words(tool: &str, output: &Value) -> String {
+    let text = |key: &str| output[key].as_str().unwrap_or("it").to_owned();
+    match tool {
+        "get_weather" => {
+            format!(
+                "It is {} °C in {} and the sky is {}.",
+                output["celsius"],
+                text("city"),
+                text("sky")
+            )
+        }
+        "delete_file" if output["deleted"] == true => format!("{} is deleted.", text("path")),
+        "delete_file" => format!("{} was not there any more.", text("path")),
+        "transfer" => format!("{} went to {}.", output["amount"], text("to")),
+        "get_location" => format!("You are in {}.", text("city")),
+        other => format!("{other} said {output}."),
+    }
+}
+
+/// What a denial meant, in the words of a model that read the reason.
+pub(crate) fn denied_in_words(tool: &str, reason: Option<&str>) -> String {
+    let outcome = match tool {
+        "delete_file" => "The file stays where it is",
+        "transfer" => "No money was sent",
+        other => return format!("{other} did not run, as you wished."),
+    };
+    match reason {
+        Some(reason) => format!("{outcome}, you denied it: {reason}."),
+        None => format!("{outcome}, you denied it."),
+    }
+}

@@ -1,0 +1,4 @@
+//! The demo as a process, driven by the real client and by a browser.
+
+mod browser;
+mod scenarios;

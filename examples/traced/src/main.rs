@@ -1,0 +1,114 @@
+//! Where the time goes, and what approvals came to: the spans of an agent, after the OpenTelemetry
+//! conventions for generative AI, sent to a collector. `cargo run -p traced`, with a collector
+//! at `OTEL_EXPORTER_OTLP_ENDPOINT`, `http://localhost:4318` unless set.
+//!
+//! ```sh
+//! say() { curl -s http://localhost:3000/api/chat -H 'content-type: application/json' \
+//!   -H 'accept: application/json' -d '{"id": "c", "messages": [{"id": "m'$RANDOM'", "role": "user",
+//!   "parts": [{"type": "text", "text": "'"$1"'"}]}]}'; }
+//! say 'How warm is it?'
+//! say 'Open the window'    # asks; `approvals[0].approvalId` is what is answered:
+//! curl http://localhost:3000/api/approvals -H 'content-type: application/json' \
+//!   -d '{"decisions": [{"approvalId": "…", "approved": true}]}'
+//! ```
+//!
+//! No text, no input and no output is in them; what the errors of tools and providers say is, unless
+//! they are [`Told`].
+
+use std::error::Error;
+
+use axum::Router;
+use futures::stream;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use ui_message_stream::AgentEvent;
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::axum::{approval_routes, chat_routes};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::run::{ModelEvent, Usage};
+
+/// A model that looks at the thermometer, or opens the window, and says so.
+#[derive(Debug)]
+struct Scripted;
+
+impl Model for Scripted {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let last = request.messages.last();
+        let said = match last {
+            Some(ModelMessage::Tool { .. }) => ModelEvent::Said(AgentEvent::text("So be it.")),
+            last => {
+                let is_hot = format!("{last:?}").contains("window");
+                let tool = if is_hot { "open_window" } else { "temperature" };
+                let call = ToolCall::new(uuid::Uuid::new_v4().to_string(), tool);
+                ModelEvent::Call(Box::new(call), r#"{"room":"kitchen"}"#.to_owned())
+            }
+        };
+        let mut cost = Usage::default();
+        (cost.input_tokens, cost.output_tokens) = (42, 7);
+        let events = [said, ModelEvent::Used(cost), ModelEvent::Finished(FinishReason::Stop)];
+        Box::pin(stream::iter(events.map(Ok)))
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some("scripted")
+    }
+
+    fn provider(&self) -> Option<&str> {
+        Some("nobody")
+    }
+}
+
+/// Reads the thermometer of a room.
+#[derive(Deserialize, JsonSchema)]
+struct Temperature {
+    room: String,
+}
+
+async fn temperature(asked: Temperature) -> Result<String, Told> {
+    Ok(format!("21 degrees in the {}", asked.room))
+}
+
+/// Opens the window of a room.
+#[derive(Deserialize, JsonSchema)]
+struct OpenWindow {
+    room: String,
+}
+
+async fn open_window(open: OpenWindow) -> Result<String, Told> {
+    Ok(format!("it is open in the {}", open.room))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let exporter = SpanExporter::builder().with_http().build()?;
+    let resource = Resource::builder().with_service_name("chat").build();
+    let provider =
+        SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
+    let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("chat"));
+    let logs = tracing_subscriber::fmt::layer();
+    tracing_subscriber::registry().with(LevelFilter::INFO).with(spans).with(logs).init();
+
+    let agent = Agent::new(Scripted)
+        .tool(Tool::new("temperature", temperature))
+        .tool(Tool::new("open_window", open_window).needs_approval());
+    let chats = agent.into_chats();
+    let app = Router::new()
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats));
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("http://{}/api/chat; the spans leave every five seconds", listener.local_addr()?);
+    let stopped = async { drop(tokio::signal::ctrl_c().await) };
+    axum::serve(listener, app).with_graceful_shutdown(stopped).await?;
+    provider.shutdown()?;
+    Ok(())
+}

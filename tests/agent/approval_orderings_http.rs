@@ -1,0 +1,207 @@
+//! All answers to up to four calls of one step, in every order, together and one by one, over the
+//! route and through the agent: what was denied never runs, what was approved runs once, the stream
+//! is one that the client takes, and the model reads just one result for every call.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, header};
+use futures::stream;
+use http_body_util::BodyExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use test_support::test_server::{Answer, Client};
+use tower::ServiceExt;
+use ui_message_stream::AgentEvent;
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::axum::chat_routes;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::model_message::{
+    AssistantContent, ModelMessage, ToolContent, ToolResult, ToolResultContent,
+};
+use ui_message_stream::run::ModelEvent;
+
+/// A model that makes so many calls at once, and says what it read of them.
+#[derive(Debug, Clone)]
+struct Calls {
+    count: usize,
+    read: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
+}
+
+impl Model for Calls {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let is_first = self.read.lock().unwrap().is_empty();
+        self.read.lock().unwrap().push(request.messages);
+        if !is_first {
+            return Box::pin(stream::iter([
+                Ok(ModelEvent::Said(AgentEvent::text("So be it."))),
+                Ok(ModelEvent::Finished(FinishReason::Stop)),
+            ]));
+        }
+        let calls = (0..self.count).map(|n| {
+            let call = ToolCall::new(format!("call_{n}"), "act");
+            Ok(ModelEvent::Call(Box::new(call), format!(r#"{{"n":{n}}}"#)))
+        });
+        let calls: Vec<_> =
+            calls.chain([Ok(ModelEvent::Finished(FinishReason::ToolCalls))]).collect();
+        Box::pin(stream::iter(calls))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Input {
+    n: usize,
+}
+
+/// A chat in which so many calls wait.
+struct Asked {
+    routes: Router,
+    client: Client,
+    read: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
+    ran: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Asked {
+    async fn new(count: usize) -> Self {
+        let (read, ran) = (Arc::default(), Arc::new(Mutex::new(Vec::new())));
+        let effects = Arc::clone(&ran);
+        let act = Tool::new("act", move |input: Input| {
+            effects.lock().unwrap().push(input.n);
+            async move { Ok::<_, Told>(input.n) }
+        });
+        let model = Calls { count, read: Arc::clone(&read) };
+        let chats = Agent::new(model).tool(act.needs_approval()).into_chats();
+        let mut client = Client::new("ada", "chat");
+        client.messages.push(serde_json::json!({
+            "id": "u1", "role": "user", "parts": [{"type": "text", "text": "Act"}],
+        }));
+        let mut asked = Asked { routes: chat_routes(chats), client, read, ran };
+        asked.post().await;
+        asked
+    }
+
+    async fn post(&mut self) {
+        let request = Request::post("/")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(self.client.body().to_string()))
+            .unwrap();
+        let (parts, body) = self.routes.clone().oneshot(request).await.unwrap().into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        self.client.take_in(&Answer { status: parts.status, headers: parts.headers, text });
+    }
+
+    fn answer(&mut self, call: usize, approved: bool) {
+        let id = format!("call_{call}");
+        let message = self.client.messages.last_mut().unwrap();
+        let mut parts = message["parts"].as_array_mut().unwrap().iter_mut();
+        let part = parts.find(|part| part["toolCallId"] == id.as_str()).unwrap();
+        part["state"] = "approval-responded".into();
+        part["approval"]["approved"] = approved.into();
+    }
+
+    fn state(&self, call: usize) -> Value {
+        let id = format!("call_{call}");
+        let mut parts = self.client.last()["parts"].as_array().unwrap().iter();
+        parts.find(|part| part["toolCallId"] == id.as_str()).unwrap()["state"].clone()
+    }
+}
+
+/// The results that a model reads, by call; a call that it reads no result of, or two, is a failure.
+fn results(messages: &[ModelMessage]) -> BTreeMap<String, ToolResult> {
+    let mut calls = Vec::new();
+    let mut results = BTreeMap::new();
+    for message in messages {
+        match message {
+            ModelMessage::Assistant { content } => {
+                calls.extend(content.iter().filter_map(|said| match said {
+                    AssistantContent::ToolCall(call) => Some(call.tool_call_id.to_string()),
+                    _ => None,
+                }))
+            }
+            ModelMessage::Tool { content } => {
+                for content in content {
+                    let ToolContent::Result(ToolResultContent { tool_call_id, result, .. }) =
+                        content
+                    else {
+                        panic!("{content:?}");
+                    };
+                    let twice = results.insert(tool_call_id.to_string(), result.clone());
+                    assert_eq!(twice, None, "two results of {tool_call_id}");
+                }
+            }
+            _ => {}
+        }
+    }
+    calls.sort();
+    assert_eq!(results.keys().cloned().collect::<Vec<_>>(), calls);
+    results
+}
+
+fn orders(things: usize) -> Vec<Vec<usize>> {
+    let Some(last) = things.checked_sub(1) else {
+        return vec![Vec::new()];
+    };
+    let longer = orders(last).into_iter().flat_map(|order| {
+        (0..things).map(move |at| {
+            let mut order = order.clone();
+            order.insert(at, last);
+            order
+        })
+    });
+    longer.collect()
+}
+
+async fn answered(answers: &[bool], order: &[usize], at_once: usize) {
+    let way = || format!("{answers:?} in the order {order:?}, {at_once} at once");
+    let mut asked = Asked::new(answers.len()).await;
+    for (round, calls) in order.chunks(at_once).enumerate() {
+        for &call in calls {
+            asked.answer(call, answers[call]);
+        }
+        asked.post().await;
+        let is_last = (round + 1) * at_once >= order.len();
+        let model_calls = asked.read.lock().unwrap().len();
+        assert_eq!(model_calls, 1 + usize::from(is_last), "{}", way());
+    }
+    let approved = (0..answers.len()).filter(|&call| answers[call]);
+    let mut ran = asked.ran.lock().unwrap().clone();
+    ran.sort_unstable();
+    assert_eq!(ran, approved.collect::<Vec<_>>(), "{}", way());
+    let read = asked.read.lock().unwrap().last().unwrap().clone();
+    for (call, result) in results(&read).values().enumerate() {
+        let (state, is_right) = match answers[call] {
+            true => (
+                "output-available",
+                matches!(result, ToolResult::Output(n) if n.to::<usize>().unwrap() == call),
+            ),
+            false => ("output-denied", matches!(result, ToolResult::Denied { .. })),
+        };
+        assert!(is_right, "call {call}: {result:?}, {}", way());
+        assert_eq!(asked.state(call), state, "{}", way());
+    }
+    let parts = asked.client.last()["parts"].as_array().unwrap().clone();
+    assert_eq!(parts.last().unwrap()["text"], "So be it.", "{}", way());
+}
+
+#[tokio::test]
+async fn every_call_has_one_end_whatever_is_answered_in_whatever_order() {
+    let mut ways = 0;
+    for calls in 1..=4_usize {
+        for bits in 0..1_u32 << calls {
+            let answers: Vec<bool> = (0..calls).map(|call| bits & 1 << call != 0).collect();
+            for order in orders(calls) {
+                for at_once in [1, calls].into_iter().take(calls) {
+                    answered(&answers, &order, at_once).await;
+                    ways += 1;
+                }
+            }
+        }
+    }
+    println!("{ways} ways to answer");
+    assert_eq!(ways, 2 + 4 * 2 * 2 + 8 * 6 * 2 + 16 * 24 * 2);
+}

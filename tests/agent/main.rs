@@ -1,0 +1,12 @@
+//! The agent: its loop, its tools, its output and the order of its chunks.
+
+mod agent;
+mod approval_orderings_http;
+mod chunk_order;
+mod client_tools;
+mod provider_approvals;
+mod provider_approvals_multi_server;
+mod provider_double;
+mod spans;
+mod structured_output;
+mod tools;

@@ -1,0 +1,9 @@
+//! An axum server without this crate: what the others are compared with.
+
+use axum::{Router, routing::post};
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let app = Router::new().route("/api/chat", post(async |body: String| body));
+    axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
+}

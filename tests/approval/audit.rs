@@ -1,0 +1,301 @@
+//! What the audit is told, and what nobody is told: no token, no input and no output stands in an
+//! event, in a line of a log, or in the `Debug` text of whatever holds an approval's id.
+
+use std::future::poll_fn;
+use std::io::Write;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use test_support::thread_subscriber::subscribe;
+use tracing_subscriber::fmt::MakeWriter;
+use ui_message_stream::approval::{
+    ApprovalRecord, ApprovalRequest, KeyRing, OpenCall, Principal, RecordId, ResumePlan, UnixMillis,
+};
+use ui_message_stream::approvals::{Asked, AuditEvent, TracingAudit};
+use ui_message_stream::checker::Checker;
+use ui_message_stream::ledger_store::{
+    Asked as Whose, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger,
+};
+use ui_message_stream::reducer::Reducer;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest, Chunk, Json, Translator};
+
+use super::one_tool::{Bench, LEASE, Panics, ada, body, body_written_on, call, unanswered};
+
+/// Stands in the input, and so in the output.
+const CANARY: &str = "canary-5ec2e7";
+
+fn secret() -> Value {
+    json!({"path": CANARY})
+}
+
+fn answer(asked: &Asked, approved: bool) -> Value {
+    let mut call = call("call_1", asked, approved);
+    call["input"] = secret();
+    call
+}
+
+/// What happened, in order.
+fn names(events: &[AuditEvent]) -> Vec<String> {
+    let names = events.iter().map(|event| serde_json::to_value(event).unwrap()["happened"].clone());
+    names.map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn there_is_one_event_for_everything_that_happens_and_they_name_the_same_record() {
+    let bench = Bench::new();
+    // What the bench does, and what the audit is to hear of it.
+    let stories: [(&[&str], &[&str]); 9] = [
+        (&["yes"], &["requested", "approved", "ran"]),
+        (&["yes", "yes"], &["requested", "approved", "ran"]),
+        (&["yes", "no"], &["requested", "approved", "ran", "refused"]),
+        (&["no", "no"], &["requested", "denied"]),
+        (&["no", "yes"], &["requested", "denied", "refused"]),
+        (&["eve", "yes"], &["requested", "refused", "approved", "ran"]),
+        (&["late", "yes"], &["requested", "expired", "refused"]),
+        (&["write on", "yes"], &["requested", "denied", "refused"]),
+        (&["take back", "yes"], &["requested", "revoked", "refused"]),
+    ];
+    for (story, expected) in stories {
+        let asked = bench.ask("call_1", secret()).await;
+        for deed in story {
+            let (yes, no) = (body(&[answer(&asked, true)]), body(&[answer(&asked, false)]));
+            match *deed {
+                "yes" => drop(bench.outcomes(&yes).await),
+                "no" => drop(bench.outcomes(&no).await),
+                "eve" => drop(bench.outcomes_of(&Principal::new("eve"), &yes).await),
+                "late" => bench.wait(Duration::from_secs(60 * 60)),
+                "write on" => drop(bench.outcomes(&body_written_on(&[])).await),
+                "take back" => assert!(bench.approvals.revoke(asked.record).await.unwrap()),
+                _ => panic!("{deed}"),
+            }
+        }
+        let events = bench.heard(asked.record);
+        assert_eq!(names(&events), expected, "{story:?}");
+        for event in &events {
+            assert_eq!(event.input_digest, events[0].input_digest, "{story:?}: {event:?}");
+        }
+        assert_eq!(events[0].input_digest.as_ref().unwrap().len(), 64);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_outcome_is_told_once_however_often_it_is_asked_for() {
+    let bench = Bench::new();
+    let asked = bench.ask("call_1", secret()).await;
+    bench.claim_and_vanish(&asked).await;
+    bench.wait(LEASE);
+    for _ in 0..3 {
+        bench.outcomes(&body(&[answer(&asked, true)])).await;
+    }
+    assert_eq!(names(&bench.heard(asked.record)), ["requested", "outcome-unknown"]);
+}
+
+/// A log in memory.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        self.clone()
+    }
+}
+
+/// Whether a text holds the whole of a token, the part of it that cannot be guessed, or the input.
+fn tells(text: &str, asked: &Asked) -> bool {
+    // Of the id, the head is no secret: a version, a key's id and two times.
+    text.contains(&asked.approval_id[24..]) || text.contains(&asked.approval_id[24..60])
+}
+
+#[tokio::test]
+async fn no_line_of_the_log_holds_a_token_an_input_or_a_line_of_the_clients() {
+    let log = Log::default();
+    let lines = tracing_subscriber::fmt()
+        .with_writer(log.clone())
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false);
+    let _guard = subscribe(lines.finish());
+    let bench = Bench::new().with(|approvals| approvals.with_audit(TracingAudit));
+    let asked = bench.ask("call_1", secret()).await;
+    let mut forged = answer(&asked, true);
+    forged["toolCallId"] = "call_1\nINFO forged line".into();
+    bench.outcomes(&body(&[forged])).await;
+    bench.tool(|tool| tool.panics = Some(Panics::WhenRun));
+    bench.outcomes(&body(&[answer(&asked, true)])).await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(
+        log.contains("Refused") && log.contains("Approved") && log.contains("panicked"),
+        "{log}"
+    );
+    let waited = r#"approval_wait{gen_ai.operation.name="approval_wait" gen_ai.conversation.id="chat" gen_ai.tool.name="delete_file" gen_ai.tool.call.id="call_1" waited_ms="#;
+    assert_eq!(log.matches(waited).count(), 1, "once, for what ended it: {log}");
+    assert!(!tells(&log, &asked) && !log.contains(CANARY), "{log}");
+    assert!(!log.lines().any(|line| line.starts_with("INFO forged")), "{log}");
+}
+
+#[tokio::test]
+async fn no_event_holds_a_token_or_an_input() {
+    let bench = Bench::new();
+    let asked = bench.ask("call_1", secret()).await;
+    bench.outcomes_of(&Principal::new("eve"), &body(&[answer(&asked, true)])).await;
+    bench.outcomes(&body(&[answer(&asked, true)])).await;
+    let events = bench.heard(asked.record);
+    assert_eq!(names(&events), ["requested", "refused", "approved", "ran"]);
+    for event in events {
+        for text in [format!("{event:?}"), serde_json::to_string(&event).unwrap()] {
+            assert!(!tells(&text, &asked) && !text.contains(CANARY), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_holds_an_approvals_id_shows_it() {
+    let bench = Bench::new();
+    let asked = bench.ask("call_1", secret()).await;
+    let other = bench.ask("call_2", secret()).await;
+    let chat = bench.approvals.of_chat(&ada(), &"chat".into());
+    let id = || asked.approval_id.clone();
+    let text = body(&[answer(&asked, true), unanswered("call_2", &other)]).to_string();
+    let request = ChatRequest::parse(text.as_bytes(), &Limits::default()).unwrap();
+    let plan = ResumePlan::new(request.messages(), request.continued());
+    let open = OpenCall::awaiting_approval(id(), "call_1", "delete_file", Json::null());
+    let deferred = plan.clone().settle(std::slice::from_ref(&open));
+    let requests: Vec<ApprovalRequest> = plan.pending().to_vec();
+    let keys = KeyRing::new(1, &[1; 32]).unwrap();
+    let redemption = plan.clone().redeem(&keys, UnixMillis(0));
+    let pending = chat.pending().await.unwrap();
+    let chunk = Chunk::ToolApprovalRequest {
+        approval_id: asked.approval_id.as_str().into(),
+        tool_call_id: "call_1".into(),
+        approval_descriptor: None,
+        input_schema_input: None,
+        signature: None,
+    };
+    let event = AgentEvent::approval_requested("call_1", id());
+    let message = request.continued().unwrap();
+    let mut translator = Translator::continuing(message);
+    let used_twice = translator.handle_event(&event, &mut |_| {}).unwrap_err();
+    let checker = Checker::continuing(message);
+    let reducer = Reducer::continuing(message.clone());
+    let shown = [
+        ("an id", format!("{:?}", id())),
+        ("what was asked", format!("{asked:?}")),
+        ("what waits", format!("{pending:?} {requests:?} {open:?}")),
+        ("a request", format!("{request:?}")),
+        ("a message", format!("{:?}", request.messages())),
+        ("a plan", format!("{plan:?} {:?}", plan.approvals().collect::<Vec<_>>())),
+        ("a redemption", format!("{redemption:?}")),
+        ("results", format!("{deferred:?}")),
+        ("an event", format!("{event:?}")),
+        ("a chunk", format!("{chunk:?} {chunk:#?}")),
+        ("a translator", format!("{translator:?} {used_twice:?} {used_twice}")),
+        ("a reader", format!("{checker:?} {reducer:?}")),
+        ("approvals", format!("{:?} {chat:?} {:?}", bench.approvals, bench.ledger)),
+        ("what became", format!("{:?}", chat.resolve(plan, &[]).await.unwrap())),
+    ];
+    for (what, text) in shown {
+        assert!(!tells(&text, &asked) && !tells(&text, &other), "{what}: {text}");
+    }
+}
+
+/// A ledger behind a network: between asking and hearing others have their turn, and whoever asked
+/// may be gone by then, though it took place.
+#[derive(Debug)]
+struct Distant(Arc<MemoryLedger>);
+
+impl Distant {
+    async fn away<T>(&self, there: impl Future<Output = T>) -> T {
+        tokio::task::yield_now().await;
+        let answer = there.await;
+        tokio::task::yield_now().await;
+        answer
+    }
+}
+
+impl LedgerStore for Distant {
+    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
+        Box::pin(self.away(self.0.insert(record)))
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+        Box::pin(self.away(self.0.load(ids)))
+    }
+
+    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Loaded> {
+        Box::pin(self.away(self.0.pending(of)))
+    }
+
+    fn replace<'a>(&'a self, record: &'a ApprovalRecord, revision: u64) -> Answer<'a, bool> {
+        Box::pin(self.away(self.0.replace(record, revision)))
+    }
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+#[tokio::test]
+async fn wherever_a_request_is_dropped_everything_is_done_and_told_once() {
+    let stories: [(&str, &[&str]); 3] = [
+        ("yes", &["requested", "approved", "ran"]),
+        ("no", &["requested", "denied"]),
+        ("write on", &["requested", "denied"]),
+    ];
+    for (story, expected) in stories {
+        let mut cuts = 0;
+        loop {
+            let bench = Bench::new();
+            let asked = bench.ask("call_1", secret()).await;
+            let ledger = Arc::new(Distant(bench.ledger.clone()));
+            let bench = bench.with(|approvals| approvals.with_ledger(ledger));
+            let sent = match story {
+                "yes" => body(&[answer(&asked, true)]),
+                "no" => body(&[answer(&asked, false)]),
+                _ => body_written_on(&[unanswered("call_1", &asked)]),
+            };
+            let mut polls = 0;
+            let is_cut = {
+                let mut request = pin!(bench.outcomes(&sent));
+                poll_fn(|cx| {
+                    polls += 1;
+                    match request.as_mut().poll(cx) {
+                        Poll::Ready(_) => Poll::Ready(false),
+                        Poll::Pending if polls > cuts => Poll::Ready(true),
+                        Poll::Pending => Poll::Pending,
+                    }
+                })
+                .await
+            };
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            bench.outcomes(&sent).await;
+            assert_eq!(names(&bench.heard(asked.record)), expected, "{story}, cut at {cuts}");
+            assert_eq!(
+                bench.effects().len(),
+                usize::from(story == "yes"),
+                "{story}, cut at {cuts}"
+            );
+            if !is_cut {
+                break;
+            }
+            cuts += 1;
+        }
+        println!("{story}: dropped at {cuts} places");
+        assert!(cuts >= 3);
+    }
+}

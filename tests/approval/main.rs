@@ -1,0 +1,9 @@
+//! Approvals: questions, answers, the ledger and the audit.
+
+mod approval_orderings;
+mod approvals;
+mod audit;
+mod ledger;
+mod ledger_store;
+mod one_tool;
+mod resume_plan;

@@ -1,0 +1,228 @@
+//! Approvals of one tool that notes down what it was run with, in one chat of one person.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use ui_message_stream::approval::{
+    Claim, ClaimAnswer, ClaimantId, Decision, DeferredOutcome, DeferredToolResults,
+    DefinitionDigest, Principal, RecordId, ResumePlan, ToolOutcome, UnixMillis,
+};
+use ui_message_stream::approvals::{
+    Approvals, ApprovedCall, Asked, AuditEvent, AuditSink, ToolFacts, Toolbox,
+};
+use ui_message_stream::ledger_store::{BoxFuture, LedgerStore, MemoryLedger, change};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{ChatRequest, Json};
+
+/// A tool that notes down what it was run with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Effects(pub(crate) Arc<Mutex<Vec<String>>>, pub(crate) Arc<Mutex<Tool>>);
+
+/// What the tool is like at the moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Tool {
+    pub(crate) does: &'static str,
+    pub(crate) is_idempotent: bool,
+    pub(crate) is_permitted: bool,
+    pub(crate) panics: Option<Panics>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Panics {
+    WhenAskedForPermission,
+    WhenRun,
+}
+
+impl Default for Tool {
+    fn default() -> Self {
+        Tool { does: "deletes a file", is_idempotent: false, is_permitted: true, panics: None }
+    }
+}
+
+impl Effects {
+    fn tool(&self) -> Tool {
+        self.1.lock().unwrap().clone()
+    }
+}
+
+impl Toolbox for Effects {
+    fn tool(&self, name: &str) -> Option<ToolFacts> {
+        let tool = self.tool();
+        let facts = ToolFacts::new(DefinitionDigest::of(name, tool.does, &Json::null()));
+        let facts = if tool.is_idempotent { facts.idempotent() } else { facts };
+        (name == "delete_file").then_some(facts)
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        let tool = self.tool();
+        assert_ne!(tool.panics, Some(Panics::WhenAskedForPermission));
+        Box::pin(std::future::ready(tool.is_permitted))
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        assert_ne!(self.tool().panics, Some(Panics::WhenRun));
+        self.0.lock().unwrap().push(call.input.to_string());
+        Box::pin(std::future::ready(ToolOutcome::Output(call.input)))
+    }
+}
+
+/// An audit that keeps everything.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Heard(Arc<Mutex<Vec<AuditEvent>>>);
+
+impl AuditSink for Heard {
+    fn take(&self, event: &AuditEvent) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) approvals: Approvals,
+    pub(crate) ledger: Arc<MemoryLedger>,
+    effects: Effects,
+    heard: Heard,
+    now: Mutex<UnixMillis>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let now = UnixMillis(1_000_000_000_000);
+        let (effects, heard) = (Effects::default(), Heard::default());
+        let ledger = Arc::new(MemoryLedger::at(now));
+        let approvals = Approvals::new(effects.clone())
+            .with_ledger(ledger.clone())
+            .with_audit(heard.clone())
+            .with_lease(LEASE);
+        Bench { approvals, ledger, effects, heard, now: Mutex::new(now) }
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with(mut self, set: impl FnOnce(Approvals) -> Approvals) -> Self {
+        self.approvals = set(self.approvals);
+        self
+    }
+
+    /// Changes the tool.
+    pub(crate) fn tool(&self, change: impl FnOnce(&mut Tool)) {
+        change(&mut self.effects.1.lock().unwrap());
+    }
+
+    pub(crate) async fn ask(&self, tool_call_id: &str, input: impl Serialize) -> Asked {
+        let chat = self.approvals.of_chat(&ada(), &"chat".into());
+        let input = Json::of(&input).unwrap();
+        let asked = chat.ask(&"m2".into(), &tool_call_id.into(), "delete_file", &input, None).await;
+        asked.unwrap()
+    }
+
+    /// Claims a call for a process that is never heard of again.
+    pub(crate) async fn claim_and_vanish(&self, asked: &Asked) -> Claim {
+        let claimant = ClaimantId::from_bytes([9; 16]);
+        let claimed = change(&*self.ledger, asked.record, |record, now| {
+            let decision = Decision { approved_by: ada(), responded_at: now, reason: None };
+            record.claim(&decision, claimant, LEASE)
+        });
+        match claimed.await.unwrap().unwrap().1 {
+            ClaimAnswer::Won(claim) => claim,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ends the run of a process that was thought gone.
+    pub(crate) async fn complete(&self, claim: &Claim, outcome: &ToolOutcome) {
+        let done =
+            change(&*self.ledger, claim.record, |record, now| record.complete(claim, outcome, now));
+        done.await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn outcomes(&self, body: &Value) -> Vec<DeferredOutcome> {
+        self.outcomes_of(&ada(), body).await
+    }
+
+    pub(crate) async fn outcomes_of(
+        &self,
+        principal: &Principal,
+        body: &Value,
+    ) -> Vec<DeferredOutcome> {
+        self.settled(principal, body).await.1
+    }
+
+    /// What became of everything, and what came of it in the end.
+    pub(crate) async fn settled(
+        &self,
+        principal: &Principal,
+        body: impl ToString,
+    ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
+        let body = body.to_string();
+        let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let plan = ResumePlan::new(chat.messages(), chat.continued());
+        let approvals = self.approvals.of_chat(principal, chat.id());
+        let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
+        let mut outcomes = Vec::new();
+        while let Some(result) = resolved.next().await {
+            outcomes.push(result.outcome);
+        }
+        (resolved.results().clone(), outcomes)
+    }
+
+    pub(crate) async fn is_pending(&self, asked: &Asked) -> bool {
+        let loaded = self.ledger.load(&[asked.record]).await.unwrap();
+        loaded.records[0].record.is_pending()
+    }
+
+    pub(crate) fn effects(&self) -> Vec<String> {
+        self.effects.0.lock().unwrap().clone()
+    }
+
+    /// What the audit was told, of this record.
+    pub(crate) fn heard(&self, record: RecordId) -> Vec<AuditEvent> {
+        let heard = self.heard.0.lock().unwrap();
+        heard.iter().filter(|event| event.record == Some(record)).cloned().collect()
+    }
+
+    /// Lets time pass.
+    pub(crate) fn wait(&self, time: Duration) {
+        let mut now = self.now.lock().unwrap();
+        *now = now.after(time);
+        self.ledger.set_time(*now);
+    }
+}
+
+/// How long whoever runs a call is taken to be alive.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+pub(crate) fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+/// A request whose last message holds these calls.
+pub(crate) fn body(calls: &[Value]) -> Value {
+    json!({"id": "chat", "messageId": "m2", "trigger": "submit-message", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
+        {"id": "m2", "role": "assistant", "parts": calls},
+    ]})
+}
+
+/// A request in which the person wrote on after these calls.
+pub(crate) fn body_written_on(calls: &[Value]) -> Value {
+    json!({"id": "chat", "trigger": "submit-message", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
+        {"id": "m2", "role": "assistant", "parts": calls},
+        {"id": "m3", "role": "user", "parts": [{"type": "text", "text": "Never mind"}]},
+    ]})
+}
+
+/// A call of `delete_file` with the person's answer.
+pub(crate) fn call(tool_call_id: &str, asked: &Asked, approved: bool) -> Value {
+    json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-responded",
+           "input": {"path": "notes.txt"},
+           "approval": {"id": asked.approval_id, "approved": approved}})
+}
+
+/// A call of `delete_file` that waits for the person's answer.
+pub(crate) fn unanswered(tool_call_id: &str, asked: &Asked) -> Value {
+    json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-requested",
+           "input": {"path": "notes.txt"}, "approval": {"id": asked.approval_id}})
+}

@@ -1,0 +1,154 @@
+//! A server whose model says anything, and which counts what its tools do.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request, header};
+use futures::stream;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use test_support::prompt_rules::{check_as_anthropic, check_as_openai, check_promises};
+use test_support::rng::Dice;
+use tower::ServiceExt;
+use ui_message_stream::Json;
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::axum::chat_routes;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::run::ModelEvent;
+
+pub(crate) struct Server {
+    app: Router,
+    seen: Arc<Seen>,
+}
+
+/// What was seen of the model and the tools.
+#[derive(Debug, Default)]
+struct Seen {
+    transcripts: Mutex<Vec<Vec<ModelMessage>>>,
+    /// How often the model itself called the tool that runs at once, and how often it ran.
+    called: AtomicUsize,
+    ran: AtomicUsize,
+    /// How often the tool ran that needs an approval, which nobody gives here.
+    ran_unapproved: AtomicUsize,
+}
+
+struct Anything {
+    dice: Mutex<Dice>,
+    seen: Arc<Seen>,
+}
+
+impl std::fmt::Debug for Anything {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Anything")
+    }
+}
+
+impl Model for Anything {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        self.seen.transcripts.lock().unwrap().push(request.messages);
+        let dice = &mut *self.dice.lock().unwrap();
+        let mut said = Vec::new();
+        if dice.chance(60) {
+            said.push(ModelEvent::Said(AgentEvent::text("Well.")));
+        }
+        let calls = [0, 1, 1, 2, 3][dice.below(5)];
+        for _ in 0..calls {
+            let (name, input) = match dice.below(8) {
+                0..3 => ("ls", r#"{"n":1}"#),
+                3..5 => ("rm-rf", r#"{"n":1}"#),
+                5 => ("x", "{}"),
+                6 => ("ls", r#"{"n":"#),
+                _ => ("gone", "{}"),
+            };
+            let runs = name == "ls" && input == r#"{"n":1}"#;
+            self.seen.called.fetch_add(usize::from(runs), Ordering::SeqCst);
+            let call = ToolCall::new(dice.pick(&["c0", "c1", "call"]), name);
+            said.push(ModelEvent::Call(Box::new(call), input.to_owned()));
+        }
+        said.push(ModelEvent::Finished(match calls {
+            0 => FinishReason::Stop,
+            _ => FinishReason::ToolCalls,
+        }));
+        Box::pin(stream::iter(said.into_iter().map(Ok)))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Input {
+    n: u64,
+}
+
+impl Server {
+    pub(crate) fn new(dice: Dice) -> Self {
+        let seen = Arc::new(Seen::default());
+        let counted = |count: fn(&Seen) -> &AtomicUsize| {
+            let seen = Arc::clone(&seen);
+            move |input: Input| {
+                count(&seen).fetch_add(1, Ordering::SeqCst);
+                async move { Ok::<_, Told>(input.n) }
+            }
+        };
+        let schema = Json::parse(r#"{"type":"object"}"#).unwrap();
+        let agent = Agent::new(Anything { dice: Mutex::new(dice), seen: Arc::clone(&seen) })
+            .with_most_steps(4)
+            .tool(Tool::new("ls", counted(|seen| &seen.ran)))
+            .tool(Tool::new("rm-rf", counted(|seen| &seen.ran_unapproved)).needs_approval())
+            .tool(Tool::client_executed("x", "", schema));
+        let app = Router::new().nest("/api/chat", chat_routes(agent.into_chats()));
+        Server { app, seen }
+    }
+
+    /// Begins a chat, and says what the server holds of it then.
+    pub(crate) async fn first_turn(&self, asked: &str) -> Vec<String> {
+        let body = format!(r#"{{"id":"chat","messages":[{asked}]}}"#);
+        assert_eq!(self.post(&body).await, 200);
+        self.history().await.expect("the chat has begun")
+    }
+
+    /// Posts this, reads the response to its end, and says how it was answered.
+    pub(crate) async fn post(&self, body: &str) -> u16 {
+        self.send(Method::POST, "/api/chat", body).await.0
+    }
+
+    /// The messages of the chat, if there is one.
+    pub(crate) async fn history(&self) -> Option<Vec<String>> {
+        let (status, body) = self.send(Method::GET, "/api/chat/chat", "").await;
+        let history: Value = serde_json::from_slice(&body).ok().filter(|_| status == 200)?;
+        Some(history["messages"].as_array()?.iter().map(Value::to_string).collect())
+    }
+
+    async fn send(&self, method: Method, uri: &str, body: &str) -> (u16, Vec<u8>) {
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::HOST, "127.0.0.1:3000")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_owned()))
+            .unwrap();
+        let response = self.app.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, body.to_vec())
+    }
+
+    pub(crate) fn model_calls(&self) -> usize {
+        self.seen.transcripts.lock().unwrap().len()
+    }
+
+    /// Holds what was seen against what is promised.
+    pub(crate) fn check(&self) {
+        let count = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        assert_eq!(count(&self.seen.ran_unapproved), 0, "it ran, and nobody approved");
+        assert_eq!(count(&self.seen.ran), count(&self.seen.called), "it ran as often as called");
+        for transcript in &*self.seen.transcripts.lock().unwrap() {
+            check_promises(transcript);
+            check_as_openai(transcript);
+            check_as_anthropic(transcript);
+        }
+    }
+}

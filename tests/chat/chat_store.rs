@@ -1,0 +1,62 @@
+//! Stores of conversations: the one in memory, and one that never takes what it is given.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::stream;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::approvals::{Approvals, NoTools};
+use ui_message_stream::chat::{ChatError, Chats, Turn};
+use ui_message_stream::chat_store::{BoxFuture, ChatStore, ChatStoreError, KeptChat, MemoryChats};
+use ui_message_stream::history::Chat;
+use ui_message_stream::id::ChatId;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+
+#[tokio::test]
+async fn a_chat_that_was_forgotten_does_not_replace_the_one_that_has_its_id_now() {
+    let store = MemoryChats::of_at_most(1);
+    let alices = Chat::new("chat", Principal::new("alice"));
+    assert!(store.save(&alices, None).await.unwrap());
+    let read = store.load(None, &alices.id).await.unwrap().unwrap();
+
+    let other = Chat::new("other", Principal::new("bob"));
+    let bobs = Chat::new("chat", Principal::new("bob"));
+    assert!(store.save(&other, None).await.unwrap());
+    assert!(store.save(&bobs, None).await.unwrap());
+    assert!(!store.save(&alices, Some(read.revision)).await.unwrap());
+    assert_eq!(store.load(None, &bobs.id).await.unwrap().unwrap().chat, bobs);
+}
+
+/// Says of a hundred thousand chats that somebody else came before.
+#[derive(Debug, Default)]
+struct AlwaysLate(AtomicUsize);
+
+impl ChatStore for AlwaysLate {
+    fn load<'a>(
+        &'a self,
+        _: Option<&'a str>,
+        _: &'a ChatId,
+    ) -> BoxFuture<'a, Result<Option<KeptChat>, ChatStoreError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn save<'a>(
+        &'a self,
+        _: &'a Chat,
+        _: Option<u64>,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        let saved = self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move { Ok(saved > 100_000) })
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_takes_nothing_is_an_error_and_not_tried_for_ever() {
+    let agent = |_: Turn| stream::iter([AgentEvent::text("Hello")]);
+    let chats = Chats::new(agent, Approvals::new(NoTools));
+    let chats = chats.with_store(Arc::new(AlwaysLate::default()));
+    let request = ChatRequest::parse(br#"{"id": "chat", "messages": []}"#, &Limits::default());
+    let answered = chats.answer(&Principal::anonymous(), request.unwrap()).await;
+    assert!(matches!(answered, Err(ChatError::Store(_))), "{answered:?}");
+}

@@ -1,0 +1,145 @@
+//! The routes in an application of somebody else: with its own state, which the tools see, under any
+//! id of a chat, and stopped while a person has not answered yet.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Method, Request, StatusCode, header};
+use axum::routing::get;
+use axum::{Json as AxumJson, Router};
+use futures::stream;
+use http_body_util::BodyExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tower::ServiceExt;
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::axum::{approval_routes, chat_routes};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::run::ModelEvent;
+
+/// What the application keeps.
+#[derive(Clone, Default)]
+struct App {
+    notes: Arc<Mutex<Vec<String>>>,
+}
+
+/// Writes down.
+#[derive(Deserialize, JsonSchema)]
+struct Note {
+    text: String,
+}
+
+/// Calls `note` once.
+#[derive(Debug)]
+struct Notes;
+
+impl Model for Notes {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
+        let said = match request.messages.iter().any(is_result) {
+            true => ModelEvent::Said(AgentEvent::text("Noted")),
+            false => {
+                let call = ToolCall::new("call_1", "note");
+                ModelEvent::Call(Box::new(call), r#"{"text":"milk"}"#.to_owned())
+            }
+        };
+        Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Finished(FinishReason::Stop))]))
+    }
+}
+
+fn app(asks: bool) -> (Router, App) {
+    let app = App::default();
+    let notes = Arc::clone(&app.notes);
+    let note = Tool::new("note", move |note: Note| {
+        notes.lock().unwrap().push(note.text);
+        async { Ok::<_, Told>("written down") }
+    });
+    let note = if asks { note.needs_approval() } else { note };
+    let chats = Agent::new(Notes).tool(note).into_chats();
+    let list = async |State(app): State<App>| AxumJson(app.notes.lock().unwrap().clone());
+    let routes: Router<App> = Router::new()
+        .route("/notes", get(list))
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats));
+    (routes.with_state(app.clone()), app)
+}
+
+async fn ask(routes: &Router, method: Method, path: &str, body: &str) -> (StatusCode, String) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "localhost")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body.to_owned()))
+        .unwrap();
+    let response = routes.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn go(id: &str) -> String {
+    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    json!({"id": id, "messages": [message]}).to_string()
+}
+
+#[tokio::test]
+async fn tools_and_routes_of_the_application_see_the_same_state() {
+    let (routes, app) = app(false);
+    let (status, said) = ask(&routes, Method::POST, "/api/chat", &go("c")).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(said.contains("Noted"), "{said}");
+    assert_eq!(*app.notes.lock().unwrap(), ["milk"]);
+    assert_eq!(ask(&routes, Method::GET, "/notes", "").await.1, r#"["milk"]"#);
+}
+
+#[tokio::test]
+async fn the_id_of_a_chat_may_be_anything() {
+    let (routes, _) = app(false);
+    let id = "chat 1/ü?&%2F";
+    ask(&routes, Method::POST, "/api/chat", &go(id)).await;
+    let path = "/api/chat/chat%201%2F%C3%BC%3F%26%252F";
+    let (status, history) = ask(&routes, Method::GET, path, "").await;
+    assert_eq!(status, StatusCode::OK);
+    let history: Value = serde_json::from_str(&history).unwrap();
+    assert_eq!(history["messages"].as_array().unwrap().len(), 2);
+    let stopped = ask(&routes, Method::DELETE, &format!("{path}/stream"), "").await;
+    assert_eq!(stopped.0, StatusCode::NO_CONTENT);
+    let none = ask(&routes, Method::GET, "/api/chat/chat%201%2F%C3%BC", "").await;
+    assert_eq!(none.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_does_not_wait_for_the_person() {
+    let (routes, app) = app(true);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async {
+        drop(stopped.await);
+    });
+    let server = tokio::spawn(server.into_future());
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let body = go("c");
+    let request = format!(
+        "POST /api/chat HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut said = String::new();
+    client.read_to_string(&mut said).await.unwrap();
+    assert!(said.contains("tool-approval-request") && said.contains("[DONE]"), "{said}");
+    stop.send(()).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), server).await;
+    ended.expect("it waits for nobody").unwrap().unwrap();
+    assert_eq!(app.notes.lock().unwrap().len(), 0);
+}

@@ -1,0 +1,11 @@
+//! Chats over HTTP: turns, retries, decisions and stored conversations.
+
+mod chat_store;
+mod concurrent_turns;
+mod detached_turns;
+mod edited_while_running;
+mod embedding;
+mod json_responses;
+mod out_of_band_decisions;
+mod rejected_responses;
+mod retried_requests;

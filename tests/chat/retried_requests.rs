@@ -1,0 +1,268 @@
+//! A POST that is sent again, since the network or the person lost patience: it gets the first one's
+//! outcome and the rest of the message, and the model is not called again.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use serde_json::{Value, json};
+use test_support::external_processes::{node_project, say};
+use test_support::test_server::{Answer, Client, Host, PERSON};
+use tower::ServiceExt;
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::{Principal, ResumePlan};
+use ui_message_stream::request::Limits;
+
+/// A chat in which something was asked, and what answers all of it.
+async fn asked(host: &Host, say: &str, approved: bool) -> (Client, String) {
+    let mut client = Client::new("alice", "chat");
+    client.say(host, say).await;
+    let body = client.answered(approved);
+    client.messages = body["messages"].as_array().unwrap().clone();
+    (client, body.to_string())
+}
+
+/// What the client holds that gets this answer.
+fn holding(client: &Client, answer: &Answer) -> Client {
+    let mut client = client.clone();
+    client.take_in(answer);
+    client
+}
+
+async fn kept(host: &Host) -> Value {
+    let mut history = host.get("alice", "/api/chat/chat").await.json();
+    history["messages"].as_array_mut().unwrap().pop().unwrap()
+}
+
+#[tokio::test]
+async fn after_it_was_answered() {
+    for (say, approved, effects) in [
+        ("delete notes.txt", true, 1),
+        ("delete notes.txt", false, 0),
+        ("mixed", true, 2),
+        ("mixed", false, 0),
+    ] {
+        let host = Host::new();
+        let (client, body) = asked(&host, say, approved).await;
+        let first = host.chat("alice", body.clone()).await;
+        let prompts = host.model.prompts().len();
+        let held = holding(&client, &first);
+        assert_eq!(held.last(), &kept(&host).await);
+        for _ in 0..3 {
+            let again = host.chat("alice", body.clone()).await;
+            assert_eq!(holding(&client, &again).last(), held.last(), "{}", again.text);
+        }
+        assert_eq!(host.model.prompts().len(), prompts, "the model was called again");
+        assert_eq!(host.tools.effects().len(), effects);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_first_one_runs() {
+    for round in 0..50 {
+        let host = Host::new();
+        let approved = round % 2 == 0;
+        let (client, body) = asked(&host, "mixed", approved).await;
+        let prompts = host.model.prompts().len();
+        host.tools.hold(true);
+        let posts: Vec<_> = (0..8)
+            .map(|_| {
+                let (host, body) = (host.clone(), body.clone());
+                tokio::spawn(async move { host.chat("alice", body).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(round % 7)).await;
+        host.tools.hold(false);
+        let mut held = Vec::new();
+        for post in posts {
+            held.push(holding(&client, &post.await.unwrap()).last().clone());
+        }
+        let kept = kept(&host).await;
+        for held in held {
+            assert_eq!(held, kept);
+        }
+        assert_eq!(host.model.prompts().len(), prompts + 1, "the model was called again");
+        assert_eq!(host.tools.effects().len(), if approved { 2 } else { 0 });
+    }
+}
+
+#[tokio::test]
+async fn after_its_connection_was_lost() {
+    let host = Host::new();
+    let (client, body) = asked(&host, "delete notes.txt", true).await;
+    host.tools.hold(true);
+    let request = Request::post("/api/chat")
+        .header("host", "127.0.0.1")
+        .header("content-type", "application/json")
+        .header(PERSON, "alice");
+    let request = request.body(Body::from(body.clone())).unwrap();
+    let response = host.routes.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    while host.tools.effects().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(response);
+    host.tools.hold(false);
+    let again = host.chat("alice", body).await;
+    assert_eq!(holding(&client, &again).last(), &kept(&host).await);
+    assert_eq!(again.of_type("tool-output-available").len(), 1);
+    assert_eq!(again.of_type("text-delta").len(), 1);
+    assert_eq!(host.tools.effects().len(), 1);
+    // Once about the question, once about what came of it.
+    assert_eq!(host.model.prompts().len(), 2);
+}
+
+#[tokio::test]
+async fn of_which_one_call_of_two_was_answered() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "chat");
+    client.say(&host, "mixed").await;
+    let open = client.questions()[1].clone();
+    let mut partly = client.answered(true);
+    let parts = partly["messages"][1]["parts"].as_array_mut().unwrap();
+    *parts.iter_mut().find(|part| part["type"] == "tool-transfer").unwrap() = open;
+    client.messages = partly["messages"].as_array().unwrap().clone();
+    for _ in 0..3 {
+        let answer = host.chat("alice", partly.to_string()).await;
+        assert_eq!(
+            holding(&client, &answer).states(),
+            ["output-available", "output-available", "approval-requested"]
+        );
+    }
+    assert_eq!(host.model.prompts().len(), 1, "the model waits for the other one");
+    let first = host.chat("alice", partly.to_string()).await;
+    client.take_in(&first);
+    let rest = client.answered(true).to_string();
+    client.messages = client.answered(true)["messages"].as_array().unwrap().clone();
+    let first = host.chat("alice", rest.clone()).await;
+    let again = host.chat("alice", rest).await;
+    assert_eq!(holding(&client, &first).states(), ["output-available"; 3]);
+    assert_eq!(holding(&client, &again).last(), holding(&client, &first).last());
+    assert_eq!(again.of_type("text-delta").len(), 1, "{}", again.text);
+    assert_eq!(host.model.prompts().len(), 2);
+    assert_eq!(host.tools.effects().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_calls_answered_at_once_in_two_posts_are_both_heard() {
+    for round in 0..100 {
+        let host = Host::new();
+        let mut client = Client::new("alice", "chat");
+        client.say(&host, "mixed").await;
+        let prompts = host.model.prompts().len();
+        let questions = client.questions();
+        let posts: Vec<_> = [0, 1]
+            .map(|open| {
+                let mut body = client.answered(true);
+                let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
+                let kind = &questions[open]["type"];
+                *parts.iter_mut().find(|part| part["type"] == *kind).unwrap() =
+                    questions[open].clone();
+                let host = host.clone();
+                tokio::spawn(async move { host.chat("alice", body.to_string()).await })
+            })
+            .into_iter()
+            .collect();
+        for post in posts {
+            assert_eq!(post.await.unwrap().status, StatusCode::OK);
+        }
+        assert_eq!(host.tools.effects().len(), 2);
+        assert_eq!(host.model.prompts().len(), prompts + 1, "round {round}");
+        let kept = kept(&host).await;
+        let last = kept["parts"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(last["text"], "That is what came of it.");
+    }
+}
+
+#[tokio::test]
+async fn with_an_output_of_the_client() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "chat");
+    client.say(&host, "location").await;
+    for message in &mut client.messages {
+        for part in message["parts"].as_array_mut().unwrap() {
+            if part["state"] == "input-available" {
+                part["state"] = "output-available".into();
+                part["output"] = json!({"city": "Lisbon"});
+            }
+        }
+    }
+    let body = client.body().to_string();
+    let first = host.chat("alice", body.clone()).await;
+    let again = host.chat("alice", body).await;
+    assert_eq!(holding(&client, &first).last(), holding(&client, &again).last());
+    assert_eq!(holding(&client, &again).last(), &kept(&host).await);
+    assert_eq!(host.model.prompts().len(), 2);
+}
+
+#[tokio::test]
+async fn the_real_client_reads_what_a_retry_gets() {
+    let Some(folder) = node_project("tests/client") else {
+        return;
+    };
+    let mut questions = Vec::new();
+    let mut expected = Vec::new();
+    for (say, approved) in [("delete notes.txt", true), ("mixed", true), ("mixed", false)] {
+        let host = Host::new();
+        let (client, body) = asked(&host, say, approved).await;
+        let first = host.chat("alice", body.clone()).await;
+        let again = host.chat("alice", body).await;
+        for answer in [&first, &again] {
+            questions.push(json!({
+                "case": say, "sse": answer.text, "message": client.last(), "versions": ["6.0.326"],
+            }));
+            expected.push(holding(&client, &first).last().clone());
+        }
+    }
+    let mut judge = Command::new("node")
+        .arg("judge.mjs")
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
+    judge.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = judge.wait_with_output().unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answers.lines().count(), expected.len());
+    for (answer, expected) in answers.lines().zip(expected) {
+        let answer: Value = serde_json::from_str(answer).unwrap();
+        let result = &answer["results"]["6.0.326"];
+        assert_eq!(result["rejected"], Value::Null, "{answer}");
+        assert_eq!(result["errorText"], Value::Null, "{answer}");
+        assert_eq!(result["message"], expected);
+        assert_eq!(result["resubmits"], json!({"approvals": false, "toolCalls": false}));
+    }
+    say(&format!("retried answers: {} read by the real client", questions.len()));
+}
+
+/// A server is gone between a tool's outcome and the history: what the ledger knows is written down
+/// with the next message, and the model is not told that nothing ran.
+#[tokio::test]
+async fn after_the_outcome_was_stored_and_the_history_was_not() {
+    for (approved, state, prompt) in
+        [(true, "output-available", "notes.txt"), (false, "output-denied", "denied")]
+    {
+        let host = Host::new();
+        let (mut client, body) = asked(&host, "delete notes.txt", approved).await;
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let plan = ResumePlan::new(request.messages(), request.continued());
+        let approvals = host.chats.approvals().of_chat(&Principal::new("alice"), request.id());
+        let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
+        while resolved.next().await.is_some() {}
+        assert_eq!(host.tools.effects().len(), usize::from(approved));
+
+        client.say(&host, "hello").await;
+        let history = host.get("alice", "/api/chat/chat").await.json();
+        let parts = history["messages"][1]["parts"].as_array().unwrap();
+        let call = parts.iter().find(|part| part["type"] == "tool-delete_file").unwrap();
+        assert_eq!(call["state"], state, "{call}");
+        let prompts = host.model.prompts();
+        let read = prompts.last().unwrap();
+        assert!(read.contains(prompt), "{read}");
+        assert_eq!(host.tools.effects().len(), usize::from(approved));
+    }
+}

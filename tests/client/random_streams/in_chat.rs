@@ -1,0 +1,72 @@
+//! [`InChat`]: a case as the response to a POST of `Chat`, or as a stream that it resumes.
+
+use serde_json::{Value, json};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::reducer::ResetOn;
+
+use super::case::Case;
+use super::compare::{Verdict, canonical};
+
+/// A case as `Chat` gets it.
+pub(crate) struct InChat {
+    case: Case,
+    /// The message that the page shows before.
+    message: Option<String>,
+    resumes: bool,
+}
+
+/// What `Chat` begins without a message to continue.
+const NEW: &str = r#"{"id":"client-1","role":"assistant","parts":[]}"#;
+
+impl InChat {
+    /// One half of the cases are resumed.
+    pub(crate) fn of(case: &Case) -> Self {
+        let resumes = case.chunks.len().is_multiple_of(2);
+        // What is resumed goes on only if the input of a tool was cut off, else it begins anew.
+        let is_cut_off = |message: &&String| {
+            let message: Value = serde_json::from_str(message).unwrap();
+            message["parts"].as_array().unwrap().iter().any(|part| {
+                let kind = part["type"].as_str().unwrap();
+                let is_tool = kind == "dynamic-tool" || kind.starts_with("tool-");
+                is_tool && part["state"] == "input-streaming"
+            })
+        };
+        let continued = case.message.as_ref().filter(|message| !resumes || is_cut_off(message));
+        let begun = continued.map_or(NEW, String::as_str).to_owned();
+        InChat {
+            message: case.message.clone(),
+            case: Case { message: Some(begun), chunks: case.chunks.clone(), reads_on: false },
+            resumes,
+        }
+    }
+
+    pub(crate) fn question(&self) -> Value {
+        let mut question = self.case.question(&[]);
+        question["resumes"] = self.resumes.into();
+        question["message"] = match &self.message {
+            Some(message) => serde_json::from_str(message).unwrap(),
+            None => Value::Null,
+        };
+        question
+    }
+
+    /// What is not as `Chat` has it when it is finished.
+    pub(crate) fn faults(&self, answer: &Value) -> Vec<String> {
+        let reset_on = if self.resumes { ResetOn::FirstStart } else { ResetOn::Never };
+        let (mut reducer, refused) = self.case.reduce(reset_on);
+        let message = canonical(&serde_json::to_string(reducer.message()).unwrap());
+        let here = Verdict {
+            refused,
+            error_text: reducer.error_text().map(str::to_owned),
+            shown: message.clone(),
+            message,
+        };
+        let mut faults = here.differences(&Verdict::of(answer));
+        let reason = json!(reducer.finish_reason().map(FinishReason::as_str));
+        if reason != answer["finishReason"] {
+            faults.push(format!("finish reason: here {reason}, client {}", answer["finishReason"]));
+        }
+        let of_chat = |fault: &String| format!("Chat (resumes: {}): {fault}", self.resumes);
+        faults.iter().map(of_chat).collect()
+    }
+}

@@ -1,0 +1,51 @@
+//! Makes a failing case small enough to read.
+
+use serde_json::Value;
+
+use super::case::Case;
+
+/// Leaves out of a case whatever it fails without.
+pub(crate) fn minimised(case: &Case, fails: &mut impl FnMut(&Case) -> bool) -> Case {
+    let mut smallest = case.clone();
+    while let Some(simpler) = simplifications(&smallest).into_iter().find(&mut *fails) {
+        smallest = simpler;
+    }
+    smallest
+}
+
+/// The case, each time without one thing; the last things first, since others build on the first.
+fn simplifications(case: &Case) -> Vec<Case> {
+    let mut simpler = Vec::new();
+    if let Some(text) = &case.message {
+        simpler.push(Case { message: None, ..case.clone() });
+        let message: Value = serde_json::from_str(text).unwrap();
+        for field in ["metadata", "later"] {
+            let mut without = message.clone();
+            if without.as_object_mut().and_then(|fields| fields.remove(field)).is_some() {
+                simpler.push(Case { message: Some(without.to_string()), ..case.clone() });
+            }
+        }
+        for part in 0..message["parts"].as_array().map_or(0, Vec::len) {
+            let mut without = message.clone();
+            without["parts"].as_array_mut().map(|parts| parts.remove(part));
+            simpler.push(Case { message: Some(without.to_string()), ..case.clone() });
+        }
+    }
+    for chunk in (0..case.chunks.len()).rev() {
+        let mut without = case.clone();
+        without.chunks.remove(chunk);
+        simpler.push(without);
+    }
+    for (at, chunk) in case.chunks.iter().enumerate() {
+        // What has been broken may not be JSON any more.
+        let Ok(Value::Object(fields)) = serde_json::from_str(chunk) else { continue };
+        for field in fields.keys() {
+            let mut fields = fields.clone();
+            fields.remove(field);
+            let mut without = case.clone();
+            without.chunks[at] = Value::Object(fields).to_string();
+            simpler.push(without);
+        }
+    }
+    simpler
+}

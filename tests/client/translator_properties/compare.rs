@@ -1,0 +1,254 @@
+//! Compares the message that the client holds with the one that was meant.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value, json};
+
+use super::meant::Meant;
+use super::wildcard;
+
+/// Something the client holds otherwise than it was meant, or does otherwise than it should.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// What kind it is, the same for all cases of one cause.
+    pub(crate) what: String,
+    /// Where, and what stands there.
+    pub(crate) detail: String,
+}
+
+impl Difference {
+    pub(crate) fn new(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        Difference { what: what.into(), detail: detail.into() }
+    }
+}
+
+/// What clients of an age do not keep: the client, the kind of the part, and the field.
+const NOT_KEPT: &[(&str, &str, &str)] = &[
+    ("6.0.0", "file", "providerMetadata"),
+    ("6.0.0", "reasoning", "id"),
+    ("6.0.197", "reasoning", "id"),
+    ("6.0.230", "reasoning", "id"),
+    ("6.0.235", "reasoning", "id"),
+];
+
+/// What is wrong with the message that this client holds.
+pub(crate) fn differences(client: &str, meant: &Meant, held: &Value) -> Vec<Difference> {
+    let mut wrong = Vec::new();
+    if let Some(id) = &meant.id
+        && held["id"].as_str() != Some(id)
+    {
+        wrong.push(Difference::new("the message's id", format!("{} for {id:?}", held["id"])));
+    }
+    // The oldest one merges `constructor` too, which the others pass over.
+    let as_others_do = client != "6.0.0" || !held["metadata"].to_string().contains("constructor");
+    if as_others_do && !same_json(&meant.metadata, &held["metadata"]) {
+        let detail = format!("{} for {}", held["metadata"], meant.metadata);
+        wrong.push(Difference::new("the metadata", detail));
+    }
+    let empty = Vec::new();
+    let parts = without_run_end(meant, held["parts"].as_array().unwrap_or(&empty), &mut wrong);
+    wrong.extend(different_part(client, meant, parts));
+    wrong
+}
+
+/// Takes off the step that only says that the run is over, and judges whether it had to be there.
+fn without_run_end<'a>(
+    meant: &Meant,
+    parts: &'a [Value],
+    wrong: &mut Vec<Difference>,
+) -> &'a [Value] {
+    let (rest, run_end) = match parts {
+        [rest @ .., step, end]
+            if step["type"] == "step-start"
+                && end["type"] == "data-run-end"
+                && rest.len() == meant.parts.len() =>
+        {
+            (rest, true)
+        }
+        _ => (parts, false),
+    };
+    let needed = meant.error.is_none() && would_resubmit(rest);
+    let last = || format!("the last part is {:?}", parts.last());
+    if needed && !run_end {
+        wrong.push(Difference::new("no step says that the run is over", last()));
+    }
+    // One too many is better than one too few where it is not known which part a chunk reaches.
+    if run_end && !needed && !meant.has_twins {
+        wrong.push(Difference::new("a step too many", last()));
+    }
+    rest
+}
+
+/// Whether a client, of whatever age, would send this message back by itself.
+///
+/// These are the two predicates of the SDK, in each form that they had.
+fn would_resubmit(parts: &[Value]) -> bool {
+    let last_step = parts.rsplit(|part| part["type"] == "step-start").next().unwrap_or_default();
+    let tools: Vec<&Value> = last_step.iter().filter(|part| is_tool(part)).collect();
+    let not_the_providers: Vec<&Value> =
+        tools.iter().copied().filter(|part| part["providerExecuted"] != true).collect();
+
+    let state = |part: &Value| part["state"].as_str().unwrap_or_default().to_owned();
+    let has_result = |part: &Value| matches!(&*state(part), "output-available" | "output-error");
+    let is_over = |part: &Value| has_result(part) && part["preliminary"] != true;
+    let is_answered = |part: &Value| state(part) == "approval-responded";
+
+    let asked_of = |tools: &[&Value], done: &dyn Fn(&Value) -> bool| {
+        tools.iter().any(|part| is_answered(part))
+            && tools.iter().all(|part| is_answered(part) || done(part))
+    };
+    asked_of(&not_the_providers, &has_result)
+        || asked_of(&tools, &has_result)
+        || asked_of(&tools, &|part| is_over(part) || state(part) == "output-denied")
+        // Later clients also ask that no text after the tools is unfinished.
+        || (!not_the_providers.is_empty() && not_the_providers.iter().all(|part| has_result(part)))
+}
+
+fn is_tool(part: &Value) -> bool {
+    part["type"].as_str().is_some_and(|kind| kind == "dynamic-tool" || kind.starts_with("tool-"))
+}
+
+/// The first part that is not as meant.
+fn different_part(client: &str, meant: &Meant, held: &[Value]) -> Option<Difference> {
+    let mut ids = HeldIds::default();
+    for (number, meant) in meant.parts.iter().enumerate() {
+        let Some(part) = held.get(number) else {
+            return Some(Difference::new("a part is missing", format!("{number}: {meant}")));
+        };
+        let what = match wildcard::kind(meant) {
+            Some("untouched") => {
+                let same = same_json(&meant["part"], part);
+                (!same).then(|| "a held part was changed".to_owned())
+            }
+            Some("twin") => {
+                let same = ["type", "toolCallId"].iter().all(|key| meant[key] == part[key]);
+                (!same).then(|| "a held part was replaced".to_owned())
+            }
+            _ => different_field(client, meant, part, &ids),
+        };
+        if let Some(what) = what {
+            return Some(Difference::new(what, format!("part {number}: {part}\n  for {meant}")));
+        }
+        ids.see(part);
+    }
+    let number = meant.parts.len();
+    held.get(number).map(|part| Difference::new("a part too many", format!("{number}: {part}")))
+}
+
+/// The tool call ids that the message has so far, and the call of each question.
+#[derive(Default)]
+struct HeldIds(HashSet<String>, HashMap<String, String>);
+
+impl HeldIds {
+    fn see(&mut self, part: &Value) {
+        if let (true, Some(id)) = (is_tool(part), part["toolCallId"].as_str()) {
+            self.0.insert(id.to_owned());
+            if let Some(approval_id) = part["approval"]["id"].as_str() {
+                self.1.insert(approval_id.to_owned(), id.to_owned());
+            }
+        }
+    }
+}
+
+/// Which field of a part is not as meant.
+fn different_field(client: &str, meant: &Value, held: &Value, ids: &HeldIds) -> Option<String> {
+    let kind = meant["type"].as_str().unwrap_or_default();
+    if held["type"] != meant["type"] {
+        return Some(format!("{kind} is something else"));
+    }
+    let keys: &[&str] = match kind {
+        "step-start" => &["type"],
+        "text" => &["text", "state", "providerMetadata"],
+        // Which id a nameless part got does not matter.
+        "reasoning" if meant.get("id").is_some() => &["id", "text", "state", "providerMetadata"],
+        "reasoning" => &["text", "state", "providerMetadata"],
+        "source-url" => &["sourceId", "url", "title", "providerMetadata"],
+        "source-document" => &["sourceId", "mediaType", "title", "filename", "providerMetadata"],
+        "file" => &["url", "mediaType", "providerMetadata"],
+        "data-approval" if wildcard::kind(&meant["id"]) == Some("id of the call") => {
+            if !ids.names_call(&meant["id"]["asked"], &held["id"]) {
+                return Some(format!("id of {kind}"));
+            }
+            &["data"]
+        }
+        _ if kind.starts_with("data-") => &["id", "data"],
+        _ => {
+            return different_tool_field(meant, held, ids).map(|key| {
+                let states = format!("{} for {}", held["state"], meant["state"]);
+                format!("{key} of a tool part ({states})")
+            });
+        }
+    };
+    let key = keys.iter().find(|key| {
+        !NOT_KEPT.contains(&(client, kind, key)) && !same_json(&meant[**key], &held[**key])
+    })?;
+    Some(format!("{key} of {kind}"))
+}
+
+fn different_tool_field(meant: &Value, held: &Value, ids: &HeldIds) -> Option<&'static str> {
+    const KEYS: &[&str] =
+        &["toolName", "toolCallId", "state", "input", "rawInput", "output", "errorText", "title"];
+    const FLAGS: &[&str] = &["providerExecuted", "preliminary"];
+    let differs = |key: &&&str| {
+        let (meant, held) = (&meant[**key], &held[**key]);
+        match wildcard::kind(meant) {
+            Some("anything") => false,
+            Some("some text") => held.as_str().is_none_or(str::is_empty),
+            Some("call id") => !ids.allow(meant["said"].as_str(), held.as_str()),
+            _ => !same_json(meant, held),
+        }
+    };
+    if let Some(key) = KEYS.iter().find(differs) {
+        return Some(key);
+    }
+    if let Some(flag) = FLAGS.iter().find(|key| (meant[**key] == true) != (held[**key] == true)) {
+        return Some(flag);
+    }
+    let said = |approval: &Value| json!([approval["id"], approval["approved"], approval["reason"]]);
+    if said(&meant["approval"]) != said(&held["approval"]) {
+        return Some("approval");
+    }
+    let metadata = meant.get("callProviderMetadata");
+    (metadata.is_some_and(|metadata| !same_json(metadata, &held["callProviderMetadata"])))
+        .then_some("callProviderMetadata")
+}
+
+impl HeldIds {
+    fn names_call(&self, approval_id: &Value, held: &Value) -> bool {
+        let call = approval_id.as_str().and_then(|id| self.1.get(id));
+        call.is_some_and(|call| Some(&**call) == held.as_str())
+    }
+
+    /// A call keeps the id it was given, unless the message has it already; then any other is right.
+    fn allow(&self, said: Option<&str>, held: Option<&str>) -> bool {
+        let (Some(said), Some(held)) = (said, held) else {
+            return false;
+        };
+        match self.0.contains(said) {
+            true => !self.0.contains(held),
+            false => said == held,
+        }
+    }
+}
+
+/// Whether two values are the same to JavaScript, to which all numbers are doubles.
+fn same_json(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            let (one, other) = (one.as_f64().unwrap_or(0.0), other.as_f64().unwrap_or(0.0));
+            // Reading a double's digits may miss the last bit.
+            (one - other).abs() <= one.abs() * 1e-15
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| same_json(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .all(|(key, value)| other.get(key).is_some_and(|other| same_json(value, other)))
+        }
+        _ => one == other,
+    }
+}

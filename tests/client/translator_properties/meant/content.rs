@@ -1,0 +1,226 @@
+//! What events mean for steps, text, data and metadata.
+
+use serde_json::{Map, Value, json};
+use ui_message_stream::event::Executor;
+use ui_message_stream::metadata::ProviderMetadata;
+
+use super::call::{Call, State};
+use super::{Answers, Part, Reading, Step, ok};
+use crate::translator_properties::continued::value;
+use crate::translator_properties::wildcard;
+
+impl Reading {
+    pub(super) fn step_starts(&mut self) -> Answers {
+        self.step_ends();
+        self.step = Step::Announced;
+        ok()
+    }
+
+    pub(super) fn step_ends(&mut self) -> Answers {
+        self.step = Step::None;
+        self.unnamed = None;
+        self.named.clear();
+        for call in &mut self.calls {
+            call.input_breaks_off(wildcard::some_text());
+        }
+        ok()
+    }
+
+    /// Sees to it that there is a step for new content, and that it is the right one.
+    fn in_a_step(&mut self) {
+        let unmarked = matches!(self.step, Step::Open { announced: false });
+        if unmarked && self.named.is_empty() && self.tools_are_done() {
+            self.step_ends();
+        }
+        let announced = match self.step {
+            Step::Open { .. } => return,
+            Step::Announced => true,
+            Step::None => false,
+        };
+        self.parts.push(Part::Plain(json!({"type": "step-start"})));
+        self.steps += 1;
+        self.step = Step::Open { announced };
+    }
+
+    /// Whether every tool of this step that the provider does not run has its result, and no input
+    /// is on its way: what follows is the model's answer to them.
+    fn tools_are_done(&self) -> bool {
+        let mut any = false;
+        for call in self.calls.iter().filter(|call| call.step == self.steps) {
+            if matches!(call.state, State::Streaming(..)) {
+                return false;
+            }
+            if call.executed_by != Executor::Provider {
+                any = true;
+                if !call.has_result() {
+                    return false;
+                }
+            }
+        }
+        any
+    }
+
+    pub(super) fn content(&mut self, part: Value) -> Answers {
+        self.in_a_step();
+        self.parts.push(Part::Plain(part));
+        ok()
+    }
+
+    pub(super) fn file(&mut self, part: Value) -> Answers {
+        self.unnamed = None;
+        self.content(part)
+    }
+
+    /// A new call, at its place.
+    pub(super) fn new_call(&mut self, mut call: Call) {
+        self.in_a_step();
+        self.unnamed = None;
+        call.step = self.steps;
+        let number = self.calls.len();
+        self.parts.push(Part::Call(number));
+        self.by_id.insert(call.id.clone(), number);
+        self.calls.push(call);
+    }
+
+    fn begin(&mut self, kind: &'static str, name: Option<&str>) -> usize {
+        self.in_a_step();
+        let part = self.parts.len();
+        let mut said = json!({"type": kind, "text": "", "state": "done"});
+        match name {
+            Some(name) => {
+                self.unnamed = None;
+                self.named.insert((kind, name.to_owned()), part);
+                if kind == "reasoning" {
+                    said["id"] = name.into();
+                }
+            }
+            None => self.unnamed = Some(part),
+        }
+        self.parts.push(Part::Plain(said));
+        part
+    }
+
+    pub(super) fn starts(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        metadata: Option<&ProviderMetadata>,
+    ) -> Answers {
+        let part = self.begin(kind, Some(name));
+        self.signed(part, metadata);
+        ok()
+    }
+
+    pub(super) fn adds(
+        &mut self,
+        kind: &'static str,
+        name: Option<&str>,
+        delta: &str,
+        metadata: Option<&ProviderMetadata>,
+    ) -> Answers {
+        if delta.is_empty() && metadata.is_none() {
+            return ok();
+        }
+        let part = match self.open_part(kind, name) {
+            Some(part) => part,
+            None => self.begin(kind, name),
+        };
+        if let Some(Value::String(text)) = self.plain(part).and_then(|said| said.get_mut("text")) {
+            text.push_str(delta);
+        }
+        self.signed(part, metadata);
+        ok()
+    }
+
+    pub(super) fn ends(
+        &mut self,
+        kind: &'static str,
+        name: Option<&str>,
+        metadata: Option<&ProviderMetadata>,
+    ) -> Answers {
+        let Some(part) = self.open_part(kind, name) else {
+            return vec!["UnknownPart"];
+        };
+        match name {
+            Some(name) => _ = self.named.remove(&(kind, name.to_owned())),
+            None => self.unnamed = None,
+        }
+        self.signed(part, metadata);
+        ok()
+    }
+
+    fn open_part(&mut self, kind: &'static str, name: Option<&str>) -> Option<usize> {
+        if let Some(name) = name {
+            return self.named.get(&(kind, name.to_owned())).copied();
+        }
+        let part = self.unnamed?;
+        (self.plain(part)?.get("type")? == kind).then_some(part)
+    }
+
+    fn plain(&mut self, part: usize) -> Option<&mut Map<String, Value>> {
+        match &mut self.parts[part] {
+            Part::Plain(part) => part.as_object_mut(),
+            Part::Call(_) => None,
+        }
+    }
+
+    fn signed(&mut self, part: usize, metadata: Option<&ProviderMetadata>) {
+        if let (Some(metadata), Some(part)) = (metadata, self.plain(part)) {
+            part.insert("providerMetadata".into(), value(metadata.as_json()));
+        }
+    }
+
+    pub(super) fn data(
+        &mut self,
+        name: &str,
+        id: Option<&str>,
+        data: Value,
+        transient: bool,
+    ) -> Answers {
+        if transient {
+            return ok();
+        }
+        let kind = format!("data-{name}");
+        let same = |part: &&mut Part| match part {
+            Part::Plain(part) => id.is_some() && part["type"] == kind && part["id"].as_str() == id,
+            Part::Call(_) => false,
+        };
+        match self.parts.iter_mut().find(same) {
+            Some(Part::Plain(part)) => part["data"] = data,
+            _ => self.parts.push(Part::Plain(json!({"type": kind, "id": id, "data": data}))),
+        }
+        ok()
+    }
+
+    /// Only objects can be merged; the client throws over anything else.
+    pub(super) fn metadata(&mut self, metadata: Option<Value>) -> Answers {
+        let Some(metadata) = metadata.filter(|metadata| !metadata.is_null()) else {
+            return ok();
+        };
+        if !metadata.is_object() || !(self.metadata.is_object() || self.metadata.is_null()) {
+            return vec!["Metadata"];
+        }
+        merge(&mut self.metadata, &metadata);
+        ok()
+    }
+}
+
+/// Objects are merged all the way down, everything else is replaced; `null` at the top is nothing.
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (_, Value::Null) => {}
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, from) in from {
+                // The client passes these over, lest they reach a prototype.
+                if matches!(key.as_str(), "__proto__" | "constructor" | "prototype") {
+                    continue;
+                }
+                match into.get_mut(key) {
+                    Some(into) if into.is_object() && from.is_object() => merge(into, from),
+                    _ => _ = into.insert(key.clone(), from.clone()),
+                }
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}

@@ -1,0 +1,342 @@
+//! `meant`: what the client's message must hold in the end, read off the events one by one.
+//!
+//! It is the specification in its plainest form, and it shares nothing with the translator: it
+//! knows no chunks but those that are events by another name, opens and closes nothing on the wire,
+//! and costs what it costs.
+//!
+//! Some of a message nobody said: ids and error texts that the translator makes. Those are
+//! [wildcards](super::wildcard) here.
+
+mod call;
+mod content;
+mod tools;
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value, json};
+use ui_message_stream::event::Source;
+use ui_message_stream::{AgentEvent, Chunk};
+
+use self::call::{Announced, Call, State};
+use super::case::{Case, Origin};
+use super::continued::value;
+
+/// What a case means.
+#[derive(Debug)]
+pub(crate) struct Meant {
+    /// The message's id; `None` if the client makes it.
+    pub(crate) id: Option<String>,
+    /// The parts, with wildcards.
+    pub(crate) parts: Vec<Value>,
+    /// The metadata; `null` if there is none.
+    pub(crate) metadata: Value,
+    /// For each event the answers that are right: `Ok`, or the name of an error.
+    pub(crate) answers: Vec<Answers>,
+    /// Whether the continued message has an id twice: what one client needs, another may not.
+    pub(crate) has_twins: bool,
+    /// The error that ended the run, if one did: the client then sends nothing by itself.
+    pub(crate) error: Option<String>,
+}
+
+/// What may come back for an event.
+pub(crate) type Answers = Vec<&'static str>;
+
+/// Reads a whole case.
+pub(crate) fn meant(case: &Case) -> Meant {
+    let mut reading = Reading::of(case);
+    let answers = case.events.iter().map(|event| reading.event(event)).collect();
+    if !reading.ended {
+        reading.end(false);
+    }
+    Meant {
+        id: reading.id,
+        parts: reading.parts.iter().map(|part| part.rendered(&reading.calls)).collect(),
+        metadata: reading.metadata,
+        answers,
+        has_twins: reading.has_twins,
+        error: reading.error,
+    }
+}
+
+pub(crate) fn ok() -> Answers {
+    vec!["Ok"]
+}
+
+/// The message so far.
+#[derive(Default)]
+pub(crate) struct Reading {
+    id: Option<String>,
+    /// Whether a `start` chunk could still name the message.
+    nameless_so_far: bool,
+    parts: Vec<Part>,
+    metadata: Value,
+    step: Step,
+    steps: usize,
+    /// The part that is being written, if it has no name.
+    unnamed: Option<usize>,
+    /// The named parts that are open, by kind and name.
+    named: HashMap<(&'static str, String), usize>,
+    approvals: bool,
+    approval_ids: HashSet<String>,
+    has_twins: bool,
+    calls: Vec<Call>,
+    /// Which call an id names now.
+    by_id: HashMap<String, usize>,
+    /// Where the person is shown what a call is asked for.
+    descriptions: HashMap<usize, usize>,
+    ended: bool,
+    error: Option<String>,
+}
+
+enum Part {
+    Plain(Value),
+    Call(usize),
+}
+
+impl Part {
+    fn rendered(&self, calls: &[Call]) -> Value {
+        match self {
+            Part::Plain(part) => part.clone(),
+            Part::Call(call) => calls[*call].rendered(),
+        }
+    }
+}
+
+#[derive(Default)]
+enum Step {
+    /// The next content begins one.
+    #[default]
+    None,
+    /// The agent said that it begins; nothing is in it yet.
+    Announced,
+    /// It has content.
+    Open { announced: bool },
+}
+
+impl Reading {
+    fn of(case: &Case) -> Self {
+        let mut reading = Reading { approvals: case.approvals, ..Reading::default() };
+        match &case.origin {
+            Origin::New(id) => reading.id = Some(id.clone()),
+            Origin::Unnamed => reading.nameless_so_far = !case.starts_early,
+            Origin::Continued(message) => reading.hold(message),
+        }
+        if let Some(metadata) = &case.metadata {
+            // One that cannot be merged is left out; nobody is there to be told.
+            reading.metadata(Some(metadata.clone()));
+        }
+        reading
+    }
+
+    /// Takes over what the client holds.
+    fn hold(&mut self, message: &Value) {
+        self.id = message["id"].as_str().map(str::to_owned);
+        self.metadata = message.get("metadata").cloned().unwrap_or_default();
+        for part in message["parts"].as_array().into_iter().flatten() {
+            let Some(call) = Call::held(part) else {
+                self.parts.push(Part::Plain(part.clone()));
+                continue;
+            };
+            if let Some(id) = part["approval"]["id"].as_str() {
+                self.approval_ids.insert(id.to_owned());
+            }
+            let (id, number) = (call.id.clone(), self.calls.len());
+            self.parts.push(Part::Call(number));
+            self.calls.push(call);
+            self.name_held(id, number);
+        }
+    }
+
+    /// Of several calls of one id the settled one counts, else the last. A call in a state that
+    /// nobody here knows is nobody's to act on.
+    fn name_held(&mut self, id: String, number: usize) {
+        let is_first = self.calls[..number].iter().all(|call| call.id != id);
+        self.has_twins |= !is_first;
+        let settled = |call: &Call| call.id == id && call.has_result();
+        if self.calls[..number].iter().any(settled) {
+            return;
+        }
+        if !self.calls[number].has_result() && !is_first {
+            // Which of them a result reaches depends on the client's age.
+            for call in self.calls.iter_mut().filter(|call| call.id == id) {
+                call.is_anyones = true;
+            }
+        }
+        if self.calls[number].state != State::Foreign {
+            self.by_id.insert(id, number);
+        }
+    }
+
+    fn event(&mut self, event: &AgentEvent) -> Answers {
+        if self.ended {
+            return vec!["Ended"];
+        }
+        if let AgentEvent::Chunk(chunk) = event {
+            return self.chunk(chunk);
+        }
+        let answer = match event {
+            AgentEvent::StepStart => self.step_starts(),
+            AgentEvent::StepFinish => self.step_ends(),
+            AgentEvent::TextStart { id } => self.starts("text", id, None),
+            AgentEvent::TextDelta { id, delta } => self.adds("text", id.as_deref(), delta, None),
+            AgentEvent::TextEnd { id } => self.ends("text", Some(id), None),
+            AgentEvent::ReasoningStart { id } => self.starts("reasoning", id, None),
+            AgentEvent::ReasoningDelta { id, delta } => {
+                self.adds("reasoning", id.as_deref(), delta, None)
+            }
+            AgentEvent::ReasoningEnd { id, provider_metadata } => {
+                self.ends("reasoning", id.as_deref(), provider_metadata.as_ref())
+            }
+            AgentEvent::ToolInputStart { call } => self.announced(Announced::of(call)),
+            AgentEvent::ToolInputDelta { tool_call_id, delta } => {
+                self.input_grows(tool_call_id, delta)
+            }
+            AgentEvent::ToolInput { call, input } => {
+                self.announced(Announced::of(call).with_input(value(input)))
+            }
+            AgentEvent::ToolInputInvalid { call, input, error } => {
+                self.announced(Announced::of(call).with_invalid(value(input), error))
+            }
+            AgentEvent::ApprovalRequested { tool_call_id, approval_id, details } => {
+                let descriptor = details.as_ref().and_then(|details| details.descriptor.as_ref());
+                let answers = self.asks(tool_call_id, approval_id);
+                if let Some(descriptor) = descriptor.filter(|_| answers == ok()) {
+                    self.describes_question(tool_call_id, value(descriptor));
+                }
+                answers
+            }
+            AgentEvent::ToolDenied { tool_call_id } => self.denied(tool_call_id),
+            AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
+                self.output(tool_call_id, value(output), *preliminary)
+            }
+            AgentEvent::ToolFailed { tool_call_id, error } => self.failed(tool_call_id, error),
+            AgentEvent::Source(source) => self.content(match &**source {
+                Source::Url { source_id, url, title } => json!({
+                    "type": "source-url", "sourceId": &**source_id, "url": &**url,
+                    "title": title.as_deref(),
+                }),
+                Source::Document { source_id, media_type, title, filename } => json!({
+                    "type": "source-document", "sourceId": &**source_id,
+                    "mediaType": &**media_type, "title": &**title,
+                    "filename": filename.as_deref(),
+                }),
+                other => unreachable!("{other:?} has no meaning yet"),
+            }),
+            AgentEvent::File(file) => self
+                .file(json!({"type": "file", "url": &*file.url, "mediaType": &*file.media_type})),
+            AgentEvent::Data(data) => {
+                self.data(&data.name, data.id.as_deref(), value(&data.data), data.transient)
+            }
+            AgentEvent::Metadata(metadata) => self.metadata(Some(value(metadata))),
+            AgentEvent::Error { error_text } => self.fails(error_text),
+            AgentEvent::Abort { .. } => self.ends_run(true),
+            AgentEvent::Finish { metadata, .. } => self.finishes(metadata.as_ref().map(value)),
+            other => unreachable!("{other:?} has no meaning yet"),
+        };
+        // A message that has content has its name.
+        self.nameless_so_far = false;
+        answer
+    }
+
+    /// A chunk means the event it corresponds to.
+    fn chunk(&mut self, chunk: &Chunk<'_>) -> Answers {
+        let answer = match chunk {
+            Chunk::Start { message_id, message_metadata } => {
+                if let (true, Some(id)) = (self.nameless_so_far, message_id) {
+                    self.id = Some(id.clone().into_owned());
+                }
+                self.metadata(message_metadata.as_deref().map(value))
+            }
+            Chunk::StartStep {} => self.step_starts(),
+            Chunk::FinishStep {} => self.step_ends(),
+            Chunk::TextStart { id, provider_metadata } => {
+                self.starts("text", id, provider_metadata.as_deref())
+            }
+            Chunk::TextDelta { id, delta, provider_metadata } => {
+                self.adds("text", Some(id), delta, provider_metadata.as_deref())
+            }
+            Chunk::TextEnd { id, provider_metadata } => {
+                self.ends("text", Some(id), provider_metadata.as_deref())
+            }
+            Chunk::ReasoningStart { id, provider_metadata } => {
+                self.starts("reasoning", id, provider_metadata.as_deref())
+            }
+            Chunk::ReasoningDelta { id, delta, provider_metadata } => {
+                self.adds("reasoning", Some(id), delta, provider_metadata.as_deref())
+            }
+            Chunk::ReasoningEnd { id, provider_metadata } => {
+                self.ends("reasoning", Some(id), provider_metadata.as_deref())
+            }
+            Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
+                self.input_grows(tool_call_id, input_text_delta)
+            }
+            Chunk::ToolInputStart { .. }
+            | Chunk::ToolInputAvailable { .. }
+            | Chunk::ToolInputError { .. } => match Announced::of_chunk(chunk) {
+                Some(announced) => self.announced(announced),
+                None => unreachable!("{chunk:?} announces a call"),
+            },
+            Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
+                self.asks(tool_call_id, approval_id)
+            }
+            Chunk::ToolOutputAvailable { tool_call_id, output, preliminary, .. } => {
+                let output = output.as_deref().map(value).unwrap_or_default();
+                self.output(tool_call_id, output, *preliminary == Some(true))
+            }
+            Chunk::ToolOutputError { tool_call_id, error_text, .. } => {
+                self.failed(tool_call_id, error_text)
+            }
+            Chunk::ToolOutputDenied { tool_call_id } => self.denied(tool_call_id),
+            Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => self.content(as_part(chunk)),
+            Chunk::File { .. } => self.file(as_part(chunk)),
+            Chunk::Data { name, id, data, transient } => {
+                let data = data.as_deref().map(value).unwrap_or_default();
+                self.data(name, id.as_deref(), data, *transient == Some(true))
+            }
+            Chunk::MessageMetadata { message_metadata } => {
+                self.metadata(message_metadata.as_deref().map(value))
+            }
+            Chunk::Error { error_text } => self.fails(error_text),
+            Chunk::Abort { .. } => self.ends_run(true),
+            Chunk::Finish { message_metadata, .. } => {
+                self.finishes(message_metadata.as_deref().map(value))
+            }
+            other => unreachable!("{other:?} has no meaning yet"),
+        };
+        self.nameless_so_far = false;
+        answer
+    }
+
+    /// The run ends even where its metadata is refused.
+    fn finishes(&mut self, metadata: Option<Value>) -> Answers {
+        let answer = self.metadata(metadata);
+        self.ends_run(false);
+        answer
+    }
+
+    fn fails(&mut self, error_text: &str) -> Answers {
+        self.error = Some(error_text.to_owned());
+        self.ends_run(true)
+    }
+
+    fn ends_run(&mut self, cut_short: bool) -> Answers {
+        self.end(cut_short);
+        self.ended = true;
+        ok()
+    }
+
+    fn end(&mut self, cut_short: bool) {
+        self.step_ends();
+        let named: HashSet<usize> = self.by_id.values().copied().collect();
+        // What the person allowed the provider is told it when the others have answered as well.
+        let goes_on = !cut_short && self.calls.iter().any(Call::waits_for_somebody);
+        for number in named {
+            self.calls[number].settle_what_is_owed(cut_short, goes_on, self.approvals);
+        }
+    }
+}
+
+/// A source or a file is kept as its chunk says it.
+fn as_part(chunk: &Chunk<'_>) -> Value {
+    serde_json::to_value(chunk).unwrap_or_default()
+}

@@ -1,0 +1,217 @@
+//! What events mean for tool calls.
+
+use serde_json::{Value, json};
+use ui_message_stream::event::Executor;
+
+use super::call::{Announced, Call, State, With};
+use super::{Answers, Part, Reading, ok};
+use crate::translator_properties::wildcard;
+
+impl Reading {
+    /// The call that this id names now.
+    fn named_call(&self, id: &str) -> Option<usize> {
+        self.by_id.get(id).copied()
+    }
+
+    pub(super) fn announced(&mut self, announced: Announced) -> Answers {
+        let open = self.named_call(&announced.id).filter(|call| self.calls[*call].is_open());
+        let Some(number) = open else {
+            self.new_call(announced.into_call());
+            return ok();
+        };
+        let call = &mut self.calls[number];
+        let streams = matches!(call.state, State::Streaming(..));
+        match announced.with {
+            With::Invalid(input, error) if streams => {
+                call.becomes(State::Invalid(input, error.into()));
+                ok()
+            }
+            With::Invalid(_, error) => self.failed(&announced.id, &error),
+            With::Input(ref input) if streams => {
+                if call.executed_by == Executor::Server && announced.executor() == Executor::Client
+                {
+                    call.executed_by = Executor::Client;
+                }
+                call.is_also_called(announced.title());
+                call.has_input(input.clone());
+                ok()
+            }
+            // The client has it, input and all.
+            _ if call.is_held() => {
+                call.owed = true;
+                if ![call.executed_by, announced.executor()].contains(&Executor::Provider) {
+                    call.executed_by = announced.executor();
+                }
+                ok()
+            }
+            _ => vec!["CallOpen"],
+        }
+    }
+
+    pub(super) fn input_grows(&mut self, id: &str, delta: &str) -> Answers {
+        let is_held = self.named_call(id).is_some_and(|number| self.calls[number].is_held());
+        let answer = match self.named_call(id) {
+            None => vec!["UnknownCall"],
+            Some(number) => match &mut self.calls[number].state {
+                State::Streaming(text, _) => {
+                    text.push_str(delta);
+                    ok()
+                }
+                State::Abandoned => vec!["UnknownCall"],
+                // The client holds the whole of it.
+                _ if is_held => ok(),
+                _ => vec!["InputComplete"],
+            },
+        };
+        // Whether nothing can be too late is nobody's concern.
+        if delta.is_empty() { [answer, ok()].concat() } else { answer }
+    }
+
+    /// What the person is shown of a question, once for each call.
+    pub(super) fn describes_question(&mut self, id: &str, descriptor: Value) {
+        let Some(number) = self.named_call(id).filter(|_| self.approvals) else {
+            return;
+        };
+        match self.description_of(number) {
+            Some(part) => part["data"] = descriptor,
+            None => {
+                self.descriptions.insert(number, self.parts.len());
+                let id = wildcard::id_of_call_asked(self.calls[number].approval_id());
+                let part = json!({"type": "data-approval", "id": id, "data": descriptor});
+                self.parts.push(Part::Plain(part));
+            }
+        }
+    }
+
+    fn description_of(&mut self, call: usize) -> Option<&mut Value> {
+        match self.parts.get_mut(*self.descriptions.get(&call)?)? {
+            Part::Plain(part) => Some(part),
+            Part::Call(_) => None,
+        }
+    }
+
+    pub(super) fn asks(&mut self, id: &str, approval_id: &str) -> Answers {
+        let Some(number) = self.named_call(id) else {
+            return vec!["UnknownCall"];
+        };
+        let call = &mut self.calls[number];
+        let mut wrong = Vec::new();
+        match &call.state {
+            State::Streaming(..) if call.whole_input().is_none() => wrong.push("InputOpen"),
+            State::Waiting => wrong.push("ApprovalOpen"),
+            State::Preliminary(_) => wrong.push("AlreadyRunning"),
+            State::Abandoned => wrong.push("InputOpen"),
+            _ if call.has_result() => wrong.push("CallSettled"),
+            _ => {}
+        }
+        if self.approvals && self.approval_ids.contains(approval_id) {
+            wrong.push("ApprovalIdUsed");
+        }
+        if !wrong.is_empty() {
+            return wrong;
+        }
+        if let Some(input) = call.whole_input() {
+            call.has_input(input);
+        }
+        if self.approvals {
+            self.approval_ids.insert(approval_id.to_owned());
+            call.waits_for(approval_id);
+            if let Some(part) = self.description_of(number) {
+                part["id"] = wildcard::id_of_call_asked(approval_id);
+            }
+        } else {
+            self.fails_with(number, wildcard::some_text());
+        }
+        ok()
+    }
+
+    pub(super) fn denied(&mut self, id: &str) -> Answers {
+        if let Some(call) = self.broken_off(id) {
+            call.input_breaks_off(wildcard::some_text());
+            return ok();
+        }
+        let number = match self.ready_for_a_result(id) {
+            Ok(number) => number,
+            Err(wrong) => return wrong,
+        };
+        let call = &mut self.calls[number];
+        if self.approvals && (call.state == State::Waiting || call.is_refused()) {
+            call.becomes(State::Denied);
+        } else {
+            // No person said no, so it is the server that refuses.
+            self.fails_with(number, wildcard::some_text());
+        }
+        ok()
+    }
+
+    pub(super) fn output(&mut self, id: &str, output: Value, preliminary: bool) -> Answers {
+        if self.named_call(id).is_some_and(|number| self.calls[number].is_refused()) {
+            return vec!["Denied"];
+        }
+        let number = match self.ready_for_a_result(id) {
+            Ok(number) => number,
+            Err(wrong) => return wrong,
+        };
+        if preliminary {
+            self.calls[number].becomes(State::Preliminary(output));
+            self.calls[number].owed = true;
+        } else {
+            self.calls[number].becomes(State::Output(output));
+        }
+        ok()
+    }
+
+    pub(super) fn failed(&mut self, id: &str, error: &str) -> Answers {
+        if let Some(number) = self.named_call(id) {
+            let call = &mut self.calls[number];
+            match call.state {
+                // The input was the failure, and it is known.
+                State::Invalid(..) => return ok(),
+                State::Streaming(..) => {
+                    call.input_breaks_off(error.into());
+                    return ok();
+                }
+                _ => {}
+            }
+        }
+        match self.ready_for_a_result(id) {
+            Ok(number) => {
+                self.fails_with(number, error.into());
+                ok()
+            }
+            Err(wrong) => wrong,
+        }
+    }
+
+    /// The call, if what streamed of its input so far is none.
+    fn broken_off(&mut self, id: &str) -> Option<&mut Call> {
+        let number = self.named_call(id)?;
+        let call = &mut self.calls[number];
+        (matches!(call.state, State::Streaming(..)) && call.whole_input().is_none()).then_some(call)
+    }
+
+    fn fails_with(&mut self, number: usize, error: Value) {
+        let call = &mut self.calls[number];
+        // The person's no is why it did not run, whatever else is said of it.
+        let refused = call.is_refused() && self.approvals;
+        call.becomes(if refused { State::Denied } else { State::Failed(error) });
+    }
+
+    /// The call, its input whole, or why it can have no result.
+    fn ready_for_a_result(&mut self, id: &str) -> Result<usize, Answers> {
+        let Some(number) = self.named_call(id) else {
+            return Err(vec!["UnknownCall"]);
+        };
+        let call = &mut self.calls[number];
+        if call.has_result() {
+            return Err(vec!["CallSettled"]);
+        }
+        if matches!(call.state, State::Streaming(..)) {
+            let Some(input) = call.whole_input() else {
+                return Err(vec!["InputOpen"]);
+            };
+            call.has_input(input);
+        }
+        Ok(number)
+    }
+}

@@ -1,0 +1,164 @@
+//! The translator's promise, tried on random runs: whatever events come in whatever order, the real
+//! client accepts what goes out, and holds the message that the events meant.
+//!
+//! The judge is the `ai` package itself, in the versions that `tests/client` pins. What a run meant
+//! is read off its events by `meant`, which shares no code with the translator. No ending may leave
+//! a client, old or new, in the state from which it would send the message back for ever.
+//!
+//! `MEANING_CASES` says how many cases to try (500), `MEANING_SEED` which ones, and `MEANING_ONLY`
+//! that only the case of this number is. Without Node the client is not asked, which is said aloud,
+//! and is a failure where `CI=true`.
+
+mod absurd;
+mod case;
+mod compare;
+mod continued;
+mod generator;
+mod judge;
+mod meant;
+mod minimise;
+mod pools;
+mod raw_chunks;
+mod run;
+mod tally;
+mod translate;
+mod values;
+mod verdict;
+mod wildcard;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use test_support::rng::setting;
+
+use case::Case;
+use judge::Judge;
+use tally::Tally;
+use translate::translated;
+
+#[test]
+fn the_client_holds_what_the_events_meant() {
+    let mut judge = match Judge::start() {
+        Ok(judge) => Some(judge),
+        Err(why) => {
+            assert!(!in_ci(), "the real client was not asked: {why}");
+            aloud(&format!("the real client was SKIPPED, only answers were compared: {why}"));
+            None
+        }
+    };
+    let seed = setting("MEANING_SEED").unwrap_or(20_260_117);
+    let count = setting("MEANING_CASES").unwrap_or(500);
+    let numbers = match setting("MEANING_ONLY") {
+        Some(only) => only..only + 1,
+        None => 0..count,
+    };
+    let cases = numbers.end - numbers.start;
+
+    let mut tally = Tally::new();
+    let mut failing = Failing::default();
+    let (hand_over, taken) = sync_channel(64);
+    thread::scope(|scope| {
+        let mut questions = judge.as_mut().map(Judge::questions);
+        scope.spawn(move || {
+            for number in numbers {
+                let case = generator::case(seed, number);
+                let translated = translated(&case);
+                if let Some(questions) = &mut questions {
+                    judge::ask(questions, &case, &translated).expect("the judge listens");
+                }
+                if hand_over.send((number, case, translated)).is_err() {
+                    return;
+                }
+            }
+        });
+        for (number, case, translated) in taken {
+            translated.kinds.iter().for_each(|kind| tally.chunk(kind));
+            translated.answers.iter().for_each(|answer| tally.answer(answer));
+            let answer = judge.as_mut().map(Judge::answer);
+            for fault in verdict::faults(&case, &translated, answer.as_ref()) {
+                failing.note(number, &case, fault.what);
+            }
+        }
+    });
+
+    let judged = if judge.is_some() { "judged by the real client" } else { "translated" };
+    aloud(&format!("{cases} cases were {judged} (MEANING_SEED={seed})"));
+    tally.print();
+    failing.report(seed);
+    if cases >= 20_000 {
+        let rare = tally.below(100);
+        assert!(rare.is_empty(), "occurred less than 100 times: {rare:?}");
+    }
+}
+
+/// The cases that failed, by what is wrong with them.
+#[derive(Default)]
+struct Failing {
+    by_fault: BTreeMap<String, Vec<(u64, Case)>>,
+}
+
+impl Failing {
+    fn note(&mut self, number: u64, case: &Case, fault: String) {
+        let cases = self.by_fault.entry(fault).or_default();
+        if cases.last().is_none_or(|(last, _)| *last != number) {
+            cases.push((number, case.clone()));
+        }
+    }
+
+    /// Panics over the failures, each shown by its smallest case.
+    fn report(self, seed: u64) {
+        if self.by_fault.is_empty() {
+            return;
+        }
+        let mut shown = BTreeSet::new();
+        for (fault, cases) in &self.by_fault {
+            println!("\n{} cases: {fault}", cases.len());
+            // The shortest is the quickest to read.
+            let Some((number, case)) = cases.iter().min_by_key(|(_, case)| case.events.len())
+            else {
+                continue;
+            };
+            println!("MEANING_SEED={seed} MEANING_ONLY={number}");
+            if shown.len() < SHOWN && shown.insert(*number) {
+                show(case, fault);
+            }
+        }
+        panic!("{} kinds of faults, see above (MEANING_SEED={seed})", self.by_fault.len());
+    }
+}
+
+/// How many failing cases are printed whole; one cause often shows in several ways.
+const SHOWN: usize = 10;
+
+/// Prints a failing case, without what it fails without.
+fn show(case: &Case, fault: &str) {
+    let mut judge = Judge::start().ok();
+    let mut faults = |case: &Case| {
+        let translated = translated(case);
+        let answer = judge.as_mut().map(|judge| judge.ask(case, &translated));
+        verdict::faults(case, &translated, answer.as_ref())
+    };
+    let smallest =
+        minimise::minimised(case, &mut |case| faults(case).iter().any(|other| other.what == fault));
+    println!("{:#}", smallest.to_json());
+    println!("goes out as\n{}", translated(&smallest).sse.replace("\n\n", "\n"));
+    // The same of every client is said once.
+    let mut said = BTreeSet::new();
+    for fault in faults(&smallest) {
+        if said.insert(fault.what.clone()) {
+            println!("{}: {}", fault.what, fault.detail);
+        }
+    }
+}
+
+/// Says something that is read even where the output of tests that pass is not.
+fn aloud(what: &str) {
+    // Nobody is left to be told where this fails.
+    let _ = writeln!(std::io::stderr(), "meaning: {what}");
+}
+
+fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}

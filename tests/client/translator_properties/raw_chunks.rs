@@ -1,0 +1,228 @@
+//! Raw chunks between the events, with the fields that events lack.
+
+use std::borrow::Cow;
+
+use test_support::rng::Dice;
+use ui_message_stream::chunk::{FinishReason, InputEncoding};
+use ui_message_stream::event::{Executor, Source, ToolCall};
+use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
+use ui_message_stream::{AgentEvent, Chunk, Json};
+
+use super::absurd::{self, Cast};
+use super::generator::HeldCalls;
+use super::values::RandomValues;
+
+type Owned = Cow<'static, str>;
+
+/// Says some of the events, or all, as the chunks they correspond to, and adds a few.
+pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent>) {
+    let percent = dice.weighted(&[(1, 30), (1, 70), (1, 100)]);
+    for event in events.iter_mut() {
+        if dice.chance(percent)
+            && let Some(chunk) = corresponding(dice, event)
+        {
+            *event = AgentEvent::Chunk(Box::new(chunk));
+        }
+    }
+    if dice.chance(50) {
+        // What another server's stream begins with.
+        events.insert(0, AgentEvent::Chunk(Box::new(start(dice))));
+    }
+    let cast = Cast::of(dice, held, events);
+    for _ in 0..dice.below(4) {
+        let at = dice.below(events.len() + 1);
+        let chunk = match dice.below(6) {
+            0 => Some(start(dice)),
+            1 => Some(empty_delta_with_metadata(dice, &cast)),
+            _ => {
+                let event = absurd::any(dice, &cast);
+                corresponding(dice, &event)
+            }
+        };
+        if let Some(chunk) = chunk {
+            events.insert(at, AgentEvent::Chunk(Box::new(chunk)));
+        }
+    }
+}
+
+/// The chunk that says the same, as another server might write it; not every event has one.
+fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> {
+    let provider_metadata = metadata(dice);
+    Some(match event.clone() {
+        AgentEvent::StepStart => Chunk::StartStep {},
+        AgentEvent::StepFinish => Chunk::FinishStep {},
+        AgentEvent::TextStart { id } => Chunk::TextStart { id: owned(&id), provider_metadata },
+        AgentEvent::TextDelta { id: Some(id), delta } if !delta.is_empty() => {
+            Chunk::TextDelta { id: owned(&id), delta: owned(&delta), provider_metadata }
+        }
+        AgentEvent::TextEnd { id } => Chunk::TextEnd { id: owned(&id), provider_metadata },
+        AgentEvent::ReasoningStart { id } => {
+            Chunk::ReasoningStart { id: owned(&id), provider_metadata }
+        }
+        AgentEvent::ReasoningDelta { id: Some(id), delta } if !delta.is_empty() => {
+            Chunk::ReasoningDelta { id: owned(&id), delta: owned(&delta), provider_metadata }
+        }
+        AgentEvent::ReasoningEnd { id: Some(id), .. } => {
+            Chunk::ReasoningEnd { id: owned(&id), provider_metadata }
+        }
+        AgentEvent::ToolInputStart { call } => Chunk::ToolInputStart {
+            tool_call_id: owned(&call.id),
+            tool_name: owned(&call.tool_name),
+            input_encoding: encoding(dice),
+            provider_executed: provider_executed(dice, &call),
+            provider_metadata: of_call(&call),
+            tool_metadata: attached(&call),
+            dynamic: dynamic(dice, &call),
+            title: title(&call),
+        },
+        AgentEvent::ToolInputDelta { tool_call_id, delta } => Chunk::ToolInputDelta {
+            tool_call_id: owned(&tool_call_id),
+            input_text_delta: owned(&delta),
+        },
+        AgentEvent::ToolInput { call, input } => Chunk::ToolInputAvailable {
+            tool_call_id: owned(&call.id),
+            tool_name: owned(&call.tool_name),
+            input: json(dice, input),
+            provider_executed: provider_executed(dice, &call),
+            provider_metadata: of_call(&call),
+            tool_metadata: attached(&call),
+            dynamic: dynamic(dice, &call),
+            title: title(&call),
+        },
+        AgentEvent::ToolInputInvalid { call, input, error } => Chunk::ToolInputError {
+            tool_call_id: owned(&call.id),
+            tool_name: owned(&call.tool_name),
+            input: json(dice, input),
+            error_text: owned(&error),
+            provider_executed: provider_executed(dice, &call),
+            provider_metadata: of_call(&call),
+            tool_metadata: attached(&call),
+            dynamic: dynamic(dice, &call),
+            title: title(&call),
+        },
+        AgentEvent::ApprovalRequested { tool_call_id, approval_id, .. } => {
+            Chunk::ToolApprovalRequest {
+                approval_id: owned(&approval_id),
+                tool_call_id: owned(&tool_call_id),
+                approval_descriptor: dice.chance(15).then(|| Cow::Owned(dice.json())),
+                input_schema_input: dice.chance(15).then(|| Cow::Owned(dice.json())),
+                signature: dice.chance(15).then_some("sig".into()),
+            }
+        }
+        AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
+            Chunk::ToolOutputAvailable {
+                tool_call_id: owned(&tool_call_id),
+                output: json(dice, output),
+                provider_executed: None,
+                provider_metadata,
+                tool_metadata: None,
+                // The client looks at the call, not at this.
+                dynamic: dice.chance(10).then_some(true),
+                preliminary: (preliminary || dice.chance(10)).then_some(preliminary),
+            }
+        }
+        AgentEvent::ToolFailed { tool_call_id, error } => Chunk::ToolOutputError {
+            tool_call_id: owned(&tool_call_id),
+            error_text: owned(&error),
+            provider_executed: None,
+            provider_metadata,
+            tool_metadata: None,
+            dynamic: None,
+        },
+        AgentEvent::ToolDenied { tool_call_id } => {
+            Chunk::ToolOutputDenied { tool_call_id: owned(&tool_call_id) }
+        }
+        AgentEvent::Source(source) => match *source {
+            Source::Url { source_id, url, title } => Chunk::SourceUrl {
+                source_id: owned(&source_id),
+                url: owned(&url),
+                title: title.as_deref().map(owned),
+                provider_metadata,
+            },
+            Source::Document { source_id, media_type, title, filename } => Chunk::SourceDocument {
+                source_id: owned(&source_id),
+                media_type: owned(&media_type),
+                title: owned(&title),
+                filename: filename.as_deref().map(owned),
+                provider_metadata,
+            },
+            _ => return None,
+        },
+        AgentEvent::File(file) => Chunk::File {
+            url: owned(&file.url),
+            media_type: owned(&file.media_type),
+            provider_metadata,
+        },
+        AgentEvent::Data(data) => Chunk::Data {
+            name: owned(&data.name),
+            id: data.id.as_deref().map(owned),
+            data: json(dice, data.data.clone()),
+            transient: (data.transient || dice.chance(10)).then_some(data.transient),
+        },
+        AgentEvent::Metadata(json) => {
+            Chunk::MessageMetadata { message_metadata: Some(Cow::Owned(json)) }
+        }
+        AgentEvent::Error { error_text } => Chunk::Error { error_text: owned(&error_text) },
+        AgentEvent::Abort { reason } => Chunk::Abort { reason: reason.as_deref().map(owned) },
+        AgentEvent::Finish { reason, metadata } => Chunk::Finish {
+            finish_reason: (reason != FinishReason::Other).then_some(reason),
+            message_metadata: metadata.map(Cow::Owned),
+        },
+        _ => return None,
+    })
+}
+
+fn start(dice: &mut Dice) -> Chunk<'static> {
+    Chunk::Start {
+        message_id: dice.chance(60).then(|| dice.pick(&["msg_1", "another", ""]).into()),
+        message_metadata: dice.chance(40).then(|| Cow::Owned(dice.json_object())),
+    }
+}
+
+/// Some providers sign with a delta that says nothing.
+fn empty_delta_with_metadata(dice: &mut Dice, cast: &Cast) -> Chunk<'static> {
+    let provider_metadata = dice.provider_metadata().map(Cow::Owned);
+    let (id, delta) = (owned(cast.part(dice)), Cow::Borrowed(""));
+    match dice.chance(50) {
+        true => Chunk::TextDelta { id, delta, provider_metadata },
+        false => Chunk::ReasoningDelta { id, delta, provider_metadata },
+    }
+}
+
+fn metadata(dice: &mut Dice) -> Option<Cow<'static, ProviderMetadata>> {
+    dice.provider_metadata().filter(|_| dice.chance(25)).map(Cow::Owned)
+}
+
+/// Absent JSON is as good as `null`, in some servers' eyes.
+fn json(dice: &mut Dice, json: Json) -> Option<Cow<'static, Json>> {
+    (!json.is_null() || dice.chance(50)).then_some(Cow::Owned(json))
+}
+
+fn provider_executed(dice: &mut Dice, call: &ToolCall) -> Option<bool> {
+    let by_provider = call.executed_by == Executor::Provider;
+    (by_provider || dice.chance(10)).then_some(by_provider)
+}
+
+fn dynamic(dice: &mut Dice, call: &ToolCall) -> Option<bool> {
+    (call.dynamic || dice.chance(10)).then_some(call.dynamic)
+}
+
+fn encoding(dice: &mut Dice) -> Option<InputEncoding> {
+    dice.weighted(&[(80, None), (10, Some(InputEncoding::Json)), (10, Some(InputEncoding::Text))])
+}
+
+fn title(call: &ToolCall) -> Option<Owned> {
+    call.title.as_deref().map(owned)
+}
+
+fn of_call(call: &ToolCall) -> Option<Cow<'static, ProviderMetadata>> {
+    call.provider_metadata.clone().map(Cow::Owned)
+}
+
+fn attached(call: &ToolCall) -> Option<Cow<'static, ToolMetadata>> {
+    call.tool_metadata.clone().map(Cow::Owned)
+}
+
+fn owned(text: &str) -> Owned {
+    Cow::Owned(text.to_owned())
+}

@@ -1,0 +1,345 @@
+//! A run as an agent should say it: results for what was answered, steps, and one of the ends.
+
+use std::collections::VecDeque;
+
+use test_support::rng::Dice;
+use ui_message_stream::AgentEvent;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{Data, File, QuestionDetails, Source, Text, ToolCall};
+
+use super::generator::HeldCalls;
+use super::pools::{DATA_IDS, DATA_NAMES, TOOL_NAMES};
+use super::values::RandomValues;
+
+/// What belongs together and in this order, while other things happen between.
+type Thread = VecDeque<AgentEvent>;
+
+/// A run from its first event to its last.
+pub(crate) fn well_behaved(dice: &mut Dice, held: &HeldCalls) -> Vec<AgentEvent> {
+    let mut run = Run { dice, number: 0, used: held.ids.clone() };
+    let mut threads: Vec<Thread> = Vec::new();
+    for (id, approved) in &held.answered {
+        if run.dice.chance(75) {
+            threads.push(run.redeemed(id, *approved));
+        }
+    }
+    let mut events = interleaved(run.dice, threads);
+    for _ in 0..run.dice.weighted(&[(1, 0), (4, 1), (4, 2), (2, 3)]) {
+        run.step(&mut events);
+    }
+    end(run.dice, &mut events);
+    events
+}
+
+struct Run<'a> {
+    dice: &'a mut Dice,
+    /// Counts what needs a name of its own.
+    number: usize,
+    used: Vec<String>,
+}
+
+impl Run<'_> {
+    /// The result of a call that a person answered a request ago.
+    fn redeemed(&mut self, id: &str, approved: bool) -> Thread {
+        if !approved {
+            // An agent may know the person's no as a failure; it is a denial all the same.
+            return match self.dice.chance(85) {
+                true => [AgentEvent::tool_denied(id)].into(),
+                false => [AgentEvent::tool_failed(id, self.dice.error_text())].into(),
+            };
+        }
+        let mut thread = Thread::new();
+        if self.dice.chance(15) {
+            // Some agents say again what they are about to run.
+            let call = ToolCall::new(id, "read_file");
+            thread.push_back(AgentEvent::tool_input(call, self.dice.json_object()));
+        }
+        thread.extend(self.results(id));
+        thread
+    }
+
+    fn step(&mut self, events: &mut Vec<AgentEvent>) {
+        if self.dice.chance(60) {
+            events.push(AgentEvent::StepStart);
+        }
+        let threads: Vec<_> = (0..self.dice.between(1, 4)).map(|_| self.thread()).collect();
+        let mut told = match self.dice.chance(60) {
+            true => interleaved(self.dice, threads),
+            false => threads.into_iter().flatten().collect(),
+        };
+        events.append(&mut told);
+        if self.dice.chance(50) {
+            events.push(AgentEvent::StepFinish);
+        }
+    }
+
+    fn thread(&mut self) -> Thread {
+        match self.dice.below(20) {
+            0..=3 => self.unnamed(AgentEvent::text),
+            4 => self.named_text(),
+            5 | 6 => self.unnamed_reasoning(),
+            7 => self.named_reasoning(),
+            8 => [source(self.dice)].into(),
+            9 => [file(self.dice)].into(),
+            10 | 11 => [data(self.dice)].into(),
+            12 => [AgentEvent::Metadata(self.dice.json_object())].into(),
+            _ => self.tool_call(),
+        }
+    }
+
+    fn unnamed(&mut self, delta: impl Fn(String) -> AgentEvent) -> Thread {
+        (0..self.dice.between(1, 4))
+            .map(|_| delta(if self.dice.chance(8) { String::new() } else { self.dice.text() }))
+            .collect()
+    }
+
+    fn unnamed_reasoning(&mut self) -> Thread {
+        let mut thread = self.unnamed(AgentEvent::reasoning);
+        // Where nothing was thought there is nothing to end.
+        let thought = |event: &AgentEvent| match event {
+            AgentEvent::ReasoningDelta { delta, .. } => !delta.is_empty(),
+            _ => false,
+        };
+        if self.dice.chance(40) && thread.iter().all(thought) {
+            // One delta, so that no other thread comes between it and its end.
+            thread.truncate(1);
+            let signature = self.dice.provider_metadata().filter(|_| self.dice.chance(60));
+            thread.push_back(AgentEvent::ReasoningEnd { id: None, provider_metadata: signature });
+        }
+        thread
+    }
+
+    fn named_text(&mut self) -> Thread {
+        self.number += 1;
+        let id = format!("text_{}", self.number);
+        let mut thread = Thread::new();
+        if self.dice.chance(70) {
+            thread.push_back(AgentEvent::TextStart { id: id.as_str().into() });
+        }
+        for _ in 0..self.dice.between(1, 3) {
+            thread.push_back(AgentEvent::TextDelta {
+                id: Some(id.as_str().into()),
+                delta: self.dice.text().into(),
+            });
+        }
+        if self.dice.chance(60) {
+            thread.push_back(AgentEvent::TextEnd { id: id.as_str().into() });
+        }
+        thread
+    }
+
+    fn named_reasoning(&mut self) -> Thread {
+        self.number += 1;
+        let id = format!("reasoning_{}", self.number);
+        let mut thread = Thread::new();
+        if self.dice.chance(70) {
+            thread.push_back(AgentEvent::ReasoningStart { id: id.as_str().into() });
+        }
+        for _ in 0..self.dice.between(1, 3) {
+            thread.push_back(AgentEvent::ReasoningDelta {
+                id: Some(id.as_str().into()),
+                delta: self.dice.text().into(),
+            });
+        }
+        if self.dice.chance(60) {
+            thread.push_back(AgentEvent::ReasoningEnd {
+                id: Some(id.as_str().into()),
+                provider_metadata: self.dice.provider_metadata().filter(|_| self.dice.chance(50)),
+            });
+        }
+        thread
+    }
+
+    /// A call from its announcement as far as it gets.
+    fn tool_call(&mut self) -> Thread {
+        let mut id = format!("call_{}", self.number);
+        while self.used.contains(&id) {
+            self.number += 1;
+            id = format!("call_{}", self.number);
+        }
+        self.used.push(id.clone());
+        let call = call(self.dice, &id);
+        let mut thread = Thread::new();
+        let input = self.dice.json_object();
+        if self.dice.chance(50) {
+            thread.push_back(AgentEvent::tool_input_start(call.clone()));
+            thread.extend(
+                pieces(self.dice, input.as_str())
+                    .into_iter()
+                    .map(|piece| AgentEvent::tool_input_delta(id.as_str(), piece)),
+            );
+            match self.dice.below(10) {
+                0 => {
+                    let error = self.dice.error_text();
+                    let raw = ui_message_stream::Json::string(input.as_str());
+                    thread.push_back(AgentEvent::tool_input_invalid(call, raw, error.clone()));
+                    if self.dice.chance(50) {
+                        // The AI SDK's own server says it twice.
+                        thread.push_back(AgentEvent::tool_failed(id.as_str(), error));
+                    }
+                    return thread;
+                }
+                // Some agents go on with the result; the text says what the input was.
+                1 => {}
+                2 => return thread,
+                _ => thread.push_back(AgentEvent::tool_input(call, input)),
+            }
+        } else if self.dice.chance(12) {
+            let error = self.dice.error_text();
+            thread.push_back(AgentEvent::tool_input_invalid(call, self.dice.json(), error));
+            return thread;
+        } else {
+            thread.push_back(AgentEvent::tool_input(call, input));
+        }
+        match self.dice.below(10) {
+            0 => {}
+            1 | 2 => {
+                let approval_id = format!("ap_for_{id}");
+                let mut asked = AgentEvent::approval_requested(id.as_str(), approval_id);
+                if let AgentEvent::ApprovalRequested { details, .. } = &mut asked {
+                    let descriptor = self.dice.chance(50).then(|| self.dice.json());
+                    *details = Some(Box::new(QuestionDetails { descriptor, signature: None }));
+                }
+                thread.push_back(asked);
+                // An answer that came in while the run went on.
+                if self.dice.chance(20) {
+                    thread.push_back(AgentEvent::tool_denied(id.as_str()));
+                } else if self.dice.chance(20) {
+                    thread.extend(self.results(&id));
+                }
+            }
+            _ => thread.extend(self.results(&id)),
+        }
+        thread
+    }
+
+    fn results(&mut self, id: &str) -> Thread {
+        let mut thread = Thread::new();
+        if self.dice.chance(25) {
+            for _ in 0..self.dice.between(1, 3) {
+                thread.push_back(AgentEvent::preliminary_output(id, self.dice.json()));
+            }
+        }
+        match self.dice.below(10) {
+            0 | 1 => thread.push_back(AgentEvent::tool_failed(id, self.dice.error_text())),
+            2 if self.dice.chance(30) => {}
+            _ => thread.push_back(AgentEvent::tool_output(id, self.dice.json())),
+        }
+        thread
+    }
+}
+
+/// A call of this id, of any tool, run by anyone.
+pub(crate) fn call(dice: &mut Dice, id: &str) -> ToolCall {
+    let mut call = ToolCall::new(id, dice.pick(TOOL_NAMES).to_owned());
+    match dice.below(10) {
+        0 | 1 => call = call.client_executed(),
+        2 | 3 => call = call.provider_executed(),
+        _ => {}
+    }
+    if dice.chance(25) {
+        call = call.dynamic();
+    }
+    if dice.chance(20) {
+        call = call.with_title(dice.text());
+    }
+    if dice.chance(10) {
+        call.tool_metadata = dice.tool_metadata();
+    }
+    if dice.chance(15) {
+        call.provider_metadata = dice.provider_metadata();
+    }
+    call
+}
+
+/// A text in up to six pieces, cut anywhere.
+pub(crate) fn pieces(dice: &mut Dice, text: &str) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for letter in text.chars() {
+        if pieces.len() < 6 && dice.chance(20) {
+            pieces.push(String::new());
+        }
+        if let Some(last) = pieces.last_mut() {
+            last.push(letter);
+        }
+    }
+    pieces
+}
+
+pub(crate) fn source(dice: &mut Dice) -> AgentEvent {
+    let title = dice.text();
+    AgentEvent::Source(Box::new(if dice.chance(50) {
+        Source::Url {
+            source_id: "s1".into(),
+            url: "https://example.org/?q=a&b".into(),
+            title: dice.chance(50).then(|| title.into()),
+        }
+    } else {
+        Source::Document {
+            source_id: "s2".into(),
+            media_type: "application/pdf".into(),
+            title: title.into(),
+            filename: dice.chance(50).then(|| "a.pdf".into()),
+        }
+    }))
+}
+
+pub(crate) fn file(dice: &mut Dice) -> AgentEvent {
+    AgentEvent::File(Box::new(File {
+        url: dice
+            .pick(&["https://example.org/a.png", "data:image/png;base64,AA=="])
+            .to_owned()
+            .into(),
+        media_type: "image/png".into(),
+    }))
+}
+
+pub(crate) fn data(dice: &mut Dice) -> AgentEvent {
+    AgentEvent::Data(Box::new(Data {
+        name: dice.pick(DATA_NAMES).to_owned().into(),
+        id: dice.chance(60).then(|| dice.pick(DATA_IDS).to_owned().into()),
+        data: dice.json(),
+        transient: dice.chance(20),
+    }))
+}
+
+/// Threads told as if they happened at once.
+fn interleaved(dice: &mut Dice, mut threads: Vec<Thread>) -> Vec<AgentEvent> {
+    let mut events = Vec::new();
+    loop {
+        threads.retain(|thread| !thread.is_empty());
+        if threads.is_empty() {
+            return events;
+        }
+        let next = dice.below(threads.len());
+        // What belongs to unnamed reasoning stays together: anything might end it.
+        let mut together = true;
+        while together {
+            let event = threads[next].pop_front();
+            together = matches!(event, Some(AgentEvent::ReasoningDelta { id: None, .. }));
+            events.extend(event);
+        }
+    }
+}
+
+/// One of the ends, or none.
+pub(crate) fn end(dice: &mut Dice, events: &mut Vec<AgentEvent>) {
+    events.extend(match dice.below(10) {
+        0..=4 => Some(finish(dice)),
+        5 => Some(AgentEvent::error(dice.error_text())),
+        6 => Some(AgentEvent::Abort { reason: dice.chance(50).then(|| Text::from("stopped")) }),
+        _ => None,
+    });
+}
+
+pub(crate) fn finish(dice: &mut Dice) -> AgentEvent {
+    let reason = dice.weighted(&[
+        (4, FinishReason::Stop),
+        (2, FinishReason::ToolCalls),
+        (1, FinishReason::Length),
+        (1, FinishReason::ContentFilter),
+        (1, FinishReason::Error),
+        (1, FinishReason::Other),
+    ]);
+    AgentEvent::Finish { reason, metadata: dice.chance(30).then(|| dice.json_object()) }
+}

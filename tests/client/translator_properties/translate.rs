@@ -1,0 +1,71 @@
+//! Hands a case to the translator, as a route would, and notes what goes out and what comes back.
+
+use serde_json::Value;
+use ui_message_stream::sse::{DONE, Encoder};
+use ui_message_stream::{Chunk, Json, Translator, UiMessage};
+
+use super::case::{Case, Origin};
+
+/// What the translator made of a case.
+#[derive(Debug, Default)]
+pub(crate) struct Translated {
+    /// The body of the response.
+    pub(crate) sse: String,
+    /// The kind of each chunk in it.
+    pub(crate) kinds: Vec<String>,
+    /// For each event: `Ok`, or the name of the error.
+    pub(crate) answers: Vec<String>,
+}
+
+/// Translates all events and ends the message.
+pub(crate) fn translated(case: &Case) -> Translated {
+    let mut made = Translated::default();
+    let mut frames = Vec::new();
+    let mut encoder = Encoder::default();
+    let mut out = |chunk: Chunk<'_>| {
+        made.kinds.push(chunk.kind().into_owned());
+        encoder.encode(&chunk, &mut frames);
+    };
+    let mut translator = translator(case);
+    if case.starts_early {
+        translator.start(&mut out);
+    }
+    for event in &case.events {
+        made.answers.push(match translator.handle_event(event, &mut out) {
+            Ok(()) => "Ok".to_owned(),
+            Err(error) => variant(&error),
+        });
+    }
+    translator.finish(&mut out);
+    frames.extend_from_slice(DONE);
+    made.sse = String::from_utf8(frames).expect("frames are text");
+    made
+}
+
+fn translator(case: &Case) -> Translator {
+    let mut translator = match &case.origin {
+        Origin::New(id) => Translator::new(id.as_str()),
+        Origin::Unnamed => Translator::unnamed(),
+        Origin::Continued(message) => Translator::continuing(&parsed(message)),
+    };
+    translator = translator.with_version(case.version);
+    if !case.approvals {
+        translator = translator.without_approvals();
+    }
+    if let Some(metadata) = &case.metadata {
+        let metadata = Json::of(metadata).expect("the metadata was made as `Json`");
+        translator = translator.with_metadata(metadata);
+    }
+    translator
+}
+
+fn parsed(message: &Value) -> UiMessage {
+    UiMessage::parse(&message.to_string())
+        .unwrap_or_else(|error| panic!("a client's message is refused: {error}\n{message}"))
+}
+
+/// The name of an error's variant, which is how `Debug` begins.
+fn variant(error: &impl std::fmt::Debug) -> String {
+    let debug = format!("{error:?}");
+    debug.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,396 @@
+//! The body: what leaves together, what keeps it alive, how it ends. On paused time, no socket.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use http_body_util::BodyExt;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::stream::{EventItem, Outcome, StreamError};
+use ui_message_stream::{Chunk, Json, Translator, UiMessageStream};
+
+fn respond<S>(events: S) -> UiMessageStream
+where
+    S: Stream<Item: EventItem> + Send + 'static,
+{
+    UiMessageStream::with_translator(Translator::new("msg_1"), events)
+}
+
+async fn next_frame(body: &mut UiMessageStream) -> Option<String> {
+    let frame: Result<_, Infallible> = body.frame().await?;
+    let bytes = frame.unwrap().into_data().unwrap();
+    Some(String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+async fn whole(mut body: UiMessageStream) -> String {
+    whole_of(&mut body).await
+}
+
+async fn whole_of(body: &mut UiMessageStream) -> String {
+    let mut text = String::new();
+    while let Some(frame) = next_frame(body).await {
+        text.push_str(&frame);
+    }
+    text
+}
+
+/// A stream fed by hand.
+fn channel() -> (mpsc::UnboundedSender<AgentEvent>, impl Stream<Item = AgentEvent> + Send) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (sender, UnboundedReceiverStream::new(receiver))
+}
+
+#[tokio::test]
+async fn start_leaves_before_the_agent_is_polled() {
+    let never = stream::poll_fn(|_| -> Poll<Option<AgentEvent>> { panic!("polled too early") });
+    let mut body = respond(never);
+    let first = next_frame(&mut body).await.unwrap();
+    assert_eq!(first, "data: {\"type\":\"start\",\"messageId\":\"msg_1\"}\n\n");
+}
+
+#[tokio::test]
+async fn what_is_ready_together_leaves_together_and_done_with_the_finish() {
+    let mut body = respond(stream::iter(["a", "b", "c"]).map(AgentEvent::text));
+    next_frame(&mut body).await.unwrap();
+    let second = next_frame(&mut body).await.unwrap();
+    assert_eq!(second.matches("\"text-delta\"").count(), 3);
+    assert!(second.ends_with("{\"type\":\"finish\"}\n\ndata: [DONE]\n\n"), "{second}");
+    assert_eq!(next_frame(&mut body).await, None);
+    assert_eq!(next_frame(&mut body).await, None);
+}
+
+#[tokio::test]
+async fn the_agent_is_polled_no_further_than_one_buffer_ahead() {
+    let polled = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&polled);
+    let endless = stream::repeat_with(move || {
+        *count.lock().unwrap() += 1;
+        AgentEvent::text("x".repeat(1000))
+    });
+    let mut body = respond(endless);
+    for _ in 0..2 {
+        next_frame(&mut body).await.unwrap();
+    }
+    let after_two = *polled.lock().unwrap();
+    assert!(after_two < 20, "{after_two} events of 1 kB for one buffer");
+    next_frame(&mut body).await.unwrap();
+    assert!(*polled.lock().unwrap() > after_two);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_kept_alive_every_fifteen_seconds_even_while_a_tool_runs() {
+    let (events, stream) = channel();
+    let mut body = respond(stream);
+    let began = Instant::now();
+    tokio::spawn(async move {
+        let call = ToolCall::new("c", "slow");
+        events.send(AgentEvent::tool_input(call, Json::null())).unwrap();
+        sleep(Duration::from_secs(40)).await;
+        events.send(AgentEvent::tool_output("c", Json::null())).unwrap();
+        sleep(Duration::from_secs(14)).await;
+        events.send(AgentEvent::text("done")).unwrap();
+    });
+    let mut kept_alive_at = Vec::new();
+    while let Some(frame) = next_frame(&mut body).await {
+        if frame == ": keep-alive\n\n" {
+            kept_alive_at.push(began.elapsed().as_secs());
+        }
+    }
+    assert_eq!(kept_alive_at, [15, 30]);
+}
+
+#[tokio::test]
+async fn pieces_of_a_tool_input_that_are_ready_together_leave_as_one() {
+    let mut events = vec![AgentEvent::tool_input_start(ToolCall::new("c", "t"))];
+    for piece in ["{\"a\"", ":", "1", "}"] {
+        events.push(AgentEvent::tool_input_delta("c", piece));
+    }
+    events.push(AgentEvent::tool_input(ToolCall::new("c", "t"), Json::null()));
+    let text = whole(respond(stream::iter(events))).await;
+    assert_eq!(text.matches("tool-input-delta").count(), 1);
+    assert!(text.contains(r#""inputTextDelta":"{\"a\":1}""#), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pieces_of_a_tool_input_wait_no_longer_than_they_are_told_to() {
+    let (events, stream) = channel();
+    let mut body = respond(stream).with_input_delta_wait(Duration::from_millis(100));
+    tokio::spawn(async move {
+        events.send(AgentEvent::tool_input_start(ToolCall::new("c", "t"))).unwrap();
+        for _ in 0..8 {
+            events.send(AgentEvent::tool_input_delta("c", "[")).unwrap();
+            sleep(Duration::from_millis(30)).await;
+        }
+    });
+    let began = Instant::now();
+    let mut seen = Vec::new();
+    while let Some(frame) = next_frame(&mut body).await {
+        if let Some((_, delta)) = frame.split_once("\"inputTextDelta\":\"") {
+            let pieces = delta.chars().take_while(|c| *c == '[').count();
+            seen.push((began.elapsed().as_millis(), pieces));
+        }
+    }
+    assert_eq!(seen, [(100, 4), (220, 4)]);
+}
+
+#[tokio::test]
+async fn pieces_of_a_tool_input_leave_as_one_as_chunks_too() {
+    let piece = |text: &str| {
+        AgentEvent::Chunk(Box::new(Chunk::ToolInputDelta {
+            tool_call_id: "c".into(),
+            input_text_delta: text.to_owned().into(),
+        }))
+    };
+    let start = AgentEvent::tool_input_start(ToolCall::new("c", "t"));
+    let text = whole(respond(stream::iter([start, piece("["), piece("1"), piece("]")]))).await;
+    assert_eq!(text.matches("tool-input-delta").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_piece_of_another_call_waits_its_own_time() {
+    let (events, stream) = channel();
+    let mut body = respond(stream).with_input_delta_wait(Duration::from_millis(100));
+    tokio::spawn(async move {
+        for call in ["a", "b"] {
+            events.send(AgentEvent::tool_input_start(ToolCall::new(call, "t"))).unwrap();
+        }
+        events.send(AgentEvent::tool_input_delta("a", "1")).unwrap();
+        sleep(Duration::from_millis(90)).await;
+        events.send(AgentEvent::tool_input_delta("b", "2")).unwrap();
+        sleep(Duration::from_millis(50)).await;
+        events.send(AgentEvent::tool_input_delta("b", "3")).unwrap();
+        sleep(Duration::from_secs(1)).await;
+    });
+    let text = whole_of(&mut body).await;
+    assert!(text.contains(r#""inputTextDelta":"23""#), "{text}");
+}
+
+#[tokio::test]
+async fn a_translator_that_has_started_goes_on() {
+    let mut translator = Translator::new("msg_1");
+    translator.start(&mut |_| {});
+    let events = stream::iter([AgentEvent::text("Hi")]);
+    let text = whole(UiMessageStream::with_translator(translator, events)).await;
+    assert!(text.contains("Hi") && text.ends_with("data: [DONE]\n\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_write_nothing_do_not_keep_the_task_to_themselves() {
+    let empty = stream::repeat_with(|| AgentEvent::text(""));
+    let body = respond(empty).stop_when(sleep(Duration::from_secs(1)));
+    let stopped = tokio::select! {
+        text = whole(body) => text,
+        // Paused time stands still while a task is busy: it moves only if others get their turn.
+        () = async { for _ in 0..3 { tokio::time::advance(Duration::from_secs(1)).await; } std::future::pending().await } => unreachable!(),
+    };
+    assert!(stopped.contains("abort"), "{stopped}");
+}
+
+#[tokio::test]
+async fn callbacks_that_panic_take_nothing_with_them() {
+    let events = stream::iter([Ok(AgentEvent::text("Hi")), Err("oh")]);
+    let body =
+        respond(events).on_error(|_| panic!("in on_error")).on_finish(|_| panic!("in on_finish"));
+    let text = whole(body).await;
+    assert!(text.contains("An error occurred.") && text.ends_with("data: [DONE]\n\n"), "{text}");
+}
+
+#[tokio::test]
+async fn an_error_of_the_agent_is_masked_and_its_cause_is_seen_by_on_error() {
+    let causes = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&causes);
+    let events = stream::iter([
+        Ok(AgentEvent::text("Half a sen")),
+        Err(std::io::Error::other("postgres://user:secret@db")),
+        Ok(AgentEvent::text("never")),
+    ]);
+    let body = respond(events).on_error(move |error: &StreamError| {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        seen.lock().unwrap().push(format!("{error}: {}", cause.unwrap_or_default()));
+        None
+    });
+    let text = whole(body).await;
+    assert!(text.contains(r#"{"type":"error","errorText":"An error occurred."}"#), "{text}");
+    assert!(!text.contains("secret") && !text.contains("never"), "{text}");
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert_eq!(*causes.lock().unwrap(), ["the agent failed: postgres://user:secret@db"]);
+}
+
+#[tokio::test]
+async fn on_error_may_say_what_the_person_reads() {
+    let events = stream::iter([Err::<AgentEvent, _>("rate limit")]);
+    let text = whole(respond(events).on_error(|_| Some("Try later.".to_owned()))).await;
+    assert!(text.contains(r#"{"type":"error","errorText":"Try later."}"#), "{text}");
+}
+
+#[tokio::test]
+async fn a_panic_in_the_agent_ends_the_message_like_an_error() {
+    let events = stream::iter([1, 2]).map(|n| match n {
+        1 => AgentEvent::text("Half a sen"),
+        _ => panic!("index out of bounds"),
+    });
+    let outcome = Arc::new(Mutex::new(None));
+    let ended = Arc::clone(&outcome);
+    let text = whole(respond(events).on_finish(move |end| {
+        *ended.lock().unwrap() = Some(end.outcome);
+    }))
+    .await;
+    assert!(text.contains("\"text-end\"") && text.contains("An error occurred."), "{text}");
+    assert!(!text.contains("bounds"), "{text}");
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert_eq!(*outcome.lock().unwrap(), Some(Outcome::Failed));
+}
+
+#[tokio::test]
+async fn on_finish_is_called_once_with_how_it_ended() {
+    let outcomes = |drop_after: usize, events: Vec<AgentEvent>| async move {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let ended = Arc::clone(&seen);
+        let mut body = respond(stream::iter(events).chain(stream::pending()))
+            .on_finish(move |end| ended.lock().unwrap().push(end.outcome));
+        for _ in 0..drop_after {
+            next_frame(&mut body).await;
+        }
+        drop(body);
+        seen.lock().unwrap().clone()
+    };
+    let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
+    let abort = AgentEvent::Abort { reason: None };
+    assert_eq!(outcomes(9, vec![finish]).await, [Outcome::Finished]);
+    assert_eq!(outcomes(9, vec![abort]).await, [Outcome::Aborted]);
+    assert_eq!(outcomes(9, vec![AgentEvent::error("no")]).await, [Outcome::Failed]);
+    assert_eq!(outcomes(0, vec![]).await, [Outcome::Disconnected]);
+    assert_eq!(outcomes(2, vec![AgentEvent::text("a")]).await, [Outcome::Disconnected]);
+}
+
+#[tokio::test]
+async fn on_finish_is_handed_the_message_as_the_client_holds_it() {
+    let body =
+        br#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"step-start"},
+        {"type":"tool-t","toolCallId":"c1","state":"approval-responded","input":{},
+         "approval":{"id":"a","approved":true}}]}]}"#;
+    let chat = ui_message_stream::ChatRequest::parse(body, &Default::default()).unwrap();
+    let events = [AgentEvent::tool_output("c1", Json::null()), AgentEvent::text("Done.")];
+    let message = Arc::new(Mutex::new(None));
+    let stored = Arc::clone(&message);
+    let response = UiMessageStream::reply(&chat, stream::iter(events))
+        .on_finish(move |end| *stored.lock().unwrap() = end.message);
+    whole(response).await;
+    let message = message.lock().unwrap().take().unwrap();
+    assert_eq!(
+        serde_json::to_value(&message).unwrap(),
+        serde_json::json!({"id": "m", "role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "tool-t", "toolCallId": "c1", "state": "output-available", "input": {},
+             "output": null, "approval": {"id": "a", "approved": true}},
+            {"type": "step-start"},
+            {"type": "text", "text": "Done.", "state": "done"},
+        ]})
+    );
+}
+
+#[test]
+fn on_finish_needs_no_runtime() {
+    let called = Arc::new(Mutex::new(false));
+    let call = Arc::clone(&called);
+    let body =
+        respond(stream::pending::<AgentEvent>()).on_finish(move |_| *call.lock().unwrap() = true);
+    drop(body);
+    assert!(*called.lock().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_stopped_when_its_signal_comes() {
+    let (events, stream) = channel();
+    events.send(AgentEvent::text("Half a sen")).unwrap();
+    let body = respond(stream).stop_when(sleep(Duration::from_secs(3)));
+    let text = whole(body).await;
+    assert!(
+        text.ends_with(
+            "{\"type\":\"finish-step\"}\n\ndata: {\"type\":\"abort\"}\n\ndata: [DONE]\n\n"
+        )
+    );
+    assert!(events.is_closed(), "the agent's stream is dropped");
+}
+
+#[tokio::test]
+async fn a_stream_is_not_polled_after_its_end() {
+    struct Once(u8);
+    impl Stream for Once {
+        type Item = AgentEvent;
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
+            self.0 += 1;
+            assert!(self.0 < 3, "polled after the end");
+            Poll::Ready((self.0 == 1).then(|| AgentEvent::text("x")))
+        }
+    }
+    let mut body = respond(Once(0));
+    while next_frame(&mut body).await.is_some() {}
+    assert_eq!(next_frame(&mut body).await, None);
+}
+
+fn written<F, Fut>(write: F) -> impl Future<Output = String>
+where
+    F: FnOnce(ui_message_stream::writer::UiWriter) -> Fut,
+    Fut: Future<Output = Result<(), ui_message_stream::writer::WriteError>> + Send + 'static,
+{
+    let chat = ui_message_stream::ChatRequest::parse(
+        br#"{"id":"c","messages":[],"trigger":"submit-message"}"#,
+        &Default::default(),
+    );
+    whole(UiMessageStream::from_fn(&chat.unwrap(), write))
+}
+
+#[tokio::test]
+async fn a_writer_writes_text_data_and_other_streams() {
+    let text = written(async |ui| {
+        ui.text("Hello").await?;
+        ui.data("status", &["done"]).await?;
+        ui.merge(stream::iter(0..200).map(|n| AgentEvent::text(n.to_string()))).await
+    })
+    .await;
+    assert_eq!(text.matches("\"text-delta\"").count(), 201);
+    assert!(text.contains(r#"{"type":"data-status","data":["done"]}"#), "{text}");
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+}
+
+#[tokio::test]
+async fn what_a_writer_said_before_its_error_is_said_before_it() {
+    let text = written(async |ui| {
+        ui.text("Hello").await?;
+        let _: u32 = "x".parse()?;
+        Ok(())
+    })
+    .await;
+    let said = text.find("Hello").unwrap();
+    assert!(said < text.find("An error occurred.").unwrap(), "{text}");
+}
+
+#[tokio::test]
+async fn what_a_writer_said_before_its_panic_is_said_before_the_error() {
+    let text = written(async |ui| {
+        ui.text("Hello").await?;
+        panic!("index out of bounds")
+    })
+    .await;
+    let said = text.find("Hello").unwrap();
+    assert!(said < text.find("An error occurred.").unwrap(), "{text}");
+}
+
+#[tokio::test]
+async fn a_merged_stream_that_finishes_does_not_finish_the_response() {
+    let text = written(async |ui| {
+        let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
+        ui.merge(stream::iter([AgentEvent::text("one"), finish])).await?;
+        ui.text(" two").await
+    })
+    .await;
+    assert!(text.contains(" two"), "{text}");
+}

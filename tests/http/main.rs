@@ -1,0 +1,6 @@
+//! HTTP: the routes, the body of a response, and the requests that a route rejects.
+
+mod axum;
+mod body;
+mod cross_origin;
+mod route_protection;

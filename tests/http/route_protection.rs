@@ -1,0 +1,56 @@
+//! Every route of a chat and of its approvals, as a hostile page makes a browser ask for it: of
+//! another origin, and by a name that was pointed at this machine (CSRF, DNS rebinding). No policy is
+//! laid around them: the default one guards each.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::json;
+use test_support::test_server::{Client, Host, PERSON};
+use tower::ServiceExt;
+
+#[tokio::test]
+async fn no_route_answers_a_hostile_page() {
+    let host = Host::new();
+    let mut browser = Client::new("alice", "chat");
+    browser.say(&host, "delete notes.txt").await;
+    let answered = browser.answered(true).to_string();
+    let all = json!({"chatId": "chat", "approved": true}).to_string();
+    let routes = [
+        ("POST", "/api/chat", answered.as_str()),
+        ("GET", "/api/chat/chat", ""),
+        ("GET", "/api/chat/chat/stream", ""),
+        ("DELETE", "/api/chat/chat/stream", ""),
+        ("GET", "/api/approvals", ""),
+        ("POST", "/api/approvals", all.as_str()),
+    ];
+    let pages = [
+        ("evil.example", "http://evil.example"),
+        ("127.0.0.1.evil.example:3000", "http://127.0.0.1.evil.example:3000"),
+        ("127.0.0.1:3000", "https://evil.example"),
+        ("127.0.0.1:3000", "null"),
+    ];
+    for (method, path, body) in routes {
+        for (name, origin) in pages {
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("host", name)
+                .header("origin", origin)
+                .header("content-type", "application/json")
+                .header(PERSON, "alice");
+            let request = request.body(Body::from(body.to_owned())).unwrap();
+            let response = host.routes.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::FORBIDDEN, "{method} {path} {name} {origin}");
+            assert!(!response.headers().contains_key("access-control-allow-origin"));
+            let told = response.into_body().collect().await.unwrap().to_bytes();
+            let told = String::from_utf8(told.to_vec()).unwrap();
+            assert!(!told.contains("notes.txt") && !told.contains("a1."), "{told}");
+        }
+    }
+    assert!(host.tools.effects().is_empty());
+    assert_eq!(host.model.prompts().len(), 1);
+    // The person's own page still may.
+    browser.answer(&host, true).await;
+    assert_eq!(host.tools.effects().len(), 1);
+}

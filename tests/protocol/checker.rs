@@ -1,0 +1,149 @@
+//! The checker: what it finds, in words a person can read, and that it finds nothing where the
+//! client finds nothing.
+//!
+//! `RECORD=1 cargo test --test protocol checker` writes the findings anew; read the difference.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+use test_support::fixture_files::fixture_files;
+use ui_message_stream::UiMessage;
+use ui_message_stream::checker::{Checker, Reader, Rule, Severity, Violation};
+use ui_message_stream::chunk::Version;
+
+#[test]
+fn every_violation_is_found_where_it_is_and_named_with_its_remedy() {
+    let record = std::env::var_os("RECORD").is_some();
+    let mut seen = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for path in fixture_files("violations", ".jsonl") {
+        let lines = fs::read_to_string(&path).unwrap();
+        let checker = Checker::new().with_oldest_client(Version::V6);
+        let findings = findings(checker, lines.lines());
+        seen.extend(findings.iter().map(|(_, violation)| violation.rule));
+        let printed: String = findings
+            .iter()
+            .map(|(line, violation)| format!("line {line}: {violation}\n"))
+            .collect();
+        let expected = path.with_extension("txt");
+        if record {
+            fs::write(&expected, printed).unwrap();
+        } else if fs::read_to_string(&expected).unwrap_or_default() != printed {
+            wrong.push(format!("{}:\n{printed}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let unseen: Vec<_> = Rule::ALL.iter().filter(|rule| !seen.contains(rule)).collect();
+    // One needs a continued message, the other server-sent events.
+    assert_eq!(unseen, [&Rule::UnfinishedEvent, &Rule::OtherMessageId]);
+}
+
+#[test]
+fn an_error_is_found_if_and_only_if_the_client_throws() {
+    for path in fixture_files("upstream/streams", ".jsonl") {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let (checker, chunks) = stream(&text);
+        let errors: Vec<_> = findings(checker, chunks.iter().map(String::as_str))
+            .into_iter()
+            .filter(|(_, violation)| violation.rule.severity() == Severity::Error)
+            .collect();
+        let expected = path.with_file_name("../expected").join(format!("{name}.json"));
+        let expected: Value = serde_json::from_str(&fs::read_to_string(expected).unwrap()).unwrap();
+        let thrown = expected["errors"].as_array().unwrap();
+        // An `error` chunk is no fault of the stream.
+        let throws = thrown.iter().any(|error| error["name"] != "Error");
+        assert_eq!(!errors.is_empty(), throws, "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn what_the_translator_sends_is_without_a_finding() {
+    for path in fixture_files("chunks", ".jsonl") {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let (_, chunks) = stream(&text);
+        let newer = text.contains(r#""version":"v6.0.326""#);
+        let oldest = if newer { Version::V6At(326) } else { Version::V6 };
+        for reader in [Reader::ReadUiMessageStream, Reader::Chat] {
+            let (checker, _) = stream(&text);
+            let checker = checker.with_oldest_client(oldest).with_reader(reader);
+            let found = findings(checker, chunks.iter().map(String::as_str));
+            // `error` is followed by the end that readers of the whole stream wait for, and a yes
+            // that the server refuses leaves nothing to warn of.
+            assert!(found.is_empty(), "{name}, {reader:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn whoever_executes_a_call_may_be_said_with_its_output() {
+    // Of its own calls a server sends no results that the client would send back.
+    for (announced, settled, resubmits) in
+        [("", "true", false), ("true", "false", true), ("true", "", false), ("", "", true)]
+    {
+        let executed = |flag: &str| match flag {
+            "" => String::new(),
+            flag => format!(r#","providerExecuted":{flag}"#),
+        };
+        let (announced, settled) = (executed(announced), executed(settled));
+        let lines = [
+            r#"{"type":"start"}"#.to_owned(),
+            r#"{"type":"start-step"}"#.to_owned(),
+            format!(
+                r#"{{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1{announced}}}"#
+            ),
+            format!(r#"{{"type":"tool-output-available","toolCallId":"c","output":1{settled}}}"#),
+            r#"{"type":"finish"}"#.to_owned(),
+        ];
+        let found = findings(Checker::new(), lines.iter().map(String::as_str));
+        let rules: Vec<_> = found.iter().map(|(_, violation)| violation.rule).collect();
+        let expected = if resubmits { &[Rule::EndlessResubmission][..] } else { &[] };
+        assert_eq!(rules, expected, "{announced}{settled}");
+    }
+}
+
+#[test]
+fn what_a_step_leaves_open_is_said_once() {
+    let lines = [
+        r#"{"type":"start-step"}"#,
+        r#"{"type":"tool-input-start","toolCallId":"c","toolName":"t"}"#,
+        r#"{"type":"finish-step"}"#,
+        r#"{"type":"finish-step"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#,
+    ];
+    let found = findings(Checker::new(), lines.into_iter());
+    let at: Vec<_> = found.iter().filter(|(_, v)| v.rule == Rule::InputLeftOpen).collect();
+    assert_eq!(at.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
+}
+
+/// A fixture's chunks as lines, and a checker for the message that they continue.
+fn stream(text: &str) -> (Checker, Vec<String>) {
+    let mut checker = Checker::new();
+    let mut chunks = Vec::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        if let Some(message) = line.get("message").or(line.get("continues")) {
+            checker = Checker::continuing(&UiMessage::parse(&message.to_string()).unwrap());
+        } else if let Some(chunk) = line.get("chunk") {
+            chunks.push(chunk.to_string());
+        }
+    }
+    (checker, chunks)
+}
+
+/// What is found, with the line it is found on; what only the end shows is found on the last.
+fn findings<'a>(
+    mut checker: Checker,
+    lines: impl Iterator<Item = &'a str>,
+) -> Vec<(usize, Violation)> {
+    let mut found = Vec::new();
+    let mut last = 0;
+    for (index, line) in lines.enumerate() {
+        last = index + 1;
+        found.extend(checker.handle_data(line).into_iter().map(|violation| (last, violation)));
+    }
+    found.extend(checker.finish().into_iter().map(|violation| (last, violation)));
+    found
+}

@@ -1,0 +1,13 @@
+//! The protocol: chunks, messages, requests, streams and the tool loop, without a server.
+
+mod checker;
+mod corpus;
+mod layering;
+mod message;
+mod model_messages;
+mod reducer;
+mod request;
+mod testing_conversation;
+mod tool_loop;
+mod translator;
+mod wire;

@@ -1,0 +1,254 @@
+//! Histories that go wrong, and what the model reads of them.
+
+use serde_json::{Value, json};
+use ui_message_stream::model_message::{
+    FromUi, ModelMessage, NotExecuted, ToolCallContent, ToolResult,
+};
+use ui_message_stream::{Json, UiMessage};
+
+use super::brief::brief;
+
+/// Messages of `(role, parts)`.
+pub(crate) fn history(messages: &[(&str, Value)]) -> Vec<UiMessage> {
+    let messages = messages.iter().enumerate().map(|(at, (role, parts))| {
+        let message = json!({"id": format!("m{at}"), "role": role, "parts": parts});
+        UiMessage::parse(&message.to_string()).unwrap()
+    });
+    messages.collect()
+}
+
+/// A tool part of `t`.
+pub(crate) fn call(id: &str, state: &str, more: Value) -> Value {
+    let mut part = json!({"type": "tool-t", "toolCallId": id, "state": state, "input": {}});
+    part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    part
+}
+
+fn read(messages: &[(&str, Value)]) -> Vec<String> {
+    brief(&FromUi::new().model_messages(&history(messages)))
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+#[test]
+fn no_words_of_the_system_come_from_a_history() {
+    let messages = [("system", json!([text("obey")])), ("user", json!([text("hi")]))];
+    assert_eq!(read(&messages), [r#"user: "hi""#]);
+}
+
+#[test]
+fn no_history_makes_no_message() {
+    assert_eq!(FromUi::new().model_messages(&[]), []);
+    assert_eq!(read(&[("assistant", json!([])), ("system", json!([text("obey")]))]), [""; 0]);
+}
+
+#[test]
+fn calls_of_one_id_get_ids_of_their_own() {
+    let done = |id: &str, output: u8| call(id, "output-available", json!({"output": output}));
+    let step = json!({"type": "step-start"});
+    let lines = read(&[
+        ("user", json!([text("go")])),
+        ("assistant", json!([step, done("call_0", 1), step, done("call_0", 2)])),
+        ("user", json!([text("again")])),
+        ("assistant", json!([done("call_0", 3), done("call_0_2", 4), done("", 5)])),
+    ]);
+    assert_eq!(
+        lines,
+        [
+            r#"user: "go""#,
+            "assistant: call_0 calls t {}",
+            "tool: call_0 = 1",
+            "assistant: call_0_2 calls t {}",
+            "tool: call_0_2 = 2",
+            r#"user: "again""#,
+            "assistant: call_0_3 calls t {}, call_0_2_2 calls t {}, call calls t {}",
+            "tool: call_0_3 = 3, call_0_2_2 = 4, call = 5",
+        ]
+    );
+}
+
+#[test]
+fn a_call_announced_again_is_told_once() {
+    let approval = json!({"approval": {"id": "ap"}});
+    let lines = read(&[
+        ("user", json!([text("go")])),
+        (
+            "assistant",
+            json!([
+                call("c", "approval-requested", approval),
+                {"type": "step-start"},
+                call("c", "output-available", json!({"output": 1}))
+            ]),
+        ),
+    ]);
+    assert_eq!(lines, [r#"user: "go""#, "assistant: c calls t {}", "tool: c = 1"]);
+}
+
+#[test]
+fn half_a_step_is_left_out_with_the_thoughts_before_it() {
+    let lines = read(&[
+        ("user", json!([text("go")])),
+        (
+            "assistant",
+            json!([
+                {"type": "step-start"},
+                {"type": "reasoning", "text": "I could", "providerMetadata": {"p": {"signature": "s"}}},
+                call("c", "input-streaming", json!({"input": {"path": "/"}}))
+            ]),
+        ),
+        ("user", json!([text("stop")])),
+    ]);
+    assert_eq!(lines, [r#"user: "go", "stop""#]);
+}
+
+#[test]
+fn an_input_that_could_not_be_read_is_told_as_the_model_wrote_it() {
+    let failed = json!({
+        "type": "tool-t", "toolCallId": "c", "state": "output-error", "rawInput": "{\"pa",
+        "errorText": "not JSON"
+    });
+    let messages = history(&[("user", json!([text("go")])), ("assistant", json!([failed]))]);
+    let messages = FromUi::new().model_messages(&messages);
+    let lines = brief(&messages);
+    assert_eq!(lines[1..], [r#"assistant: c calls t "{\"pa""#, "tool: c failed: not JSON"]);
+}
+
+#[test]
+fn an_input_is_an_object_for_those_who_want_one() {
+    let object = |input: &str| {
+        let received = format!(r#"{{"toolCallId":"c","toolName":"t","input":{input}}}"#);
+        let call: ToolCallContent = serde_json::from_str(&received).unwrap();
+        call.input_object().to_string()
+    };
+    assert_eq!(object(r#"{"a":1}"#), r#"{"a":1}"#);
+    assert_eq!(object("null"), "{}");
+    assert_eq!(object("[1]"), r#"{"input":[1]}"#);
+    assert_eq!(object(r#"{"a":"\ud800"}"#), r#"{"input":"{\"a\":\"\\ud800\"}"}"#);
+    assert_eq!(object(r#"{"a":1e999}"#), r#"{"input":"{\"a\":1e999}"}"#);
+    let deep = format!("{}{}", "[".repeat(Json::MAX_DEPTH), "]".repeat(Json::MAX_DEPTH));
+    assert_eq!(object(&deep), format!(r#"{{"input":{deep}}}"#));
+}
+
+#[test]
+fn a_tool_that_never_was_is_called_by_a_name_that_providers_take() {
+    let lines = read(&[
+        ("user", json!([text("go")])),
+        (
+            "assistant",
+            json!([{
+                "type": "dynamic-tool", "toolName": "functions.rm rf", "toolCallId": "c",
+                "state": "output-error", "input": {}, "errorText": "no such tool"
+            }]),
+        ),
+    ]);
+    assert_eq!(
+        lines[1..],
+        ["assistant: c calls functions_rm_rf {}", "tool: c failed: no such tool"]
+    );
+}
+
+#[test]
+fn a_server_that_refused_by_itself_is_not_taken_for_the_person() {
+    for approval in [json!({}), json!({"approval": {"id": "ap", "approved": true}})] {
+        let denied = call("c", "output-denied", approval);
+        let lines = read(&[("user", json!([text("go")])), ("assistant", json!([denied]))]);
+        assert_eq!(lines[2], "tool: c not executed: Refused");
+    }
+    let no = json!({"approval": {"id": "ap", "approved": false, "reason": "mine"}});
+    let denied = call("c", "output-denied", no);
+    let lines = read(&[("user", json!([text("go")])), ("assistant", json!([denied]))]);
+    assert_eq!(lines[2], "tool: c denied: mine");
+}
+
+#[test]
+fn what_a_person_was_shown_of_a_refusal_is_told_as_one() {
+    use ui_message_stream::approval::{EXPIRED, OUTCOME_UNKNOWN, REFUSED, REVOKED};
+    for (shown, told) in [
+        (REFUSED, "not executed: Refused"),
+        (EXPIRED, "not executed: Expired"),
+        (REVOKED, "not executed: Revoked"),
+        (OUTCOME_UNKNOWN, "unknown"),
+        ("disk full", "failed: disk full"),
+    ] {
+        let failed = call("c", "output-error", json!({"errorText": shown}));
+        let lines = read(&[("user", json!([text("go")])), ("assistant", json!([failed]))]);
+        assert_eq!(lines[2], format!("tool: c {told}"));
+    }
+}
+
+#[test]
+fn what_did_not_run_says_so_and_that_nothing_follows() {
+    for why in
+        [NotExecuted::Unanswered, NotExecuted::Expired, NotExecuted::Revoked, NotExecuted::Refused]
+    {
+        let text = ToolResult::from(why).text().into_owned();
+        assert!(text.contains("not executed") && text.contains("not queued"), "{text}");
+    }
+    for why in [NotExecuted::AwaitsApproval, NotExecuted::AwaitsClient] {
+        let text = ToolResult::from(why).text().into_owned();
+        assert!(text.contains("not executed") && text.contains("waits"), "{text}");
+    }
+    let denied = ToolResult::Denied { reason: Some(" ".into()) }.text().into_owned();
+    assert!(denied.contains("not executed") && denied.ends_with("not queued."), "{denied}");
+    let unknown = ToolResult::Unknown { so_far: Some(Json::string("half")) }.text().into_owned();
+    assert!(unknown.contains("not known") && unknown.ends_with(": half"), "{unknown}");
+    assert_eq!(ToolResult::Error("\n".into()).text(), "The tool failed.");
+    assert_eq!(ToolResult::Output(Json::string("a\nb")).text(), "a\nb");
+}
+
+#[test]
+fn a_message_of_which_nothing_can_be_read_says_so() {
+    let hi = || json!([text("hi")]);
+    let lines = read(&[
+        ("assistant", hi()),
+        ("user", json!([{"type": "data-x", "data": 1}, text(" \n")])),
+        ("assistant", hi()),
+    ]);
+    assert_eq!(
+        lines,
+        [
+            r#"user: "(The conversation begins here.)""#,
+            r#"assistant: "hi""#,
+            r#"user: "(Nothing of this message can be shown.)""#,
+            r#"assistant: "hi""#,
+        ]
+    );
+}
+
+#[test]
+fn what_was_still_streaming_takes_no_metadata_along() {
+    let metadata = json!({"p": {"signature": "half"}});
+    let half = |kind: &str| json!({"type": kind, "text": "x", "state": "streaming", "providerMetadata": metadata});
+    let messages = history(&[
+        ("user", json!([text("go")])),
+        ("assistant", json!([half("reasoning"), half("text")])),
+    ]);
+    let messages = FromUi::new().model_messages(&messages);
+    assert_eq!(brief(&messages)[1], r#"assistant: thinks "x", "x""#);
+    assert!(!serde_json::to_string(&messages).unwrap().contains("half"));
+}
+
+#[test]
+fn a_value_that_only_a_client_could_send_is_stored_and_read_back() {
+    let deep = format!("{}1{}", "[".repeat(60), "]".repeat(60));
+    let text = format!(
+        r#"{{"id":"m","role":"assistant","parts":[{{"type":"tool-t","toolCallId":"c",
+        "state":"output-available","input":{deep},"output":"\ud800","callProviderMetadata":{{"p":{{"a":{deep}}}}}}}]}}"#
+    );
+    let messages = FromUi::new().model_messages(&[UiMessage::parse(&text).unwrap()]);
+    let stored = serde_json::to_string(&messages).unwrap();
+    assert!(stored.contains(r#""\ud800""#) && stored.contains(&deep));
+    assert_eq!(serde_json::from_str::<Vec<ModelMessage>>(&stored).unwrap(), messages);
+}
+
+#[test]
+fn a_long_history_of_one_id_is_told_whole() {
+    let parts: Vec<Value> =
+        (0..20_000).map(|_| call("c", "output-available", json!({"output": 1}))).collect();
+    let messages = history(&[("user", json!([text("go")])), ("assistant", json!(parts))]);
+    let messages = FromUi::new().model_messages(&messages);
+    let ModelMessage::Tool { content } = &messages[2] else { panic!() };
+    assert_eq!(content.len(), 20_000);
+}

@@ -1,0 +1,128 @@
+//! What a run may be told: what was asked for, and whatever else.
+
+use test_support::rng::Dice;
+use ui_message_stream::Json;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::run::{Errand, Input, ModelEvent, ToolEvent, Usage, Verdict};
+
+pub(crate) const IDS: &[&str] = &["c0", "c1", "c0-1", "c0-2", ""];
+
+/// Something about any call, or of the model.
+pub(crate) fn any_input(dice: &mut Dice) -> Input {
+    let id: ToolCallId = dice.pick(IDS).into();
+    match dice.below(10) {
+        0..4 => Input::Model(model_event(dice)),
+        4 if dice.chance(20) => Input::ModelFailed("gone".into()),
+        4 | 5 => checked(dice, id),
+        6 => prepared(dice, id),
+        7 => asked(id),
+        8 => output_checked(dice),
+        _ => tool(dice, id),
+    }
+}
+
+/// News of an errand that was begun, perhaps its last.
+pub(crate) fn answer(dice: &mut Dice, begun: &[Errand]) -> Option<Input> {
+    let errand = begun.get(dice.below(begun.len().max(1)))?;
+    Some(match errand {
+        Errand::CallModel { .. } => Input::Model(model_event(dice)),
+        Errand::Check(call) => checked(dice, call.tool_call_id.clone()),
+        Errand::Prepare(call) => prepared(dice, call.tool_call_id.clone()),
+        Errand::Ask(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
+        Errand::Ask(call) | Errand::RunTool(call) => tool(dice, call.tool_call_id.clone()),
+        Errand::CheckOutput => output_checked(dice),
+        other => panic!("{other:?}"),
+    })
+}
+
+/// The last news of an errand.
+pub(crate) fn last_answer(dice: &mut Dice, errand: &Errand) -> Input {
+    let failed = || ToolEvent::Failed("failed".to_owned());
+    match errand {
+        Errand::CallModel { .. } if dice.chance(20) => Input::ModelFailed("gone".into()),
+        Errand::CallModel { .. } => Input::Model(ModelEvent::Finished(FinishReason::Stop)),
+        Errand::Check(call) => checked(dice, call.tool_call_id.clone()),
+        Errand::Prepare(call) => prepared(dice, call.tool_call_id.clone()),
+        Errand::Ask(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
+        Errand::Ask(call) | Errand::RunTool(call) => {
+            Input::Tool { tool_call_id: call.tool_call_id.clone(), event: failed() }
+        }
+        Errand::CheckOutput => output_checked(dice),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn output_checked(dice: &mut Dice) -> Input {
+    Input::OutputChecked(if dice.chance(50) { Ok(()) } else { Err("not as asked".into()) })
+}
+
+fn checked(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
+    let fits = if dice.chance(80) { Ok(()) } else { Err("wrong".to_owned()) };
+    Input::Checked { tool_call_id, fits }
+}
+
+fn prepared(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
+    let verdict = match dice.below(4) {
+        0 => Verdict::AskPerson,
+        1 => Verdict::LeaveToClient,
+        _ => Verdict::Run,
+    };
+    Input::Prepared { tool_call_id, verdict }
+}
+
+fn asked(tool_call_id: ToolCallId) -> Input {
+    Input::Asked { tool_call_id, approval_id: "ap".into(), details: None }
+}
+
+fn tool(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
+    let event = match dice.below(5) {
+        0 => ToolEvent::Preliminary(Json::null()),
+        4 => {
+            let AgentEvent::Data(data) = AgentEvent::data("seen", Json::null()) else { panic!() };
+            ToolEvent::Data(data)
+        }
+        1 => ToolEvent::Failed("failed".to_owned()),
+        _ => ToolEvent::Output(Json::null()),
+    };
+    Input::Tool { tool_call_id, event }
+}
+
+fn model_event(dice: &mut Dice) -> ModelEvent {
+    let id = dice.pick(IDS);
+    let call = |dice: &mut Dice| {
+        let call = ToolCall::new(id, "t");
+        match dice.below(6) {
+            0 => call.provider_executed(),
+            1 => call.client_executed(),
+            _ => call,
+        }
+    };
+    let said = match dice.below(20) {
+        0..5 => {
+            let input = dice.pick(&["{}", "", " ", "{", r#"{"a":1,"a":2}"#, "null"]);
+            return ModelEvent::Call(Box::new(call(dice)), input.to_owned());
+        }
+        5 if dice.chance(50) => return ModelEvent::Finished(FinishReason::ToolCalls),
+        5 => {
+            return ModelEvent::Used(Usage { input_tokens: 1, output_tokens: u64::MAX });
+        }
+        6 => AgentEvent::tool_input_start(call(dice)),
+        7 => AgentEvent::tool_input_delta(id, "{"),
+        8 => AgentEvent::tool_input(call(dice), Json::null()),
+        9 => AgentEvent::tool_input_invalid(call(dice), Json::null(), "wrong"),
+        10 => AgentEvent::tool_output(id, Json::null()),
+        11 => AgentEvent::preliminary_output(id, Json::null()),
+        12 => AgentEvent::tool_failed(id, "failed"),
+        13 => AgentEvent::tool_denied(id),
+        14 => AgentEvent::approval_requested(id, "ap"),
+        15 => AgentEvent::StepStart,
+        16 => AgentEvent::StepFinish,
+        17 => AgentEvent::text("text"),
+        18 if dice.chance(30) => AgentEvent::finish(FinishReason::Stop),
+        19 if dice.chance(30) => AgentEvent::error("broken"),
+        _ => AgentEvent::reasoning("hm"),
+    };
+    ModelEvent::Said(said)
+}

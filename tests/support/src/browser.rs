@@ -1,0 +1,112 @@
+//! The browser's side: an agent of a model behind the route, and what a client holds of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::http::Request;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tower::ServiceExt;
+use ui_message_stream::UiMessage;
+use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::axum::chat_routes;
+use ui_message_stream::message::{Part, ToolPart};
+use ui_message_stream::testing::Conversation;
+
+#[derive(Deserialize, JsonSchema)]
+struct City {
+    city: String,
+}
+
+/// An agent that knows the weather and the tides.
+pub fn agent(model: impl Model) -> Agent {
+    let weather =
+        Tool::new("weather", async |place: City| Ok::<_, Told>(format!("{}: sun", place.city)));
+    #[derive(Deserialize, JsonSchema)]
+    struct Nothing {}
+    let tides = Tool::new("tides", async |_: Nothing| Ok::<_, Told>("low"));
+    Agent::new(model).with_instructions("Be brief.").tool(weather).tool(tides)
+}
+
+/// An answer in a structure.
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct Forecast {
+    city: String,
+    degrees: Option<i8>,
+}
+
+/// A model that is called once, and the one that is called from then on.
+#[derive(Debug)]
+pub struct Turns<A, B>(A, B, AtomicBool);
+
+impl<A, B> Turns<A, B> {
+    /// The first call goes to `first`, all others to `then`.
+    pub fn new(first: A, then: B) -> Self {
+        Turns(first, then, AtomicBool::new(false))
+    }
+}
+
+impl<A: Model, B: Model> Model for Turns<A, B> {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        match self.2.swap(true, Ordering::SeqCst) {
+            false => self.0.call(request),
+            true => self.1.call(request),
+        }
+    }
+}
+
+/// A conversation with an agent, over its route.
+pub fn conversation(agent: Agent) -> Conversation<'static> {
+    over(app(agent))
+}
+
+/// An agent's route.
+pub fn app(agent: Agent) -> Router {
+    Router::new().nest("/api/chat", chat_routes(agent.into_chats()))
+}
+
+/// A conversation over a route.
+pub fn over(app: Router) -> Conversation<'static> {
+    Conversation::over_http("http://localhost/api/chat", move |mut request: Request<String>| {
+        request.headers_mut().insert("host", "localhost".parse().unwrap());
+        app.clone().oneshot(request.map(axum::body::Body::from))
+    })
+}
+
+/// What a message says, put together by kind.
+#[derive(Debug, Default, PartialEq)]
+pub struct Held {
+    /// All text.
+    pub text: String,
+    /// All reasoning.
+    pub reasoning: String,
+    /// Of each call: tool, input, state, output.
+    pub calls: Vec<(String, Value, String, Value)>,
+    /// The URL of each source.
+    pub sources: Vec<String>,
+}
+
+impl Held {
+    /// Reads a message.
+    pub fn of(message: &UiMessage) -> Self {
+        let mut held = Held::default();
+        for part in &message.parts {
+            match part {
+                Part::Text(part) => held.text.push_str(&part.text),
+                Part::Reasoning(part) => held.reasoning.push_str(&part.text),
+                Part::Tool(part) => held.calls.push(call(part)),
+                Part::SourceUrl(part) => held.sources.push(part.url.to_string()),
+                _ => {}
+            }
+        }
+        held
+    }
+}
+
+fn call(part: &ToolPart) -> (String, Value, String, Value) {
+    let json: Value = serde_json::to_value(Part::Tool(Box::new(part.clone()))).unwrap();
+    let output = if json["output"].is_null() { &json["errorText"] } else { &json["output"] };
+    let state = part.state.as_str().to_owned();
+    (part.tool_name.to_string(), json["input"].clone(), state, output.clone())
+}

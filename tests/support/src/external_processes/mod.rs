@@ -1,0 +1,165 @@
+//! The real things that tests talk to: Node with the pinned packages, the demo as a process, and
+//! `redis-server`.
+//!
+//! Where one is missing a test says so, past the test harness, and passes; with `CI=true` it fails.
+
+pub mod redis_server;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::repository;
+
+/// The folder of a Node project in this repository, with its packages installed.
+pub fn node_project(folder: &str) -> Option<PathBuf> {
+    let folder = repository().join(folder);
+    match install(&folder) {
+        Ok(()) => Some(folder),
+        Err(why) => {
+            missing(&why);
+            None
+        }
+    }
+}
+
+/// What the clients make of streams: a question a line, an answer a line.
+pub fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
+    let mut judge = Command::new("node")
+        .arg("judge.mjs")
+        .current_dir(client)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = judge.stdin.take().unwrap();
+    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
+    let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
+    let output = judge.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Says that a test cannot run, which is a failure where `CI=true`.
+pub fn missing(why: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+    say(&format!("SKIPPED, the real thing is not here: {why}"));
+}
+
+/// A number that the environment may set.
+pub fn number(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
+}
+
+/// Writes a line that the harness does not hold back.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn install(folder: &Path) -> Result<(), String> {
+    // Two tests of one program may want the same folder.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let version = Command::new("node").arg("--version").output();
+    let version = version.map_err(|_| "Node is not installed".to_owned())?;
+    let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
+    let major = version.trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok());
+    if major < Some(20) {
+        return Err(format!("Node {version} is too old, 20 is needed"));
+    }
+    // npm writes this file when an installation is complete.
+    let installed = folder.join("node_modules/.package-lock.json");
+    let is_newer = |file: &Path| file.metadata().and_then(|data| data.modified()).ok();
+    if is_newer(&installed) >= is_newer(&folder.join("package-lock.json")) {
+        return Ok(());
+    }
+    let npm =
+        Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder).output();
+    match npm {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("npm ci: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(format!("npm: {error}")),
+    }
+}
+
+/// Runs a program of a Node project and returns what it printed, failing with it.
+pub fn run_node(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("node").args(arguments).current_dir(folder).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {printed}\n{errors}");
+    let last = printed.lines().last().unwrap_or_default();
+    say(&format!("{}: {last}", arguments.first().unwrap_or(&"node")));
+    printed
+}
+
+/// The program of an example, built from the sources as they are now.
+///
+/// `cargo test` builds the examples of a package before its tests run, so `cargo build` with these
+/// arguments runs only where the program is missing or older than one of its sources.
+pub fn built_example(name: &str, arguments: &[&str]) -> PathBuf {
+    // Two tests of one program may want the same example.
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    if !is_current(&program) {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--example", name])
+            .args(arguments)
+            .current_dir(repository())
+            .status();
+        assert!(built.unwrap().success());
+    }
+    program
+}
+
+/// Whether a program is newer than each of the sources in the file that Cargo writes next to it.
+fn is_current(program: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+    let Some(built) = changed(program) else { return false };
+    let Ok(rule) = std::fs::read_to_string(program.with_extension("d")) else { return false };
+    let Some((_, sources)) = rule.split_once(": ") else { return false };
+    // A space in a path has a backslash before it.
+    let sources = sources.trim().replace("\\ ", "\0");
+    sources.split_whitespace().all(|source| {
+        changed(Path::new(&source.replace('\0', " "))).is_some_and(|changed| changed <= built)
+    })
+}
+
+/// The demo, running on a port of its own.
+#[derive(Debug)]
+pub struct Demo {
+    process: Child,
+    /// Where it listens.
+    pub url: String,
+}
+
+impl Demo {
+    /// Starts it.
+    pub fn start() -> Self {
+        let mut process = Command::new(built_example("chat", &[]))
+            .env("PORT", "0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut printed = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        printed.read_line(&mut line).unwrap();
+        let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        // What it goes on to print must go somewhere: it would wait for a pipe that is full.
+        std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
+        Demo { url: url.to_owned(), process }
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,130 @@
+//! A real `redis-server` on a port and in a folder of its own.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::missing;
+
+/// A running Redis, killed and wiped when it is dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl RedisServer {
+    /// Starts one that writes every change to its disk before it answers.
+    pub fn start() -> Option<Self> {
+        if Command::new("redis-server").arg("--version").output().is_err() {
+            missing("redis-server is not installed");
+            return None;
+        }
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ui-message-stream-redis-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        // Between looking for a free port and listening there, another may take it.
+        for _ in 0..20 {
+            fs::create_dir_all(&folder).unwrap();
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let server = RedisServer { process: run(port, &folder), port, folder: folder.clone() };
+            if let Some(server) = server.once_it_answers() {
+                return Some(server);
+            }
+        }
+        panic!("no redis-server starts");
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The port on which it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Starts it again, where it was and with what is on its disk.
+    pub fn start_again(&mut self) {
+        self.process = run(self.port, &self.folder);
+        assert!(answers(self.port, &mut self.process), "redis-server does not start again");
+    }
+
+    /// Stops it from doing anything, its connections open; or lets it go on.
+    pub fn hang(&self, hangs: bool) {
+        let signal = if hangs { "-STOP" } else { "-CONT" };
+        let sent = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Sends a command of one line, and returns the first line of the answer.
+    pub fn command(&self, command: &str) -> String {
+        ask(self.port, command).unwrap()
+    }
+
+    fn once_it_answers(mut self) -> Option<Self> {
+        answers(self.port, &mut self.process).then_some(self)
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn run(port: u16, folder: &Path) -> Child {
+    let port = port.to_string();
+    Command::new("redis-server")
+        .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
+        .args(["--appendonly", "yes", "--appendfsync", "always"])
+        .arg("--dir")
+        .arg(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Whether this process comes to answer there.
+fn answers(port: u16, process: &mut Child) -> bool {
+    for _ in 0..500 {
+        if ask(port, "PING").is_ok_and(|said| said == "+PONG") {
+            return true;
+        }
+        if process.try_wait().unwrap().is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+fn ask(port: u16, command: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "{command}\r\n")?;
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !said.ends_with(b"\r\n") {
+        stream.read_exact(&mut byte)?;
+        said.extend(byte);
+    }
+    Ok(String::from_utf8_lossy(&said).trim().to_owned())
+}

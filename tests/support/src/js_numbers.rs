@@ -1,0 +1,15 @@
+//! JSON as a browser reads it.
+
+use serde_json::Value;
+
+/// All numbers as doubles. (`ui_message_stream` keeps their text.)
+pub fn as_doubles(value: Value) -> Value {
+    match value {
+        Value::Number(number) => Value::from(number.as_f64().unwrap()),
+        Value::Array(items) => items.into_iter().map(as_doubles).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(key, value)| (key, as_doubles(value))).collect()
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,22 @@
+//! What the tests of several packages of this workspace share.
+
+use std::path::{Path, PathBuf};
+
+pub mod browser;
+pub mod calling_model;
+pub mod contention;
+pub mod external_processes;
+pub mod fixture_files;
+pub mod js_numbers;
+pub mod prompt_rules;
+pub mod random_messages;
+pub mod recordings_folder;
+pub mod rng;
+pub mod test_server;
+pub mod thread_subscriber;
+
+/// The folder of this repository.
+pub fn repository() -> PathBuf {
+    let support = Path::new(env!("CARGO_MANIFEST_DIR"));
+    support.ancestors().nth(2).unwrap().to_owned()
+}

@@ -1,0 +1,47 @@
+//! The recordings in a folder of somebody's.
+
+use std::path::{Path, PathBuf};
+
+/// Replays each recording of the folder in `RECORDINGS`, and where one asks a person something, also
+/// together with each of the same stem that may follow.
+pub async fn replay_all(
+    replay: impl AsyncFn(&str) -> String,
+    asks: impl Fn(&str) -> bool,
+    both_ways: impl AsyncFn(&str, &str) -> String,
+) {
+    let folder = std::env::var_os("RECORDINGS").expect("RECORDINGS names a folder");
+    let folder = Path::new(&folder);
+    let files = recordings(folder);
+    assert!(!files.is_empty(), "{} holds no recordings", folder.display());
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let stem = |path: &Path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.split('.').next().unwrap_or_default().to_owned()
+    };
+    for path in &files {
+        let name = path.strip_prefix(folder).unwrap().display();
+        println!("{name}: {}", replay(&read(path)).await);
+        if !asks(&read(path)) {
+            continue;
+        }
+        for then in files.iter().filter(|then| *then != path && stem(then) == stem(path)) {
+            let then_name = then.strip_prefix(folder).unwrap().display();
+            println!("{name}, then {then_name}: {}", both_ways(&read(path), &read(then)).await);
+        }
+    }
+}
+
+/// The recordings in a folder and those below it, in order.
+fn recordings(folder: &Path) -> Vec<PathBuf> {
+    let mut open = vec![folder.to_owned()];
+    let mut found = Vec::new();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "jsonl") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,233 @@
+//! What a client sends to the host, and what it holds: as `useChat` does it.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use ui_message_stream::UiMessage;
+use ui_message_stream::chunk::Received;
+use ui_message_stream::reducer::Reducer;
+
+use super::{Host, PERSON};
+
+/// A response as a client has it.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub text: String,
+}
+
+impl Answer {
+    /// The chunks of a response.
+    pub fn chunks(&self) -> Vec<Value> {
+        let data = self.text.split("\n\n").filter_map(|frame| frame.strip_prefix("data: "));
+        let chunks = data.filter(|data| *data != "[DONE]");
+        chunks.map(|chunk| serde_json::from_str(chunk).expect("a chunk is JSON")).collect()
+    }
+
+    /// The chunks of this type.
+    pub fn of_type(&self, kind: &str) -> Vec<Value> {
+        let mut chunks = self.chunks();
+        chunks.retain(|chunk| chunk["type"] == kind);
+        chunks
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
+        serde_json::from_str(&self.text).expect("JSON")
+    }
+
+    /// Status, headers and body, in which the n-th id reads `<n>`.
+    pub fn nameless(&self) -> String {
+        let mut ids: Vec<String> = Vec::new();
+        let frames = self.text.split("\n\n").map(|frame| {
+            let chunk =
+                frame.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok());
+            chunk.map_or(frame.to_owned(), |mut chunk: Value| {
+                forget_ids(&mut chunk, &mut ids);
+                chunk.to_string()
+            })
+        });
+        let frames: Vec<String> = frames.collect();
+        format!("{} {:?}\n{}", self.status, self.headers, frames.join("\n\n"))
+    }
+}
+
+fn forget_ids(chunk: &mut Value, ids: &mut Vec<String>) {
+    for (key, value) in chunk.as_object_mut().into_iter().flatten() {
+        let Value::String(text) = value else { continue };
+        if !matches!(key.as_str(), "id" | "messageId" | "toolCallId" | "approvalId") {
+            continue;
+        }
+        let known = ids.iter().position(|id| id == text);
+        let number = known.unwrap_or_else(|| {
+            ids.push(text.clone());
+            ids.len() - 1
+        });
+        *text = format!("<{}>", number + 1);
+    }
+}
+
+impl Host {
+    /// Sends a request as a person's client does.
+    pub async fn send(
+        &self,
+        person: &str,
+        method: Method,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "127.0.0.1:3000")
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(PERSON, person);
+        let request = request.body(body.into()).unwrap();
+        let response = self.routes.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a body that ends").to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        Answer { status: parts.status, headers: parts.headers, text }
+    }
+
+    /// Posts to the chat.
+    pub async fn chat(&self, person: &str, body: impl Into<Body>) -> Answer {
+        self.send(person, Method::POST, "/api/chat", body).await
+    }
+
+    /// Gets what stands under a path.
+    pub async fn get(&self, person: &str, path: &str) -> Answer {
+        self.send(person, Method::GET, path, Body::empty()).await
+    }
+
+    /// What waits for a person, as the route lists it.
+    pub async fn pending(&self, person: &str) -> Vec<Value> {
+        let mut answer = self.get(person, "/api/approvals").await.json();
+        serde_json::from_value(answer["approvals"].take()).unwrap()
+    }
+
+    /// Decides by the route for that.
+    pub async fn decide(&self, person: &str, body: &Value) -> Answer {
+        self.send(person, Method::POST, "/api/approvals", body.to_string()).await
+    }
+}
+
+/// A client that holds one conversation.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// The person.
+    pub person: String,
+    /// The id of the chat.
+    pub chat: String,
+    /// The messages of the chat.
+    pub messages: Vec<Value>,
+}
+
+impl Client {
+    /// A client without messages.
+    pub fn new(person: &str, chat: &str) -> Self {
+        Client { person: person.to_owned(), chat: chat.to_owned(), messages: Vec::new() }
+    }
+
+    /// Says something, and takes in the response.
+    pub async fn say(&mut self, host: &Host, text: &str) -> Answer {
+        let id = format!("{}-u{}", self.chat, self.messages.len());
+        let parts = json!([{"type": "text", "text": text}]);
+        self.messages.push(json!({"id": id, "role": "user", "parts": parts}));
+        self.send(host).await
+    }
+
+    /// Answers all open questions, and takes in the response.
+    pub async fn answer(&mut self, host: &Host, approved: bool) -> Answer {
+        self.messages = self.answered(approved)["messages"].as_array().unwrap().clone();
+        self.send(host).await
+    }
+
+    /// Posts the history as it is, and takes in the response.
+    pub async fn send(&mut self, host: &Host) -> Answer {
+        let answer = host.chat(&self.person, self.body().to_string()).await;
+        self.take_in(&answer);
+        answer
+    }
+
+    /// What would be posted now.
+    pub fn body(&self) -> Value {
+        let last = self.messages.last().filter(|message| message["role"] == "assistant");
+        json!({
+            "id": self.chat,
+            "messages": self.messages,
+            "trigger": "submit-message",
+            "messageId": last.map(|message| message["id"].clone()),
+        })
+    }
+
+    /// What would be posted if the person answered all open questions.
+    pub fn answered(&self, approved: bool) -> Value {
+        let mut client = self.clone();
+        for part in client.questions_mut() {
+            part["state"] = "approval-responded".into();
+            part["approval"]["approved"] = approved.into();
+        }
+        client.body()
+    }
+
+    /// The parts that wait for an answer.
+    pub fn questions(&self) -> Vec<Value> {
+        self.clone().questions_mut().map(|part| part.clone()).collect()
+    }
+
+    /// The ids of the open questions.
+    pub fn approval_ids(&self) -> Vec<String> {
+        let ids = self.questions().into_iter().map(|part| part["approval"]["id"].clone());
+        ids.map(|id| id.as_str().unwrap().to_owned()).collect()
+    }
+
+    fn questions_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        let parts = self
+            .messages
+            .iter_mut()
+            .flat_map(|message| message["parts"].as_array_mut().into_iter().flatten());
+        parts.filter(|part| part["state"] == "approval-requested")
+    }
+
+    /// Takes in a response, as the client does that asked for it.
+    pub fn take_in(&mut self, answer: &Answer) {
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        let last = self.messages.last().filter(|message| message["role"] == "assistant").cloned();
+        let mut reducer = match &last {
+            Some(message) => {
+                Reducer::continuing(serde_json::from_value::<UiMessage>(message.clone()).unwrap())
+            }
+            None => Reducer::new(),
+        };
+        for chunk in answer.chunks() {
+            let chunk = chunk.to_string();
+            reducer.push(&Received::parse(&chunk).unwrap()).unwrap();
+        }
+        if last.is_some() {
+            self.messages.pop();
+        }
+        self.messages.push(serde_json::to_value(reducer.into_message()).unwrap());
+    }
+
+    /// The message that came last.
+    pub fn last(&self) -> &Value {
+        self.messages.last().unwrap()
+    }
+
+    /// The state that each call of the last message is in.
+    pub fn states(&self) -> Vec<String> {
+        let parts = self.last()["parts"].as_array().unwrap().iter();
+        parts
+            .filter_map(|part| part["toolCallId"].as_str().and(part["state"].as_str()))
+            .map(str::to_owned)
+            .collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! The tools, what they were asked to do, and how a test changes them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use ui_message_stream::Json;
+use ui_message_stream::approval::{DefinitionDigest, ToolOutcome};
+use ui_message_stream::approvals::{ApprovedCall, ToolFacts, Toolbox};
+use ui_message_stream::ledger_store::BoxFuture;
+
+/// Something that a tool did to the world.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Effect {
+    /// The tool that did it.
+    pub tool: String,
+    /// The input of the call.
+    pub input: Value,
+}
+
+/// The tools of the host.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    state: Arc<Mutex<State>>,
+    /// Whether tools that were approved come to their end.
+    open: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    effects: Vec<Effect>,
+    gone: HashSet<String>,
+    forbidden: HashSet<String>,
+    description: Option<String>,
+    path_starts_with: String,
+    outputs: HashMap<String, String>,
+    failures: HashMap<String, String>,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Tools { state: Arc::default(), open: watch::channel(true).0 }
+    }
+}
+
+impl Tools {
+    /// What ran, in order.
+    pub fn effects(&self) -> Vec<Effect> {
+        self.state().effects.clone()
+    }
+
+    /// Holds tools in the middle of what they do, or lets them go on.
+    pub fn hold(&self, hold: bool) {
+        self.open.send_replace(!hold);
+    }
+
+    /// Lets the host permit this tool no more.
+    pub fn forbid(&self, tool: &str) {
+        self.state().forbidden.insert(tool.to_owned());
+    }
+
+    /// Takes a tool away.
+    pub fn remove(&self, tool: &str) {
+        self.state().gone.insert(tool.to_owned());
+    }
+
+    /// Another `delete_file` under the same name.
+    pub fn redefine(&self, description: Option<String>, path_starts_with: Option<String>) {
+        let mut state = self.state();
+        state.description = description;
+        state.path_starts_with = path_starts_with.unwrap_or_default();
+    }
+
+    /// The tool returns this JSON text from now on.
+    pub fn set_output(&self, tool: &str, output: &str) {
+        self.state().outputs.insert(tool.to_owned(), output.to_owned());
+    }
+
+    /// The tool fails with this from now on.
+    pub fn set_failure(&self, tool: &str, error: &str) {
+        self.state().failures.insert(tool.to_owned(), error.to_owned());
+    }
+
+    /// Whether there is such a tool and it takes this input.
+    pub fn takes(&self, tool: &str, input: &Json) -> bool {
+        let Ok(input) = input.to::<Value>() else { return false };
+        let state = self.state();
+        let taken = match tool {
+            "get_weather" => input["city"].is_string(),
+            "delete_file" => {
+                input["path"].as_str().is_some_and(|path| path.starts_with(&state.path_starts_with))
+            }
+            "transfer" => input["to"].is_string() && input["amount"].is_number(),
+            "get_location" => input.is_object(),
+            _ => false,
+        };
+        taken && !state.gone.contains(tool)
+    }
+
+    /// Whether a person has to approve of this call.
+    pub fn needs_approval(tool: &str, input: &Json) -> bool {
+        let amount = || input.to::<Value>().ok().and_then(|input| input["amount"].as_f64());
+        match tool {
+            "delete_file" => true,
+            "transfer" => amount().is_none_or(|amount| amount > 1000.0),
+            _ => false,
+        }
+    }
+
+    /// Runs a tool, which returns JSON text.
+    ///
+    /// # Errors
+    /// What it failed with, which is not for the person's eyes.
+    pub fn execute(&self, tool: &str, input: &Json) -> Result<String, String> {
+        let value: Value = input.to().map_err(|error| error.to_string())?;
+        let mut state = self.state();
+        if matches!(tool, "delete_file" | "transfer") {
+            state.effects.push(Effect { tool: tool.to_owned(), input: value.clone() });
+        }
+        if let Some(error) = state.failures.get(tool) {
+            return Err(error.clone());
+        }
+        Ok(match (state.outputs.get(tool), tool) {
+            (Some(output), _) => output.clone(),
+            (None, "get_weather") => {
+                json!({"city": value["city"], "celsius": 21, "sky": "clear"}).to_string()
+            }
+            (None, "delete_file") => json!({"path": value["path"], "deleted": true}).to_string(),
+            _ => json!({"to": value["to"], "amount": value["amount"], "sent": true}).to_string(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Toolbox for Tools {
+    fn tool(&self, name: &str) -> Option<ToolFacts> {
+        let state = self.state();
+        let known = matches!(name, "get_weather" | "delete_file" | "transfer" | "get_location");
+        if !known || state.gone.contains(name) {
+            return None;
+        }
+        let description = state.description.as_deref().unwrap_or("What it does.");
+        let schema = Json::of(&json!({"pathStartsWith": state.path_starts_with})).unwrap();
+        Some(ToolFacts::new(DefinitionDigest::of(name, description, &schema)))
+    }
+
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        let forbidden = self.state().forbidden.contains(&*call.tool_name);
+        Box::pin(std::future::ready(!forbidden && self.takes(&call.tool_name, &call.input)))
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        let tools = self.clone();
+        let mut open = self.open.subscribe();
+        Box::pin(async move {
+            let ran = tools.execute(&call.tool_name, &call.input);
+            let _ = open.wait_for(|open| *open).await;
+            match ran.map(|output| Json::parse(&output)) {
+                Ok(Ok(output)) => ToolOutcome::Output(output),
+                Ok(Err(error)) => ToolOutcome::Failed(error.to_string()),
+                // A host that knows what the person may read would say it.
+                Err(error) => panic!("{error}"),
+            }
+        })
+    }
+}
