@@ -2,7 +2,9 @@
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-default: fmt lint features versions applications docs test
+export CARGO_TERM_COLOR := "never"
+
+default: fmt lint features versions alone applications docs test test-unified
 
 fmt:
     cargo fmt --check
@@ -17,6 +19,10 @@ features:
 # Which Rust versions compiled; compiles with each declared version whose toolchain is installed.
 versions:
     node .ci/rust-versions.mjs
+
+# Each published package alone, without the features that the others ask for.
+alone:
+    for package in openai rig mcp redis cli; do cargo check -p ui-message-stream-$package; done
 
 # Small programs outside the workspace, one for each set of features, and what they depend on.
 applications:
@@ -43,7 +49,7 @@ test:
 # The targets that touch JSON numbers and the order of keys, as if a dependency of an application had
 # changed how `serde_json` keeps them.
 test-unified:
-    cargo test -p ui-message-stream -p ui-message-stream-openai -p ui-message-stream-cli --features serde_json/arbitrary_precision,serde_json/preserve_order --lib --bins --test protocol --test client --test approval --test agent --test openai --test cli
+    cargo test -p ui-message-stream -p ui-message-stream-openai -p ui-message-stream-mcp -p ui-message-stream-rig -p ui-message-stream-cli --features serde_json/arbitrary_precision,serde_json/preserve_order --lib --test protocol --test client --test approval --test agent --test chat --test attacks --test openai --test mcp --test rig --test cli
 
 # The real client in all its pinned versions, 20 000 random event sequences.
 translator-properties:
@@ -68,30 +74,33 @@ fuzz-smoke:
 fixtures:
     cd tests/client && npm ci && node verify.mjs --update
 
-# What follows needs data that not every machine can reach. Where it cannot be had, the recipe says so.
+# What follows needs programs or data that not every machine can reach. A recipe whose program is missing
+# says NOT RUN and why; these are the only checks that may be skipped.
+
+published := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-redis ui-message-stream-cli"
+libraries := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-redis"
 
 # Packs every package that is published, and compiles what was packed. Nothing is uploaded.
 package:
-    cargo package --workspace --exclude demo --exclude chat-openai --exclude traced --exclude fuzz-targets --exclude test-support --allow-dirty
+    cargo package {{ prepend("-p ", published) }}
 
-# Licences, duplicate versions and sources; needs `cargo install cargo-deny`.
+# Licences, duplicate versions and sources.
 deny:
-    cargo deny check bans licenses sources
+    @command -v cargo-deny >/dev/null || { echo "NOT RUN: needs cargo install cargo-deny"; exit 0; }; cargo deny check bans licenses sources
 
-# Known vulnerabilities; needs `cargo install cargo-audit` and the advisory database (a git repository).
+# Known vulnerabilities. The advisory database is a git repository, which has to be reachable.
 audit:
-    cargo audit || { echo "cargo audit failed: a finding, or the advisory database cannot be fetched"; exit 1; }
+    @command -v cargo-audit >/dev/null || { echo "NOT RUN: needs cargo install cargo-audit"; exit 0; }; cargo audit
 
-# Breaking changes since the last release; needs `cargo install cargo-semver-checks`, a nightly or the
-# pinned toolchain, and a release on the registry (or BASELINE, a git revision).
+# Breaking changes since a git revision: BASELINE, or the last tag.
 semver:
-    cargo semver-checks -p ui-message-stream --baseline-rev "${BASELINE:-HEAD~1}"
+    @command -v cargo-semver-checks >/dev/null || { echo "NOT RUN: needs cargo install cargo-semver-checks"; exit 0; }; baseline=${BASELINE:-$(git describe --tags --abbrev=0 2>/dev/null || true)}; [ -n "$baseline" ] || { echo "NOT RUN: there is no release yet; set BASELINE to a git revision"; exit 0; }; for package in {{ libraries }}; do cargo semver-checks -p $package --baseline-rev "$baseline"; done
 
-# The public API as text; needs `cargo install cargo-public-api` and a nightly toolchain.
+# The public API of each library as text; needs a nightly toolchain.
 public-api:
-    cargo +nightly public-api -p ui-message-stream --all-features
+    @command -v cargo-public-api >/dev/null || { echo "NOT RUN: needs cargo install cargo-public-api"; exit 0; }; for package in {{ libraries }}; do cargo +nightly public-api -p $package --all-features; done
 
-# Foreign types in public signatures against `allowed_external_types`; needs
-# `cargo install cargo-check-external-types` and the nightly toolchain that it names.
+# Foreign types in public signatures against `allowed_external_types`; needs the nightly toolchain that
+# cargo-check-external-types names.
 external-types:
-    for package in . crates/openai crates/rig crates/mcp crates/redis; do cargo +nightly check-external-types --all-features --manifest-path $package/Cargo.toml; done
+    @command -v cargo-check-external-types >/dev/null || { echo "NOT RUN: needs cargo install cargo-check-external-types"; exit 0; }; for folder in . crates/openai crates/rig crates/mcp crates/redis; do cargo +nightly check-external-types --all-features --manifest-path $folder/Cargo.toml; done

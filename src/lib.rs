@@ -91,9 +91,9 @@ pub mod chat_store;
 #[cfg(feature = "approvals")]
 pub mod chat;
 #[cfg(feature = "agent")]
-pub mod agent;
-#[cfg(feature = "agent")]
 pub mod adapter;
+#[cfg(feature = "agent")]
+pub mod agent;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -8,10 +8,7 @@
 //! the [approval](crate::approval) room who may approve it.
 //!
 //! - [`files`]: files in a message, as text for models that do not accept them.
-//! - [`provider_tools`]: tools that OpenAI's Responses API executes itself, as tool calls with
-//!   results.
 //! - [`tools`]: the limits and the texts that all tools share.
 
 pub mod files;
-pub mod provider_tools;
 pub mod tools;

@@ -39,7 +39,6 @@ use crate::ledger_store::BoxFuture;
 use crate::message::UiMessage;
 use crate::record::FieldError;
 use crate::request::{ChatRequest, ParseRequestError};
-
 use crate::stream::BoxError;
 
 /// A model and its tools.

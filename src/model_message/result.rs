@@ -25,7 +25,6 @@ use crate::json::{Json, unescaped};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum ToolResult {
     /// What the tool returned.
     Output(#[serde(deserialize_with = "Json::deserialize_received")] Json),
@@ -54,7 +53,6 @@ pub enum ToolResult {
 /// Why a tool did not run. Written out, it is what the model reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum NotExecuted {
     /// The person was asked and may still answer.
     AwaitsApproval,

@@ -5,3 +5,4 @@ mod fixture_attacks;
 mod hostile_histories;
 mod mutated_requests;
 mod mutations;
+mod panics;

@@ -6,7 +6,6 @@
 //! form.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use test_support::rng::Dice;
 use test_support::test_server::{Client, Effect, Host};
 
 use super::mutations::{Pool, mutated};
+use crate::panics;
 
 const SEED: u64 = 0x6174_7461_636b;
 const REQUESTS_PER_WORLD: usize = 25;
@@ -316,15 +316,7 @@ fn no_mutant_of_an_honest_request_runs_what_nobody_approved() {
         Ok(number) => number.parse().expect("MUTATED_REQUESTS is a number"),
         Err(_) => 5_000,
     };
-    static PANICS: AtomicUsize = AtomicUsize::new(0);
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        // Other tests of this program may panic as they should.
-        if thread::current().name() == Some(WORKER) {
-            PANICS.fetch_add(1, Ordering::SeqCst);
-        }
-        hook(panic);
-    }));
+    panics::record();
     let worlds = requests.div_ceil(REQUESTS_PER_WORLD);
     let threads = 2;
     let workers: Vec<_> = (0..threads)
@@ -367,7 +359,8 @@ fn no_mutant_of_an_honest_request_runs_what_nobody_approved() {
         "{requests} mutants: statuses {statuses:?}, {error_chunks} `error` chunks; {ran} were still a \
          person's yes and ran; {honest} approvals that waited were given in the end and ran"
     );
-    assert_eq!(PANICS.load(Ordering::SeqCst), 0);
+    let panics = panics::on_threads_named(WORKER);
+    assert!(panics.is_empty(), "{panics:?}");
     // Else the mutants would have been too tame, or too wild, to show anything.
     assert!(ran > worlds / 4 && honest > worlds / 3, "{ran} and {honest} of {worlds} worlds");
 }

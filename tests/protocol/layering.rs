@@ -34,7 +34,7 @@ const ROOMS: &[(&str, bool, &[&str])] = &[
         false,
         &["chunk", "message", "reducer", "request", "sse", "stream", "translator", "writer"],
     ),
-    ("adapter", false, &["approval", "chat", "event", "model_message", "run"]),
+    ("adapter", false, &["chat", "model_message", "run"]),
     (
         "agent",
         false,

@@ -14,6 +14,9 @@
 //! # }
 //! ```
 //!
+//! The feature `client`, on by default, is all of this. Without it there is [`response_items`] alone, for
+//! other adapters of the same API, without an HTTP client.
+//!
 //! A failure of the provider is an error of the stream: it goes to `tracing`, and the person reads
 //! that something went wrong. A key stands in neither.
 
@@ -21,21 +24,35 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
-mod response_stream;
+#[cfg(feature = "client")]
 mod chat_completions;
+#[cfg(feature = "client")]
 mod endpoint;
+#[cfg(feature = "client")]
 mod error;
-mod request_overrides;
+#[cfg(feature = "client")]
 mod files;
+#[cfg(feature = "client")]
 mod function_tools;
-mod strict_schema;
+#[cfg(feature = "client")]
+mod request_overrides;
+pub mod response_items;
+#[cfg(feature = "client")]
+mod response_stream;
+#[cfg(feature = "client")]
 mod responses;
+#[cfg(feature = "client")]
+mod strict_schema;
 
+#[cfg(feature = "client")]
 pub use self::chat_completions::ChatCompletions;
+#[cfg(feature = "client")]
 pub use self::endpoint::{Endpoint, EndpointError};
+#[cfg(feature = "client")]
 pub use self::error::ProviderError;
+#[cfg(feature = "client")]
 pub use self::responses::Responses;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;

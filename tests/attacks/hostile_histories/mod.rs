@@ -5,20 +5,20 @@
 mod server;
 mod tampered;
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-
 use test_support::rng::{Dice, Shown, setting};
 
 use self::server::Server;
 use self::tampered::posted;
+
+use crate::panics;
 
 /// `HISTORY_CASES` says how many (400), `HISTORY_SEED` which ones.
 #[tokio::test]
 async fn a_history_of_the_client_runs_nothing_and_breaks_nothing() {
     let seed = setting("HISTORY_SEED").unwrap_or(20_261_120);
     let cases = setting("HISTORY_CASES").unwrap_or(400);
-    let panics = panics();
+    // The runtime of this test has this one thread.
+    panics::record();
     let mut met = Met::default();
     for case in 0..cases {
         let _shown = Shown { seed, case };
@@ -40,24 +40,10 @@ async fn a_history_of_the_client_runs_nothing_and_breaks_nothing() {
         }
         server.check();
         met.model_calls += server.model_calls();
-        let panics = panics.lock().unwrap_or_else(PoisonError::into_inner);
+        let panics = panics::on_this_thread();
         assert!(panics.is_empty(), "{panics:?}");
     }
     met.check(cases);
-}
-
-/// What panicked, on any task of this test. Its runtime has this one thread.
-fn panics() -> Arc<Mutex<Vec<String>>> {
-    let test = thread::current().id();
-    let panics = Arc::new(Mutex::new(Vec::new()));
-    let (seen, before) = (Arc::clone(&panics), std::panic::take_hook());
-    std::panic::set_hook(Box::new(move |panic| {
-        if thread::current().id() == test {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(panic.to_string());
-        }
-        before(panic);
-    }));
-    panics
 }
 
 /// Whether the cases were worth anything.

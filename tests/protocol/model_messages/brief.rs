@@ -63,7 +63,6 @@ fn of_result(result: &ToolResultContent) -> String {
         ToolResult::NotExecuted { why } => format!("not executed: {why:?}"),
         ToolResult::Unknown { so_far: Some(output) } => format!("unknown, so far {output}"),
         ToolResult::Unknown { so_far: None } => "unknown".to_owned(),
-        other => panic!("{other:?}"),
     };
     format!("{} {became}", result.tool_call_id)
 }

@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::provider_state::Kept;
-use ui_message_stream::adapter::provider_tools::{
-    IMAGE_GENERATION_CALL, Item, mcp_tool_name, text_field, tool_name,
-};
+use crate::response_items::{IMAGE_GENERATION_CALL, Item, mcp_tool_name, text_field, tool_name};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model_message::{ToolCallContent, ToolResult};
 

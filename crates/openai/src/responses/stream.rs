@@ -9,10 +9,10 @@ use super::provider_tools;
 use super::response_id::LastPiece;
 use crate::error::ProviderError;
 use crate::function_tools::cut_off;
-use crate::response_stream::Read;
-use ui_message_stream::adapter::provider_tools::{
+use crate::response_items::{
     Item, mcp_result_event, mcp_tool_input, result_event, take_image, text_field, tool_input,
 };
+use crate::response_stream::Read;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Source, ToolCall};
 use ui_message_stream::id::{PartId, ToolCallId};

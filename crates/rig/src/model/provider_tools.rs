@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::fresh_id;
 use super::provider_state::Kept;
-use ui_message_stream::adapter::provider_tools::{self, Item, mcp_tool_name, text_field, to_json};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
 use ui_message_stream::model_message::{
     AssistantContent, ModelMessage, ProviderApprovalContent, ToolContent, ToolResult,
 };
+use ui_message_stream_openai::response_items::{self, Item, mcp_tool_name, text_field, to_json};
 
 /// What the provider wants to be allowed to run.
 const QUESTION: &str = "mcp_approval_request";
@@ -44,7 +44,7 @@ impl<'i> Hosted<'i> {
         Some(match opaque.kind()? {
             QUESTION => Hosted::Asks,
             "mcp_call" => Hosted::Ran(item),
-            kind if provider_tools::tool_name(kind).is_some() => Hosted::Ran(item),
+            kind if response_items::tool_name(kind).is_some() => Hosted::Ran(item),
             kind if is_use(kind) => Hosted::Begun(item),
             kind if is_result(kind) => Hosted::Ended(text_field(item, "tool_use_id"), item),
             _ => return None,
@@ -58,10 +58,10 @@ pub(super) fn call(item: &Item) -> (ToolCall, Json) {
     let kind = text_field(item, "type");
     let of_server = |name: String| ToolCall::new(fresh_id(), name).dynamic();
     let (call, input) = match kind {
-        "mcp_call" => (of_server(mcp_tool_name(item)), provider_tools::mcp_tool_input(item)),
+        "mcp_call" => (of_server(mcp_tool_name(item)), response_items::mcp_tool_input(item)),
         "mcp_tool_use" => (of_server(format!("mcp.{server}.{name}")), made_input(item)),
-        _ => match provider_tools::tool_name(kind) {
-            Some(tool) => (ToolCall::new(fresh_id(), tool), provider_tools::tool_input(item)),
+        _ => match response_items::tool_name(kind) {
+            Some(tool) => (ToolCall::new(fresh_id(), tool), response_items::tool_input(item)),
             None => (ToolCall::new(fresh_id(), name.to_owned()), made_input(item)),
         },
     };
@@ -75,8 +75,8 @@ fn made_input(item: &Item) -> Json {
 /// What came of the call that an item is.
 pub(super) fn came_of(id: ToolCallId, item: &Item) -> AgentEvent {
     match text_field(item, "type") {
-        "mcp_call" => provider_tools::mcp_result_event(id, item),
-        _ => provider_tools::result_event(id, item),
+        "mcp_call" => response_items::mcp_result_event(id, item),
+        _ => response_items::result_event(id, item),
     }
 }
 
@@ -222,7 +222,7 @@ pub(super) fn without_thoughts_before(said: &mut Vec<Content>) {
 }
 
 pub(super) fn is_picture(opaque: &Opaque) -> bool {
-    opaque.kind() == Some(provider_tools::IMAGE_GENERATION_CALL)
+    opaque.kind() == Some(response_items::IMAGE_GENERATION_CALL)
 }
 
 /// Whether rig sends it only where its other half is, or in another place.

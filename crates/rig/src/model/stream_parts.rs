@@ -12,12 +12,12 @@ use uuid::Uuid;
 
 use super::provider_state::Kept;
 use super::provider_tools::{self, Hosted};
-use ui_message_stream::adapter::provider_tools::{Item as Shown, take_image};
 use ui_message_stream::chunk::Chunk;
 use ui_message_stream::event::{AgentEvent, File, Source, ToolCall};
 use ui_message_stream::id::{PartId, ToolCallId};
 use ui_message_stream::json::Json;
 use ui_message_stream::metadata::ProviderMetadata;
+use ui_message_stream_openai::response_items::{Item as Shown, take_image};
 
 /// Reads the parts of one answer, and then of the next.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use rig_core::message::{
 use serde_json::Value;
 
 use super::provider_tools;
-use ui_message_stream::adapter::provider_tools::{mcp_tool_input, mcp_tool_name};
 use ui_message_stream::model_message::{ToolResult, sanitize_tool_name};
+use ui_message_stream_openai::response_items::{mcp_tool_input, mcp_tool_name};
 
 /// These messages as a later request of the run says them; `None` if they hold no yes. A question of
 /// which another item says what came of it goes with its answer; any other is a call of which nobody

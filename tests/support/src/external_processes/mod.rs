@@ -126,9 +126,11 @@ fn is_current(program: &Path) -> bool {
     let Some((_, sources)) = rule.split_once(": ") else { return false };
     // A space in a path has a backslash before it.
     let sources = sources.trim().replace("\\ ", "\0");
-    sources.split_whitespace().all(|source| {
-        changed(Path::new(&source.replace('\0', " "))).is_some_and(|changed| changed <= built)
-    })
+    let sources = sources.split_whitespace().map(|source| PathBuf::from(source.replace('\0', " ")));
+    // The versions and features of dependencies.
+    let manifests = ["Cargo.lock", "Cargo.toml", "demo/Cargo.toml", "crates/mcp/Cargo.toml"];
+    let manifests = manifests.map(|file| repository().join(file));
+    sources.chain(manifests).all(|file| changed(&file).is_some_and(|changed| changed <= built))
 }
 
 /// The demo, running on a port of its own.

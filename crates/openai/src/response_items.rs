@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::approval::TOOL_FAILED;
-use crate::event::{AgentEvent, File};
-use crate::id::ToolCallId;
-use crate::json::Json;
+use ui_message_stream::approval::TOOL_FAILED;
+use ui_message_stream::event::{AgentEvent, File};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::json::Json;
 
 /// The items of tools that are a part of the provider, and the names of the tools.
 const HOSTED: &[(&str, &str)] = &[
@@ -16,7 +16,7 @@ const HOSTED: &[(&str, &str)] = &[
     (IMAGE_GENERATION_CALL, "image_generation"),
 ];
 
-/// The item of a take_image that the provider made.
+/// The `type` of an item that holds a generated image.
 pub const IMAGE_GENERATION_CALL: &str = "image_generation_call";
 
 /// The fields of an item that hold its result and are not part of the tool's input.
@@ -34,7 +34,7 @@ pub fn text_field<'i>(item: &'i Item, field: &str) -> &'i str {
 /// of the provider.
 ///
 /// ```
-/// use ui_message_stream::adapter::provider_tools::tool_name;
+/// use ui_message_stream_openai::response_items::tool_name;
 ///
 /// assert_eq!(tool_name("web_search_call"), Some("web_search"));
 /// assert_eq!(tool_name("message"), None);
@@ -72,7 +72,7 @@ pub fn mcp_tool_input(item: &Item) -> Json {
     input.unwrap_or_else(|_| Json::string(arguments))
 }
 
-/// The take_image that an item holds, taken out of it: it is a file of the message.
+/// Removes the image from an `image_generation_call` item and returns it as a file.
 pub fn take_image(item: &mut Item) -> Option<File> {
     if text_field(item, "type") != IMAGE_GENERATION_CALL {
         return None;
