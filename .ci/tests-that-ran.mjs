@@ -22,8 +22,8 @@ const problems = [];
 const WITHOUT_HARNESS = ['crash_recovery'];
 // These need recordings of real providers, which are not in the repository.
 const IGNORED = ['recordings::every_recording_arrives_whole'];
-// Compiled by `.ci/applications` and by `cargo fuzz`.
-const ELSEWHERE = ['tests/applications/', 'fuzz/fuzz_targets/'];
+// Compiled by `.ci/applications`, by `cargo fuzz`, and by `cargo clippy --all-targets`: they hold no tests.
+const ELSEWHERE = ['tests/applications/', 'fuzz/fuzz_targets/', 'benches/', 'demo/openai/', 'examples/traced/'];
 
 const { packages, workspace_root: root } = JSON.parse(
   cargo(['metadata', '--format-version', '1', '--no-deps']),
@@ -60,7 +60,8 @@ const build = arguments_ =>
     .filter(line => line.startsWith('{'))
     .map(line => JSON.parse(line))
     .filter(({ reason }) => reason === 'compiler-artifact');
-const artifacts = build(['test', '--no-run']).filter(({ executable }) => executable);
+const everything = build(['test', '--no-run']);
+const artifacts = everything.filter(({ executable }) => executable);
 
 // `Running tests/protocol/main.rs (target/debug/deps/protocol-0123456789abcdef)`, then its result.
 const ran = new Map();
@@ -119,14 +120,15 @@ for (const name of documented) {
 // stands a list of the files that it was made of.
 const compiled = new Set();
 const members = new Set(packages.map(({ id }) => id));
-const everything = build(['clippy', '--all-targets']);
 for (const { filenames } of everything.filter(({ package_id }) => members.has(package_id))) {
   for (const filename of filenames) {
     const list = filename.replace(/(^|\/)lib([^/]*)\.(rlib|rmeta)$/, '$1$2').concat('.d');
     if (!existsSync(list)) continue;
     for (const line of readFileSync(list, 'utf8').split('\n')) {
-      const file = line.match(/^(\S.*\.rs):$/);
-      if (file) compiled.add(path.resolve(root, file[1].replaceAll('\\ ', ' ')));
+      // `file.rs:` on a line of its own, or `program: file.rs file.rs`.
+      const [before, after] = line.split(/: |:$/);
+      const files = after ? after.split(/(?<!\\) /) : [before];
+      for (const file of files) compiled.add(path.resolve(root, file.replaceAll('\\ ', ' ')));
     }
   }
 }
