@@ -12,7 +12,7 @@
 // Prints the number of tests of each target.
 
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
 const cargo = arguments_ => execFileSync('cargo', arguments_, { encoding: 'utf8', maxBuffer: 1 << 30 });
@@ -116,15 +116,23 @@ for (const name of documented) {
   lines.push(`${String(result?.passed ?? 0).padStart(5)} documentation of ${name}`);
 }
 
+function listsOf(filename) {
+  const list = filename.replace(/(^|\/)lib([^/]*)\.(rlib|rmeta)$/, '$1$2').concat('.d');
+  if (existsSync(list)) return [list];
+  // A program is copied out of this folder, and its list stays there.
+  const folder = path.join(path.dirname(filename), 'deps');
+  const stem = `${path.basename(filename).replaceAll('-', '_')}-`;
+  const inFolder = existsSync(folder) ? readdirSync(folder) : [];
+  return inFolder.filter(name => name.startsWith(stem) && name.endsWith('.d')).map(name => path.join(folder, name));
+}
+
 // A file that no `mod` names is compiled by nothing, and its tests are forgotten. Beside each artifact
 // stands a list of the files that it was made of.
 const compiled = new Set();
 const members = new Set(packages.map(({ id }) => id));
 for (const { filenames } of everything.filter(({ package_id }) => members.has(package_id))) {
   for (const filename of filenames) {
-    const list = filename.replace(/(^|\/)lib([^/]*)\.(rlib|rmeta)$/, '$1$2').concat('.d');
-    if (!existsSync(list)) continue;
-    for (const line of readFileSync(list, 'utf8').split('\n')) {
+    for (const line of listsOf(filename).flatMap(list => readFileSync(list, 'utf8').split('\n'))) {
       // `file.rs:` on a line of its own, or `program: file.rs file.rs`.
       const [before, after] = line.split(/: |:$/);
       const files = after ? after.split(/(?<!\\) /) : [before];
