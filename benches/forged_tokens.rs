@@ -12,15 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
+use ui_message_stream::approval::store::{
+    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
+};
 use ui_message_stream::approval::{
-    ApprovalRecord, DefinitionDigest, KeyRing, Principal, RecordId, ResumePlan, ToolOutcome,
-    UnixMillis,
-};
-use ui_message_stream::approvals::{
-    Approvals, ApprovedCall, AuditEvent, AuditSink, ToolFacts, Toolbox,
-};
-use ui_message_stream::ledger_store::{
-    Asked, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger,
+    ApprovalRecord, Approvals, ApprovedCall, AuditEvent, AuditSink, DefinitionDigest, KeyRing,
+    Principal, RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
@@ -31,7 +28,7 @@ const REQUESTS: usize = 2_000;
 /// A ledger that counts what it is asked for.
 #[derive(Debug, Default)]
 struct Counted {
-    ledger: MemoryLedger,
+    ledger: InMemoryLedger,
     /// Of records: to load some, or to replace one.
     of_records: AtomicU64,
     /// Of what waits in the chat: once a request, whatever it brings.
@@ -45,19 +42,23 @@ impl LedgerStore for Counted {
         self.ledger.insert(record)
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
         self.of_records.fetch_add(1, Ordering::Relaxed);
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: Asked<'a>) -> Answer<'a, Loaded> {
+    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
         self.of_the_chat.fetch_add(1, Ordering::Relaxed);
         self.ledger.pending(of)
     }
 
-    fn replace<'a>(&'a self, record: &'a ApprovalRecord, revision: u64) -> Answer<'a, bool> {
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
         self.of_records.fetch_add(1, Ordering::Relaxed);
-        self.ledger.replace(record, revision)
+        self.ledger.compare_and_swap(record, revision)
     }
 }
 
@@ -65,8 +66,8 @@ impl LedgerStore for Counted {
 struct Tool;
 
 impl Toolbox for Tool {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
-        Some(ToolFacts::new(DefinitionDigest::of(name, "", &Json::null())))
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "", &Json::null())))
     }
 
     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
@@ -96,11 +97,11 @@ async fn main() {
         .with_ledger(ledger.clone())
         .with_audit(refusals.clone())
         .with_keys(keys.clone());
-    let chat = approvals.of_chat(&Principal::new("ada"), &"chat".into());
+    let chat = approvals.for_chat(&Principal::new("ada"), &"chat".into());
     let (message, call, input) = ("m2".into(), "call_0".into(), Json::null());
-    let asked = chat.ask(&message, &call, "delete_file", &input, None).await.unwrap();
+    let asked = chat.request_approval(&message, &call, "delete_file", &input, None).await.unwrap();
     // Nobody is waited for in the chat that is attacked.
-    let attacked = approvals.of_chat(&Principal::new("ada"), &"another chat".into());
+    let attacked = approvals.for_chat(&Principal::new("ada"), &"another chat".into());
     let forge = |number: usize| {
         let id = asked.approval_id.as_str();
         format!("{}{number:08x}{}", &id[..id.len() - 20], &id[id.len() - 12..])
@@ -119,7 +120,7 @@ async fn main() {
     let body = body.to_string();
     let read = |body: &str| {
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        ResumePlan::new(request.messages(), request.continued())
+        ResumePlan::new(request.messages(), request.continued_message())
     };
     let plan = || read(&body);
     let honest = read(&body.replacen(&forge(0), asked.approval_id.as_str(), 1));

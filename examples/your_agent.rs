@@ -1,5 +1,5 @@
-//! An agent of one's own behind `useChat`: hand over its events, and say what approvals need to know
-//! of its tools. `cargo run --example your_agent`, then post to it as `useChat` does.
+//! Your own agent behind `useChat`: return its events, and tell the approvals about its tools. Run
+//! `cargo run --example your_agent`, then post to it as `useChat` does.
 
 use std::error::Error;
 use std::future::ready;
@@ -9,41 +9,42 @@ use async_stream::try_stream;
 use axum::Router;
 use futures::Stream;
 use tokio::net::TcpListener;
-use ui_message_stream::approval::{DefinitionDigest, ToolOutcome};
-use ui_message_stream::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
+use ui_message_stream::approval::store::BoxFuture;
+use ui_message_stream::approval::{
+    Approvals, ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox,
+};
 use ui_message_stream::axum::{approval_routes, chat_routes};
-use ui_message_stream::chat::{Chats, Turn};
+use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::ledger_store::BoxFuture;
 use ui_message_stream::{AgentEvent, Json};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What the tools act on.
+/// The files that the tools act on.
 #[derive(Debug)]
 struct Files(Mutex<Vec<String>>);
 
 impl Toolbox for Files {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
-        let definition = DefinitionDigest::of(name, "Deletes a file.", &Json::null());
-        (name == "delete_file").then(|| ToolFacts::new(definition))
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        let definition = DefinitionDigest::new(name, "Deletes a file.", &Json::null());
+        (name == "delete_file").then(|| ToolInfo::new(definition))
     }
 
-    /// Asked again when the answer comes, which may be an hour later.
+    /// Called again when the user responds, which may be an hour later.
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(ready(call.input.to::<String>().is_ok()))
+        Box::pin(ready(call.input.decode::<String>().is_ok()))
     }
 
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = files.len();
-        files.retain(|file| call.input.to().ok().as_ref() != Some(file));
-        let said = if files.len() < before { "deleted" } else { "it was not there" };
-        Box::pin(ready(ToolOutcome::Output(Json::string(said))))
+        files.retain(|file| call.input.decode().ok().as_ref() != Some(file));
+        let output = if files.len() < before { "deleted" } else { "it was not there" };
+        Box::pin(ready(ToolOutcome::Output(Json::string(output))))
     }
 }
 
-/// Your agent: it asks, and goes on when the person has answered.
+/// Your agent: requests approval, and continues when the user has responded.
 fn respond(turn: Turn) -> impl Stream<Item = Result<AgentEvent, BoxError>> {
     try_stream! {
         if turn.deferred.results().is_empty() {
@@ -52,10 +53,10 @@ fn respond(turn: Turn) -> impl Stream<Item = Result<AgentEvent, BoxError>> {
             let id = call.id.clone();
             yield AgentEvent::text("I would delete notes.txt.");
             yield AgentEvent::tool_input(call, input.clone());
-            let asked = turn.approvals.ask(&turn.message_id, &id, tool, &input, None).await?;
-            yield asked.event(id);
+            let request = turn.approvals.request_approval(&turn.message_id, &id, tool, &input, None).await?;
+            yield request.event(id);
         } else {
-            // What came of the call stands in the message already: `turn.chat` has it.
+            // The result of the call is already in the message: see `turn.chat`.
             yield AgentEvent::text("As you wish.");
         }
     }
@@ -65,7 +66,7 @@ fn respond(turn: Turn) -> impl Stream<Item = Result<AgentEvent, BoxError>> {
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().init();
     let files = Files(Mutex::new(vec!["notes.txt".to_owned()]));
-    let chats = Chats::new(respond, Approvals::new(files));
+    let chats = ChatServer::new(respond, Approvals::new(files));
     let app = Router::new()
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats));

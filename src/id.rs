@@ -1,7 +1,7 @@
 //! The ids of the protocol, one type each, so that one is never passed for another.
 //!
-//! All of them are opaque strings, cheap to clone. Ids that a client makes are whatever the client
-//! likes (16 random letters by default, even empty); this crate never parses them.
+//! All of them are opaque strings, cheap to clone. An id made by a client may be any string, also
+//! the empty one (by default it has 16 random letters); this crate never parses it.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -18,12 +18,12 @@ macro_rules! ids {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes the id as it is.
+            /// Creates an id from any string, without a check.
             pub fn new(id: impl Into<Arc<str>>) -> Self {
                 $name(id.into())
             }
 
-            /// The id as it stands on the wire.
+            /// Returns the id as it stands on the wire.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -62,7 +62,7 @@ macro_rules! ids {
     )*};
 }
 
-macro_rules! shown_in_debug {
+macro_rules! debug_in_full {
     ($($name:ident)*) => {$(
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,30 +72,34 @@ macro_rules! shown_in_debug {
     )*};
 }
 
-shown_in_debug! { ChatId MessageId PartId ToolCallId }
+debug_in_full! { ChatId MessageId PartId ToolCallId }
 
-/// Shows no more than the beginning: whoever has it whole, and is taken for the person, can approve.
+/// Shows only the first 24 characters of a longer id: who knows the whole id, and is authenticated
+/// as the user, can approve.
 impl fmt::Debug for ApprovalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(SHOWN_OF_APPROVAL_ID) {
+        match self.0.char_indices().nth(MAX_DEBUG_CHARS) {
             Some((end, _)) => write!(f, "{:?}", format_args!("{}[redacted]", &self.0[..end])),
             None => fmt::Debug::fmt(&self.0, f),
         }
     }
 }
 
-/// Enough of an id of one's own, and less than the first random byte of a sealed one.
-const SHOWN_OF_APPROVAL_ID: usize = 24;
+/// How many characters of an approval id its `Debug` output shows.
+///
+/// They are enough to recognise an id that an agent made itself. In a sealed id they end before the
+/// first random byte.
+const MAX_DEBUG_CHARS: usize = 24;
 
 ids! {
-    /// Names a request for approval; the answer comes back under it.
+    /// The id of an approval request. The approval response carries the same id.
     ApprovalId
-    /// Names a conversation; the `id` of a request's body.
+    /// The id of a conversation: the `id` in the body of a request.
     ChatId
-    /// Names a UI message.
+    /// The id of a UI message.
     MessageId
-    /// Names a text or reasoning part while it is open.
+    /// The id of a text or reasoning part while it is open.
     PartId
-    /// Names a tool call within a message.
+    /// The id of a tool call within a message.
     ToolCallId
 }

@@ -1,15 +1,16 @@
-//! The stream between an AI agent and the chat in front of it, with a person in the loop.
+//! A Rust backend for `useChat` (Vercel AI SDK v6), with human approval of tool calls.
 //!
-//! Agent events become the UI message stream that `useChat` (Vercel AI SDK v6) reads; what comes
-//! back, the whole history in every request, becomes a checked request and *deferred tool results*:
-//! what the person approved, denied, or answered for the client.
+//! It is for people who write their agent in Rust and their chat in React: agent events become the
+//! UI message stream that the client reads, and the posted messages become a checked request with
+//! *deferred tool results* for the calls that an earlier turn left open (approved, denied with a
+//! reason, or answered by the client).
 //!
 //! ```text
 //!         POST body                                                       SSE body
 //!             │                                                              ▲
 //!    ┌────────▼────────┐   ┌─────────────────────┐   ┌────────────┐   ┌──────┴───────────┐
 //!    │ ChatRequest     │──▶│ DeferredToolResults │──▶│ your agent │──▶│ Translator       │
-//!    │ parse, limits   │   │ what was decided    │   │            │   │ AgentEvent→chunk │
+//!    │ parse, limits   │   │ checked, claimed    │   │            │   │ AgentEvent→chunk │
 //!    └─────────────────┘   └─────────────────────┘   └────────────┘   └──────────────────┘
 //!      request               approval                                   translator → sse → body
 //! ```
@@ -22,7 +23,7 @@
 //! use futures::{Stream, stream};
 //! use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
 //!
-//! /// Your agent: whatever it says, as a stream of events.
+//! /// Your agent: a stream of events.
 //! fn run(chat: &ChatRequest) -> impl Stream<Item = AgentEvent> + Send + use<> {
 //!     stream::iter([AgentEvent::text("Hello, "), AgentEvent::text(format!("chat {}!", chat.id()))])
 //! }
@@ -39,61 +40,42 @@
 //!
 //! | feature | what it adds | default |
 //! |---|---|---|
-//! | (none) | the core: synchronous, without a runtime | always |
-//! | `body` | `UiMessageStream`, an `http_body::Body` and a `Stream` of bytes | with each of the others |
-//! | `axum` | extractor, response and policy for axum 0.8 | yes |
-//! | `approvals` | approvals that are asked for once and used once: ledger, toolbox, audit | yes |
-//! | `agent` | an agent for those who have none: a model, typed tools, the loop | no |
-//! | `testing` | for your own tests: snapshots, conformance, a scripted agent, a conversation | no |
+//! | (none) | the core: chunks, messages, request parser, approvals, events, translator, SSE, reducer, checker, tool loop. Synchronous, no runtime | always |
+//! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio | with each of the others |
+//! | `axum` | `ChatRequest` as extractor, `UiMessageStream` as response, routes, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
+//! | `approvals` | approvals that are used once: ledger, toolbox, audit; conversations on the server | yes |
+//! | `agent` | `Agent`, for applications without an agent of their own: a model, typed tools, the loop. It brings a JSON Schema validator | no |
+//! | `testing` | for your own tests: snapshots, conformance of streams and stores, a scripted agent, a conversation | no |
 //!
-//! Packages beside this one bring an engine or a vendor: `ui-message-stream-openai` and
-//! `ui-message-stream-rig` (models and agents), `ui-message-stream-mcp` (tools of a Model Context
-//! Protocol server), `ui-message-stream-redis` (a ledger that several servers share) and
-//! `ui-message-stream-cli` (the program `ui-message-stream`).
+//! Integrations with an engine or a vendor are packages of their own: `ui-message-stream-openai`
+//! (models of OpenAI and of servers with its API), `ui-message-stream-rig` (models of `rig`, and
+//! agents built with it), `ui-message-stream-mcp` (tools of a Model Context Protocol server),
+//! `ui-message-stream-redis` (a ledger that several servers share) and `ui-message-stream-cli` (the
+//! program `ui-message-stream`).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
 pub mod json;
-pub mod record;
 pub mod id;
 pub mod metadata;
 pub mod chunk;
 pub mod message;
 pub mod request;
-pub mod approval;
-pub mod model_message;
 pub mod event;
-pub mod run;
 pub mod translator;
 pub mod sse;
 pub mod reducer;
 pub mod checker;
-pub mod history;
-
+pub mod approval;
+pub mod model;
+pub mod agent;
+pub mod chat;
 #[cfg(feature = "body")]
-pub mod stream;
-#[cfg(feature = "body")]
-pub mod writer;
-#[cfg(feature = "body")]
-pub mod smooth;
-#[cfg(feature = "body")]
-pub mod body;
+pub mod response;
 #[cfg(feature = "axum")]
 pub mod axum;
-#[cfg(feature = "approvals")]
-pub mod ledger_store;
-#[cfg(feature = "approvals")]
-pub mod approvals;
-#[cfg(feature = "approvals")]
-pub mod chat_store;
-#[cfg(feature = "approvals")]
-pub mod chat;
-#[cfg(feature = "agent")]
-pub mod adapter;
-#[cfg(feature = "agent")]
-pub mod agent;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -105,7 +87,7 @@ pub use request::ChatRequest;
 pub use translator::Translator;
 
 #[cfg(feature = "body")]
-pub use body::UiMessageStream;
+pub use response::UiMessageStream;
 
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]

@@ -1,16 +1,17 @@
 //! [`ProviderMetadata`] and [`ToolMetadata`]: JSON whose outer shape the client checks.
 //!
-//! The client kills the stream over provider metadata that is not an object of objects, and over
-//! tool metadata that is not an object. So neither can be made of anything else.
+//! The client ends the stream over provider metadata that is not an object of objects, and over
+//! tool metadata that is not an object. So neither type can hold anything else.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::json::each_field;
 use crate::json::{Json, JsonError};
-use crate::record::each_field;
 
-/// What a provider wants back with the next request: an object of objects, one per provider.
+/// Metadata that a provider expects back with the next request: an object of objects, one per
+/// provider.
 ///
 /// ```
 /// use ui_message_stream::metadata::ProviderMetadata;
@@ -23,7 +24,7 @@ use crate::record::each_field;
 pub struct ProviderMetadata(Json);
 
 impl ProviderMetadata {
-    /// Checks a text and keeps it.
+    /// Parses a text and checks its shape.
     ///
     /// # Errors
     /// [`MetadataError`] if the text is not a [`Json`], or not an object of objects.
@@ -31,11 +32,12 @@ impl ProviderMetadata {
         Self::new(Json::parse(text)?)
     }
 
-    /// Checks the shape of a value and keeps it.
+    /// Creates metadata from a value, after a check of its shape.
     ///
     /// # Errors
-    /// [`MetadataError::Shape`] if the value is not an object of objects, [`MetadataError::Json`] if
-    /// it has a key `constructor`, which the client's schema refuses here, or an infinite number.
+    /// [`MetadataError::Shape`] if the value is not an object of objects, [`MetadataError::Json`]
+    /// if it has a key `constructor`, which the client's schema refuses here, or an infinite
+    /// number.
     pub fn new(json: Json) -> Result<Self, MetadataError> {
         json.check_as_metadata()?;
         let mut all_objects = true;
@@ -44,19 +46,19 @@ impl ProviderMetadata {
         if all_objects { Ok(ProviderMetadata(json)) } else { Err(MetadataError::Shape) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn as_json(&self) -> &Json {
         &self.0
     }
 }
 
-/// What the application attaches to a tool call: an object.
+/// Metadata of the application about a tool call: an object.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct ToolMetadata(Json);
 
 impl ToolMetadata {
-    /// Checks a text and keeps it.
+    /// Parses a text and checks its shape.
     ///
     /// # Errors
     /// [`MetadataError`] if the text is not a [`Json`], or not an object.
@@ -64,11 +66,11 @@ impl ToolMetadata {
         Self::new(Json::parse(text)?)
     }
 
-    /// Checks the shape of a value and keeps it.
+    /// Creates metadata from a value, after a check of its shape.
     ///
     /// # Errors
-    /// [`MetadataError::Shape`] if the value is not an object, [`MetadataError::Json`] if it has a key
-    /// `constructor`, which the client's schema refuses here, or an infinite number.
+    /// [`MetadataError::Shape`] if the value is not an object, [`MetadataError::Json`] if it has a
+    /// key `constructor`, which the client's schema refuses here, or an infinite number.
     pub fn new(json: Json) -> Result<Self, MetadataError> {
         json.check_as_metadata()?;
         if json.as_str().trim_start().starts_with('{') {
@@ -78,7 +80,7 @@ impl ToolMetadata {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn as_json(&self) -> &Json {
         &self.0
     }

@@ -1,7 +1,8 @@
-//! The main job: a chat whose tools ask for approval. No key, no service, no build step.
+//! The demo: a chat whose tools ask for approval. It needs no API key, no service and no build
+//! step.
 //!
-//! `cargo run --example chat`, then open the page and ask it to delete a file. With a real provider:
-//! `OPENAI_API_KEY=… cargo run -p chat-openai`.
+//! Run `cargo run --example chat`, then open the page and ask it to delete a file. With a real
+//! provider: `OPENAI_API_KEY=… cargo run -p chat-openai`.
 
 use std::error::Error;
 use std::sync::Arc;

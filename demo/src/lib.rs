@@ -1,7 +1,7 @@
 //! The demo: a chat whose tools ask for approval.
 //!
-//! The example `chat` serves it with a scripted model (`cargo run --example chat`), the package
-//! `chat-openai` with a model of a real provider (`cargo run -p chat-openai`).
+//! The example `chat` serves it with a scripted model (`cargo run --example chat`). The package
+//! `chat-openai` serves it with the model of a real provider (`cargo run -p chat-openai`).
 
 mod scripted_model;
 mod world;
@@ -14,29 +14,30 @@ use axum::response::{Html, Json};
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
-use ui_message_stream::agent::{Agent, Model, Tool};
+use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{ChatPolicy, approval_routes, chat_routes};
 use ui_message_stream::json::JsonError;
+use ui_message_stream::model::Model;
 
 pub use scripted_model::ScriptedModel;
 pub use world::SharedWorld;
 
 use world::{DeleteFile, Transfer, Weather};
 
-/// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000), with this model. The
-/// tools act on this world.
+/// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000 by default). The chat
+/// uses `model`, and the tools act on `world`.
 ///
 /// # Errors
-/// If `PORT` is not a number, or the port cannot be listened on.
+/// If `PORT` is not a port number, or the server cannot listen on that port.
 pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
-    let chats = agent(model, Arc::clone(&world))?.into_chats();
+    let chats = agent(model, Arc::clone(&world))?.into_chat_server();
     let app = Router::new()
         .route("/", get(async || Html(include_str!("page.html"))))
         .route("/api/world", get(async move || Json(world.now())))
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats))
-        // Only pages of this server may look at the world and stop runs, not just those that post.
+        // Only pages of this server may read the world and stop runs, not only post.
         .layer(ChatPolicy::default());
 
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
@@ -57,7 +58,7 @@ pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(),
     Ok(())
 }
 
-/// An agent whose tools act on this world.
+/// Creates an agent whose tools act on `world`.
 fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
     let (delete_in, transfer_in) = (Arc::clone(&world), Arc::clone(&world));
     let weather =
@@ -82,13 +83,13 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         .tool(
             delete
                 .with_title("Delete a file")
-                .describe(|input| format!("Delete {}", input.path))
+                .approval_description(|input| format!("Delete {}", input.path))
                 .needs_approval(),
         )
         .tool(
             transfer
                 .with_title("Transfer money")
-                .describe(|input| format!("Send {} to {}", input.amount, input.to))
+                .approval_description(|input| format!("Send {} to {}", input.amount, input.to))
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
         .tool(location.with_title("Share your location")))

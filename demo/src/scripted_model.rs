@@ -1,4 +1,4 @@
-//! The scripted model: it reads the last thing that was said, and does what a real one would.
+//! The scripted model: reads the user's last message and answers as a real model would.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,25 +6,24 @@ use std::time::Duration;
 use async_stream::try_stream;
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model_message::{
-    ModelMessage, ToolContent, ToolResult, ToolResultContent, UserContent,
+use ui_message_stream::model::{
+    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResult,
+    ToolResultContent, UserContent,
 };
-use ui_message_stream::run::ModelEvent;
 use uuid::Uuid;
 
-use crate::world::{SharedWorld, denied_in_words, in_words};
+use crate::world::{SharedWorld, describe_denial, describe_output};
 
-/// A model without a provider. It reads the last text of the user, and what came back of its calls.
+/// A model without a provider. It reads the last text of the user and the results of its calls.
 #[derive(Debug)]
 pub struct ScriptedModel {
     world: Arc<SharedWorld>,
 }
 
 impl ScriptedModel {
-    /// Creates a model that offers the files of this world.
+    /// Creates a model that uses the file names of this world.
     pub fn new(world: Arc<SharedWorld>) -> Self {
         ScriptedModel { world }
     }
@@ -32,37 +31,37 @@ impl ScriptedModel {
 
 impl Model for ScriptedModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let (mut news, said) = heard(&request.messages);
-        let turn = said.map(|said| self.turn(&said));
+        let (mut sentences, user_text) = latest_input(&request.messages);
+        let reply = user_text.map(|user_text| self.reply(&user_text));
         Box::pin(try_stream! {
-            let Turn { opening, calls, closing } = turn.unwrap_or_else(|| {
-                if news.is_empty() {
-                    news.push("Nothing was left to do.".to_owned());
+            let ScriptedReply { opening, calls, closing } = reply.unwrap_or_else(|| {
+                if sentences.is_empty() {
+                    sentences.push("Nothing was left to do.".to_owned());
                 }
-                Turn::default()
+                ScriptedReply::default()
             });
-            news.push(opening);
-            for word in words(&news.join(" ")) {
-                yield ModelEvent::Said(AgentEvent::text(word));
-                sleep(PACE).await;
+            sentences.push(opening);
+            for word in words(&sentences.join(" ")) {
+                yield ModelEvent::Event(AgentEvent::text(word));
+                sleep(CHUNK_INTERVAL).await;
             }
             for (tool, input) in &calls {
                 let call = ToolCall::new(format!("call_{}", Uuid::new_v4().simple()), *tool);
-                yield ModelEvent::Said(AgentEvent::tool_input_start(call.clone()));
+                yield ModelEvent::Event(AgentEvent::tool_input_start(call.clone()));
                 let input = input.to_string();
                 for piece in pieces(&input, 8) {
-                    yield ModelEvent::Said(AgentEvent::tool_input_delta(call.id.clone(), piece));
-                    sleep(PACE).await;
+                    yield ModelEvent::Event(AgentEvent::tool_input_delta(call.id.clone(), piece));
+                    sleep(CHUNK_INTERVAL).await;
                 }
-                yield ModelEvent::Call(Box::new(call), input);
+                yield ModelEvent::ToolCall(Box::new(call), input);
             }
             match closing {
                 Closing::None => {}
-                Closing::Slowly => for n in 1..=200 {
-                    yield ModelEvent::Said(AgentEvent::text(format!("{n} ")));
+                Closing::LongText => for n in 1..=200 {
+                    yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
                     sleep(Duration::from_millis(100)).await;
                 },
-                Closing::Fails => Err("the model went away")?,
+                Closing::Failure => Err("the model went away")?,
             }
             let reason = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
             yield ModelEvent::Finished(reason);
@@ -70,9 +69,9 @@ impl Model for ScriptedModel {
     }
 }
 
-/// What the model does with a message of the person.
+/// The model's reply to a message of the user.
 #[derive(Default)]
-struct Turn {
+struct ScriptedReply {
     opening: String,
     calls: Vec<(&'static str, Value)>,
     closing: Closing,
@@ -82,75 +81,84 @@ struct Turn {
 enum Closing {
     #[default]
     None,
-    Slowly,
-    Fails,
+    LongText,
+    Failure,
 }
 
 impl ScriptedModel {
-    fn turn(&self, said: &str) -> Turn {
-        let asks = |word: &str| said.to_lowercase().contains(word);
-        let file = ("delete_file", json!({ "path": self.world.file_named_in(said) }));
+    fn reply(&self, user_text: &str) -> ScriptedReply {
+        let mentions = |word: &str| user_text.to_lowercase().contains(word);
+        let file = ("delete_file", json!({ "path": self.world.file_named_in(user_text) }));
         let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": 5000 }));
         let weather = ("get_weather", json!({ "city": "Lisbon" }));
-        let (opening, calls) = if asks("mixed") {
+        let (opening, calls) = if mentions("mixed") {
             ("Three things at once.", vec![weather, file, transfer])
-        } else if asks("delete") {
+        } else if mentions("delete") {
             ("I can delete that file for you.", vec![file])
-        } else if asks("weather") {
+        } else if mentions("weather") {
             ("Let me look.", vec![weather])
-        } else if asks("location") {
+        } else if mentions("location") {
             ("Your browser knows that.", vec![("get_location", json!({}))])
-        } else if asks("slow") {
-            return Turn { closing: Closing::Slowly, ..Turn::default() };
-        } else if asks("fail") {
+        } else if mentions("slow") {
+            return ScriptedReply { closing: Closing::LongText, ..ScriptedReply::default() };
+        } else if mentions("fail") {
             let opening = "This will not end well, I am afr".to_owned();
-            return Turn { opening, closing: Closing::Fails, ..Turn::default() };
+            return ScriptedReply {
+                opening,
+                closing: Closing::Failure,
+                ..ScriptedReply::default()
+            };
         } else {
-            return Turn { opening: format!("You said: {said}"), ..Turn::default() };
+            return ScriptedReply {
+                opening: format!("You said: {user_text}"),
+                ..ScriptedReply::default()
+            };
         };
-        Turn { opening: opening.to_owned(), calls, closing: Closing::None }
+        ScriptedReply { opening: opening.to_owned(), calls, closing: Closing::None }
     }
 }
 
-/// What became of calls since the model spoke last, and what the person said since.
-fn heard(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
+/// Returns the results of the calls and the text of the user since the model's last message.
+fn latest_input(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
     let is_assistant = |message: &ModelMessage| matches!(message, ModelMessage::Assistant { .. });
-    let spoke = messages.iter().rposition(is_assistant);
-    let since = &messages[spoke.map_or(0, |at| at + 1)..];
-    let (mut news, mut said) = (Vec::new(), None);
+    let last_assistant = messages.iter().rposition(is_assistant);
+    let since = &messages[last_assistant.map_or(0, |at| at + 1)..];
+    let (mut sentences, mut user_text) = (Vec::new(), None);
     for message in since {
         match message {
-            ModelMessage::Tool { content } => news.extend(content.iter().filter_map(became)),
+            ModelMessage::Tool { content } => {
+                sentences.extend(content.iter().filter_map(describe_result))
+            }
             ModelMessage::User { content } => {
                 let texts = content.iter().filter_map(|content| match content {
                     UserContent::Text(text) => Some(text.text.as_str()),
                     _ => None,
                 });
-                said = Some(texts.collect::<Vec<_>>().join(" "));
+                user_text = Some(texts.collect::<Vec<_>>().join(" "));
             }
             _ => {}
         }
     }
-    (news, said)
+    (sentences, user_text)
 }
 
-/// What became of a call, in words.
-fn became(content: &ToolContent) -> Option<String> {
+/// Describes the result of a call in a sentence.
+fn describe_result(content: &ToolContent) -> Option<String> {
     let ToolContent::Result(ToolResultContent { tool_name, result, .. }) = content else {
         return None;
     };
     Some(match result {
-        // Not every string of a browser is one here.
+        // Some strings that a browser sends are not valid Rust strings.
         ToolResult::Output(output) => {
-            in_words(tool_name, &output.to().unwrap_or_else(|_| output.as_str().into()))
+            describe_output(tool_name, &output.decode().unwrap_or_else(|_| output.as_str().into()))
         }
-        ToolResult::Error(why) => format!("{tool_name} failed: {why}."),
-        ToolResult::Denied { reason } => denied_in_words(tool_name, reason.as_deref()),
+        ToolResult::Error(error_text) => format!("{tool_name} failed: {error_text}."),
+        ToolResult::Denied { reason } => describe_denial(tool_name, reason.as_deref()),
         other => format!("{tool_name}: {}.", other.text().trim_end_matches('.')),
     })
 }
 
-/// A text as a model writes it.
+/// Splits a text into words, as a model streams it.
 fn words(text: &str) -> Vec<String> {
     text.split_inclusive(' ').map(str::to_owned).collect()
 }
@@ -160,4 +168,4 @@ fn pieces(text: &str, size: usize) -> Vec<String> {
     characters.chunks(size).map(|piece| piece.iter().collect()).collect()
 }
 
-const PACE: Duration = Duration::from_millis(12);
+const CHUNK_INTERVAL: Duration = Duration::from_millis(12);

@@ -1,5 +1,5 @@
-//! The world that the demo's tools act on, in memory, so that one can see what happened and what
-//! did not.
+//! The world that the demo's tools act on. It is held in memory, so that the page can show what
+//! happened and what did not.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Files that can be deleted, and money that can be sent.
+/// Files that can be deleted, and transfers of money.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct World {
     pub(crate) files: Vec<String>,
@@ -53,7 +53,8 @@ impl SharedWorld {
         self.lock().clone()
     }
 
-    /// The file that a text names, else the first one left, else one that is not there.
+    /// Returns the file that a text names, else the first file that is left, else `notes.txt`,
+    /// which is missing then.
     pub(crate) fn file_named_in(&self, text: &str) -> String {
         let world = self.lock();
         let named = world.files.iter().find(|file| text.contains(file.as_str()));
@@ -61,7 +62,7 @@ impl SharedWorld {
         chosen.cloned().unwrap_or_else(|| "notes.txt".to_owned())
     }
 
-    /// Deletes a file, if it is there.
+    /// Deletes a file if it exists.
     pub(crate) fn delete(&self, DeleteFile { path }: &DeleteFile) -> Value {
         let mut world = self.lock();
         let before = world.files.len();
@@ -87,8 +88,8 @@ impl Weather {
     }
 }
 
-/// What came of a tool, in the words of a model that read its output.
-pub(crate) fn in_words(tool: &str, output: &Value) -> String {
+/// Describes the output of a tool, in the words of a model.
+pub(crate) fn describe_output(tool: &str, output: &Value) -> String {
     let text = |key: &str| output[key].as_str().unwrap_or("it").to_owned();
     match tool {
         "get_weather" => {
@@ -107,8 +108,8 @@ pub(crate) fn in_words(tool: &str, output: &Value) -> String {
     }
 }
 
-/// What a denial meant, in the words of a model that read the reason.
-pub(crate) fn denied_in_words(tool: &str, reason: Option<&str>) -> String {
+/// Describes a denial and its reason, in the words of a model.
+pub(crate) fn describe_denial(tool: &str, reason: Option<&str>) -> String {
     let outcome = match tool {
         "delete_file" => "The file stays where it is",
         "transfer" => "No money was sent",

@@ -1,4 +1,4 @@
-//! Tools that a request brings along, for the client that sent it to run.
+//! Tools that a request defines, which the client that sent it executes.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -6,52 +6,59 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::any_tool::{AnyTool, ClientExecutedTool};
+use super::dyn_tool::{ClientExecutedTool, DynTool};
 use super::tool::Tool;
-use super::tools::{Tools, is_callable};
-use crate::json::Json;
-use crate::record::FieldError;
+use super::tool_set::{ToolSet, is_callable};
+use crate::json::{FieldError, Json};
 use crate::request::ChatRequest;
 
-/// These tools and those of the request.
+/// Returns the agent's tools together with the tools of the request.
 ///
 /// # Errors
-/// What about the request's tools is wrong: one is named as another, as one of the server's above
-/// all, whose calls the client would then answer.
-pub(super) fn with_tools_of(tools: &Tools, request: &ChatRequest) -> Result<Tools, FieldError> {
-    let brought = match (request.custom(FIELD), request.custom(SNAKE_FIELD)) {
-        (Some(_), Some(_)) => return Err(wrong("given twice, as `client_tools` as well".into())),
-        (brought, in_snake_case) => brought.or(in_snake_case),
+/// A [`FieldError`] if a tool of the request is invalid: the field is malformed or given twice,
+/// there are too many tools, or a name is not callable, is given twice or is the name of a tool of
+/// the server. In the last case the client could answer the calls of the server's tool.
+pub(super) fn with_request_tools(
+    tools: &ToolSet,
+    request: &ChatRequest,
+) -> Result<ToolSet, FieldError> {
+    let client_tools = match (request.custom(FIELD), request.custom(SNAKE_CASE_FIELD)) {
+        (Some(_), Some(_)) => {
+            return Err(invalid_field("given twice, as `client_tools` as well".into()));
+        }
+        (client_tools, snake_case_tools) => client_tools.or(snake_case_tools),
     };
-    let Some(brought) = brought else { return Ok(tools.clone()) };
-    let brought: Option<Vec<ClientTool>> = brought.to().map_err(|_| wrong(SHAPE.into()))?;
-    let brought = brought.unwrap_or_default();
-    if brought.len() > MOST_TOOLS {
-        return Err(wrong(format!("more than {MOST_TOOLS}").into()));
+    let Some(client_tools) = client_tools else { return Ok(tools.clone()) };
+    let client_tools: Option<Vec<ClientTool>> =
+        client_tools.decode().map_err(|_| invalid_field(EXPECTED_SHAPE.into()))?;
+    let client_tools = client_tools.unwrap_or_default();
+    if client_tools.len() > MAX_TOOLS {
+        return Err(invalid_field(format!("more than {MAX_TOOLS}").into()));
     }
     let mut names = HashSet::new();
-    for (at, tool) in brought.iter().enumerate() {
-        let place = format!("{FIELD}[{at}]");
+    for (index, tool) in client_tools.iter().enumerate() {
+        let path = format!("{FIELD}[{index}]");
         if !is_callable(&tool.name) {
             let rule = "takes letters, digits, `_` and `-`, at most 64 of them";
-            return Err(FieldError::new("name", rule).within(&place));
+            return Err(FieldError::new("name", rule).within(&path));
         }
-        if tools.has(&tool.name) {
-            return Err(FieldError::new("name", "is a tool of the server").within(&place));
+        if tools.contains(&tool.name) {
+            return Err(FieldError::new("name", "is a tool of the server").within(&path));
         }
         if !names.insert(&tool.name) {
-            return Err(FieldError::new("name", "given twice").within(&place));
+            return Err(FieldError::new("name", "given twice").within(&path));
         }
         if !tool.input_schema.as_str().starts_with('{') {
-            return Err(FieldError::new("inputSchema", "expected an object").within(&place));
+            return Err(FieldError::new("inputSchema", "expected an object").within(&path));
         }
     }
-    Ok(tools.with(brought.into_iter().map(ClientTool::into_tool)))
+    Ok(tools.with(client_tools.into_iter().map(ClientTool::into_tool)))
 }
 
-/// A tool that the client runs, and knows best what it takes: its inputs are not checked here. A
-/// schema can be written so that holding an input against it takes for ever, and a stranger wrote
-/// this one.
+/// A tool that a request defines.
+///
+/// Its inputs are not validated here: the client knows what its tool accepts. A schema from an
+/// untrusted client can also be written so that its evaluation takes unbounded time.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ClientTool {
@@ -63,23 +70,23 @@ struct ClientTool {
 }
 
 impl ClientTool {
-    fn into_tool(self) -> Arc<dyn AnyTool> {
+    fn into_tool(self) -> Arc<dyn DynTool> {
         let tool = Tool::client_executed(self.name, self.description, self.input_schema);
-        Arc::new(ClientExecutedTool { tool, checks_by_schema: false })
+        Arc::new(ClientExecutedTool { tool, validates_schema: false })
     }
 }
 
-fn wrong(problem: Cow<'static, str>) -> FieldError {
+fn invalid_field(problem: Cow<'static, str>) -> FieldError {
     FieldError::new(FIELD, problem)
 }
 
-const SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"}`";
+const EXPECTED_SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"}`";
 
-/// Where a request holds them.
+/// The field of the request that holds the tools.
 const FIELD: &str = "clientTools";
 
-/// Where one holds them that does not come from JavaScript.
-const SNAKE_FIELD: &str = "client_tools";
+/// The same field in requests of clients that are not written in JavaScript.
+const SNAKE_CASE_FIELD: &str = "client_tools";
 
-/// How many tools a request may bring. Models are lost among more.
-const MOST_TOOLS: usize = 128;
+/// The maximum number of tools that a request may define. Models choose badly among more.
+const MAX_TOOLS: usize = 128;

@@ -1,4 +1,5 @@
-//! [`ToolContext`] and [`ApprovalContext`]: what a tool and a predicate may look at beside the input.
+//! [`ToolContext`] and [`ApprovalContext`]: what a tool handler and an approval predicate receive
+//! in addition to the input.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,130 +8,138 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
+use crate::agent::tool_loop::ToolEvent;
 use crate::approval::{Principal, RecordId};
+use crate::chat::Chat;
 use crate::event::{Data, File, Source, Text};
-use crate::history::Chat;
 use crate::id::{ChatId, ToolCallId};
 use crate::json::{Json, JsonError};
-use crate::run::ToolEvent;
 
-/// What a tool is handed beside its input.
+/// The context of a tool call: what a handler receives in addition to the input.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ToolContext {
-    /// Names the call.
+    /// The id of the call.
     pub tool_call_id: ToolCallId,
-    /// Whose chat it is.
+    /// The owner of the chat.
     pub principal: Principal,
-    /// Which chat.
+    /// The id of the chat.
     pub chat_id: ChatId,
-    /// The same on every attempt to run an approved call; `None` of a call that needed no approval.
+    /// A key that is the same on every attempt to run an approved call. `None` if the call needed
+    /// no approval.
     pub idempotency_key: Option<RecordId>,
-    pub(super) beside: Option<Beside>,
+    pub(super) emitter: Option<PartEmitter>,
 }
 
 impl ToolContext {
-    /// For a test of a handler: of this call, in nobody's chat.
+    /// Creates a context for a test of a handler: for this call, with an anonymous principal and an
+    /// empty chat id.
     pub fn new(tool_call_id: impl Into<ToolCallId>) -> Self {
         ToolContext {
             tool_call_id: tool_call_id.into(),
             principal: Principal::anonymous(),
             chat_id: ChatId::new(""),
             idempotency_key: None,
-            beside: None,
+            emitter: None,
         }
     }
 
-    /// Shows data of the application beside the call, as another part `data-<name>` of the message.
-    /// The model does not read it. Of a call that a person approved nothing is shown but its final
-    /// output: it may run with nobody there.
+    /// Adds application data to the message, as another part `data-<name>`.
+    ///
+    /// The model does not read the data. For a call that a user approved, only the final output is
+    /// shown, because the call may run when no client is connected: this method then sends nothing.
     ///
     /// ```
-    /// # use ui_message_stream::agent::{Told, Tool, ToolContext};
+    /// # use ui_message_stream::agent::{ToolError, Tool, ToolContext};
     /// # use ui_message_stream::event::Source;
-    /// # use ui_message_stream::stream::BoxError;
+    /// # use ui_message_stream::response::BoxError;
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Look { at: String }
     /// let look = Tool::new("look", async |look: Look, context: ToolContext| {
-    ///     context.data("looking-at", &look.at).await?;
+    ///     context.emit_data("looking-at", &look.at).await?;
     ///     let (source_id, url) = ("s1".into(), look.at.into());
-    ///     context.source(Source::Url { source_id, url, title: None }).await?;
+    ///     context.emit_source(Source::Url { source_id, url, title: None }).await?;
     ///     Ok::<_, BoxError>("a harbour")
     /// });
     /// # let _ = look;
     /// ```
     ///
     /// # Errors
-    /// [`NotShown`]: all that one call shows beside its output is no longer than the output
-    /// [may be](super::Tool::with_most_output_bytes), and no more than 32 parts. The client sends it
-    /// back with every request: what changes is better shown [in one
-    /// place](Self::data_with_id).
-    pub async fn data(
+    /// - [`EmitError::Json`] if the data cannot be written as JSON.
+    /// - [`EmitError::TooLong`] if all parts that this call has added would be longer than the
+    ///   [maximum output](super::Tool::with_max_output_bytes), in bytes.
+    /// - [`EmitError::TooMany`] if this call has already added 32 parts.
+    ///
+    /// The client sends all parts back with every request. Emit data that changes with
+    /// [`emit_data_with_id`](Self::emit_data_with_id), which replaces the previous data.
+    pub async fn emit_data(
         &self,
         name: impl Into<Text>,
         data: &(impl Serialize + ?Sized + Sync),
-    ) -> Result<(), NotShown> {
-        let (name, id, data) = (name.into(), None, Json::of(data)?);
-        self.show(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
+    ) -> Result<(), EmitError> {
+        let (name, id, data) = (name.into(), None, Json::from_serialize(data)?);
+        self.emit(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
     }
 
-    /// The same in the place of the message's data of this name and id, if there is some: for what
-    /// changes while the tool runs.
+    /// Adds application data to the message, or replaces the data of the same name and id. Use it
+    /// for data that changes while the tool runs.
     ///
     /// # Errors
-    /// As [`data`](Self::data).
-    pub async fn data_with_id(
+    /// As [`emit_data`](Self::emit_data).
+    pub async fn emit_data_with_id(
         &self,
         name: impl Into<Text>,
         id: impl Into<Text>,
         data: &(impl Serialize + ?Sized + Sync),
-    ) -> Result<(), NotShown> {
-        let (name, id, data) = (name.into(), Some(id.into()), Json::of(data)?);
-        self.show(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
+    ) -> Result<(), EmitError> {
+        let (name, id, data) = (name.into(), Some(id.into()), Json::from_serialize(data)?);
+        self.emit(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
     }
 
-    /// Shows something that the tool used.
+    /// Adds a source that the tool used.
     ///
     /// # Errors
-    /// As [`data`](Self::data).
-    pub async fn source(&self, source: Source) -> Result<(), NotShown> {
-        self.show(ToolEvent::Source(Box::new(source))).await
+    /// [`EmitError::TooLong`] and [`EmitError::TooMany`], as [`emit_data`](Self::emit_data).
+    pub async fn emit_source(&self, source: Source) -> Result<(), EmitError> {
+        self.emit(ToolEvent::Source(Box::new(source))).await
     }
 
-    /// Shows a file that the tool made. The model reads it with the next step.
+    /// Adds a file that the tool made. The model reads it in the next step.
     ///
     /// # Errors
-    /// As [`data`](Self::data); a `data:` URL counts with its whole length.
-    pub async fn file(&self, file: File) -> Result<(), NotShown> {
-        self.show(ToolEvent::File(Box::new(file))).await
+    /// [`EmitError::TooLong`] and [`EmitError::TooMany`], as [`emit_data`](Self::emit_data). A
+    /// `data:` URL counts with its whole length.
+    pub async fn emit_file(&self, file: File) -> Result<(), EmitError> {
+        self.emit(ToolEvent::File(Box::new(file))).await
     }
 
-    /// Shows an output that a later one replaces.
+    /// Shows a preliminary output, which a later output replaces.
     ///
     /// ```
-    /// # use ui_message_stream::agent::{Told, Tool, ToolContext};
+    /// # use ui_message_stream::agent::{ToolError, Tool, ToolContext};
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Copy { files: Vec<String> }
     /// let copy = Tool::new("copy", async |copy: Copy, context: ToolContext| {
     ///     for (done, file) in copy.files.iter().enumerate() {
-    ///         context.preliminary(&format!("{file} is next, {done} are done")).await?;
+    ///         context.emit_preliminary(&format!("{file} is next, {done} are done")).await?;
     ///     }
-    ///     Ok::<_, ui_message_stream::stream::BoxError>("all are done")
+    ///     Ok::<_, ui_message_stream::response::BoxError>("all are done")
     /// });
     /// # let _ = copy;
     /// ```
     ///
     /// # Errors
-    /// [`NotShown`]: it may be as long as the output
-    /// [may be](super::Tool::with_most_output_bytes).
-    pub async fn preliminary(
+    /// - [`EmitError::Json`] if the output cannot be written as JSON.
+    /// - [`EmitError::TooLong`] if the output is longer than the [maximum
+    ///   output](super::Tool::with_max_output_bytes), in bytes.
+    pub async fn emit_preliminary(
         &self,
         output: &(impl Serialize + ?Sized + Sync),
-    ) -> Result<(), NotShown> {
-        self.show(ToolEvent::Preliminary(Json::of(output)?)).await
+    ) -> Result<(), EmitError> {
+        self.emit(ToolEvent::Preliminary(Json::from_serialize(output)?)).await
     }
 
-    async fn show(&self, event: ToolEvent) -> Result<(), NotShown> {
-        match &self.beside {
-            Some(beside) => beside.show(event).await,
+    async fn emit(&self, event: ToolEvent) -> Result<(), EmitError> {
+        match &self.emitter {
+            Some(emitter) => emitter.emit(event).await,
             None => {
                 yield_now().await;
                 Ok(())
@@ -139,113 +148,119 @@ impl ToolContext {
     }
 }
 
-/// Why something is not shown beside a call.
+/// An error of emitting a part or a preliminary output during a call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotShown {
-    /// It is no JSON that can be sent.
+pub enum EmitError {
+    /// The value cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It is longer than it may be.
+    /// The value is longer than the remaining number of bytes.
     #[error("it is longer than the output of the tool may be, of which {most} bytes are left")]
     TooLong {
-        /// How many bytes it could have.
+        /// The maximum length of the value, in bytes.
         most: usize,
     },
-    /// The call shows too much already.
-    #[error("the call has added {MOST_PARTS} parts to the message already, and no more fit")]
+    /// The call has already added the maximum number of parts.
+    #[error("the call has added {MAX_PARTS} parts to the message already, and no more fit")]
     TooMany,
 }
 
-/// Where it is shown what comes before the end.
+/// Sends the parts and preliminary outputs of one running call, within its limits.
 #[derive(Debug, Clone)]
-pub(super) struct Beside {
-    shown: mpsc::Sender<ToolEvent>,
-    most_bytes: usize,
-    kept: Arc<Mutex<Kept>>,
+pub(super) struct PartEmitter {
+    events: mpsc::Sender<ToolEvent>,
+    max_bytes: usize,
+    emitted: Arc<Mutex<EmittedParts>>,
 }
 
-/// What stays in the message of what one call showed: the client sends it back with every request.
+/// The size of the parts that one call added to the message. The client sends them back with every
+/// request.
 #[derive(Debug, Default)]
-struct Kept {
+struct EmittedParts {
     parts: usize,
     bytes: usize,
-    /// How long data is that a later one takes the place of.
-    replaced: HashMap<(String, String), usize>,
+    /// The length in bytes of data that later data can replace, by name and id.
+    replaceable: HashMap<(String, String), usize>,
 }
 
-impl Beside {
-    pub(super) fn new(shown: mpsc::Sender<ToolEvent>, most_bytes: usize) -> Self {
-        Beside { shown, most_bytes, kept: Arc::default() }
+impl PartEmitter {
+    pub(super) fn new(events: mpsc::Sender<ToolEvent>, max_bytes: usize) -> Self {
+        PartEmitter { events, max_bytes, emitted: Arc::default() }
     }
 
-    /// Whoever listens, and whoever stops the tool, has their turn then, also if it never waits.
-    pub(super) async fn show(&self, event: ToolEvent) -> Result<(), NotShown> {
-        let shown = self.send(event).await;
+    /// Sends an event, then yields: the reader of the events and the timeout of the tool must be
+    /// polled even if the tool never waits.
+    pub(super) async fn emit(&self, event: ToolEvent) -> Result<(), EmitError> {
+        let result = self.send(event).await;
         yield_now().await;
-        shown
+        result
     }
 
-    async fn send(&self, event: ToolEvent) -> Result<(), NotShown> {
+    async fn send(&self, event: ToolEvent) -> Result<(), EmitError> {
         match &event {
-            ToolEvent::Preliminary(output) if output.as_str().len() > self.most_bytes => {
-                return Err(NotShown::TooLong { most: self.most_bytes });
+            ToolEvent::Preliminary(output) if output.as_str().len() > self.max_bytes => {
+                return Err(EmitError::TooLong { most: self.max_bytes });
             }
             ToolEvent::Data(data) => {
                 let id = data.id.as_deref().unwrap_or_default();
-                let place = data.id.as_ref().map(|id| (data.name.to_string(), id.to_string()));
-                self.keep(&[&data.name, id, data.data.as_str()], place)?;
+                let key = data.id.as_ref().map(|id| (data.name.to_string(), id.to_string()));
+                self.reserve(&[&data.name, id, data.data.as_str()], key)?;
             }
             ToolEvent::Source(source) => match &**source {
                 Source::Url { source_id, url, title } => {
-                    self.keep(&[source_id, url, title.as_deref().unwrap_or_default()], None)?;
+                    self.reserve(&[source_id, url, title.as_deref().unwrap_or_default()], None)?;
                 }
                 Source::Document { source_id, media_type, title, filename } => {
                     let filename = filename.as_deref().unwrap_or_default();
-                    self.keep(&[source_id, media_type, title, filename], None)?;
+                    self.reserve(&[source_id, media_type, title, filename], None)?;
                 }
             },
-            ToolEvent::File(file) => self.keep(&[&file.url, &file.media_type], None)?,
+            ToolEvent::File(file) => self.reserve(&[&file.url, &file.media_type], None)?,
             _ => {}
         }
-        // Nobody may be listening any more; the tool goes on.
-        let _ = self.shown.send(event).await;
+        // The receiver may be closed. The tool continues to run.
+        let _ = self.events.send(event).await;
         Ok(())
     }
 
-    fn keep(&self, texts: &[&str], place: Option<(String, String)>) -> Result<(), NotShown> {
+    /// Counts a part against the limits of the call. `key` is the name and id of replaceable data.
+    ///
+    /// # Errors
+    /// [`EmitError::TooMany`] or [`EmitError::TooLong`]; nothing is counted then.
+    fn reserve(&self, texts: &[&str], key: Option<(String, String)>) -> Result<(), EmitError> {
         let bytes: usize = texts.iter().map(|text| text.len()).sum();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = place.as_ref().and_then(|place| kept.replaced.get(place)).copied();
-        let others = kept.bytes - before.unwrap_or(0);
-        let parts = kept.parts + usize::from(before.is_none());
-        if parts > MOST_PARTS {
-            return Err(NotShown::TooMany);
+        let mut emitted = self.emitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let previous = key.as_ref().and_then(|key| emitted.replaceable.get(key)).copied();
+        let other_bytes = emitted.bytes - previous.unwrap_or(0);
+        let parts = emitted.parts + usize::from(previous.is_none());
+        if parts > MAX_PARTS {
+            return Err(EmitError::TooMany);
         }
-        if others + bytes > self.most_bytes {
-            return Err(NotShown::TooLong { most: self.most_bytes.saturating_sub(others) });
+        if other_bytes + bytes > self.max_bytes {
+            return Err(EmitError::TooLong { most: self.max_bytes.saturating_sub(other_bytes) });
         }
-        (kept.parts, kept.bytes) = (parts, others + bytes);
-        if let Some(place) = place {
-            kept.replaced.insert(place, bytes);
+        (emitted.parts, emitted.bytes) = (parts, other_bytes + bytes);
+        if let Some(key) = key {
+            emitted.replaceable.insert(key, bytes);
         }
         Ok(())
     }
 }
 
-/// How many parts one call may add to the message. All messages of a request may have two thousand, of
-/// dozens of such calls.
-const MOST_PARTS: usize = 32;
+/// The maximum number of parts that one call may add to the message. The default limit for all
+/// messages of a request is 2000 parts, enough for dozens of such calls.
+const MAX_PARTS: usize = 32;
 
-/// What a predicate may look at beside the input.
+/// The context of an approval decision: what a predicate receives in addition to the input.
 ///
 /// ```
 /// use ui_message_stream::agent::ApprovalContext;
 /// use ui_message_stream::approval::Principal;
-/// use ui_message_stream::history::Chat;
+/// use ui_message_stream::chat::Chat;
 /// use ui_message_stream::message::UiMessage;
 ///
-/// /// Whoever has read a page of strangers is asked before anything leaves the house.
+/// /// Returns whether the chat contains a call that read a web page, which may hold injected text.
 /// fn has_read_a_page(context: &ApprovalContext) -> bool {
 ///     let mut calls = context.chat.messages.iter().flat_map(UiMessage::tool_parts);
 ///     calls.any(|call| &*call.tool_name == "fetch")
@@ -257,17 +272,17 @@ const MOST_PARTS: usize = 32;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ApprovalContext {
-    /// Names the call.
+    /// The id of the call.
     pub tool_call_id: ToolCallId,
-    /// Whose chat it is.
+    /// The owner of the chat.
     pub principal: Principal,
-    /// The conversation so far, with what this turn has said and done before the call. Other calls of
-    /// the same step are in it as well; that one is there does not say that it was approved.
+    /// The conversation so far, including what this turn emitted before the call. It also contains
+    /// other calls of the same step: the presence of a call does not mean that it was approved.
     pub chat: Arc<Chat>,
 }
 
 impl ApprovalContext {
-    /// For a test of a predicate: of this call, in this chat.
+    /// Creates a context for a test of a predicate: for this call, in this chat.
     pub fn new(tool_call_id: impl Into<ToolCallId>, chat: Chat) -> Self {
         ApprovalContext {
             tool_call_id: tool_call_id.into(),

@@ -1,4 +1,4 @@
-//! [`Tool`]: a function that a model may call, with what has to hold before it runs.
+//! [`Tool`]: a function that a model can call, and the conditions under which it runs.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -13,27 +13,28 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::yield_now;
 
-use super::any_tool::AnyTool;
-use super::context::{ApprovalContext, Beside, ToolContext};
-use super::model::ToolDescription;
-use crate::adapter::tools::DEFAULT_MAX_OUTPUT_BYTES;
+use super::context::{ApprovalContext, PartEmitter, ToolContext};
+use super::dyn_tool::DynTool;
+use crate::agent::tool_loop::ToolEvent;
+use crate::agent::tool_policy::DEFAULT_MAX_OUTPUT_BYTES;
 use crate::approval::TOOL_FAILED;
+use crate::approval::store::BoxFuture;
 use crate::json::Json;
-use crate::ledger_store::BoxFuture;
-use crate::run::ToolEvent;
-use crate::stream::BoxError;
+use crate::model::ToolDefinition;
+use crate::response::BoxError;
 
 /// A tool whose input is an `I`.
 ///
-/// Its description, for the model, is the documentation of `I`, and the schema of its input is that
-/// of `I`. The input is held against the schema before anything else happens.
+/// The model reads the documentation of `I` as the description of the tool, and the schema of `I`
+/// as the schema of its input. Each input is validated against the schema before anything else
+/// happens.
 ///
 /// ```
 /// use schemars::JsonSchema;
 /// use serde::Deserialize;
 /// use ui_message_stream::agent::Tool;
 ///
-/// /// Deletes a file for good.
+/// /// Deletes a file permanently.
 /// #[derive(Deserialize, JsonSchema)]
 /// struct DeleteFile {
 ///     path: String,
@@ -42,32 +43,34 @@ use crate::stream::BoxError;
 /// let delete = Tool::new("delete_file", async |input: DeleteFile| {
 ///     tokio::fs::remove_file(input.path).await.map(|()| "deleted")
 /// });
-/// let delete = delete.needs_approval().describe(|input| format!("Delete {}", input.path));
+/// let delete = delete
+///     .needs_approval()
+///     .approval_description(|input| format!("Delete {}", input.path));
 /// # let _ = delete;
 /// ```
 pub struct Tool<I> {
-    pub(super) about: About,
-    pub(super) handle: Arc<Handle<I>>,
+    pub(super) meta: ToolMeta,
+    pub(super) handler: Arc<HandlerFn<I>>,
     pub(super) approval: NeedsApproval<I>,
-    pub(super) describe: Option<Arc<Describe<I>>>,
-    pub(super) idempotent: bool,
+    pub(super) approval_description: Option<Arc<ApprovalDescriptionFn<I>>>,
+    pub(super) is_idempotent: bool,
     pub(super) timeout: Duration,
-    pub(super) time_to_answer: Option<Duration>,
-    pub(super) most_output_bytes: usize,
-    pub(super) model_output: Option<Arc<ModelOutput>>,
+    pub(super) approval_ttl: Option<Duration>,
+    pub(super) max_output_bytes: usize,
+    pub(super) model_output: Option<Arc<ModelOutputFn>>,
 }
 
-/// What every tool has.
-pub(super) struct About {
+/// The name, title, description and input schema of a tool.
+pub(super) struct ToolMeta {
     pub(super) name: Box<str>,
     pub(super) title: Option<Box<str>>,
     pub(super) description: Box<str>,
     pub(super) input_schema: Json,
 }
 
-impl About {
-    pub(super) fn description(&self) -> ToolDescription {
-        ToolDescription {
+impl ToolMeta {
+    pub(super) fn definition(&self) -> ToolDefinition {
+        ToolDefinition {
             name: self.name.clone(),
             description: self.description.clone(),
             input_schema: self.input_schema.clone(),
@@ -75,41 +78,43 @@ impl About {
     }
 }
 
-pub(super) type Handle<I> =
+pub(super) type HandlerFn<I> =
     dyn Fn(I, ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
-pub(super) type Describe<I> = dyn Fn(&I) -> String + Send + Sync;
-pub(super) type ModelOutput = dyn Fn(&Json) -> Json + Send + Sync;
-type When<I> = dyn Fn(&I, &ApprovalContext) -> bool + Send + Sync;
-type If<I> = dyn Fn(Arc<I>, ApprovalContext) -> BoxFuture<'static, bool> + Send + Sync;
+pub(super) type ApprovalDescriptionFn<I> = dyn Fn(&I) -> String + Send + Sync;
+pub(super) type ModelOutputFn = dyn Fn(&Json) -> Json + Send + Sync;
+type PredicateFn<I> = dyn Fn(&I, &ApprovalContext) -> bool + Send + Sync;
+type AsyncPredicateFn<I> =
+    dyn Fn(Arc<I>, ApprovalContext) -> BoxFuture<'static, bool> + Send + Sync;
 
 pub(super) enum NeedsApproval<I> {
-    /// As the agent says.
-    Unsaid,
+    /// The host set no policy. The agent decides.
+    Unspecified,
     Never,
     Always,
-    When(Arc<When<I>>),
-    If(Arc<If<I>>),
+    When(Arc<PredicateFn<I>>),
+    WhenAsync(Arc<AsyncPredicateFn<I>>),
 }
 
-/// A tool that the client runs: there is nothing to run here.
+/// The input type of a tool that the client executes. It has no values, because no handler runs
+/// here.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientExecuted {}
 
-/// What runs a tool: an async function of its input, or of its input and a [`ToolContext`].
-pub trait Handler<I, Form>: Send + Sync + 'static {
-    /// Runs it.
+/// A handler of a tool: an async function of the input, or of the input and a [`ToolContext`].
+pub trait ToolHandler<I, Form>: Send + Sync + 'static {
+    /// Runs the handler on one input.
     fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>>;
 }
 
-/// The form of a handler that takes the input alone.
+/// Marks a handler that takes only the input.
 #[derive(Debug)]
 pub struct WithoutContext(PhantomData<()>);
 
-/// The form of a handler that takes the input and the context.
+/// Marks a handler that takes the input and the context.
 #[derive(Debug)]
 pub struct WithContext(PhantomData<()>);
 
-impl<F, Fut, I, O, E> Handler<I, WithoutContext> for F
+impl<F, Fut, I, O, E> ToolHandler<I, WithoutContext> for F
 where
     F: Fn(I) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -118,11 +123,11 @@ where
 {
     fn call(&self, input: I, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
         let output = self(input);
-        Box::pin(async move { Ok(Json::of(&output.await.map_err(Into::into)?)?) })
+        Box::pin(async move { Ok(Json::from_serialize(&output.await.map_err(Into::into)?)?) })
     }
 }
 
-impl<F, Fut, I, O, E> Handler<I, WithContext> for F
+impl<F, Fut, I, O, E> ToolHandler<I, WithContext> for F
 where
     F: Fn(I, ToolContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -131,27 +136,34 @@ where
 {
     fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
         let output = self(input, context);
-        Box::pin(async move { Ok(Json::of(&output.await.map_err(Into::into)?)?) })
+        Box::pin(async move { Ok(Json::from_serialize(&output.await.map_err(Into::into)?)?) })
     }
 }
 
 impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
-    /// A tool that this function runs. Of its errors the model and the person read what is [`Told`].
+    /// Creates a tool that this handler runs.
+    ///
+    /// The model and the user read the message of an error of the handler only if the error is a
+    /// [`ToolError`].
     ///
     /// # Panics
-    /// If the schema of `I` is not JSON that can be sent, which no derived one is.
+    /// Panics if the schema of `I` cannot be written as JSON. A derived schema always can.
     #[track_caller]
-    pub fn new<Form>(name: impl Into<Box<str>>, handler: impl Handler<I, Form>) -> Self {
-        Self::handled(name.into(), Arc::new(move |input, context| handler.call(input, context)))
+    pub fn new<Form>(name: impl Into<Box<str>>, handler: impl ToolHandler<I, Form>) -> Self {
+        Self::with_handler(
+            name.into(),
+            Arc::new(move |input, context| handler.call(input, context)),
+        )
     }
 
-    /// A tool whose output grows: each item of the stream replaces the one before, for the person as
-    /// it comes, and the last one is the output, for the model as well. What an error is told, and
-    /// what is shown of an approved call, is as of any tool.
+    /// Creates a tool whose output grows. Each item of the stream replaces the previous one.
+    ///
+    /// The user sees each item when it arrives. The last item is the output, which the model reads
+    /// too. Errors are shown, and the output of an approved call is shown, as for any other tool.
     ///
     /// ```
     /// use futures::stream;
-    /// use ui_message_stream::agent::{Told, Tool};
+    /// use ui_message_stream::agent::{ToolError, Tool};
     ///
     /// /// Counts.
     /// #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -160,13 +172,13 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// }
     ///
     /// let count = Tool::streaming("count", |count: Count, _| {
-    ///     stream::iter((1..=count.to).map(Ok::<_, Told>))
+    ///     stream::iter((1..=count.to).map(Ok::<_, ToolError>))
     /// });
     /// # let _ = count;
     /// ```
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// Panics under the conditions of [`new`](Self::new).
     #[track_caller]
     pub fn streaming<S, O, E>(
         name: impl Into<Box<str>>,
@@ -177,62 +189,64 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         O: Serialize + Send + 'static,
         E: Into<BoxError> + Send + 'static,
     {
-        let handle = move |input, context: ToolContext| {
-            let beside = context.beside.clone();
+        let handler_fn = move |input, context: ToolContext| {
+            let emitter = context.emitter.clone();
             let outputs = handler(input, context);
-            let last: BoxFuture<'static, _> = Box::pin(last_of(outputs, beside));
+            let last: BoxFuture<'static, _> = Box::pin(emit_outputs(outputs, emitter));
             last
         };
-        Self::handled(name.into(), Arc::new(handle))
+        Self::with_handler(name.into(), Arc::new(handler_fn))
     }
 
     #[track_caller]
-    fn handled(name: Box<str>, handle: Arc<Handle<I>>) -> Self {
+    fn with_handler(name: Box<str>, handler: Arc<HandlerFn<I>>) -> Self {
         let schema = schemars::schema_for!(I);
         let description = schema.get("description").and_then(|text| text.as_str());
-        let about = About {
+        let meta = ToolMeta {
             name,
             title: None,
             description: description.unwrap_or_default().into(),
-            input_schema: Json::of(&schema).expect("a derived schema is plain JSON"),
+            input_schema: Json::from_serialize(&schema).expect("a derived schema is plain JSON"),
         };
         Tool {
-            about,
-            handle,
-            approval: NeedsApproval::Unsaid,
-            describe: None,
-            idempotent: false,
+            meta,
+            handler,
+            approval: NeedsApproval::Unspecified,
+            approval_description: None,
+            is_idempotent: false,
             timeout: Duration::from_secs(60),
-            time_to_answer: None,
-            most_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            approval_ttl: None,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             model_output: None,
         }
     }
 
-    /// What the model reads of it, instead of the documentation of `I`.
+    /// Sets the description that the model reads, instead of the documentation of `I`.
     #[must_use]
     pub fn with_description(mut self, description: impl Into<Box<str>>) -> Self {
-        self.about.description = description.into();
+        self.meta.description = description.into();
         self
     }
 
-    /// A person is asked before each call.
+    /// Requires a user's approval for each call.
     #[must_use]
     pub fn needs_approval(mut self) -> Self {
         self.approval = NeedsApproval::Always;
         self
     }
 
-    /// Nobody is asked before a call, also where the agent
-    /// [asks by default](super::Agent::with_approval_by_default).
+    /// Requires no approval for any call, even if the agent [requires approval by
+    /// default](super::Agent::require_approval_by_default).
     #[must_use]
-    pub fn needs_no_approval(mut self) -> Self {
+    pub fn never_needs_approval(mut self) -> Self {
         self.approval = NeedsApproval::Never;
         self
     }
 
-    /// A person is asked where this says so. The input is the model's: it says what an injected text
-    /// may have made it say. If it panics, a person is asked.
+    /// Requires a user's approval for each call for which the predicate returns `true`.
+    ///
+    /// The input comes from the model, so text that was injected into its context can control it.
+    /// If the predicate panics, the call requires approval.
     #[must_use]
     pub fn needs_approval_when(
         mut self,
@@ -242,27 +256,31 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// As [`needs_approval_when`](Self::needs_approval_when), where looking takes time. An error in
-    /// it means: ask. So does more time than the tool itself [may take](Self::with_timeout).
+    /// Requires a user's approval for each call for which the asynchronous predicate returns
+    /// `true`.
+    ///
+    /// The call also requires approval if the predicate returns an error, panics, or runs for
+    /// longer than the [timeout](Self::with_timeout) of the tool. For a synchronous predicate see
+    /// [`needs_approval_when`](Self::needs_approval_when).
     ///
     /// ```
-    /// # use ui_message_stream::agent::{Told, Tool};
+    /// # use ui_message_stream::agent::{ToolError, Tool};
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Transfer { to: String }
     /// # async fn is_known(_account: &str) -> Result<bool, std::io::Error> { Ok(true) }
-    /// let transfer = Tool::new("transfer", async |_: Transfer| Ok::<_, Told>("sent"))
-    ///     .needs_approval_if(async |transfer, _| Ok(!is_known(&transfer.to).await?));
+    /// let transfer = Tool::new("transfer", async |_: Transfer| Ok::<_, ToolError>("sent"))
+    ///     .needs_approval_when_async(async |transfer, _| Ok(!is_known(&transfer.to).await?));
     /// # let _ = transfer;
     /// ```
     #[must_use]
-    pub fn needs_approval_if<F, Fut>(mut self, asks: F) -> Self
+    pub fn needs_approval_when_async<F, Fut>(mut self, asks: F) -> Self
     where
         F: Fn(Arc<I>, ApprovalContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
     {
         let asks = Arc::new(asks);
-        self.approval = NeedsApproval::If(Arc::new(move |input, context| {
+        self.approval = NeedsApproval::WhenAsync(Arc::new(move |input, context| {
             let asks = Arc::clone(&asks);
-            // Called where it is awaited: it may panic before there is anything to await.
+            // The predicate is called inside the future: it may panic before it returns a future.
             Box::pin(async move {
                 asks(input, context).await.unwrap_or_else(|error| {
                     tracing::error!(%error, "whether a call needs approval is not known: it does");
@@ -273,47 +291,57 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// What the person is asked, made from the input; the tool's name and the input unless set.
+    /// Sets the text of the approval request, made from the input. By default the user sees the
+    /// name of the tool and the input.
     #[must_use]
-    pub fn describe(mut self, describe: impl Fn(&I) -> String + Send + Sync + 'static) -> Self {
-        self.describe = Some(Arc::new(describe));
+    pub fn approval_description(
+        mut self,
+        describe: impl Fn(&I) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.approval_description = Some(Arc::new(describe));
         self
     }
 
-    /// Calls that it gets twice it recognises, by [`ToolContext::idempotency_key`]: it may be run
-    /// again after a crash.
+    /// Allows the tool to run again after a crash. The tool recognises a repeated call by its
+    /// [`ToolContext::idempotency_key`].
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.idempotent = true;
+        self.is_idempotent = true;
         self
     }
 
-    /// How long it may take; a minute unless set. Then it has failed, and is dropped at the point it
-    /// waits at. One that never waits cannot be stopped: what blocks belongs into
-    /// `tokio::task::spawn_blocking`, or it keeps a thread of the server until it is done.
+    /// Sets how long a call may run. The default is 60 seconds.
+    ///
+    /// After the timeout the call has failed, and its future is dropped at the `await` it has
+    /// reached. A handler that never awaits cannot be stopped: run blocking code with
+    /// `tokio::task::spawn_blocking`, because it otherwise occupies a thread of the server until it
+    /// ends.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long its output may be, in bytes of JSON; 256 KiB unless set. One that is longer fails:
-    /// the client sends what it holds back with every request, and those have their
-    /// [`Limits`](crate::request::Limits).
+    /// Sets the maximum length of the output, in bytes of JSON. The default is 256 KiB.
+    ///
+    /// A call with a longer output fails: the client sends the messages back with every request,
+    /// and requests have [`Limits`](crate::request::Limits).
     #[must_use]
-    pub fn with_most_output_bytes(mut self, most: usize) -> Self {
-        self.most_output_bytes = most;
+    pub fn with_max_output_bytes(mut self, max: usize) -> Self {
+        self.max_output_bytes = max;
         self
     }
 
-    /// What the model reads of an output, where that is not what the person sees: less, as a rule. It
-    /// is asked in every turn. If it panics, the model reads the output.
+    /// Sets what the model reads instead of the output that the user sees. It is usually shorter.
+    ///
+    /// The function is called each time the messages for the model are built. If it panics, the
+    /// model reads the output.
     ///
     /// ```
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     /// use ui_message_stream::Json;
-    /// use ui_message_stream::agent::{Told, Tool};
+    /// use ui_message_stream::agent::{ToolError, Tool};
     ///
     /// /// Draws a map.
     /// #[derive(Deserialize, JsonSchema)]
@@ -321,8 +349,10 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     ///     of: String,
     /// }
     ///
-    /// let map = Tool::new("map", async |map: Map| Ok::<_, Told>(format!("<svg>{}</svg>", map.of)))
-    ///     .with_model_output(|_| Json::string("The person sees the map."));
+    /// let map = Tool::new("map", async |map: Map| {
+    ///     Ok::<_, ToolError>(format!("<svg>{}</svg>", map.of))
+    /// });
+    /// let map = map.with_model_output(|_| Json::string("The person sees the map."));
     /// # let _ = map;
     /// ```
     #[must_use]
@@ -334,17 +364,17 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// How long an answer of the person is waited for, if not as long as for other tools.
+    /// Sets how long an approval request of this tool stays open, if it differs from other tools.
     #[must_use]
-    pub fn with_time_to_answer(mut self, time: Duration) -> Self {
-        self.time_to_answer = Some(time);
+    pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
+        self.approval_ttl = Some(ttl);
         self
     }
 }
 
-/// A tool that the client runs. It has no handler and needs no approval here.
+/// Tools that the client executes. They have no handler and need no approval here.
 impl Tool<ClientExecuted> {
-    /// A tool that the client runs, with the schema of its input.
+    /// Creates a tool that the client executes, with the schema of its input.
     ///
     /// ```
     /// use ui_message_stream::Json;
@@ -361,76 +391,76 @@ impl Tool<ClientExecuted> {
         input_schema: Json,
     ) -> Self {
         Tool {
-            about: About {
+            meta: ToolMeta {
                 name: name.into(),
                 title: None,
                 description: description.into(),
                 input_schema,
             },
-            handle: Arc::new(|input, _| match input {}),
-            approval: NeedsApproval::Unsaid,
-            describe: None,
-            idempotent: false,
+            handler: Arc::new(|input, _| match input {}),
+            approval: NeedsApproval::Unspecified,
+            approval_description: None,
+            is_idempotent: false,
             timeout: Duration::ZERO,
-            time_to_answer: None,
-            most_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            approval_ttl: None,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             model_output: None,
         }
     }
 }
 
 impl<I> Tool<I> {
-    /// What a person reads for its name.
+    /// Sets the title, which the user reads instead of the name.
     #[must_use]
     pub fn with_title(mut self, title: impl Into<Box<str>>) -> Self {
-        self.about.title = Some(title.into());
+        self.meta.title = Some(title.into());
         self
     }
 }
 
 impl<I> fmt::Debug for Tool<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tool").field("name", &self.about.name).finish_non_exhaustive()
+        f.debug_struct("Tool").field("name", &self.meta.name).finish_non_exhaustive()
     }
 }
 
-/// What an [`Agent`](super::Agent) takes for a tool.
+/// A type that can be added to an [`Agent`](super::Agent) as a tool.
 pub trait IntoTool {
-    /// The tool with its type of input forgotten.
-    fn into_tool(self) -> Arc<dyn AnyTool>;
+    /// Converts the value into a type-erased tool.
+    fn into_tool(self) -> Arc<dyn DynTool>;
 }
 
-impl<T: AnyTool> IntoTool for Arc<T> {
-    fn into_tool(self) -> Arc<dyn AnyTool> {
+impl<T: DynTool> IntoTool for Arc<T> {
+    fn into_tool(self) -> Arc<dyn DynTool> {
         self
     }
 }
 
-/// Tools of several types in one list.
-impl IntoTool for Arc<dyn AnyTool> {
-    fn into_tool(self) -> Arc<dyn AnyTool> {
+/// Allows tools of different types in one list.
+impl IntoTool for Arc<dyn DynTool> {
+    fn into_tool(self) -> Arc<dyn DynTool> {
         self
     }
 }
 
-/// An error whose words are for the model and the person, up to 10 000 characters. Those of every other
-/// error are for the log alone, and "The tool failed." is said instead.
+/// A tool error whose message is shown to the model and the user, up to 10 000 characters. All
+/// other errors are logged and shown as "The tool failed."
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Told(pub String);
+pub struct ToolError(pub String);
 
-/// Shows each output as it comes; the last one is the tool's.
-async fn last_of<O: Serialize, E: Into<BoxError>>(
+/// Emits each output as a preliminary one and returns the last output of the stream.
+async fn emit_outputs<O: Serialize, E: Into<BoxError>>(
     outputs: impl Stream<Item = Result<O, E>>,
-    beside: Option<Beside>,
+    emitter: Option<PartEmitter>,
 ) -> Result<Json, BoxError> {
     let mut outputs = pin!(outputs);
     let mut last = None;
     while let Some(output) = poll_fn(|cx| outputs.as_mut().poll_next(cx)).await {
-        let output = Json::of(&output.map_err(Into::into)?)?;
-        match &beside {
-            // Whether the last one is too long is seen at the end.
-            Some(beside) => drop(beside.show(ToolEvent::Preliminary(output.clone())).await),
+        let output = Json::from_serialize(&output.map_err(Into::into)?)?;
+        match &emitter {
+            // Ignored: the length of the last output is checked when the call ends.
+            Some(emitter) => drop(emitter.emit(ToolEvent::Preliminary(output.clone())).await),
             None => yield_now().await,
         }
         last = Some(output);
@@ -438,12 +468,13 @@ async fn last_of<O: Serialize, E: Into<BoxError>>(
     last.ok_or_else(|| "the tool ended without an output".into())
 }
 
-/// What is told of an error.
-pub(super) fn told(error: &BoxError) -> String {
-    let shown = error.downcast_ref::<Told>();
-    let told = |told: &Told| told.0.chars().take(MOST_TOLD).collect();
-    shown.map_or_else(|| TOOL_FAILED.to_owned(), told)
+/// Returns the text of an error that the model and the user read.
+pub(super) fn user_message(error: &BoxError) -> String {
+    let shown = error.downcast_ref::<ToolError>();
+    let user_message =
+        |user_message: &ToolError| user_message.0.chars().take(MAX_USER_MESSAGE_CHARS).collect();
+    shown.map_or_else(|| TOOL_FAILED.to_owned(), user_message)
 }
 
-/// How many characters of an error's words are told.
-const MOST_TOLD: usize = 10_000;
+/// The maximum number of characters of an error message that are shown.
+const MAX_USER_MESSAGE_CHARS: usize = 10_000;

@@ -1,5 +1,4 @@
-//! Running a tool: on a task of its own, for so long and no longer, and whatever it does, with an
-//! end.
+//! The execution of a tool call: on its own task, with a timeout, and always with a final event.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,47 +11,50 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 use tracing::{Instrument, field};
 
-use super::any_tool::AnyTool;
-use super::context::{Beside, ToolContext};
-use super::model::failed;
-use super::tool::{Told, told};
-use crate::adapter::tools::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
+use super::context::{PartEmitter, ToolContext};
+use super::dyn_tool::DynTool;
+use super::model_inputs::record_failure;
+use super::tool::{ToolError, user_message};
+use crate::agent::tool_loop::{Input, ToolEvent};
+use crate::agent::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::approval::TOOL_FAILED;
 use crate::id::ToolCallId;
 use crate::json::Json;
-use crate::run::{Input, ToolEvent};
 
-/// A call that runs: what it shows as it comes, then its end.
+/// A running tool call: the events that the tool emits, then its final event.
 pub(super) struct ToolRun {
-    id: ToolCallId,
-    shown: mpsc::Receiver<ToolEvent>,
-    /// `None` once it has ended. On a task of its own, with its clock: nobody may ask for news.
-    run: Option<Task<Result<Json, String>>>,
-    /// How it ended, until that is told.
+    tool_call_id: ToolCallId,
+    events: mpsc::Receiver<ToolEvent>,
+    /// `None` after the call has ended. The task has its own timer, so the timeout applies even if
+    /// this stream is not polled.
+    task: Option<Task<Result<Json, String>>>,
+    /// The final event, until it is emitted.
     end: Option<ToolEvent>,
 }
 
 impl ToolRun {
-    pub(super) fn of(
-        tool: Arc<dyn AnyTool>,
+    /// Starts a call of a tool.
+    pub(super) fn start(
+        tool: Arc<dyn DynTool>,
         id: ToolCallId,
         input: Json,
         mut context: ToolContext,
     ) -> Self {
-        let (sender, shown) = mpsc::channel(SHOWN_AHEAD);
-        context.beside = Some(Beside::new(sender, tool.most_output_bytes()));
-        let run = Task::begin(outcome(tool, input, context).in_current_span());
-        ToolRun { id, shown, run: Some(run), end: None }
+        let (sender, events) = mpsc::channel(MAX_QUEUED_EVENTS);
+        context.emitter = Some(PartEmitter::new(sender, tool.most_output_bytes()));
+        let task = Task::spawn(execute(tool, input, context).in_current_span());
+        ToolRun { tool_call_id: id, events, task: Some(task), end: None }
     }
 
+    /// Returns a run that fails immediately.
     pub(super) fn failed(id: ToolCallId) -> Self {
-        let (_, shown) = mpsc::channel(1);
+        let (_, events) = mpsc::channel(1);
         let end = Some(ToolEvent::Failed(TOOL_FAILED.to_owned()));
-        ToolRun { id, shown, run: None, end }
+        ToolRun { tool_call_id: id, events, task: None, end }
     }
 
-    fn news(&self, event: ToolEvent) -> Poll<Option<Input>> {
-        Poll::Ready(Some(Input::Tool { tool_call_id: self.id.clone(), event }))
+    fn input(&self, event: ToolEvent) -> Poll<Option<Input>> {
+        Poll::Ready(Some(Input::Tool { tool_call_id: self.tool_call_id.clone(), event }))
     }
 }
 
@@ -60,43 +62,44 @@ impl Stream for ToolRun {
     type Item = Input;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
-        if let Some(run) = &mut self.run
-            && let Poll::Ready(ended) = run.poll_end(cx)
+        if let Some(task) = &mut self.task
+            && let Poll::Ready(result) = task.poll_join(cx)
         {
-            self.run = None;
-            self.end = Some(match ended {
+            self.task = None;
+            self.end = Some(match result {
                 Ok(Ok(output)) => ToolEvent::Output(output),
-                Ok(Err(why)) => ToolEvent::Failed(why),
+                Ok(Err(message)) => ToolEvent::Failed(message),
                 Err(_) => ToolEvent::Failed(TOOL_FAILED.to_owned()),
             });
-            // What it showed before its end is told first; what a context shows that outlives it, no
-            // more.
-            self.shown.close();
+            // Events that were emitted before the end are still delivered. A context that outlives
+            // the call emits nothing more.
+            self.events.close();
         }
-        if self.run.is_some() {
-            return match self.shown.poll_recv(cx) {
-                Poll::Ready(Some(event)) => self.news(event),
+        if self.task.is_some() {
+            return match self.events.poll_recv(cx) {
+                Poll::Ready(Some(event)) => self.input(event),
                 _ => Poll::Pending,
             };
         }
         if self.end.is_none() {
             return Poll::Ready(None);
         }
-        // What is there is told now: a queue that is polled may also say that it is not its turn.
-        match self.shown.try_recv().ok().or_else(|| self.end.take()) {
-            Some(event) => self.news(event),
+        // `try_recv` and not `poll_recv`: the latter may return `Pending` for a non-empty channel
+        // if the task has used up its cooperative budget.
+        match self.events.try_recv().ok().or_else(|| self.end.take()) {
+            Some(event) => self.input(event),
             None => Poll::Ready(None),
         }
     }
 }
 
-/// Runs a tool to its end, on a task of its own: neither a panic in it nor a wait that it never comes
-/// to is anybody else's.
+/// Runs a tool to its end, on its own task. A panic in the tool, or a wait that never ends, does
+/// not affect other tasks.
 ///
 /// # Errors
-/// Why it failed, in words for the person and the model.
-pub(super) async fn outcome(
-    tool: Arc<dyn AnyTool>,
+/// The reason of the failure, as text for the user and the model.
+pub(super) async fn execute(
+    tool: Arc<dyn DynTool>,
     input: Json,
     context: ToolContext,
 ) -> Result<Json, String> {
@@ -111,20 +114,20 @@ pub(super) async fn outcome(
         gen_ai.tool.call.id = context.tool_call_id.as_str(),
         error.type = field::Empty,
     );
-    let (longest, most_bytes) = (tool.timeout(), tool.most_output_bytes());
+    let (max_time, max_bytes) = (tool.timeout(), tool.most_output_bytes());
     let call = async move { tool.call(input, context).await };
-    let mut task = Task::begin(call.instrument(span.clone()));
-    let ended = timeout(longest, poll_fn(|cx| task.poll_end(cx))).await;
+    let mut task = Task::spawn(call.instrument(span.clone()));
+    let result = timeout(max_time, poll_fn(|cx| task.poll_join(cx))).await;
     let _entered = span.enter();
-    let (kind, why) = match ended {
-        Ok(Ok(Ok(output))) if output.as_str().len() <= most_bytes => {
+    let (kind, message) = match result {
+        Ok(Ok(Ok(output))) if output.as_str().len() <= max_bytes => {
             return Ok(output);
         }
         Ok(Ok(Ok(_))) => ("too_large", OUTPUT_TOO_LARGE.to_owned()),
-        Ok(Ok(Err(error))) if error.is::<Told>() => ("told", told(&error)),
+        Ok(Ok(Err(error))) if error.is::<ToolError>() => ("told", user_message(&error)),
         Ok(Ok(Err(error))) => {
             tracing::error!(%error, "a tool failed");
-            ("tool", told(&error))
+            ("tool", user_message(&error))
         }
         Ok(Err(error)) => {
             tracing::error!(%error, "a tool panicked");
@@ -132,21 +135,24 @@ pub(super) async fn outcome(
         }
         Err(_) => ("timeout", TOOL_TIMED_OUT.to_owned()),
     };
-    failed(&span, kind);
-    Err(why)
+    record_failure(&span, kind);
+    Err(message)
 }
 
-/// A task that is stopped when nobody waits for it any more.
+/// A task that is aborted when this handle is dropped.
 pub(super) struct Task<T>(JoinHandle<T>);
 
 impl<T: Send + 'static> Task<T> {
-    pub(super) fn begin(task: impl Future<Output = T> + Send + 'static) -> Self {
+    /// Spawns a future on its own task.
+    pub(super) fn spawn(task: impl Future<Output = T> + Send + 'static) -> Self {
         Task(tokio::spawn(task))
     }
 
+    /// Polls for the result of the task.
+    ///
     /// # Errors
-    /// It panicked.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+    /// A [`JoinError`] if the task panicked.
+    pub(super) fn poll_join(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
         Pin::new(&mut self.0).poll(cx)
     }
 }
@@ -157,11 +163,11 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// One item, once it is there.
+/// A stream of one item, the output of a future.
 pub(super) struct Once<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T> Once<T> {
-    pub(super) fn of(item: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(super) fn new(item: impl Future<Output = T> + Send + 'static) -> Self {
         Once(Some(Box::pin(item)))
     }
 }
@@ -179,8 +185,8 @@ impl<T> Stream for Once<T> {
     }
 }
 
-/// How much may wait to be shown.
-const SHOWN_AHEAD: usize = 16;
+/// The maximum number of emitted events that wait to be read.
+const MAX_QUEUED_EVENTS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -195,15 +201,15 @@ mod tests {
     use crate::agent::{IntoTool, Tool};
 
     #[derive(Deserialize, JsonSchema)]
-    struct Nothing {}
+    struct NoInput {}
 
-    fn begin(tool: Tool<Nothing>) -> Pin<Box<ToolRun>> {
+    fn begin(tool: Tool<NoInput>) -> Pin<Box<ToolRun>> {
         let input = Json::parse("{}").unwrap();
-        Box::pin(ToolRun::of(tool.into_tool(), "c".into(), input, ToolContext::new("c")))
+        Box::pin(ToolRun::start(tool.into_tool(), "c".into(), input, ToolContext::new("c")))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tool_ends_in_its_time_though_nobody_asks_for_news() {
+    async fn a_tool_times_out_even_if_its_run_is_not_polled() {
         struct Runs(Arc<AtomicBool>);
         impl Drop for Runs {
             fn drop(&mut self) {
@@ -213,11 +219,11 @@ mod tests {
         let runs = Arc::new(AtomicBool::new(true));
         let running = Runs(Arc::clone(&runs));
         let running = std::sync::Mutex::new(Some(running));
-        let tool = Tool::new("tool", move |_: Nothing| {
+        let tool = Tool::new("tool", move |_: NoInput| {
             let running = running.lock().unwrap().take();
             async move {
                 let _running = running;
-                pending::<Result<u64, Told>>().await
+                pending::<Result<u64, ToolError>>().await
             }
         });
         let _run = begin(tool.with_timeout(Duration::from_secs(5)));
@@ -228,30 +234,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_it_showed_is_told_before_its_end_though_it_is_not_the_queues_turn() {
-        let tool = Tool::new("tool", async |_: Nothing, context: ToolContext| {
+    async fn emitted_parts_precede_the_end_even_if_the_channel_yields() {
+        let tool = Tool::new("tool", async |_: NoInput, context: ToolContext| {
             for seen in 0..3 {
-                context.data("seen", &seen).await.unwrap();
+                context.emit_data("seen", &seen).await.unwrap();
             }
-            Ok::<_, Told>("done")
+            Ok::<_, ToolError>("done")
         });
         let mut run = begin(tool);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let mut news = Vec::new();
+        let mut events = Vec::new();
         let mut is_first = true;
         loop {
             let next = poll_fn(|cx| {
-                // Whatever else the task polls may use up what it may do at once.
+                // Other work in the same task may use up its cooperative budget.
                 let (fill, mut queue) = mpsc::unbounded_channel();
                 (0..1_000).for_each(|_| fill.send(()).unwrap());
                 while !is_first && queue.poll_recv(cx).is_ready() {}
                 run.as_mut().poll_next(cx)
             });
             let Some(Input::Tool { event, .. }) = next.await else { break };
-            news.push(event);
+            events.push(event);
             is_first = false;
         }
-        assert!(news[..3].iter().all(|event| matches!(event, ToolEvent::Data(_))), "{news:?}");
-        assert_eq!(news[3..], [ToolEvent::Output(Json::string("done"))]);
+        assert!(events[..3].iter().all(|event| matches!(event, ToolEvent::Data(_))), "{events:?}");
+        assert_eq!(events[3..], [ToolEvent::Output(Json::string("done"))]);
     }
 }

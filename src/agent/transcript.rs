@@ -1,74 +1,83 @@
-//! [`Transcript`]: the chat and what the run has said so far, for the model to read.
+//! [`Transcript`]: the chat and the events that the run has emitted so far, as messages for the
+//! model.
 
 use std::borrow::Cow;
 
-use super::tools::Tools;
-use crate::chat::Turn;
+use super::tool_set::ToolSet;
+use crate::chat::{Chat, Recorder, Turn};
 use crate::event::AgentEvent;
-use crate::history::{Chat, Recorder};
 use crate::id::ToolCallId;
 use crate::message::{Part, Role, UiMessage};
-use crate::model_message::{FromUi, ModelMessage};
+use crate::model::{ModelMessage, ToModelMessages};
 
-/// What has been said, for the model to read.
+/// The conversation so far, including the message that the run is writing.
 pub(super) struct Transcript {
     chat: Chat,
-    /// Where the message that is being written stands in it.
-    place: usize,
-    now: Recorder,
+    /// The index of the current message in the chat.
+    index: usize,
+    recorder: Recorder,
 }
 
 impl Transcript {
-    pub(super) fn of(turn: &Turn) -> Self {
+    /// Creates a transcript of the chat at the start of this turn.
+    pub(super) fn new(turn: &Turn) -> Self {
         let mut chat = Chat::clone(&turn.chat);
-        let place = chat.messages.iter().rposition(|message| message.id == turn.message_id);
-        let now = match place {
-            Some(place) => Recorder::continuing(chat.messages[place].clone()),
+        let index = chat.messages.iter().rposition(|message| message.id == turn.message_id);
+        let recorder = match index {
+            Some(index) => Recorder::continuing(chat.messages[index].clone()),
             None => Recorder::new(turn.message_id.clone()),
         };
-        let place = place.unwrap_or_else(|| {
+        let index = index.unwrap_or_else(|| {
             let id = turn.message_id.clone();
             chat.messages.push(UiMessage::new(id, Role::Assistant, Vec::new()));
             chat.messages.len() - 1
         });
-        Transcript { chat, place, now }
+        Transcript { chat, index, recorder }
     }
 
-    pub(super) fn hear(&mut self, event: &AgentEvent) {
-        if let Some(ran) = self.chat.ran_elsewhere(event, &mut self.now) {
-            self.chat.settle(&ran, None);
+    /// Applies an event of the run to the current message. A provider's result for a call in an
+    /// earlier message is recorded there as well.
+    pub(super) fn record(&mut self, event: &AgentEvent) {
+        if let Some(result) = self.chat.ran_elsewhere(event, &mut self.recorder) {
+            self.chat.record_result(&result, None);
         }
-        self.now.handle_event(event);
+        self.recorder.handle_event(event);
     }
 
-    /// The message that is being written, as far as it is.
-    pub(super) fn now(&mut self) -> &UiMessage {
-        self.now.message()
+    /// Returns the message that the run is writing, with all events so far.
+    pub(super) fn current_message(&mut self) -> &UiMessage {
+        self.recorder.message()
     }
 
-    /// The chat as it is now, with that message.
+    /// Returns the chat, including the current message.
     pub(super) fn chat(&mut self) -> &Chat {
-        self.chat.messages[self.place].clone_from(self.now.message());
+        self.chat.messages[self.index].clone_from(self.recorder.message());
         &self.chat
     }
 
-    /// The same without this call, which is being decided about.
-    pub(super) fn chat_before(&mut self, call: &ToolCallId) -> Chat {
+    /// Returns the chat without the call that is being decided.
+    pub(super) fn chat_without_call(&mut self, call: &ToolCallId) -> Chat {
         let mut chat = self.chat().clone();
-        let is_it = |part: &Part| {
+        let is_call = |part: &Part| {
             part.as_tool().is_some_and(|part| part.tool_call_id == *call && !part.is_settled())
         };
-        chat.messages[self.place].parts.retain(|part| !is_it(part));
+        chat.messages[self.index].parts.retain(|part| !is_call(part));
         chat
     }
 
-    pub(super) fn messages(&mut self, turn: &Turn, step: u32, tools: &Tools) -> Vec<ModelMessage> {
+    /// Returns the messages that the model reads in this step.
+    pub(super) fn model_messages(
+        &mut self,
+        turn: &Turn,
+        step: u32,
+        tools: &ToolSet,
+    ) -> Vec<ModelMessage> {
         let deferred = match step {
             1 => Cow::Borrowed(&turn.deferred),
-            _ => Cow::Owned(turn.deferred.once_told()),
+            _ => Cow::Owned(turn.deferred.after_provider_notified()),
         };
-        let from_ui = FromUi::new().with_deferred(&deferred);
-        let from_ui = from_ui.with_outputs(|tool, output| tools.model_output(tool, output));
-        from_ui.model_messages(&self.chat().messages)
+        let converter = ToModelMessages::new().with_deferred(&deferred);
+        let converter = converter.with_outputs(|tool, output| tools.model_output(tool, output));
+        converter.model_messages(&self.chat().messages)
     }
 }

@@ -1,12 +1,14 @@
-//! [`AiSdkSignature`]: the AI SDK's own signature on an approval request.
+//! [`AiSdkSignature`]: the AI SDK's own signature of an approval request.
 //!
-//! For fleets in which Node and Rust servers answer the same chats: what one of them signed with
-//! `experimental_toolApprovalSecret`, the other verifies. The signature travels in the field
-//! `signature` of the approval request, which clients keep since 6.0.221.
+//! The signature is for deployments in which Node and Rust servers serve the same chats: a server
+//! of one kind verifies the approval requests that the other kind signed with
+//! `experimental_toolApprovalSecret`. The signature is sent in the field `signature` of the
+//! approval request, which clients keep since 6.0.221.
 //!
-//! It is an extra and proves little: that a server asked about this call under this approval id.
-//! It does not say which person, which chat, or when, it never expires, and it can be redeemed
-//! again and again. It replaces neither the host's own record nor a ledger.
+//! The signature is an addition and proves little: that a server requested approval for this call
+//! under this approval id. It does not identify the principal, the chat or the time. It never
+//! expires, and it can be redeemed any number of times. It replaces neither the host's own record
+//! nor a ledger.
 //!
 //! ```text
 //! digest    = base64url(SHA-256(canonical form of the input))
@@ -22,11 +24,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use super::canonical_json::{CanonicalJson, InputNotShownAsIs};
+use super::canonical_json::{CanonicalJson, InexactInputError};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 
-/// Signs approval requests as the AI SDK does, and verifies what it signed.
+/// Signs approval requests as the AI SDK does, and verifies signatures of the AI SDK.
 ///
 /// ```
 /// use ui_message_stream::Json;
@@ -47,64 +49,74 @@ use crate::json::Json;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The secret is not kept: only what HMAC derives from it is, and wiped when this is dropped.
+/// The secret itself is not stored. Only the state that HMAC derives from it is stored, and that
+/// state is wiped when this value is dropped.
 #[derive(Clone)]
 pub struct AiSdkSignature {
     keyed: Hmac<Sha256>,
 }
 
 impl AiSdkSignature {
-    /// How many bytes a secret has at least: as many as the signature.
+    /// The minimum length of a secret in bytes: the length of the signature.
     pub const MIN_SECRET_LEN: usize = 32;
 
-    /// Takes the secret that all servers share, the bytes of `experimental_toolApprovalSecret`.
+    /// Creates a signer from the secret that all servers share, the bytes of
+    /// `experimental_toolApprovalSecret`.
     ///
-    /// The AI SDK takes a secret of any length. Here a short one is refused: every client holds
-    /// the signature with all that it signs, and so can try out secrets for as long as it likes
-    /// without asking a server. A fleet with a shorter secret needs a new one everywhere.
+    /// The AI SDK accepts a secret of any length. This function rejects a short secret, because
+    /// every client holds the signature and all signed data. A client can therefore try secrets
+    /// without a time limit and without contacting a server. A deployment with a shorter secret
+    /// needs a new secret on all servers.
     ///
     /// # Errors
-    /// [`SecretTooShort`] below [`AiSdkSignature::MIN_SECRET_LEN`] bytes.
+    /// [`SecretTooShort`] if the secret has fewer than [`AiSdkSignature::MIN_SECRET_LEN`] bytes.
     pub fn new(secret: &[u8]) -> Result<Self, SecretTooShort> {
         if secret.len() < Self::MIN_SECRET_LEN {
             return Err(SecretTooShort { len: secret.len() });
         }
-        Self::of_any_length(secret)
+        Self::from_secret_of_any_length(secret)
     }
 
-    fn of_any_length(secret: &[u8]) -> Result<Self, SecretTooShort> {
-        // HMAC takes keys of any length, so this is no second way to fail.
+    fn from_secret_of_any_length(secret: &[u8]) -> Result<Self, SecretTooShort> {
+        // HMAC accepts keys of any length, so this error never occurs.
         let keyed =
             Hmac::new_from_slice(secret).map_err(|_| SecretTooShort { len: secret.len() })?;
         Ok(AiSdkSignature { keyed })
     }
 
-    /// Signs a call that a person is to be asked about.
+    /// Signs a call that needs a user's approval. Returns the signature in base64url without
+    /// padding.
     ///
     /// # Errors
-    /// [`SignCallError::InputNotShownAsIs`] if a browser would show the input differently: the AI
-    /// SDK signs what JavaScript makes of it, which is not what would run.
-    /// [`SignCallError::LineBreak`] if an id or the name holds a line break in the form
-    /// [`SignatureForm::Lines`]: the signature would fit other calls, too, and current versions of
-    /// the AI SDK refuse it.
+    /// - [`SignCallError::InexactInputError`] if a browser would show the input differently. The AI
+    ///   SDK signs the value that JavaScript reads, which is not the value that the tool would run
+    ///   with.
+    /// - [`SignCallError::LineBreak`] if an id or the tool name holds a line break and the form is
+    ///   [`SignatureForm::Lines`]. The signature would also be valid for other calls, and current
+    ///   versions of the AI SDK reject it.
     pub fn sign(&self, form: SignatureForm, call: SignedCall<'_>) -> Result<String, SignCallError> {
         if form == SignatureForm::Lines && call.has_line_break() {
             return Err(SignCallError::LineBreak);
         }
         let digest = call.input_digest()?;
-        let mac = self.over(&call.payload(form, &digest)).finalize();
+        let mac = self.mac_over(&call.payload(form, &digest)).finalize();
         Ok(URL_SAFE_NO_PAD.encode(mac.into_bytes()))
     }
 
-    /// Verifies the signature that came back with an answer, in either form. The comparison takes
-    /// the same time wherever the difference is.
+    /// Verifies the signature that came back with an approval response, in either form.
     ///
-    /// The input is to be the one that would run: the server's own. Like the AI SDK since 7.0.36,
-    /// this does not take the form [`SignatureForm::Lines`] for a call with a line break in an id
-    /// or the name. Unlike it, this takes base64url without padding only, which is what it writes.
+    /// The input must be the one that the tool would run with: the server's own input. The time of
+    /// the comparison does not depend on the position of the first difference.
+    ///
+    /// Like the AI SDK since 7.0.36, this function rejects the form [`SignatureForm::Lines`] for a
+    /// call with a line break in an id or the tool name. Unlike the AI SDK, this function accepts
+    /// only base64url without padding, which is what the AI SDK writes.
     ///
     /// # Errors
-    /// [`VerifySignatureError`] says why the signature proves nothing about this call.
+    /// - [`VerifySignatureError::NotBase64Url`] if the signature is not base64url without padding.
+    /// - [`VerifySignatureError::InexactInputError`] if a browser would show the input differently.
+    /// - [`VerifySignatureError::OtherCallOrSecret`] if the signature was made for another call or
+    ///   with another secret.
     pub fn verify(
         &self,
         signature: &str,
@@ -113,15 +125,17 @@ impl AiSdkSignature {
         let signature =
             URL_SAFE_NO_PAD.decode(signature).map_err(|_| VerifySignatureError::NotBase64Url)?;
         let digest = call.input_digest()?;
-        let fits = |form| self.over(&call.payload(form, &digest)).verify_slice(&signature).is_ok();
-        if fits(SignatureForm::JsonArray) || (!call.has_line_break() && fits(SignatureForm::Lines))
+        let is_valid =
+            |form| self.mac_over(&call.payload(form, &digest)).verify_slice(&signature).is_ok();
+        if is_valid(SignatureForm::JsonArray)
+            || (!call.has_line_break() && is_valid(SignatureForm::Lines))
         {
             return Ok(());
         }
         Err(VerifySignatureError::OtherCallOrSecret)
     }
 
-    fn over(&self, payload: &str) -> Hmac<Sha256> {
+    fn mac_over(&self, payload: &str) -> Hmac<Sha256> {
         self.keyed.clone().chain_update(payload)
     }
 }
@@ -132,16 +146,16 @@ impl fmt::Debug for AiSdkSignature {
     }
 }
 
-/// What a signature binds together.
+/// The data of a call that a signature covers.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedCall<'a> {
-    /// Names the question.
+    /// The id of the approval request.
     pub approval_id: &'a ApprovalId,
-    /// Names the call.
+    /// The id of the tool call.
     pub tool_call_id: &'a ToolCallId,
-    /// Which tool.
+    /// The name of the tool.
     pub tool_name: &'a str,
-    /// The input that would run.
+    /// The input that the tool would run with.
     pub input: &'a Json,
 }
 
@@ -154,7 +168,7 @@ impl SignedCall<'_> {
         self.names().iter().any(|name| name.contains('\n'))
     }
 
-    fn input_digest(&self) -> Result<String, InputNotShownAsIs> {
+    fn input_digest(&self) -> Result<String, InexactInputError> {
         let form = CanonicalJson::of(self.input)?;
         Ok(URL_SAFE_NO_PAD.encode(Sha256::digest(form.as_str())))
     }
@@ -173,18 +187,20 @@ impl SignedCall<'_> {
     }
 }
 
-/// How a signed call is written down before it is signed.
+/// The encoding of a call before it is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureForm {
-    /// Joined by line breaks: the only form that 6.0.202 … 6.0.326 and 7.0.0 … 7.0.35 know. Later
-    /// versions still verify it.
+    /// The fields joined by line breaks.
+    ///
+    /// This is the only form that 6.0.202 … 6.0.326 and 7.0.0 … 7.0.35 support. Later versions
+    /// still verify it.
     Lines,
-    /// A JSON array, which no other call can be mistaken for: written since 7.0.36.
+    /// A JSON array of the fields, which is unambiguous. The AI SDK writes this form since 7.0.36.
     JsonArray,
 }
 
-/// A secret that could be guessed.
+/// The error of a secret that is short enough to be guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the secret has {len} bytes, at least {} are needed; take random ones",
@@ -194,30 +210,32 @@ pub struct SecretTooShort {
     len: usize,
 }
 
-/// Why a call was not signed.
+/// The reason why a call was not signed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignCallError {
     /// A browser would show the input differently.
     #[error("the tool input is not shown as it is: {0}")]
-    InputNotShownAsIs(#[from] InputNotShownAsIs),
-    /// An id or the tool's name holds a line break.
+    InexactInputError(#[from] InexactInputError),
+    /// An id or the tool name holds a line break.
     #[error("an id or tool name with a line break, which the form of lines cannot tell apart")]
     LineBreak,
 }
 
-/// Why a signature proves nothing about a call. A client reads none of this.
+/// The reason why a signature proves nothing about a call. It must not be sent to a client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifySignatureError {
-    /// It is not base64url without padding.
+    /// The signature is not base64url without padding.
     #[error("the signature is not base64url without padding")]
     NotBase64Url,
-    /// A browser would show the input differently. A Node server may have signed such a call, but
-    /// then it signed what JavaScript made of it.
+    /// A browser would show the input differently.
+    ///
+    /// A Node server may have signed such a call, but it then signed the value that JavaScript
+    /// reads.
     #[error("the tool input is not shown as it is: {0}")]
-    InputNotShownAsIs(#[from] InputNotShownAsIs),
-    /// It was made for another call or with another secret.
+    InexactInputError(#[from] InexactInputError),
+    /// The signature was made for another call or with another secret.
     #[error("the signature was made for another call or with another secret")]
     OtherCallOrSecret,
 }
@@ -239,7 +257,7 @@ mod tests {
     #[serde(rename_all = "camelCase")]
     struct Upstream {
         vectors: Vec<Vector>,
-        signed_but_not_shown: Vec<NotShown>,
+        signed_but_not_shown: Vec<InexactInput>,
     }
 
     #[derive(Deserialize)]
@@ -273,7 +291,7 @@ mod tests {
 
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct NotShown {
+    struct InexactInput {
         note: String,
         input_text: String,
     }
@@ -283,7 +301,7 @@ mod tests {
     }
 
     fn with_secret(secret: &str) -> AiSdkSignature {
-        AiSdkSignature::of_any_length(secret.as_bytes()).unwrap()
+        AiSdkSignature::from_secret_of_any_length(secret.as_bytes()).unwrap()
     }
 
     impl Vector {
@@ -294,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sdk_signs_is_signed_alike_and_verifies_as_in_its_newest_version() {
+    fn signatures_equal_those_of_the_sdk_and_verify_as_in_its_newest_version() {
         let vectors = upstream().vectors;
         assert!(!vectors.is_empty());
         for vector in vectors {
@@ -322,11 +340,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_shows_differently_is_neither_signed_nor_verified() {
+    fn an_input_that_a_browser_shows_differently_is_neither_signed_nor_verified() {
         let key = with_secret("s");
-        let not_shown = upstream().signed_but_not_shown;
-        assert!(!not_shown.is_empty());
-        for NotShown { note, input_text } in not_shown {
+        let inexact = upstream().signed_but_not_shown;
+        assert!(!inexact.is_empty());
+        for InexactInput { note, input_text } in inexact {
             let raw = serde_json::value::RawValue::from_string(input_text).unwrap();
             let call = SignedCall {
                 approval_id: &"a".into(),
@@ -335,14 +353,14 @@ mod tests {
                 input: &Json::received(&raw).unwrap(),
             };
             let signed = key.sign(SignatureForm::JsonArray, call);
-            assert!(matches!(signed, Err(SignCallError::InputNotShownAsIs(_))), "{note}");
+            assert!(matches!(signed, Err(SignCallError::InexactInputError(_))), "{note}");
             let verified = key.verify("AAAA", call);
-            assert!(matches!(verified, Err(VerifySignatureError::InputNotShownAsIs(_))), "{note}");
+            assert!(matches!(verified, Err(VerifySignatureError::InexactInputError(_))), "{note}");
         }
     }
 
     #[test]
-    fn a_signature_fits_no_other_call_and_no_other_secret() {
+    fn a_signature_is_valid_for_no_other_call_and_no_other_secret() {
         let vector = &upstream().vectors[0];
         let input = Json::parse(&vector.input_text).unwrap();
         let call = vector.call(&input);
@@ -366,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_break_does_not_make_one_call_out_of_another() {
+    fn a_line_break_does_not_make_a_signature_valid_for_another_call() {
         let key = with_secret("s");
         let input = Json::null();
         let (id, other_id) = (ApprovalId::from("a"), ApprovalId::from("a\nb"));
@@ -377,8 +395,8 @@ mod tests {
         let digest = call.input_digest().unwrap();
         let payload = call.payload(SignatureForm::Lines, &digest);
         assert_eq!(payload, other.payload(SignatureForm::Lines, &digest));
-        // As an old version of the SDK signs it.
-        let signed = URL_SAFE_NO_PAD.encode(key.over(&payload).finalize().into_bytes());
+        // An old version of the AI SDK signs the call like this.
+        let signed = URL_SAFE_NO_PAD.encode(key.mac_over(&payload).finalize().into_bytes());
         for call in [call, other] {
             assert!(key.verify(&signed, call).is_err());
             let refused = key.sign(SignatureForm::Lines, call);
@@ -389,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_has_one_spelling_and_every_bit_of_it_counts() {
+    fn a_signature_has_one_encoding_and_every_bit_of_it_counts() {
         let vector = &upstream().vectors[0];
         let input = Json::parse(&vector.input_text).unwrap();
         let (key, call) = (with_secret(&vector.secret), vector.call(&input));
@@ -423,13 +441,13 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_could_be_guessed_is_refused_and_none_is_shown_or_left_in_memory() {
+    fn a_short_secret_is_rejected_and_no_secret_is_shown_or_left_in_memory() {
         for len in [0, 1, 31] {
             assert_eq!(AiSdkSignature::new(&vec![7; len]).unwrap_err(), SecretTooShort { len });
         }
         let key = AiSdkSignature::new(&[b'7'; 32]).unwrap();
         assert_eq!(format!("{key:?}"), "AiSdkSignature([redacted])");
-        // What an HMAC keeps of its secret are the states of two hashes.
+        // An HMAC stores only the states of two hashes, which are derived from its secret.
         fn is_wiped<T: ZeroizeOnDrop>() {}
         is_wiped::<<Sha256 as EagerHash>::Core>();
     }

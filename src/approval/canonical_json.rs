@@ -1,51 +1,55 @@
-//! [`CanonicalJson`]: a tool input as a browser reads it, if a browser shows what the server holds.
+//! [`CanonicalJson`]: the canonical form of a tool input that browsers read without loss.
 //!
-//! A person approves what the page shows, and the tool runs with the text that the server keeps.
-//! Both are the same thing only for an input that JavaScript reads without losing anything. So one
-//! walk does two jobs: it refuses every other input ([`InputNotShownAsIs`]), and writes what is
-//! left in the one form of RFC 8785, keys sorted by UTF-16 units and numbers as JavaScript prints
-//! them. The AI SDK writes the same form for all of them before it signs.
+//! A user approves the input that the browser shows, and the tool runs with the text that the
+//! server stores. Both are the same only for an input that JavaScript reads without loss. One pass
+//! over the text therefore does two things. It rejects every other input ([`InexactInputError`]),
+//! and it writes the remaining inputs in the canonical form of RFC 8785: keys sorted by UTF-16 code
+//! units, and numbers as JavaScript prints them. The AI SDK writes the same form of every such
+//! input before it signs the input.
 //!
-//! # What is refused
+//! # Rejected inputs
 //!
-//! | input | what a browser makes of it |
+//! | input | result in a browser |
 //! |---|---|
-//! | what [`Json::parse`] refuses | a repeated key: the last one; half a surrogate pair: shown as `�`; `1e400`: `Infinity`, sent back as `null`; prototype keys and great depth: no answer comes back |
-//! | an integer beyond ±(2^53−1) | the nearest double, as `9007199254740993` turns into `…992` |
-//! | a number that it prints with another value | `0.1000000000000000055` is shown as `0.1`, `1e-400` as `0` |
+//! | an input that [`Json::parse`] rejects | repeated key: the last one counts; half a surrogate pair: shown as `�`; `1e400`: `Infinity`, sent back as `null`; prototype keys and great depth: no response comes back |
+//! | an integer beyond ±(2^53−1) | the nearest double: `9007199254740993` becomes `…992` |
+//! | a number that is printed with another value | `0.1000000000000000055` is shown as `0.1`, `1e-400` as `0` |
 //! | `-0` | `0` |
-//! | a key `$serde_json::private::…` | what stands there; but the tool may read something else |
+//! | a key `$serde_json::private::…` | shown unchanged, but the tool may read another value |
 //!
-//! Only the value of a number counts, not how it is written: `1.0`, `1e2`, `0.10` and `1E+2` are
-//! admitted, since a browser shows `1`, `100` and `0.1`, the same decimals exactly.
+//! Only the value of a number counts, not its notation: `1.0`, `1e2`, `0.10` and `1E+2` are
+//! accepted, because a browser shows `1`, `100`, `0.1` and `100`, which are exactly the same
+//! decimals.
 //!
-//! *Integer* means: printed with digits alone. Some of those beyond ±(2^53−1) a browser would show
-//! right, every second one at first; but a tool that takes large ids as numbers is to fail in its
-//! first test, and not with every second id. From 10^21 on a browser prints an exponent, and there
-//! the value alone decides: `1e21` is admitted.
+//! An *integer* here is a number that JavaScript prints with digits alone. A browser would show
+//! some integers beyond ±(2^53−1) correctly; just beyond that limit, every second one. A tool that
+//! takes large ids as numbers should fail in its first test, and not with every second id. From
+//! 10^21 on, a browser prints an exponent, and there only the value decides: `1e21` is accepted.
 //!
-//! `-0` is equal to `0`, but a tool that computes with doubles can tell them apart, and nobody who
-//! approved a `0` has seen the sign.
+//! `-0` is equal to `0`, but a tool that computes with doubles can distinguish them. A user who
+//! approved `0` did not see the sign.
 //!
-//! `serde_json::Value` reads `{"$serde_json::private::RawValue":"1"}` as `1`, since its feature
-//! `raw_value` is on here, and so does `$serde_json::private::Number` with `arbitrary_precision`,
-//! which any dependency may turn on. A tool that takes a `Value` would run with what nobody saw.
+//! `serde_json::Value` reads `{"$serde_json::private::RawValue":"1"}` as `1`, because this crate
+//! enables its feature `raw_value`. `$serde_json::private::Number` has the same effect with the
+//! feature `arbitrary_precision`, which any dependency may enable. A tool that takes a `Value`
+//! would then run with an input that the user did not see.
 //!
-//! For the same reason the walk goes over the text, and not over a tree: no feature changes it.
+//! For the same reason, this module reads the text and not a tree of values: no feature changes the
+//! text.
 
 use serde_json::value::RawValue;
 
+use crate::json::Object;
 use crate::json::{Json, JsonError, unescaped};
-use crate::record::Object;
 
-/// A JSON value that a browser shows as it is, in the one form that all its spellings share.
+/// The canonical form of a JSON value that a browser shows without loss.
 ///
-/// Two inputs have equal forms exactly if they are the same value, so this is how an input that a
-/// client sent back is compared with the one that the server kept.
+/// Two inputs have equal canonical forms if and only if they are the same value. The server
+/// compares an input that a client sent back with the stored input in this form.
 ///
 /// ```
 /// use ui_message_stream::Json;
-/// use ui_message_stream::approval::{CanonicalJson, InputNotShownAsIs};
+/// use ui_message_stream::approval::{CanonicalJson, InexactInputError};
 ///
 /// let kept = Json::parse(r#"{ "path": "caf\u00e9", "copies": 1.0 }"#)?;
 /// let form = CanonicalJson::of(&kept)?;
@@ -55,63 +59,69 @@ use crate::record::Object;
 /// assert_eq!(CanonicalJson::of(&sent_back)?, form);
 ///
 /// let order = Json::parse(r#"{"order":9007199254740993}"#)?;
-/// assert!(matches!(CanonicalJson::of(&order), Err(InputNotShownAsIs::LargeInteger)));
+/// assert!(matches!(CanonicalJson::of(&order), Err(InexactInputError::LargeInteger)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Form: [RFC 8785](https://www.rfc-editor.org/rfc/rfc8785)
+/// Canonical form: [RFC 8785](https://www.rfc-editor.org/rfc/rfc8785)
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanonicalJson(String);
 
 impl CanonicalJson {
-    /// Writes the canonical form of an input that a browser shows as it is.
+    /// Creates the canonical form of an input that a browser shows without loss.
     ///
     /// # Errors
-    /// [`InputNotShownAsIs`] names the rule that the input breaks.
-    pub fn of(input: &Json) -> Result<Self, InputNotShownAsIs> {
-        // What came from a peer was held to fewer rules. This bounds the depth of the walk, too.
+    /// [`InexactInputError`] if a browser would show the input differently. The variant names the
+    /// rule that the input breaks. This function never returns [`InexactInputError::TooLong`].
+    pub fn of(input: &Json) -> Result<Self, InexactInputError> {
+        // Fewer rules apply to a value from a peer. Parsing it again also limits the depth of the
+        // recursion.
         let input = Json::parse(input.as_str())?;
         let mut form = String::with_capacity(input.as_str().len());
         write_value(input.as_str(), &mut form)?;
         Ok(CanonicalJson(form))
     }
 
-    /// The form, to be hashed as UTF-8.
+    /// Returns the canonical form. To hash it, use its UTF-8 bytes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Why a browser would show a tool input differently from what the tool runs with.
+/// The reason why a browser would show a tool input differently from the input of the tool.
 ///
-/// Such an input is no question for a person. It goes back to the model as an error; the text says
-/// what the model can do.
+/// A user must not be asked to approve such an input. The model gets the error instead, and its
+/// text states what the model can do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum InputNotShownAsIs {
-    /// It breaks a rule of [`Json::parse`]: a repeated key, half a surrogate pair, a prototype key,
-    /// great depth, or a number beyond a double.
+pub enum InexactInputError {
+    /// The input breaks a rule of [`Json::parse`]: a repeated key, half a surrogate pair, a
+    /// prototype key, great depth, or a number beyond the range of a double.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It is longer than 256 KiB: nobody reads that, and it would come back with every request.
+    /// The input is longer than 256 KiB.
+    ///
+    /// No user reads an input of that length, and the client would send it back with every request.
     #[error("longer than 256 KiB; send less at once")]
     TooLong,
-    /// An integer that a double holds only in part, or only by luck.
+    /// An integer beyond ±(2^53−1), which a double cannot hold or holds only by chance.
     #[error("an integer beyond ±9007199254740991; send large numbers as strings")]
     LargeInteger,
     /// A `-0`.
     #[error("a negative zero, which a browser shows as 0; send 0")]
     NegativeZero,
-    /// A key that begins with `$serde_json::private::`, by which `serde_json` marks values of its own.
+    /// A key that begins with `$serde_json::private::`, which `serde_json` reserves for its own
+    /// values.
     #[error("a key that begins with `$serde_json::private::`; give it another name")]
     ReservedKey,
-    /// A number with more digits, or nearer to zero, than a double holds.
+    /// A number that has more digits, or is nearer to zero, than a double can represent.
     #[error("a number that a browser shows rounded; send it as a string or with fewer digits")]
     RoundedNumber,
 }
 
-/// Writes one value of a text that [`Json::parse`] has let through, so no deeper than it allows.
-fn write_value(text: &str, form: &mut String) -> Result<(), InputNotShownAsIs> {
+/// Writes one value of a text that [`Json::parse`] accepts, which limits the depth of the
+/// recursion.
+fn write_value(text: &str, form: &mut String) -> Result<(), InexactInputError> {
     match text.as_bytes().first() {
         Some(b'{') => write_object(text, form),
         Some(b'[') => {
@@ -128,13 +138,13 @@ fn write_value(text: &str, form: &mut String) -> Result<(), InputNotShownAsIs> {
     }
 }
 
-fn write_object(text: &str, form: &mut String) -> Result<(), InputNotShownAsIs> {
+fn write_object(text: &str, form: &mut String) -> Result<(), InexactInputError> {
     let object = Object::parse(text).map_err(JsonError::Syntax)?;
     let mut fields: Vec<_> = object.rest().collect();
     fields.sort_unstable_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
     write_list('{', fields, '}', form, |(key, value), form| {
         if key.starts_with(RESERVED) {
-            return Err(InputNotShownAsIs::ReservedKey);
+            return Err(InexactInputError::ReservedKey);
         }
         write_string(key, form)?;
         form.push(':');
@@ -147,8 +157,8 @@ fn write_list<T>(
     items: Vec<T>,
     close: char,
     form: &mut String,
-    write: impl Fn(T, &mut String) -> Result<(), InputNotShownAsIs>,
-) -> Result<(), InputNotShownAsIs> {
+    write: impl Fn(T, &mut String) -> Result<(), InexactInputError>,
+) -> Result<(), InexactInputError> {
     form.push(open);
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
@@ -160,29 +170,29 @@ fn write_list<T>(
     Ok(())
 }
 
-/// How the keys begin by which `serde_json` marks values of its own.
+/// The prefix of the keys that `serde_json` reserves for its own values.
 const RESERVED: &str = "$serde_json::private::";
 
-/// `serde_json` escapes what JavaScript escapes, and nothing else.
-fn write_string(text: &str, form: &mut String) -> Result<(), InputNotShownAsIs> {
+/// Writes a string. `serde_json` escapes exactly the characters that JavaScript escapes.
+fn write_string(text: &str, form: &mut String) -> Result<(), InexactInputError> {
     form.push_str(&serde_json::to_string(text).map_err(JsonError::Syntax)?);
     Ok(())
 }
 
-fn write_number(literal: &str, form: &mut String) -> Result<(), InputNotShownAsIs> {
-    // Every JSON number is a float to Rust, which rounds as JavaScript does.
-    let value: f64 = literal.parse().map_err(|_| InputNotShownAsIs::RoundedNumber)?;
+fn write_number(literal: &str, form: &mut String) -> Result<(), InexactInputError> {
+    // Rust parses every JSON number as a float and rounds it as JavaScript does.
+    let value: f64 = literal.parse().map_err(|_| InexactInputError::RoundedNumber)?;
     let mut buffer = ryu_js::Buffer::new();
     let shown = buffer.format(value);
-    let sent = Decimal::of(literal);
+    let sent = Decimal::parse(literal);
     if sent.is_negative && sent.digits.is_empty() {
-        return Err(InputNotShownAsIs::NegativeZero);
+        return Err(InexactInputError::NegativeZero);
     }
     if value.abs() > MAX_SAFE_INTEGER && !shown.contains('e') {
-        return Err(InputNotShownAsIs::LargeInteger);
+        return Err(InexactInputError::LargeInteger);
     }
-    if sent != Decimal::of(shown) {
-        return Err(InputNotShownAsIs::RoundedNumber);
+    if sent != Decimal::parse(shown) {
+        return Err(InexactInputError::RoundedNumber);
     }
     form.push_str(shown);
     Ok(())
@@ -191,18 +201,18 @@ fn write_number(literal: &str, form: &mut String) -> Result<(), InputNotShownAsI
 /// JavaScript's `Number.MAX_SAFE_INTEGER`, 2^53 − 1.
 const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
-/// The value of a decimal literal, exactly: 0.*digits* · 10^*exponent*.
+/// The exact value of a decimal literal: 0.*digits* · 10^*exponent*.
 #[derive(PartialEq)]
 struct Decimal {
     is_negative: bool,
-    /// Without zeros at either end; none for zero.
+    /// The digits without zeros at either end. Empty for zero.
     digits: String,
-    /// None if it is so large that no double comes near it.
+    /// The exponent, or `None` if it is too large for any double.
     exponent: Option<i64>,
 }
 
 impl Decimal {
-    fn of(literal: &str) -> Self {
+    fn parse(literal: &str) -> Self {
         let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
         let unsigned = mantissa.strip_prefix('-');
         let is_negative = unsigned.is_some();
@@ -229,13 +239,13 @@ mod tests {
 
     use super::*;
 
-    fn form(text: &str) -> Result<String, InputNotShownAsIs> {
+    fn form(text: &str) -> Result<String, InexactInputError> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
         CanonicalJson::of(&Json::received(&raw).unwrap()).map(|form| form.as_str().to_owned())
     }
 
     #[test]
-    fn how_a_number_is_written_does_not_matter() {
+    fn the_notation_of_a_number_does_not_matter() {
         for (text, shown) in [
             ("1.0", "1"),
             ("1e2", "100"),
@@ -260,8 +270,8 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_a_browser_shows_differently_is_refused() {
-        use InputNotShownAsIs::{LargeInteger, NegativeZero, RoundedNumber};
+    fn a_number_that_a_browser_shows_differently_is_rejected() {
+        use InexactInputError::{LargeInteger, NegativeZero, RoundedNumber};
         for text in ["9007199254740992", "-9007199254740993", "1e20", "9007199254740991.5"] {
             assert!(matches!(form(text), Err(LargeInteger)), "{text}");
         }
@@ -283,14 +293,14 @@ mod tests {
         }
         assert!(matches!(
             form("1e99999999999999999999"),
-            Err(InputNotShownAsIs::Json(JsonError::NumberTooLarge))
+            Err(InexactInputError::Json(JsonError::NumberTooLarge))
         ));
     }
 
     #[test]
-    fn what_a_peer_may_send_but_readers_see_differently_is_refused() {
+    fn a_value_from_a_peer_that_readers_read_differently_is_rejected() {
         let refused = |text: &str| match form(text) {
-            Err(InputNotShownAsIs::Json(error)) => error,
+            Err(InexactInputError::Json(error)) => error,
             other => panic!("{text}: {other:?}"),
         };
         assert!(matches!(refused(r#"{"a":1,"\u0061":1}"#), JsonError::DuplicateKey));
@@ -302,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_a_tool_would_read_as_something_else_is_refused() {
+    fn a_key_that_serde_json_reserves_is_rejected() {
         let text = r#"{"a":[{"$serde_json::private::RawValue":"1"}]}"#;
         assert_eq!(serde_json::from_str::<serde_json::Value>(text).unwrap()["a"][0], 1);
         for text in [
@@ -310,7 +320,7 @@ mod tests {
             r#"{"$serde_json::private::Number":"1"}"#,
             r#"{"\u0024serde_json::private::RawValue":"1"}"#,
         ] {
-            assert!(matches!(form(text), Err(InputNotShownAsIs::ReservedKey)), "{text}");
+            assert!(matches!(form(text), Err(InexactInputError::ReservedKey)), "{text}");
         }
         assert!(form(r#"{"a":"$serde_json::private::Number","$serde_json":1}"#).is_ok());
     }
@@ -324,7 +334,7 @@ mod tests {
         );
     }
 
-    /// A value, as any reader of its text has to see it.
+    /// A value, as every reader of its text must read it.
     #[derive(Debug, Clone, PartialEq)]
     enum Tree {
         Literal(&'static str),
@@ -392,23 +402,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_form_holds_the_value_and_is_its_own_form(tree in Tree::any()) {
+        fn the_canonical_form_keeps_the_value_and_is_its_own_canonical_form(tree in Tree::any()) {
             match form(&tree.print()) {
                 Ok(once) => {
                     prop_assert_eq!(&Tree::read(&once), &tree);
                     prop_assert_eq!(form(&once).unwrap(), once);
                 }
-                // Which inputs are refused, and no others, is judged by the real client.
+                // The tests with the real client verify that exactly the right inputs are rejected.
                 Err(_) => prop_assume!(false),
             }
         }
 
         #[test]
-        fn a_number_is_shown_with_its_own_value_or_refused(
+        fn a_number_is_shown_with_its_own_value_or_rejected(
             literal in r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,22})?"
         ) {
             if let Ok(shown) = form(&literal) {
-                prop_assert!(Decimal::of(&shown) == Decimal::of(&literal));
+                prop_assert!(Decimal::parse(&shown) == Decimal::parse(&literal));
                 prop_assert_eq!(form(&shown).unwrap(), shown);
             }
         }

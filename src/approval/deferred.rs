@@ -1,132 +1,159 @@
-//! [`DeferredToolResults`]: what became of the calls that an earlier run left open.
+//! [`DeferredToolResults`]: the results of tool calls that an earlier turn left open.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, OpenCall, RecordId, ToolOutcome};
+use super::{Claim, PendingToolCall, RecordId, ToolOutcome};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 
-/// What became of the calls that an earlier run left open.
+/// The results of tool calls that an earlier turn left open.
 ///
-/// It comes from [`ResumePlan::settle`](super::ResumePlan::settle), or from the host where the host
-/// decides by itself ([`DeferredToolResults::decided_by_host`]). It serializes, so that it can wait
-/// in a store: whoever can write there can approve.
+/// They come from [`ResumePlan::settle`](super::ResumePlan::settle) or
+/// [`Redemption::settle`](super::Redemption::settle), or from [`DeferredToolResults::builder`] if
+/// the host itself decides. The results can be serialized and kept in a store. A process that can
+/// write to that store can approve calls.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeferredToolResults {
     results: Vec<DeferredToolResult>,
-    pending: Vec<OpenCall>,
-    superseded: Vec<OpenCall>,
+    pending: Vec<PendingToolCall>,
+    superseded: Vec<PendingToolCall>,
 }
 
-/// What became of one call.
+/// The result of one deferred tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DeferredToolResult {
-    /// The message that holds the call, if the client sent it. Only the message that the response
-    /// goes on with can be told of the result.
+    /// The message that contains the call, if the client sent that message.
+    ///
+    /// A result can be streamed only to the message that the response continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    /// Names the call on the wire, where the host's own name for it may have been taken.
+    /// The id of the call on the wire.
+    ///
+    /// It differs from the host's id if another call of the message already used the host's id.
     pub tool_call_id: ToolCallId,
-    /// Which tool. Of a call that the host does not know, which never runs, the client's word.
+    /// The name of the tool.
+    ///
+    /// If the host does not know the call, this is the name that the client sent. Such a call never
+    /// runs.
     pub tool_name: Box<str>,
-    /// The question that was answered.
+    /// The id of the approval request that was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
-    /// What became of it.
+    /// The outcome of the call.
     pub outcome: DeferredOutcome,
-    /// Whether that is the end of the call here, also where its provider goes on with it. An answer
-    /// that could not be verified is told to the client and to the model of this turn, and the server's
-    /// own history keeps the call open: an honest answer may follow.
-    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    /// Whether the call is finished for this server. It is also `true` if the provider continues
+    /// the call.
+    ///
+    /// It is `false` for an approval response that could not be verified. The client and the model
+    /// of this turn get the outcome, but the server's own history keeps the call open, because a
+    /// genuine response may follow.
+    #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
     pub is_final: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-/// What became of a call that was left open. Only [`DeferredOutcome::Approved`] is ever run.
+/// The outcome of a deferred tool call.
+///
+/// Only a call with [`DeferredOutcome::Approved`] is ever run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum DeferredOutcome {
-    /// The person said yes: the tool is to be run.
+    /// The user approved the call: the agent must run the tool.
     Approved {
-        /// With the host's own input.
+        /// The input from the host's own record.
         input: Json,
-        /// What the ledger gave for it. Without one the host alone sees to it that the tool runs
-        /// once.
+        /// The claim that the ledger granted.
+        ///
+        /// If it is `None`, the host itself must ensure that the tool runs only once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<Claim>,
     },
-    /// The tool ran when this was answered before: shown as it was then.
-    Ran {
-        /// What came of it.
+    /// The tool already ran for an earlier response. The call is shown with the outcome of that
+    /// run.
+    Executed {
+        /// The outcome of the tool.
         outcome: ToolOutcome,
     },
-    /// This was answered before, and the tool runs right now: its outcome will be in the record.
-    Running {
-        /// Which record.
+    /// The tool is running for an earlier response. The record will hold its outcome.
+    Executing {
+        /// The id of the record.
         record: RecordId,
     },
-    /// This was answered before, and whoever ran the tool is gone. It is not run again, and the call
-    /// is shown as `tool-output-error` with the text [`OUTCOME_UNKNOWN`](super::OUTCOME_UNKNOWN).
+    /// An earlier response claimed the call, and its lease ended without an outcome.
+    ///
+    /// The tool is not run again. The call is shown as `tool-output-error` with the text
+    /// [`OUTCOME_UNKNOWN`](super::OUTCOME_UNKNOWN).
     OutcomeUnknown,
-    /// The person said no: shown as `tool-output-denied`.
+    /// The user denied the call. It is shown as `tool-output-denied`.
     Denied {
-        /// Why, in the person's words.
+        /// The reason that the user gave.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// The provider runs the tool: it is handed the answer, nothing is run here.
-    ForProvider {
-        /// Yes or no.
+    /// The provider executes the tool and must get the user's response. This server runs nothing.
+    ForwardToProvider {
+        /// Whether the user approved the call (`true`) or denied it (`false`).
         approved: bool,
-        /// Why, in the person's words.
+        /// The reason that the user gave.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// What the ledger gave for a yes.
+        /// The claim that the ledger granted for an approval.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<Claim>,
     },
-    /// This was answered before with a yes, which was handed to the provider then. It is not handed
-    /// over again; what came of it stands in the history.
-    Forwarded,
-    /// Nobody answered in time: shown as `tool-output-error` with the text
-    /// [`EXPIRED`](super::EXPIRED).
+    /// An earlier approval was already forwarded to the provider.
+    ///
+    /// The approval is not forwarded again. The history holds the result.
+    ForwardedToProvider,
+    /// The approval request expired without a response.
+    ///
+    /// The call is shown as `tool-output-error` with the text [`EXPIRED`](super::EXPIRED).
     Expired,
-    /// The question was taken back, or the tool is not what it was, or no longer permitted: shown as
-    /// `tool-output-error` with the text [`REVOKED`](super::REVOKED).
+    /// The approval request was revoked, or the tool's definition changed, or the call is no longer
+    /// permitted.
+    ///
+    /// The call is shown as `tool-output-error` with the text [`REVOKED`](super::REVOKED).
     Revoked,
-    /// The host did not ask for this: the tool is not run, and the call is shown as
-    /// `tool-output-error` with the text [`REFUSED`](super::REFUSED).
-    Refused,
-    /// The client ran the tool. The client already shows it.
+    /// The approval response does not match an approval request of the host. The tool is not run.
+    ///
+    /// The call is shown as `tool-output-error` with the text [`REFUSED`](super::REFUSED).
+    Rejected,
+    /// The client executed the tool and already shows the output.
     Output {
-        /// What it returned.
+        /// The value that the tool returned.
         #[serde(deserialize_with = "Json::deserialize_received")]
         output: Json,
     },
-    /// The client ran the tool, and it failed. The client already shows it.
+    /// The client executed the tool, the tool failed, and the client already shows the error.
     OutputError {
-        /// Why.
+        /// The error text.
         error_text: String,
     },
 }
 
 impl DeferredOutcome {
-    /// Whether this is what comes of such an answer, and not of the contrary one or of none.
-    pub fn agrees_with(&self, approved: bool) -> bool {
+    /// Returns whether this outcome follows from an approval (`approved` is `true`) or from a
+    /// denial (`false`).
+    ///
+    /// Returns `false` for an outcome that follows from no decision, such as
+    /// [`DeferredOutcome::Expired`].
+    pub fn matches_decision(&self, approved: bool) -> bool {
         match self {
             DeferredOutcome::Denied { .. } => !approved,
-            DeferredOutcome::ForProvider { approved: answer, .. } => *answer == approved,
+            DeferredOutcome::ForwardToProvider { approved: forwarded, .. } => {
+                *forwarded == approved
+            }
             DeferredOutcome::Approved { .. }
-            | DeferredOutcome::Ran { .. }
-            | DeferredOutcome::Running { .. }
-            | DeferredOutcome::Forwarded
+            | DeferredOutcome::Executed { .. }
+            | DeferredOutcome::Executing { .. }
+            | DeferredOutcome::ForwardedToProvider
             | DeferredOutcome::OutcomeUnknown => approved,
             _ => false,
         }
@@ -134,92 +161,102 @@ impl DeferredOutcome {
 }
 
 impl DeferredToolResults {
-    /// Results that the host's own code decides on, whatever a client says.
+    /// Creates a builder for results that the host itself decides, independent of any client.
     ///
     /// ```
     /// use ui_message_stream::Json;
     /// use ui_message_stream::approval::{DeferredOutcome, DeferredToolResults};
     ///
-    /// let results = DeferredToolResults::decided_by_host()
-    ///     .approve("call_1", "delete_file", Json::of("notes.txt")?)
+    /// let results = DeferredToolResults::builder()
+    ///     .approve("call_1", "delete_file", Json::from_serialize("notes.txt")?)
     ///     .deny("call_2", "transfer", Some("above the limit".into()))
     ///     .build();
     /// assert!(matches!(results.results()[0].outcome, DeferredOutcome::Approved { .. }));
     /// # Ok::<(), ui_message_stream::json::JsonError>(())
     /// ```
-    pub fn decided_by_host() -> HostDecisions {
-        HostDecisions(Self::default())
+    pub fn builder() -> DeferredToolResultsBuilder {
+        DeferredToolResultsBuilder(Self::default())
     }
 
     pub(super) fn new(
         results: Vec<DeferredToolResult>,
-        pending: Vec<OpenCall>,
-        superseded: Vec<OpenCall>,
+        pending: Vec<PendingToolCall>,
+        superseded: Vec<PendingToolCall>,
     ) -> Self {
         DeferredToolResults { results, pending, superseded }
     }
 
-    /// The same with what came of the calls in the end.
+    /// Replaces the results by the final results of the calls.
     #[cfg(feature = "approvals")]
     pub(crate) fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
         DeferredToolResults { results, ..self }
     }
 
-    /// The same once a model call has told the provider what it is allowed to run: it is told once.
+    /// Returns these results for use after a model call has sent the approvals to the provider.
+    ///
+    /// Every approval to forward becomes [`DeferredOutcome::ForwardedToProvider`], because an
+    /// approval is sent to the provider only once.
     ///
     /// ```
     /// use ui_message_stream::approval::DeferredToolResults;
     ///
     /// let none = DeferredToolResults::default();
-    /// assert!(none.once_told().is_empty());
+    /// assert!(none.after_provider_notified().is_empty());
     /// ```
     #[must_use]
-    pub fn once_told(&self) -> Self {
-        let mut told = self.clone();
-        for result in &mut told.results {
-            if let DeferredOutcome::ForProvider { approved: true, .. } = result.outcome {
-                result.outcome = DeferredOutcome::Forwarded;
+    pub fn after_provider_notified(&self) -> Self {
+        let mut notified = self.clone();
+        for result in &mut notified.results {
+            if let DeferredOutcome::ForwardToProvider { approved: true, .. } = result.outcome {
+                result.outcome = DeferredOutcome::ForwardedToProvider;
             }
         }
-        told
+        notified
     }
 
-    /// The results: answered calls in the order of the history, then outputs of the client.
+    /// Returns the results: first the calls with a response in the order of the history, then the
+    /// calls whose approval request needs no response any more, then the outputs of the client.
     pub fn results(&self) -> &[DeferredToolResult] {
         &self.results
     }
 
-    /// What became of one call. Where a call id recurs in a conversation, the latest call counts.
-    pub fn result_of(&self, tool_call_id: &ToolCallId) -> Option<&DeferredToolResult> {
+    /// Returns the result of one call.
+    ///
+    /// If a call id occurs more than once in a conversation, this is the result of the latest call.
+    pub fn get(&self, tool_call_id: &ToolCallId) -> Option<&DeferredToolResult> {
         self.results.iter().rfind(|result| result.tool_call_id == *tool_call_id)
     }
 
-    /// The calls that still wait for the person or the client. While there are any and the person
-    /// did not write on, the model is not called.
-    pub fn pending(&self) -> &[OpenCall] {
+    /// Returns the calls that still wait for the user or the client.
+    ///
+    /// While there are pending calls, the model is not called, unless the user has sent another
+    /// message.
+    pub fn pending(&self) -> &[PendingToolCall] {
         &self.pending
     }
 
-    /// The calls that the person wrote past without an answer: they are not run, and the model is
-    /// told so.
-    pub fn superseded(&self) -> &[OpenCall] {
+    /// Returns the calls for which the user sent another message instead of a response.
+    ///
+    /// These calls are not run, and the model gets that information.
+    pub fn superseded(&self) -> &[PendingToolCall] {
         &self.superseded
     }
 
-    /// Whether no call was left open.
+    /// Returns whether there are no results and no pending or superseded calls.
     pub fn is_empty(&self) -> bool {
         self.results.is_empty() && self.pending.is_empty() && self.superseded.is_empty()
     }
 }
 
-/// Builds [`DeferredToolResults`] that the host answers for. A later word on a call replaces an
-/// earlier one.
+/// A builder for [`DeferredToolResults`] that the host itself decides.
+///
+/// A later entry for a call replaces an earlier one.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct HostDecisions(DeferredToolResults);
+pub struct DeferredToolResultsBuilder(DeferredToolResults);
 
-impl HostDecisions {
-    /// The tool is to be run with this input.
+impl DeferredToolResultsBuilder {
+    /// Approves a call: the agent must run the tool with this input.
     pub fn approve(
         self,
         tool_call_id: impl Into<ToolCallId>,
@@ -227,48 +264,48 @@ impl HostDecisions {
         input: Json,
     ) -> Self {
         let outcome = DeferredOutcome::Approved { input, claim: None };
-        self.decide(tool_call_id.into(), tool_name.into(), outcome)
+        self.set_outcome(tool_call_id.into(), tool_name.into(), outcome)
     }
 
-    /// The tool is not run.
+    /// Denies a call: the tool is not run.
     pub fn deny(
         self,
         tool_call_id: impl Into<ToolCallId>,
         tool_name: impl Into<Box<str>>,
         reason: Option<String>,
     ) -> Self {
-        self.decide(tool_call_id.into(), tool_name.into(), DeferredOutcome::Denied { reason })
+        self.set_outcome(tool_call_id.into(), tool_name.into(), DeferredOutcome::Denied { reason })
     }
 
-    /// The tool has returned this.
+    /// Sets the output of a call that has already run.
     pub fn output(
         self,
         tool_call_id: impl Into<ToolCallId>,
         tool_name: impl Into<Box<str>>,
         output: Json,
     ) -> Self {
-        self.decide(tool_call_id.into(), tool_name.into(), DeferredOutcome::Output { output })
+        self.set_outcome(tool_call_id.into(), tool_name.into(), DeferredOutcome::Output { output })
     }
 
-    /// The call still waits.
-    pub fn pending(mut self, call: OpenCall) -> Self {
-        self.forget(&call.tool_call_id);
+    /// Marks a call as pending.
+    pub fn pending(mut self, call: PendingToolCall) -> Self {
+        self.remove(&call.tool_call_id);
         self.0.pending.push(call);
         self
     }
 
-    /// The results.
+    /// Builds the results.
     pub fn build(self) -> DeferredToolResults {
         self.0
     }
 
-    fn decide(
+    fn set_outcome(
         mut self,
         tool_call_id: ToolCallId,
         tool_name: Box<str>,
         outcome: DeferredOutcome,
     ) -> Self {
-        self.forget(&tool_call_id);
+        self.remove(&tool_call_id);
         self.0.results.push(DeferredToolResult {
             message_id: None,
             tool_call_id,
@@ -280,7 +317,7 @@ impl HostDecisions {
         self
     }
 
-    fn forget(&mut self, tool_call_id: &ToolCallId) {
+    fn remove(&mut self, tool_call_id: &ToolCallId) {
         self.0.results.retain(|result| result.tool_call_id != *tool_call_id);
         self.0.pending.retain(|call| call.tool_call_id != *tool_call_id);
     }

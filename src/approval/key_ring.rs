@@ -1,5 +1,4 @@
-//! [`KeyRing`]: the keys that approvals are sealed with, and those that older ones still verify
-//! with.
+//! [`KeyRing`]: the key that signs approval ids, and retired keys that still verify older ones.
 
 use std::fmt;
 
@@ -10,20 +9,21 @@ use zeroize::Zeroizing;
 
 use super::UnixMillis;
 
-/// The keys of approvals: one that seals, and older ones that still verify.
+/// The keys of approval ids: one active key that signs, and retired keys that still verify.
 ///
-/// To rotate, make a ring whose first key is the new one and keep the old one
-/// [until](KeyRing::and_until) the last approval sealed with it has expired. Every server that
-/// shares a ledger shares the keys.
+/// To rotate keys, create a ring whose active key is the new key, and add the old key with
+/// [`with_retired_key`](KeyRing::with_retired_key). Keep the old key until the last approval signed
+/// with it has expired. All servers that share a ledger must share the keys.
 ///
-/// A secret is never used as it is: the key for approvals is derived from it (HKDF-SHA256), so that
-/// the same secret can serve other purposes.
+/// A secret is never used directly: the key for approvals is derived from the secret with
+/// HKDF-SHA256. The same secret can therefore serve other purposes, too.
 ///
 /// ```
 /// use ui_message_stream::approval::{KeyRing, UnixMillis};
 ///
+/// let not_after = UnixMillis(1_795_000_000_000);
 /// let ring = KeyRing::new(2, b"thirty-two bytes from a good source")?
-///     .and_until(UnixMillis(1_795_000_000_000), 1, b"the secret that served until this week")?;
+///     .with_retired_key(not_after, 1, b"the secret that served until this week")?;
 /// assert!(KeyRing::new(1, b"short").is_err());
 /// assert!(!format!("{ring:?}").contains("thirty-two"));
 /// # Ok::<(), ui_message_stream::approval::KeyRingError>(())
@@ -34,65 +34,72 @@ pub struct KeyRing {
     older: Vec<(UnixMillis, Key)>,
 }
 
-/// Why secrets make no [`KeyRing`].
+/// The error of a [`KeyRing`] that cannot be built from the given keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyRingError {
-    /// It can be guessed.
+    /// The secret is short enough to be guessed.
     #[error(
         "the secret of key {key_id} has {bytes} bytes; at least {} are needed",
         KeyRing::MIN_SECRET_BYTES
     )]
     TooShort {
-        /// Which key.
+        /// The id of the key.
         key_id: u32,
-        /// How long its secret is.
+        /// The length of its secret, in bytes.
         bytes: usize,
     },
     /// Two keys have the same id.
     #[error("key {key_id} is in the ring already")]
-    Repeated {
-        /// Which id.
+    DuplicateKeyId {
+        /// The repeated id.
         key_id: u32,
     },
 }
 
 impl KeyRing {
-    /// How long a secret is at least.
+    /// The minimum length of a secret, in bytes.
     pub const MIN_SECRET_BYTES: usize = 32;
 
-    /// A ring of one key, which seals and verifies. The id is public and names the key in every
-    /// approval that it seals.
+    /// Creates a ring of one key, which signs and verifies.
+    ///
+    /// The key id is public. Every approval id contains the id of the key that signed it.
     ///
     /// # Errors
-    /// [`KeyRingError::TooShort`].
+    /// [`KeyRingError::TooShort`] if the secret has fewer than [`KeyRing::MIN_SECRET_BYTES`] bytes.
     pub fn new(key_id: u32, secret: &[u8]) -> Result<Self, KeyRingError> {
         Ok(KeyRing { active: Key::derive(key_id, secret)?, older: Vec::new() })
     }
 
-    /// Adds a key that only verifies, and that only until then.
+    /// Adds a retired key, which is accepted up to and including `not_after`.
+    ///
+    /// New approval records never use a retired key. The key verifies the approval ids of records
+    /// that it signed, and creates the ids of these records again.
     ///
     /// # Errors
-    /// [`KeyRingError::TooShort`], and [`KeyRingError::Repeated`] for an id that is in use.
-    pub fn and_until(
+    /// - [`KeyRingError::DuplicateKeyId`] if another key of the ring has this id.
+    /// - [`KeyRingError::TooShort`] if the secret has fewer than [`KeyRing::MIN_SECRET_BYTES`]
+    ///   bytes.
+    pub fn with_retired_key(
         mut self,
         not_after: UnixMillis,
         key_id: u32,
         secret: &[u8],
     ) -> Result<Self, KeyRingError> {
         if self.active.id == key_id || self.older.iter().any(|(_, key)| key.id == key_id) {
-            return Err(KeyRingError::Repeated { key_id });
+            return Err(KeyRingError::DuplicateKeyId { key_id });
         }
         self.older.push((not_after, Key::derive(key_id, secret)?));
         Ok(self)
     }
 
-    pub(super) fn active(&self) -> &Key {
+    pub(super) fn active_key(&self) -> &Key {
         &self.active
     }
 
-    /// The key with this id, if it may still verify.
-    pub(super) fn verifying(&self, key_id: u32, now: UnixMillis) -> Option<&Key> {
+    /// Returns the key with this id, unless the key is unknown or is retired and past its
+    /// `not_after`.
+    pub(super) fn verification_key(&self, key_id: u32, now: UnixMillis) -> Option<&Key> {
         if self.active.id == key_id {
             return Some(&self.active);
         }
@@ -111,11 +118,11 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// A key, and the id that names it.
+/// A derived key and its id.
 #[derive(Clone)]
 pub(super) struct Key {
     pub(super) id: u32,
-    /// Holds the key already mixed in, and wipes it when dropped.
+    /// The HMAC state that already includes the key. The state is wiped when it is dropped.
     mac: Hmac<Sha256>,
 }
 
@@ -132,7 +139,7 @@ impl Key {
         Ok(Key { id, mac })
     }
 
-    /// A MAC under this key, to be fed.
+    /// Returns a new MAC under this key, to be updated with the message.
     pub(super) fn mac(&self) -> Hmac<Sha256> {
         self.mac.clone()
     }

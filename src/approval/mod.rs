@@ -1,199 +1,221 @@
-//! Asking a person, and what of the answers may be acted on.
+//! Approval requests to users, and the checks that decide which approval responses count.
 //!
 //! ```text
-//! Question ──▶ ApprovalRecord ──▶ ApprovalId ──▶ the client ──▶ messages ──▶ ResumePlan
-//!                   │   the ledger keeps it        what it says                  │ redeem
-//!                   └────────────────────▶ claim, deny ◀── wishes ── Redemption ◀┘
-//!                                               └── outcomes ──▶ DeferredToolResults ──▶ agent
+//! NewApprovalRequest ──▶ ApprovalRecord ──▶ ApprovalId ──▶ client ──▶ messages ──▶ ResumePlan
+//!                        │ stored in the ledger                                        │ redeem
+//!                        └────────▶ claim, deny ◀── LedgerRequest ── Redemption ◀──────┘
+//!                                        └── LedgerResponse ──▶ DeferredToolResults ──▶ agent
 //! ```
 //!
-//! A client answers inside the tool parts of the history that it sends back, and a history can be
-//! forged. So [`ResumePlan`] only reads: the answers, the outputs of client-executed tools, and the
-//! questions still open. Whether an answer counts is said by what the server has itself:
+//! A client sends its approval responses inside the tool parts of the chat history, and a client
+//! can forge a history. [`ResumePlan`] therefore only reads the history: the approval responses,
+//! the outputs of client-executed tools, and the approval requests without a response. Whether a
+//! response counts depends only on data that the server itself holds:
 //!
-//! - the approval's id is a token that nobody else can make, bound to person, chat, call, tool,
-//!   definition, input and times;
-//! - the [`ApprovalRecord`] holds what was asked, and the tool runs with that input;
-//! - the [ledger's rules](Transition) let a yes claim the record once, before the tool runs, and keep
-//!   its outcome for whoever asks again.
+//! - The approval id is a token that only this server can create. The token is bound to the
+//!   principal, chat, message, call, tool, tool definition, input and times.
+//! - The [`ApprovalRecord`] holds the call that the user was asked about. The tool runs with the
+//!   input of the record.
+//! - The [rules of the ledger](Transition) let an approval claim the record once, before the tool
+//!   runs. The record keeps the outcome, and every repetition of the approval gets that outcome.
 //!
-//! [`Redemption`] puts them together: it says what is to be looked up and asked for, and what became
-//! of each answer. What may not run is refused in one way, whatever the cause: nothing is consumed,
-//! and no chat is locked. A denial needs no proof, since nothing runs.
+//! [`Redemption`] combines the three: it lists the records to load and the requests to the ledger,
+//! and returns the result of each approval response. Every call that must not run is rejected in
+//! the same way, for every reason. A rejection consumes nothing and locks no chat. A denial needs
+//! no proof, because it runs nothing.
 //!
-//! A host that keeps its own record of open calls, without ids that prove anything, holds the answers
-//! against that instead: [`ResumePlan::settle`].
+//! A host may keep its own record of pending calls instead, with approval ids that prove nothing.
+//! Such a host checks the approval responses against that record with [`ResumePlan::settle`].
 //!
-//! Left out here: where records are kept (`ledger_store`) and running the
-//! tools (`approvals`).
+//! This module does not store records (see `approval::store`) and does not run tools (see
+//! `Approvals`).
 
 mod ai_sdk_signature;
-mod ask;
 mod canonical_json;
 mod deferred;
 mod key_ring;
-mod ledger;
+mod new_request;
 mod principal;
 mod record;
 mod redeem;
 mod resume;
+#[cfg(feature = "approvals")]
+mod service;
+#[cfg(feature = "approvals")]
+pub mod store;
 mod time;
 mod token;
+mod transitions;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::ai_sdk_signature::{
     AiSdkSignature, SecretTooShort, SignCallError, SignatureForm, SignedCall, VerifySignatureError,
 };
-pub use self::ask::Question;
-pub use self::canonical_json::{CanonicalJson, InputNotShownAsIs};
-pub use self::deferred::{DeferredOutcome, DeferredToolResult, DeferredToolResults, HostDecisions};
+pub use self::canonical_json::{CanonicalJson, InexactInputError};
+pub use self::deferred::{
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder,
+};
 pub use self::key_ring::{KeyRing, KeyRingError};
-pub use self::ledger::{Claim, ClaimAnswer, ClaimantAnswer, DenyAnswer, Transition};
+pub use self::new_request::NewApprovalRequest;
 pub use self::principal::Principal;
 pub use self::record::{
-    ApprovalRecord, ApprovalState, ApprovalStatus, ClaimantId, Decision, DefinitionDigest,
-    HexError, RecordId, Revocation, ToolOutcome,
+    ApprovalRecord, ApprovalState, ApprovalStatus, DefinitionDigest, HexError, LeaseHolderId,
+    RecordId, RecordedDecision, RevocationReason, ToolOutcome,
 };
-pub use self::redeem::{Answered, PersonsDecision, Redemption, Refusal, RefusalCause, Wish};
+pub use self::redeem::{
+    ApprovalDecision, LedgerRequest, LedgerResponse, Redemption, RejectedResponse, RejectionReason,
+};
 pub use self::resume::ResumePlan;
+#[cfg(feature = "approvals")]
+pub use self::service::{
+    Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, ChatApprovals, EmptyToolbox,
+    IssuedApproval, MessageDecisions, PendingApproval, RequestApprovalError, ResolvedApprovals,
+    ToolInfo, Toolbox, TracingAudit,
+};
 pub use self::time::UnixMillis;
+pub use self::transitions::{Claim, ClaimResult, DenyResult, LeaseResult, Transition};
 
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 
-/// What a person reads of a call that may not run, whatever the cause is.
+/// The error text shown to the user for a call that must not run. It is the same for every reason.
 pub const REFUSED: &str = "This tool call was not executed.";
 
-/// What a person reads of a call that nobody answered in time.
+/// The error text shown to the user for a call that was not approved or denied in time.
 pub const EXPIRED: &str = "This tool call was not executed: nobody approved it in time.";
 
-/// What a person reads of a call that was taken back before it was answered.
+/// The error text shown to the user for a call whose approval request was revoked.
 pub const REVOKED: &str = "This tool call was not executed: it is no longer permitted.";
 
-/// What a person reads of a call whose outcome was lost.
+/// The error text shown to the user for a call whose outcome was lost.
 pub const OUTCOME_UNKNOWN: &str =
     "It is not known whether this tool call was executed. Verify before repeating it.";
 
 /// The error text of a tool that failed without a text for the user and the model.
 pub const TOOL_FAILED: &str = "The tool failed.";
 
-/// A question to a person that has no answer yet, as a client's history holds it.
+/// An approval request without a response, as the client's history holds it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ApprovalRequest {
-    /// Names the question.
+    /// The id of the approval request.
     pub approval_id: ApprovalId,
-    /// Names the call.
+    /// The id of the tool call.
     pub tool_call_id: ToolCallId,
-    /// Which tool.
+    /// The name of the tool.
     pub tool_name: Box<str>,
-    /// The input, as the client holds it.
+    /// The tool input, as the client holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<Json>,
-    /// Whether the provider is to run the tool.
+    /// Whether the provider executes the tool.
     #[serde(skip_serializing_if = "is_false")]
     pub provider_executed: bool,
 }
 
-/// A person's answer to a question, as a client's history holds it.
+/// A user's response to an approval request, as the client's history holds it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ApprovalResponse {
-    /// Names the question.
+    /// The id of the approval request.
     pub approval_id: ApprovalId,
-    /// Names the call.
+    /// The id of the tool call.
     pub tool_call_id: ToolCallId,
-    /// Which tool.
+    /// The name of the tool.
     pub tool_name: Box<str>,
-    /// The input, as the client holds it. It never runs.
+    /// The tool input, as the client holds it. No tool ever runs with this input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<Json>,
-    /// Yes or no.
+    /// Whether the user approved the call (`true`) or denied it (`false`).
     pub approved: bool,
-    /// Why, in the person's words.
+    /// The reason that the user gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether the provider is to run the tool.
+    /// Whether the provider executes the tool.
     #[serde(skip_serializing_if = "is_false")]
     pub provider_executed: bool,
 }
 
-/// A result that a client's history holds for a call, perhaps given by the client itself.
+/// A tool result that the client's history holds. The client itself may have produced the result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct ClientOutput {
-    /// Names the call.
+pub struct ClientToolOutput {
+    /// The id of the tool call.
     pub tool_call_id: ToolCallId,
-    /// What came of it.
+    /// The output or the error of the call.
     #[serde(flatten)]
-    pub result: ClientResult,
+    pub result: ClientToolResult,
 }
 
-/// What came of a call that a client ran.
+/// The result of a tool call that a client executed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ClientResult {
-    /// What it returned.
+pub enum ClientToolResult {
+    /// The value that the tool returned.
     Output(Json),
-    /// Why it failed.
+    /// The error text of a tool that failed.
     ErrorText(String),
 }
 
-/// A call that the host left open when a response ended, from the host's own record.
+/// A tool call that was still open when a response ended, taken from the host's own record.
 ///
 /// ```
 /// use ui_message_stream::Json;
-/// use ui_message_stream::approval::OpenCall;
+/// use ui_message_stream::approval::PendingToolCall;
 ///
-/// let asked = OpenCall::awaiting_approval("ap_1", "call_1", "delete_file", Json::of("notes.txt")?);
-/// let left = OpenCall::left_to_client("call_2", "get_location", Json::of(&())?);
-/// # let _ = (asked, left);
+/// let input = Json::from_serialize("notes.txt")?;
+/// let needs_approval = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete_file", input);
+/// assert!(needs_approval.approval_id.is_some());
+///
+/// let on_client = PendingToolCall::client_executed("call_2", "get_location", Json::null());
+/// assert!(on_client.approval_id.is_none());
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct OpenCall {
-    /// Names the call.
+pub struct PendingToolCall {
+    /// The id of the tool call.
     pub tool_call_id: ToolCallId,
-    /// Which tool.
+    /// The name of the tool.
     pub tool_name: Box<str>,
-    /// The input that the model gave.
+    /// The tool input that the model produced.
     pub input: Json,
-    /// The question that a person was asked. Without one the call was left to the client.
+    /// The id of the approval request for this call. `None` if the client executes the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
-    /// Whether the provider is to run the tool.
+    /// Whether the provider executes the tool.
     #[serde(default, skip_serializing_if = "is_false")]
     pub provider_executed: bool,
 }
 
-impl OpenCall {
-    /// A call that a person was asked about.
+impl PendingToolCall {
+    /// Creates a call that waits for a user's approval.
     pub fn awaiting_approval(
         approval_id: impl Into<ApprovalId>,
         tool_call_id: impl Into<ToolCallId>,
         tool_name: impl Into<Box<str>>,
         input: Json,
     ) -> Self {
-        OpenCall {
+        PendingToolCall {
             approval_id: Some(approval_id.into()),
-            ..Self::left_to_client(tool_call_id, tool_name, input)
+            ..Self::client_executed(tool_call_id, tool_name, input)
         }
     }
 
-    /// A call that the client runs. Its id must be unique in the chat: the client answers in the
-    /// first message that has it, and within a message a repeated one goes out under another id.
-    pub fn left_to_client(
+    /// Creates a call that the client executes.
+    ///
+    /// The call id must be unique in the chat. The client answers in the first message that holds
+    /// the id. If an id is repeated within a message, the later call is sent under another id.
+    pub fn client_executed(
         tool_call_id: impl Into<ToolCallId>,
         tool_name: impl Into<Box<str>>,
         input: Json,
     ) -> Self {
-        OpenCall {
+        PendingToolCall {
             tool_call_id: tool_call_id.into(),
             tool_name: tool_name.into(),
             input,
@@ -202,7 +224,7 @@ impl OpenCall {
         }
     }
 
-    /// What became of it in the end.
+    /// Returns the final result of this call.
     #[cfg(feature = "approvals")]
     pub(crate) fn became(&self, outcome: DeferredOutcome) -> DeferredToolResult {
         DeferredToolResult {
@@ -215,7 +237,7 @@ impl OpenCall {
         }
     }
 
-    /// The provider runs the tool: it is handed the person's answer.
+    /// Marks the tool as executed by the provider. The provider then receives the user's response.
     #[must_use]
     pub fn provider_executed(mut self) -> Self {
         self.provider_executed = true;

@@ -1,20 +1,22 @@
-//! [`Principal`]: who asks and who decides, as the host's authentication says.
+//! [`Principal`]: the identity of a requester or decider, from the host's authentication.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Who asks, or who decides. It comes from the host's authentication, never from a body.
+/// The identity of a user or service that requests or decides an approval.
 ///
-/// An approval belongs to the principal whose chat it was asked in, and nobody else can answer it
-/// unless the host says so. Without authentication there is one anonymous principal for everybody,
-/// and what is asked for one may be answered by all.
+/// A principal comes from the host's authentication, never from a request body.
+///
+/// An approval request belongs to the principal whose chat contains the call. Other principals
+/// cannot respond to it unless the host permits that. Without authentication, all users are one
+/// anonymous principal, and every user can respond to the approval requests of every other user.
 ///
 /// ```
 /// use ui_message_stream::approval::Principal;
 ///
-/// let ada = Principal::new("ada").of_tenant("analytical-engines");
+/// let ada = Principal::new("ada").with_tenant("analytical-engines");
 /// assert_ne!(ada, Principal::new("ada"));
 /// assert_ne!(Principal::anonymous(), Principal::new(""));
 /// ```
@@ -27,34 +29,36 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// The person, or the service, with this id.
+    /// Creates the principal of the user or service with this id, without a tenant.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Principal { tenant: None, id: Some(id.into()) }
     }
 
-    /// Nobody in particular: what everybody is where the host does not say who they are.
+    /// Creates the anonymous principal.
+    ///
+    /// All users are this principal where the host does not identify its users.
     pub fn anonymous() -> Self {
         Principal { tenant: None, id: None }
     }
 
-    /// Of this customer: the same id at another one is somebody else.
+    /// Sets the tenant. Principals with the same id and different tenants are different principals.
     #[must_use]
-    pub fn of_tenant(mut self, tenant: impl Into<Arc<str>>) -> Self {
+    pub fn with_tenant(mut self, tenant: impl Into<Arc<str>>) -> Self {
         self.tenant = Some(tenant.into());
         self
     }
 
-    /// The id; `None` of nobody in particular.
+    /// Returns the id, or `None` for an anonymous principal.
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// The customer, where there are several.
+    /// Returns the tenant, or `None` if no tenant is set.
     pub fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
     }
 
-    /// Whether this is nobody in particular.
+    /// Returns whether this principal is anonymous: it has no id.
     pub fn is_anonymous(&self) -> bool {
         self.id.is_none()
     }

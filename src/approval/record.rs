@@ -1,4 +1,4 @@
-//! [`ApprovalRecord`]: one question to a person, as the server keeps it, from asking to outcome.
+//! [`ApprovalRecord`]: one approval request as the server stores it, from creation to outcome.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,159 +10,167 @@ use super::{Principal, UnixMillis};
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::Json;
 
-/// One question to a person, and what became of it: what a ledger store keeps.
+/// One approval request and its state, as a ledger store keeps it.
 ///
-/// It is what was approved: the tool runs with [`input`](Self::input) as it stands here, whatever a
-/// client sends. It holds no token; the approval's id is made from it anew, by whoever has the key.
-/// Whoever can write records can approve.
+/// The record defines what the user approves: the tool runs with the record's
+/// [`input`](Self::input), and never with an input that a client sends. The record does not contain
+/// the approval id. The id is a token, which the server creates again from the record and a
+/// [`KeyRing`](super::KeyRing). A process that can write records can approve calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ApprovalRecord {
-    /// Names the record, and is the key that an idempotent tool gets on every attempt. Random.
+    /// The id of the record: 16 random bytes. An idempotent tool gets it as its key on every
+    /// attempt.
     pub id: RecordId,
-    /// Which key sealed the approval's id.
+    /// The id of the key that signed the approval id.
     pub key_id: u32,
-    /// When the person was asked.
+    /// The time of the approval request.
     pub requested_at: UnixMillis,
-    /// From when on nobody can approve any more.
+    /// The time from which the request can no longer be approved.
     pub expires_at: UnixMillis,
-    /// Whose chat it is.
+    /// The principal that owns the chat.
     pub requester: Principal,
-    /// Which chat.
+    /// The chat that contains the call.
     pub chat_id: ChatId,
-    /// The assistant message that holds the call.
+    /// The assistant message that contains the call.
     pub message_id: MessageId,
-    /// Names the call, in the host's own word.
+    /// The host's id of the call. The id of the call on the wire may differ.
     pub tool_call_id: ToolCallId,
-    /// Which tool.
+    /// The name of the tool.
     pub tool_name: Box<str>,
-    /// What the tool was when it was asked about.
+    /// The digest of the tool's definition at the time of the request.
     pub definition: DefinitionDigest,
-    /// The input that the model gave.
+    /// The tool input that the model produced.
     pub input: Json,
-    /// Whether the provider runs the tool.
+    /// Whether the provider executes the tool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provider_executed: bool,
-    /// Whether the tool may be run again after a crash: it recognises [`id`](Self::id).
+    /// Whether the tool may run again after a crash, because it recognizes the record's
+    /// [`id`](Self::id).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idempotent: bool,
-    /// What the person reads.
+    /// The description that the user reads.
     pub description: Box<str>,
-    /// What became of it.
+    /// The state of the approval request.
     pub state: ApprovalState,
 }
 
-/// What became of a question.
+/// The state of an approval request.
 ///
 /// ```text
 /// Pending ──deny──▶ Denied          ──expire──▶ Expired          ──revoke──▶ Revoked
-///    └────claim──▶ Claimed ──complete──▶ Done
-///                     └───lease lost──▶ Unknown, or Claimed anew if the tool is idempotent
+///    └────claim──▶ Claimed ──complete──▶ Completed
+///                     └───lease lost──▶ OutcomeUnknown, or Claimed again if the tool is idempotent
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum ApprovalState {
-    /// It waits for an answer.
+    /// The request has no response yet.
     Pending,
-    /// The person said no.
+    /// The user denied the call.
     Denied {
-        /// Who, when and why.
-        decision: Decision,
+        /// The denial: decider, time and reason.
+        decision: RecordedDecision,
     },
-    /// Nobody answered in time.
+    /// The request expired without a response.
     Expired,
-    /// It was taken back.
+    /// The request was revoked before it was approved or denied.
     Revoked {
-        /// Why.
-        cause: Revocation,
-        /// When.
+        /// The reason of the revocation.
+        cause: RevocationReason,
+        /// The time of the revocation.
         at: UnixMillis,
     },
-    /// The person said yes, and somebody runs the tool.
+    /// The user approved the call, and a lease holder runs the tool.
     Claimed {
-        /// Who said yes, when and why.
-        decision: Decision,
-        /// Who runs it.
-        claimant: ClaimantId,
-        /// Counts the attempts, from 1.
+        /// The approval: decider, time and reason.
+        decision: RecordedDecision,
+        /// The lease holder that runs the tool.
+        claimant: LeaseHolderId,
+        /// The number of the attempt, counted from 1.
         fence: u64,
-        /// Until then the claimant is taken to be alive.
+        /// The end of the lease. Until then the lease holder counts as alive.
         lease_until: UnixMillis,
     },
-    /// The tool ran.
-    Done {
-        /// Who said yes, when and why.
-        decision: Decision,
-        /// The attempt that it was.
+    /// The tool has run.
+    Completed {
+        /// The approval: decider, time and reason.
+        decision: RecordedDecision,
+        /// The number of the attempt that completed the call.
         fence: u64,
-        /// What came of it.
+        /// The outcome of the tool.
         outcome: ToolOutcome,
-        /// When it was stored.
+        /// The time at which the outcome was stored.
         at: UnixMillis,
     },
-    /// Whoever ran the tool is gone. Perhaps it ran, perhaps it did not: it is not run again.
-    Unknown {
-        /// Who said yes, when and why.
-        decision: Decision,
+    /// The lease ended without an outcome. The tool may or may not have run, and is not run again.
+    OutcomeUnknown {
+        /// The approval: decider, time and reason.
+        decision: RecordedDecision,
     },
 }
 
-/// What a question looks like to people.
+/// The status of an approval request, as shown to users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ApprovalStatus {
-    /// It waits for an answer.
+    /// The request has no response yet.
     Pending,
-    /// Somebody said yes.
+    /// The call was approved.
     Approved,
-    /// Somebody said no.
+    /// The call was denied.
     Denied,
-    /// Nobody answered in time.
+    /// The request expired without a response.
     Expired,
-    /// It was taken back.
+    /// The request was revoked.
     Revoked,
 }
 
-/// An answer: who gave it, when, and why.
+/// A recorded approval or denial: decider, time and reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Decision {
-    /// Who, as the host's authentication says.
-    pub approved_by: Principal,
-    /// When.
-    pub responded_at: UnixMillis,
-    /// Why, in the person's words.
+pub struct RecordedDecision {
+    /// The principal that decided, from the host's authentication.
+    pub decided_by: Principal,
+    /// The time of the decision.
+    pub decided_at: UnixMillis,
+    /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Why a question was taken back.
+/// The reason why an approval request was revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Revocation {
-    /// The host took it back.
+pub enum RevocationReason {
+    /// The host revoked the request.
     ByHost,
-    /// The tool is not what it was, or is gone.
+    /// The tool's definition changed, or the tool no longer exists.
     DefinitionChanged,
-    /// The person may not run it any more, or its input is not what it takes.
+    /// The user may no longer run the tool, or the tool does not accept the input.
     NotPermitted,
 }
 
-/// What came of running a tool.
+/// The outcome of a tool that has run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToolOutcome {
-    /// What it returned. That may be a peer's, held to fewer rules.
+    /// The value that the tool returned.
+    ///
+    /// A peer may have produced this value, so fewer rules apply to it than to other [`Json`].
     Output(#[serde(deserialize_with = "Json::deserialize_received")] Json),
-    /// Why it failed, in words that the person may read.
+    /// The error text of a tool that failed. The user may read this text.
     Failed(String),
 }
 
 impl ApprovalRecord {
-    /// What it looks like to people.
+    /// Returns the status that users see at the time `now`.
+    ///
+    /// A pending request that has expired counts as expired, even if its state is still
+    /// [`ApprovalState::Pending`].
     pub fn status(&self, now: UnixMillis) -> ApprovalStatus {
         match self.state {
             ApprovalState::Pending if self.expires_at <= now => ApprovalStatus::Expired,
@@ -171,45 +179,52 @@ impl ApprovalRecord {
             ApprovalState::Expired => ApprovalStatus::Expired,
             ApprovalState::Revoked { .. } => ApprovalStatus::Revoked,
             ApprovalState::Claimed { .. }
-            | ApprovalState::Done { .. }
-            | ApprovalState::Unknown { .. } => ApprovalStatus::Approved,
+            | ApprovalState::Completed { .. }
+            | ApprovalState::OutcomeUnknown { .. } => ApprovalStatus::Approved,
         }
     }
 
-    /// Whether it waits for an answer. One that has expired still does, until somebody looks.
+    /// Returns whether the state is [`ApprovalState::Pending`].
+    ///
+    /// A request that has expired remains pending until a ledger rule with a later time is applied
+    /// to it.
     pub fn is_pending(&self) -> bool {
         self.state == ApprovalState::Pending
     }
 
-    /// SHA-256 of the input, in hex: names it where it may not be shown.
+    /// Returns the SHA-256 digest of the input, in lower-case hex.
+    ///
+    /// The digest identifies the input where the input itself must not be shown.
     pub fn input_digest(&self) -> String {
         let digest: [u8; 32] = Sha256::digest(self.input.as_str()).into();
         DefinitionDigest(digest).to_string()
     }
 
-    /// The answer, if there is one.
-    pub fn decision(&self) -> Option<&Decision> {
+    /// Returns the recorded approval or denial, if there is one.
+    pub fn decision(&self) -> Option<&RecordedDecision> {
         match &self.state {
             ApprovalState::Denied { decision }
             | ApprovalState::Claimed { decision, .. }
-            | ApprovalState::Done { decision, .. }
-            | ApprovalState::Unknown { decision } => Some(decision),
+            | ApprovalState::Completed { decision, .. }
+            | ApprovalState::OutcomeUnknown { decision } => Some(decision),
             _ => None,
         }
     }
 }
 
-/// A digest of what a tool is: its name, its description, the schema of its input, and what else is
-/// said of it that people go by.
+/// A SHA-256 digest of a tool definition: name, description, input schema, and optional extras.
 ///
-/// An approval is for the tool that the person was asked about. If another one stands under the
-/// name by the time of the answer, as a tool server may make it, the person is asked again.
+/// The extras are other properties of the tool that users rely on, such as a title.
+///
+/// An approval applies only to the tool that the user was asked about. A tool server may replace a
+/// tool by another one with the same name before the user responds. The user must then be asked
+/// again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DefinitionDigest([u8; 32]);
 
 impl DefinitionDigest {
-    /// The digest of a definition.
-    pub fn of(tool_name: &str, description: &str, input_schema: &Json) -> Self {
+    /// Computes the digest of a tool definition.
+    pub fn new(tool_name: &str, description: &str, input_schema: &Json) -> Self {
         let mut digest = Sha256::new();
         for field in [tool_name, description, input_schema.as_str()] {
             digest.update((field.len() as u64).to_be_bytes());
@@ -218,12 +233,13 @@ impl DefinitionDigest {
         DefinitionDigest(digest.finalize().into())
     }
 
-    /// The digest of this definition and more: a title, say, or what is claimed of the tool.
+    /// Returns the digest of this definition with `extras`, such as a title or claims about the
+    /// tool.
     #[must_use]
-    pub fn with_further(self, further: &Json) -> Self {
+    pub fn with_extras(self, extras: &Json) -> Self {
         let mut digest = Sha256::new();
         digest.update(self.0);
-        digest.update(further.as_str());
+        digest.update(extras.as_str());
         DefinitionDigest(digest.finalize().into())
     }
 
@@ -232,22 +248,24 @@ impl DefinitionDigest {
     }
 }
 
-/// Names a record. It is not the approval's id: whoever knows it can do nothing with it.
+/// The id of an approval record. It is not the approval id: knowledge of a record id grants no
+/// rights.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId([u8; 16]);
 
-/// Names an attempt to run an approved tool, so that a claim whose answer was lost can be asked
-/// for again.
+/// The id of an attempt to run an approved tool.
+///
+/// If the response to a claim was lost, the holder of this id can claim the record again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClaimantId([u8; 16]);
+pub struct LeaseHolderId([u8; 16]);
 
-/// Text that is not so many bytes in lower-case hex.
+/// The error of a text that is not the expected number of bytes in lower-case hex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected {0} bytes in lower-case hex")]
 pub struct HexError(usize);
 
 impl RecordId {
-    /// Takes 16 random bytes.
+    /// Creates an id from 16 random bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         RecordId(bytes)
     }
@@ -257,14 +275,14 @@ impl RecordId {
     }
 }
 
-impl ClaimantId {
-    /// Takes 16 random bytes.
+impl LeaseHolderId {
+    /// Creates an id from 16 random bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        ClaimantId(bytes)
+        LeaseHolderId(bytes)
     }
 }
 
-macro_rules! written_in_hex {
+macro_rules! impl_hex {
     ($($name:ident($bytes:literal))*) => {$(
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -312,31 +330,32 @@ macro_rules! written_in_hex {
     )*};
 }
 
-written_in_hex! { RecordId(16) ClaimantId(16) DefinitionDigest(32) }
+impl_hex! { RecordId(16) LeaseHolderId(16) DefinitionDigest(32) }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_without_more_has_the_digest_that_it_always_had() {
-        let plain = DefinitionDigest::of("delete_file", "Deletes.", &Json::null());
+    fn the_digest_of_a_definition_without_extras_never_changes() {
+        let plain = DefinitionDigest::new("delete_file", "Deletes.", &Json::null());
         assert_eq!(plain.to_string(), PLAIN);
-        let titled = |title| plain.with_further(&Json::string(title));
+        let titled = |title| plain.with_extras(&Json::string(title));
         assert_eq!(titled("One"), titled("One"));
         assert_ne!(titled("One"), titled("Two"));
-        assert_ne!(plain.with_further(&Json::null()), plain);
+        assert_ne!(plain.with_extras(&Json::null()), plain);
     }
 
     #[test]
-    fn an_outcome_that_a_peer_gave_is_read_back() {
-        // As a tool passes it on that asks another server.
+    fn an_outcome_from_a_peer_is_deserialized_unchanged() {
+        // Such an output comes from a tool that queries another server and returns the response
+        // unchanged.
         let raw = serde_json::value::RawValue::from_string(r#"{"a":"\ud800","a":1e400}"#.into());
         let outcome = ToolOutcome::Output(Json::received(&raw.unwrap()).unwrap());
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<ToolOutcome>(&text).unwrap(), outcome);
     }
 
-    /// SHA-256 of the three fields, each after its length in eight bytes.
+    /// SHA-256 of the three fields, each preceded by its length as 8 bytes.
     const PLAIN: &str = "020b0eb83ba84859371dfb50eda4029ba18301ce110f636c20a4ea4ecffa06dc";
 }

@@ -1,53 +1,60 @@
-//! [`Redemption`]: the answers of a history, held against the records of what was asked.
+//! [`Redemption`]: the approval responses of a history, checked against the records of the
+//! requests.
 //!
 //! ```text
-//! ResumePlan ──redeem(keys)──▶ Redemption ──records()──▶ load ──judge()──▶ wishes() ──▶ claim, deny
-//!                                  ▲                                                       │
-//!                                  └──────────── answer() ── supersede() ◀─────────────────┘
-//!                              settle() ──▶ DeferredToolResults
+//! ResumePlan ──redeem(keys)──▶ Redemption ──records()──▶ load ──▶ verify()
+//!                                  ▲                                 │ ledger_requests()
+//!                                  └── handle_response() ◀── claim, deny in the ledger
+//!              superseded() ──▶ deny in the ledger ──▶ settle() ──▶ DeferredToolResults
 //! ```
 //!
-//! It decides and never waits: what it lists, the glue loads, asks and stores.
+//! A redemption decides and never waits: the glue loads the records that it lists, and sends and
+//! stores the ledger requests that it lists.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::resume::Settled;
+use super::resume::ResponseResult;
 use super::token::{self, Token};
 use super::{
-    ApprovalRecord, ApprovalResponse, ApprovalState, CanonicalJson, ClaimAnswer, DeferredOutcome,
-    DeferredToolResults, DenyAnswer, KeyRing, OpenCall, Principal, RecordId, ResumePlan,
-    Revocation, UnixMillis,
+    ApprovalRecord, ApprovalResponse, ApprovalState, CanonicalJson, ClaimResult, DeferredOutcome,
+    DeferredToolResults, DenyResult, KeyRing, PendingToolCall, Principal, RecordId, ResumePlan,
+    RevocationReason, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 
-/// Why a call may not run. For the audit, and for nobody else: who is told more than that the call
-/// was not executed can probe for what exists.
+/// The reason why an approval response does not count.
+///
+/// The reason is for the audit only. A client that learns more than that the call was not executed
+/// can probe which approvals exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum RefusalCause {
-    /// Its id is none that this server sealed, or the key is no longer valid.
+pub enum RejectionReason {
+    /// This server did not sign the approval id, or the key that signed it is no longer valid.
     Forged,
-    /// There is no record of it any more.
-    Forgotten,
-    /// It belongs to another person or chat.
-    Foreign,
-    /// It stands at another call than the one that it was asked for, or its record was changed.
-    Mismatched,
-    /// The client shows another input than the one that was asked about.
+    /// The record no longer exists.
+    NotFound,
+    /// The record belongs to another principal or another chat.
+    WrongPrincipalOrChat,
+    /// The response is for another call than the approval request, or the record was changed.
+    BindingMismatch,
+    /// The client shows another input than the one that the user was asked about.
     InputChanged,
-    /// It was answered too late.
+    /// The response arrived after the request had expired.
     Expired,
-    /// It was taken back.
-    Revoked(Revocation),
-    /// It was decided on, otherwise or by somebody else.
+    /// The request was revoked.
+    Revoked(RevocationReason),
+    /// The request was already decided, with the other decision or by another principal.
     AlreadyDecided,
 }
 
-/// Answers on their way from a client's word to what is so.
+/// The approval responses of a [`ResumePlan`] while they are checked against records and the
+/// ledger.
+///
+/// Created by [`ResumePlan::redeem`].
 #[derive(Debug)]
 #[must_use]
 pub struct Redemption {
@@ -58,91 +65,108 @@ pub struct Redemption {
 #[derive(Debug)]
 struct Answer {
     token: Option<Token>,
-    fate: Fate,
+    resolution: Resolution,
 }
 
 #[derive(Debug)]
-enum Fate {
-    /// The ledger has not been asked.
-    Open,
-    /// It was settled long ago.
-    PassedOver,
-    Settled(Box<(Option<ApprovalRecord>, DeferredOutcome)>),
+enum Resolution {
+    /// The ledger has not been asked yet.
+    Unresolved,
+    /// The response is in an older message and is not a valid response to a pending request.
+    Skipped,
+    Resolved(Box<(Option<ApprovalRecord>, DeferredOutcome)>),
 }
 
-/// What a person decided about a question, as it is said outside of a chat.
+impl Answer {
+    /// Returns whether the response was rejected: it has an outcome, but no record.
+    fn is_rejected(&self) -> bool {
+        matches!(&self.resolution, Resolution::Resolved(resolved) if resolved.0.is_none())
+    }
+}
+
+/// A user's decision about an approval request, sent separately from the chat history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PersonsDecision {
-    /// Names the question.
+pub struct ApprovalDecision {
+    /// The id of the approval request.
     pub approval_id: ApprovalId,
-    /// Yes or no.
+    /// Whether the user approved the call (`true`) or denied it (`false`).
     pub approved: bool,
-    /// Why, in the person's words.
+    /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl ApprovalRecord {
-    /// The record that an id names, once the id is proved to be this server's.
-    pub fn id_of(id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> Option<RecordId> {
+    /// Returns the id of the record that an approval id refers to.
+    ///
+    /// Returns `None` if this server did not sign the approval id, or if its key is no longer
+    /// valid.
+    pub fn record_id_from_token(
+        id: &ApprovalId,
+        keys: &KeyRing,
+        now: UnixMillis,
+    ) -> Option<RecordId> {
         Some(token::open(keys, id, now)?.record)
     }
 
-    /// Whether this id was sealed for just this record.
-    pub fn has_id(&self, id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> bool {
+    /// Returns whether this approval id is valid and was signed for exactly this record.
+    pub fn is_bound_to(&self, id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> bool {
         token::open(keys, id, now).is_some_and(|token| token.is_bound_to(self))
     }
 }
 
-/// What the ledger is to be asked for.
+/// A claim or denial to request from the ledger.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Wish {
-    /// For which answer: what [`Redemption::answer`] wants back.
+pub struct LedgerRequest {
+    /// The index of the approval response, which [`Redemption::handle_response`] reads.
     pub index: usize,
-    /// Of which record.
+    /// The id of the record.
     pub record: RecordId,
-    /// Yes or no.
+    /// Whether to claim the record (`true`) or to deny it (`false`).
     pub approved: bool,
-    /// Why, in the person's words.
+    /// The reason that the user gave.
     pub reason: Option<String>,
 }
 
-/// What the ledger said to a [`Wish`].
+/// The ledger's response to a [`LedgerRequest`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Answered {
-    /// To a yes.
-    Claim(ClaimAnswer),
-    /// To a no.
-    Deny(DenyAnswer),
-    /// Nothing: it is not known whether the wish was heard.
-    Nothing,
+pub enum LedgerResponse {
+    /// The response to an approval.
+    Claim(ClaimResult),
+    /// The response to a denial.
+    Deny(DenyResult),
+    /// No response: it is not known whether the ledger applied the request.
+    Unavailable,
 }
 
-/// An answer that does not count, for the audit.
+/// An approval response that does not count, for the audit.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Refusal {
-    /// Why.
-    pub cause: RefusalCause,
-    /// Which record, if the answer's id names one.
+pub struct RejectedResponse {
+    /// The reason.
+    pub cause: RejectionReason,
+    /// The id of the record, if the approval id is valid.
     pub record: Option<RecordId>,
-    /// The call that the client answered, in the client's word.
+    /// The call that the client responded to, as the client sent it.
     pub tool_call_id: ToolCallId,
-    /// Its tool, in the client's word.
+    /// The tool of that call, as the client sent it.
     pub tool_name: Box<str>,
 }
 
 impl ResumePlan {
-    /// Begins to redeem the answers: those whose ids this server did not seal are out at once.
+    /// Starts to redeem the approval responses.
+    ///
+    /// Approval ids that this server did not sign are detected here, and their responses are
+    /// rejected by [`Redemption::verify`].
     pub fn redeem(self, keys: &KeyRing, now: UnixMillis) -> Redemption {
         let answers = self
             .approvals()
             .map(|response| Answer {
                 token: token::open(keys, &response.approval_id, now),
-                fate: Fate::Open,
+                resolution: Resolution::Unresolved,
             })
             .collect();
         Redemption { plan: self, answers }
@@ -150,37 +174,43 @@ impl ResumePlan {
 }
 
 impl Redemption {
-    /// The records to load. Of a forged id there is none.
+    /// Returns the ids of the records to load. A forged approval id has no record.
     pub fn records(&self) -> impl Iterator<Item = RecordId> {
         self.answers.iter().filter_map(|answer| Some(answer.token?.record))
     }
 
-    /// Holds the answers against the records. What does not count is settled, and listed.
+    /// Checks the approval responses against the records, and returns the rejected responses.
     ///
-    /// `may_decide` is asked about records of other people: whether this principal may answer for
-    /// them. Answers of older messages to what was decided are passed over: they have been heard.
-    pub fn judge(
+    /// `may_decide` is called for records of other principals. It returns whether `principal` may
+    /// decide for them.
+    ///
+    /// A response in an older message than the one that the response continues is skipped, unless
+    /// it is valid and its record is still pending: it was handled when it was new. A rejected
+    /// denial still becomes [`DeferredOutcome::Denied`], and a rejected approval becomes
+    /// [`DeferredOutcome::Rejected`].
+    pub fn verify(
         &mut self,
         records: &HashMap<RecordId, ApprovalRecord>,
         chat: &ChatId,
         principal: &Principal,
         may_decide: impl Fn(&ApprovalRecord) -> bool,
-    ) -> Vec<Refusal> {
-        let mut refusals = Vec::new();
+    ) -> Vec<RejectedResponse> {
+        let mut rejected = Vec::new();
         for (answer, (is_continued, response)) in self.answers.iter_mut().zip(self.plan.answers()) {
             let record = answer.token.and_then(|token| records.get(&token.record));
-            let accepted = accept(answer.token, record, response, chat, principal, &may_decide);
+            let accepted =
+                check_response(answer.token, record, response, chat, principal, &may_decide);
             let is_pending = record.is_some_and(ApprovalRecord::is_pending);
             if !(is_continued || accepted.is_ok() && is_pending) {
-                answer.fate = Fate::PassedOver;
+                answer.resolution = Resolution::Skipped;
             } else if let Err(cause) = accepted {
                 let outcome = match response.approved {
-                    true => DeferredOutcome::Refused,
-                    // Nothing runs: the person sees what the person said.
+                    true => DeferredOutcome::Rejected,
+                    // A denial runs nothing, so the user sees the decision that the user made.
                     false => DeferredOutcome::Denied { reason: response.reason.clone() },
                 };
-                answer.fate = Fate::Settled(Box::new((None, outcome)));
-                refusals.push(Refusal {
+                answer.resolution = Resolution::Resolved(Box::new((None, outcome)));
+                rejected.push(RejectedResponse {
                     cause,
                     record: answer.token.map(|token| token.record),
                     tool_call_id: response.tool_call_id.clone(),
@@ -188,100 +218,113 @@ impl Redemption {
                 });
             }
         }
-        refusals
+        rejected
     }
 
-    /// What the ledger is to be asked for, denials first.
-    pub fn wishes(&self) -> Vec<Wish> {
-        let mut wishes: Vec<Wish> = (self.answers.iter().zip(self.plan.answers()).enumerate())
-            .filter(|(_, (answer, _))| matches!(answer.fate, Fate::Open))
-            .filter_map(|(index, (answer, (_, response)))| {
-                Some(Wish {
-                    index,
-                    record: answer.token?.record,
-                    approved: response.approved,
-                    reason: response.reason.clone(),
+    /// Returns the requests to send to the ledger, denials first.
+    pub fn ledger_requests(&self) -> Vec<LedgerRequest> {
+        let mut requests: Vec<LedgerRequest> =
+            (self.answers.iter().zip(self.plan.answers()).enumerate())
+                .filter(|(_, (answer, _))| matches!(answer.resolution, Resolution::Unresolved))
+                .filter_map(|(index, (answer, (_, response)))| {
+                    Some(LedgerRequest {
+                        index,
+                        record: answer.token?.record,
+                        approved: response.approved,
+                        reason: response.reason.clone(),
+                    })
                 })
-            })
-            .collect();
-        wishes.sort_by_key(|wish| wish.approved);
-        wishes
+                .collect();
+        requests.sort_by_key(|request| request.approved);
+        requests
     }
 
-    /// Takes in what the ledger said to a wish, with the record as it is now, or was at last.
-    pub fn answer(&mut self, wish: &Wish, record: ApprovalRecord, answered: Answered) {
-        let reason = wish.reason.clone();
-        let outcome = match answered {
-            Answered::Deny(DenyAnswer::Denied) if record.provider_executed => {
-                DeferredOutcome::ForProvider { approved: false, reason, claim: None }
+    /// Sets the outcome of an approval response from the ledger's response to its request.
+    ///
+    /// `record` is the record after the request, or its last known state if there was no response.
+    pub fn handle_response(
+        &mut self,
+        request: &LedgerRequest,
+        record: ApprovalRecord,
+        response: LedgerResponse,
+    ) {
+        let reason = request.reason.clone();
+        let outcome = match response {
+            LedgerResponse::Deny(DenyResult::Denied) if record.provider_executed => {
+                DeferredOutcome::ForwardToProvider { approved: false, reason, claim: None }
             }
-            Answered::Deny(DenyAnswer::Denied) => DeferredOutcome::Denied { reason },
-            Answered::Claim(ClaimAnswer::Won(claim)) if record.provider_executed => {
-                DeferredOutcome::ForProvider { approved: true, reason, claim: Some(claim) }
+            LedgerResponse::Deny(DenyResult::Denied) => DeferredOutcome::Denied { reason },
+            LedgerResponse::Claim(ClaimResult::Granted(claim)) if record.provider_executed => {
+                DeferredOutcome::ForwardToProvider { approved: true, reason, claim: Some(claim) }
             }
-            Answered::Claim(ClaimAnswer::InFlight | ClaimAnswer::Done(_))
+            LedgerResponse::Claim(ClaimResult::InFlight | ClaimResult::Completed(_))
                 if record.provider_executed =>
             {
-                DeferredOutcome::Forwarded
+                DeferredOutcome::ForwardedToProvider
             }
-            Answered::Claim(ClaimAnswer::Won(claim)) => {
+            LedgerResponse::Claim(ClaimResult::Granted(claim)) => {
                 DeferredOutcome::Approved { input: record.input.clone(), claim: Some(claim) }
             }
-            Answered::Claim(ClaimAnswer::InFlight) => {
-                DeferredOutcome::Running { record: record.id }
+            LedgerResponse::Claim(ClaimResult::InFlight) => {
+                DeferredOutcome::Executing { record: record.id }
             }
-            Answered::Claim(ClaimAnswer::Done(outcome)) => DeferredOutcome::Ran { outcome },
-            Answered::Claim(ClaimAnswer::Unknown) => DeferredOutcome::OutcomeUnknown,
-            Answered::Claim(ClaimAnswer::Refused(_))
-            | Answered::Deny(DenyAnswer::Refused(_))
-            | Answered::Nothing => does_not_count(&record, wish.approved, reason),
+            LedgerResponse::Claim(ClaimResult::Completed(outcome)) => {
+                DeferredOutcome::Executed { outcome }
+            }
+            LedgerResponse::Claim(ClaimResult::OutcomeUnknown) => DeferredOutcome::OutcomeUnknown,
+            LedgerResponse::Claim(ClaimResult::Refused(_))
+            | LedgerResponse::Deny(DenyResult::Refused(_))
+            | LedgerResponse::Unavailable => rejected_outcome(&record, request.approved, reason),
         };
-        if let Some(answer) = self.answers.get_mut(wish.index) {
-            answer.fate = Fate::Settled(Box::new((Some(record), outcome)));
+        if let Some(answer) = self.answers.get_mut(request.index) {
+            answer.resolution = Resolution::Resolved(Box::new((Some(record), outcome)));
         }
     }
 
-    /// Of the questions that have no answer here, those that the person wrote past: they are to be
-    /// denied.
+    /// Returns the unanswered approval requests that the user superseded with another message.
+    ///
+    /// The host must deny these records.
     pub fn superseded<'r>(
         &self,
         unanswered: impl IntoIterator<Item = (&'r ApprovalRecord, &'r ApprovalId)>,
     ) -> Vec<RecordId> {
-        let wrote_past = |id: &ApprovalId| self.plan.wrote_past(id);
-        let records = unanswered.into_iter().filter(|(_, id)| wrote_past(id));
+        let is_superseded = |id: &ApprovalId| self.plan.is_superseded(id);
+        let records = unanswered.into_iter().filter(|(_, id)| is_superseded(id));
         records.map(|(record, _)| record.id).collect()
     }
 
-    /// What became of everything.
+    /// Returns the results of all deferred tool calls.
     ///
-    /// `unanswered` are the questions of this chat that waited when the answers came, as they are
-    /// now: those that the person wrote past are denied, and others may have expired or been decided
-    /// elsewhere. `left_to_client` are the calls that the client runs.
+    /// `unanswered` holds the approval requests of this chat that were pending when the responses
+    /// arrived, each in its current state: a superseded request has been denied, and another
+    /// request may have expired or may have been decided elsewhere. `client_executed` holds the
+    /// calls that the client executes.
     pub fn settle(
         self,
         unanswered: &[(ApprovalRecord, ApprovalId)],
-        left_to_client: &[OpenCall],
+        client_executed: &[PendingToolCall],
     ) -> DeferredToolResults {
-        let mut open: Vec<OpenCall> = Vec::new();
-        let mut closed: Vec<(OpenCall, DeferredOutcome)> = Vec::new();
+        let mut open: Vec<PendingToolCall> = Vec::new();
+        let mut closed: Vec<(PendingToolCall, DeferredOutcome)> = Vec::new();
         for (record, id) in unanswered {
-            let call = record.open_call(id.clone());
+            let call = record.pending_call(id.clone());
             match record.outcome() {
-                None | Some(DeferredOutcome::Denied { .. }) if self.plan.wrote_past(id) => {
+                None | Some(DeferredOutcome::Denied { .. }) if self.plan.is_superseded(id) => {
                     open.push(call);
                 }
-                // Whatever was refused there, the model hears of that, and is called.
-                None if self.is_refused_at(record, id) => {}
+                // The model gets the rejection of that response and is called, so the call is not
+                // pending.
+                None if self.has_rejected_response(record, id) => {}
                 None => open.push(call),
                 Some(outcome) => closed.push((call, outcome)),
             }
         }
-        let answers = self.answers.into_iter().map(|answer| match answer.fate {
-            Fate::PassedOver | Fate::Open => None,
-            Fate::Settled(settled) => {
-                let (record, outcome) = *settled;
+        let answers = self.answers.into_iter().map(|answer| match answer.resolution {
+            Resolution::Skipped | Resolution::Unresolved => None,
+            Resolution::Resolved(resolved) => {
+                let (record, outcome) = *resolved;
                 let is_final = record.as_ref().is_some_and(|record| !record.is_pending());
-                Some(Settled {
+                Some(ResponseResult {
                     tool_name: record.map(|record| record.tool_name),
                     outcome,
                     is_final,
@@ -289,28 +332,29 @@ impl Redemption {
             }
         });
         let answers = answers.collect();
-        open.extend(left_to_client.iter().cloned());
-        self.plan.settle_with(answers, &open, closed)
+        open.extend(client_executed.iter().cloned());
+        self.plan.build_results(answers, &open, closed)
     }
 
-    /// Whether an answer at this record's call was refused: the client's word for which call it is
-    /// is enough to be told that nothing ran. Where two calls have one id, the other still asks.
-    fn is_refused_at(&self, record: &ApprovalRecord, id: &ApprovalId) -> bool {
+    /// Returns whether a response to this record's call was rejected.
+    ///
+    /// The tool call id that the client sent is enough to find the call, because the rejection only
+    /// states that the tool did not run. If the history still holds the request without a response,
+    /// another call with the same id was answered, and this request remains pending.
+    fn has_rejected_response(&self, record: &ApprovalRecord, id: &ApprovalId) -> bool {
         if self.plan.pending().iter().any(|request| request.approval_id == *id) {
             return false;
         }
         let answers = self.answers.iter().zip(self.plan.answers());
-        let refused = answers.filter(
-            |(answer, _)| matches!(&answer.fate, Fate::Settled(settled) if settled.0.is_none()),
-        );
-        refused
+        let rejected = answers.filter(|(answer, _)| answer.is_rejected());
+        rejected
             .map(|(_, (_, response))| &response.tool_call_id)
-            .any(|wire_id| is_name_of(wire_id, &record.tool_call_id))
+            .any(|wire_id| is_wire_id_of(wire_id, &record.tool_call_id))
     }
 }
 
 impl ApprovalRecord {
-    /// What became of the question; `None` while it waits.
+    /// Returns the outcome of the approval request, or `None` while it is pending.
     pub fn outcome(&self) -> Option<DeferredOutcome> {
         Some(match &self.state {
             ApprovalState::Pending => return None,
@@ -319,16 +363,23 @@ impl ApprovalRecord {
             }
             ApprovalState::Expired => DeferredOutcome::Expired,
             ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
-            ApprovalState::Claimed { .. } if self.provider_executed => DeferredOutcome::Forwarded,
-            ApprovalState::Claimed { .. } => DeferredOutcome::Running { record: self.id },
-            ApprovalState::Done { outcome, .. } => {
-                DeferredOutcome::Ran { outcome: outcome.clone() }
+            ApprovalState::Claimed { .. } if self.provider_executed => {
+                DeferredOutcome::ForwardedToProvider
             }
-            ApprovalState::Unknown { .. } => DeferredOutcome::OutcomeUnknown,
+            ApprovalState::Claimed { .. } => DeferredOutcome::Executing { record: self.id },
+            ApprovalState::Completed { outcome, .. } => {
+                DeferredOutcome::Executed { outcome: outcome.clone() }
+            }
+            ApprovalState::OutcomeUnknown { .. } => DeferredOutcome::OutcomeUnknown,
         })
     }
 
-    /// The same as of now: after the lease nobody listens any more to what a provider makes of a yes.
+    /// Returns the outcome of the approval request at the time `now`, or `None` while it is
+    /// pending.
+    ///
+    /// It differs from [`outcome`](Self::outcome) for a provider-executed tool after the end of its
+    /// lease. From then on no server waits for the provider's result, and the outcome is
+    /// [`DeferredOutcome::OutcomeUnknown`].
     pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
         match &self.state {
             ApprovalState::Claimed { lease_until, .. }
@@ -340,8 +391,8 @@ impl ApprovalRecord {
         }
     }
 
-    fn open_call(&self, approval_id: ApprovalId) -> OpenCall {
-        OpenCall {
+    fn pending_call(&self, approval_id: ApprovalId) -> PendingToolCall {
+        PendingToolCall {
             tool_call_id: self.tool_call_id.clone(),
             tool_name: self.tool_name.clone(),
             input: self.input.clone(),
@@ -351,42 +402,44 @@ impl ApprovalRecord {
     }
 }
 
-fn accept(
+fn check_response(
     token: Option<Token>,
     record: Option<&ApprovalRecord>,
     response: &ApprovalResponse,
     chat: &ChatId,
     principal: &Principal,
     may_decide: &impl Fn(&ApprovalRecord) -> bool,
-) -> Result<(), RefusalCause> {
-    let token = token.ok_or(RefusalCause::Forged)?;
-    let record = record.ok_or(RefusalCause::Forgotten)?;
+) -> Result<(), RejectionReason> {
+    let token = token.ok_or(RejectionReason::Forged)?;
+    let record = record.ok_or(RejectionReason::NotFound)?;
     if !token.is_bound_to(record) {
-        return Err(RefusalCause::Mismatched);
+        return Err(RejectionReason::BindingMismatch);
     }
     let is_own = record.requester == *principal || may_decide(record);
     if record.chat_id != *chat || !is_own {
-        return Err(RefusalCause::Foreign);
+        return Err(RejectionReason::WrongPrincipalOrChat);
     }
     if record.tool_name != response.tool_name
-        || !is_name_of(&response.tool_call_id, &record.tool_call_id)
+        || !is_wire_id_of(&response.tool_call_id, &record.tool_call_id)
     {
-        return Err(RefusalCause::Mismatched);
+        return Err(RejectionReason::BindingMismatch);
     }
     match &response.input {
-        Some(input) if !are_same(input, &record.input) => Err(RefusalCause::InputChanged),
+        Some(input) if !is_same_value(input, &record.input) => Err(RejectionReason::InputChanged),
         _ => Ok(()),
     }
 }
 
-/// Whether two inputs are the same value, as a browser reads them.
-fn are_same(sent: &Json, kept: &Json) -> bool {
-    let forms = (CanonicalJson::of(sent), CanonicalJson::of(kept));
-    matches!(forms, (Ok(sent), Ok(kept)) if sent == kept)
+/// Returns whether two inputs are the same value, as a browser reads them.
+fn is_same_value(sent: &Json, stored: &Json) -> bool {
+    let forms = (CanonicalJson::of(sent), CanonicalJson::of(stored));
+    matches!(forms, (Ok(sent), Ok(stored)) if sent == stored)
 }
 
-/// Whether a call of this id has this name on the wire: a repeated id goes out with a number.
-fn is_name_of(wire: &ToolCallId, own: &ToolCallId) -> bool {
+/// Returns whether `wire` is an id that the host's call id `own` can have on the wire.
+///
+/// A repeated call id is sent with a hyphen and a number appended.
+fn is_wire_id_of(wire: &ToolCallId, own: &ToolCallId) -> bool {
     wire.strip_prefix(&**own).is_some_and(|rest| {
         let number = rest.strip_prefix('-');
         rest.is_empty()
@@ -396,25 +449,26 @@ fn is_name_of(wire: &ToolCallId, own: &ToolCallId) -> bool {
     })
 }
 
-/// What an answer is told that comes too late, or that the ledger did not take: the truth, since the
-/// tool may have run for somebody else's answer. Whoever gets here was asked: what is final may be
-/// told.
-fn does_not_count(
+/// Returns the outcome of a response that is too late or that the ledger did not accept.
+///
+/// It is the current outcome of the record, because the tool may have run for another response. The
+/// response has passed verification, so its sender may see the final state.
+fn rejected_outcome(
     record: &ApprovalRecord,
     approved: bool,
     reason: Option<String>,
 ) -> DeferredOutcome {
     match record.outcome() {
         Some(
-            outcome @ (DeferredOutcome::Running { .. }
-            | DeferredOutcome::Ran { .. }
-            | DeferredOutcome::Forwarded
+            outcome @ (DeferredOutcome::Executing { .. }
+            | DeferredOutcome::Executed { .. }
+            | DeferredOutcome::ForwardedToProvider
             | DeferredOutcome::OutcomeUnknown),
         ) => outcome,
-        // It did not run, and the person said that it should not.
+        // The tool did not run, and the user decided that it must not run.
         _ if !approved => DeferredOutcome::Denied { reason },
-        // After a yes the client's own check refuses a denial.
-        None | Some(DeferredOutcome::Denied { .. }) => DeferredOutcome::Refused,
+        // The client checks the stream and does not accept a denial after an approval.
+        None | Some(DeferredOutcome::Denied { .. }) => DeferredOutcome::Rejected,
         Some(closed) => closed,
     }
 }

@@ -1,25 +1,27 @@
-//! [`ResumePlan`]: what a history says of the calls that were left open, and what becomes of it.
+//! [`ResumePlan`]: the open tool calls of a history, and how they are settled.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    ApprovalRecord, ApprovalRequest, ApprovalResponse, ClientOutput, ClientResult, DeferredOutcome,
-    DeferredToolResult, DeferredToolResults, OpenCall, PersonsDecision,
+    ApprovalDecision, ApprovalRecord, ApprovalRequest, ApprovalResponse, ClientToolOutput,
+    ClientToolResult, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
 };
 use crate::id::{ApprovalId, MessageId, ToolCallId};
-use crate::json::Json;
+use crate::json::{ExtraFields, Json};
 use crate::message::{
-    AnsweredApproval, Approval, ApprovalDetails, Part, Role, ToolKind, ToolPart, ToolState,
-    UiMessage,
+    ApprovalDetails, Part, RequestedApproval, RespondedApproval, Role, ToolKind, ToolPart,
+    ToolState, UiMessage,
 };
-use crate::record::Extra;
 
-/// What a client's history says of the calls that were left open. Nothing of it is believed yet.
+/// The open tool calls of a client's history: approvals, denials, outputs and pending requests.
+///
+/// The plan only reads the history and verifies nothing. [`settle`](Self::settle) or
+/// [`redeem`](Self::redeem) checks the contents.
 ///
 /// ```
-/// use ui_message_stream::approval::{DeferredOutcome, OpenCall, ResumePlan};
-/// use ui_message_stream::request::{ChatRequest, Limits};
 /// use ui_message_stream::Json;
+/// use ui_message_stream::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
+/// use ui_message_stream::request::{ChatRequest, Limits};
 ///
 /// let body = br#"{"id": "chat-1", "messageId": "m2", "messages": [
 ///     {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
@@ -29,17 +31,18 @@ use crate::record::Extra;
 ///     }]}
 /// ]}"#;
 /// let chat = ChatRequest::parse(body, &Limits::default()).unwrap();
-/// let asked = OpenCall::awaiting_approval("ap_1", "call_1", "delete", Json::of("notes.txt")?);
+/// let kept = Json::from_serialize("notes.txt")?;
+/// let call = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete", kept.clone());
 ///
-/// let plan = ResumePlan::new(chat.messages(), chat.continued());
+/// let plan = ResumePlan::new(chat.messages(), chat.continued_message());
 /// assert!(plan.approvals().next().unwrap().approved);
 ///
-/// // What runs is what was asked for, with the input that was asked with.
-/// let deferred = plan.settle(&[asked]);
+/// // The approved call is the one in the host's record, with the input of the record.
+/// let deferred = plan.settle(&[call]);
 /// let [result] = deferred.results() else { panic!() };
 /// assert!(matches!(
 ///     &result.outcome,
-///     DeferredOutcome::Approved { input, .. } if *input == Json::of("notes.txt")?
+///     DeferredOutcome::Approved { input, .. } if *input == kept
 /// ));
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
@@ -49,57 +52,62 @@ pub struct ResumePlan {
     approvals: Vec<(usize, ApprovalResponse)>,
     pending: Vec<ApprovalRequest>,
     superseded: Vec<ApprovalRequest>,
-    outputs: Vec<Output>,
+    outputs: Vec<HistoryOutput>,
     history: History,
-    /// The message that the response goes on with.
+    /// The index of the message that the response continues.
     continued: Option<usize>,
 }
 
-/// A result that the history holds.
+/// A tool result in the history.
 #[derive(Debug, Clone)]
-struct Output {
+struct HistoryOutput {
     message: usize,
     is_new: bool,
-    output: ClientOutput,
+    output: ClientToolOutput,
 }
 
-/// What of the history the host's record is held against.
+/// The data of the history that is compared with the host's record.
 #[derive(Debug, Clone)]
 struct History {
     message_ids: Vec<MessageId>,
-    /// The last message of the person.
+    /// The index of the last user message.
     last_user: Option<usize>,
-    /// The last message that holds a call.
-    message_of: HashMap<ToolCallId, usize>,
-    questions: HashMap<ApprovalId, Question>,
+    /// For each call id, the index of the last message that holds the call.
+    message_by_call: HashMap<ToolCallId, usize>,
+    requests: HashMap<ApprovalId, HistoryRequest>,
 }
 
-/// A question as the history holds it.
+/// An approval request in the history.
 #[derive(Debug, Clone)]
-struct Question {
+struct HistoryRequest {
     message: usize,
-    /// The id of its call on the wire; the host may know the call by another.
+    /// The id of the call on the wire. The host may know the call by another id.
     tool_call_id: ToolCallId,
     has_result: bool,
 }
 
 impl ResumePlan {
-    /// Reads a history: [`ChatRequest::messages`](crate::ChatRequest::messages), and the message
-    /// that the response goes on with, [`ChatRequest::continued`](crate::ChatRequest::continued).
+    /// Reads a history.
     ///
-    /// The parts of all assistant messages count, of static and dynamic tools alike. Only the
-    /// state `approval-responded` is an answer. An approval id counts once: a call that has its
-    /// result needs no answer any more, and where a history says both yes and no, it is no.
+    /// `messages` is [`ChatRequest::messages`](crate::ChatRequest::messages). `continued` is the
+    /// message that the response continues,
+    /// [`ChatRequest::continued_message`](crate::ChatRequest::continued_message).
+    ///
+    /// The tool parts of all assistant messages are read, of static and dynamic tools alike. If
+    /// parts of one message have the same tool call id, only the part that has progressed furthest
+    /// is read. Only a part in the state `approval-responded` holds a response. Each approval id is
+    /// read once. A call that has its result needs no response any more. If the history holds both
+    /// an approval and a denial of one request, the denial counts.
     pub fn new(messages: &[UiMessage], continued: Option<&UiMessage>) -> Self {
         let mut plan = ResumePlan {
             approvals: Vec::new(),
             pending: Vec::new(),
             superseded: Vec::new(),
             outputs: Vec::new(),
-            history: History::of(messages),
-            continued: continued.and_then(|continued| place_of(messages, continued)),
+            history: History::new(messages),
+            continued: continued.and_then(|continued| assistant_index(messages, continued)),
         };
-        let new_from = new_results_from(messages, continued);
+        let new_from = first_new_result(messages, continued);
         let (settled, denied) = settled_and_denied(messages);
         let mut seen: HashSet<&ApprovalId> = HashSet::new();
         for (place, part) in tool_parts(messages) {
@@ -109,9 +117,9 @@ impl ResumePlan {
                         && (!approval.approved || !denied.contains(&approval.id))
                         && seen.insert(&approval.id) =>
                 {
-                    plan.approvals.push((place.0, response(part, approval)));
+                    plan.approvals.push((place.0, approval_response(part, approval)));
                 }
-                _ => plan.outputs.extend(client_output(part).map(|output| Output {
+                _ => plan.outputs.extend(client_output(part).map(|output| HistoryOutput {
                     message: place.0,
                     is_new: new_from.is_some_and(|from| from.0 == place.0 && from.1 <= place.1),
                     output,
@@ -123,20 +131,23 @@ impl ResumePlan {
                 && !settled.contains(&approval.id)
                 && seen.insert(&approval.id)
             {
-                if plan.history.went_on_after(place.0) {
-                    plan.superseded.push(request(part, approval));
+                if plan.history.has_later_user_message(place.0) {
+                    plan.superseded.push(approval_request(part, approval));
                 } else {
-                    plan.pending.push(request(part, approval));
+                    plan.pending.push(approval_request(part, approval));
                 }
             }
         }
         plan
     }
 
-    /// Decisions that came by another way than the history: as if just this message held them.
+    /// Creates a plan from decisions that did not come in a history.
+    ///
+    /// The plan is the same as for a history with only the message `message_id`, which holds all
+    /// decisions and is continued.
     pub fn of_decisions<'d>(
         message_id: &MessageId,
-        decisions: impl IntoIterator<Item = (&'d ApprovalRecord, &'d PersonsDecision)>,
+        decisions: impl IntoIterator<Item = (&'d ApprovalRecord, &'d ApprovalDecision)>,
     ) -> Self {
         let answered = decisions.into_iter().map(|(record, decision)| {
             Part::Tool(Box::new(ToolPart {
@@ -149,96 +160,107 @@ impl ResumePlan {
                 call_provider_metadata: None,
                 state: ToolState::ApprovalResponded {
                     input: Some(record.input.clone()),
-                    approval: Box::new(AnsweredApproval {
+                    approval: Box::new(RespondedApproval {
                         id: decision.approval_id.clone(),
                         approved: decision.approved,
                         reason: decision.reason.clone(),
                         details: ApprovalDetails::default(),
                     }),
                 },
-                extra: Extra::default(),
+                extra: ExtraFields::default(),
             }))
         });
         let message = UiMessage::new(message_id.clone(), Role::Assistant, answered.collect());
         Self::new(std::slice::from_ref(&message), Some(&message))
     }
 
-    /// The answers to calls without a result, in the order of the history.
+    /// Returns the responses to calls without a result, in the order of the history.
     pub fn approvals(&self) -> impl Iterator<Item = &ApprovalResponse> {
         self.approvals.iter().map(|(_, response)| response)
     }
 
-    /// The results in the last step of the message that the response goes on with, or else of the
-    /// last assistant message: no model call has seen them. Which of them the client gave, the
-    /// host knows; the others are results of the server's own tools.
-    pub fn outputs(&self) -> impl Iterator<Item = &ClientOutput> {
+    /// Returns the tool results that no model call has read yet.
+    ///
+    /// These are the results in the last step of the message that the response continues, or of the
+    /// last assistant message if no message is continued. The host knows which of them came from
+    /// the client. The others are results of the server's own tools.
+    pub fn outputs(&self) -> impl Iterator<Item = &ClientToolOutput> {
         self.outputs.iter().filter(|output| output.is_new).map(|output| &output.output)
     }
 
-    /// The questions without an answer, in the order of the history.
+    /// Returns the approval requests without a response, in the order of the history.
     pub fn pending(&self) -> &[ApprovalRequest] {
         &self.pending
     }
 
-    /// The questions that the person wrote past: they have no answer, and a message of the person
-    /// follows.
+    /// Returns the superseded approval requests: they have no response, and a user message follows
+    /// them.
     pub fn superseded(&self) -> &[ApprovalRequest] {
         &self.superseded
     }
 
-    /// Holds the history against the host's own record of the calls that it left open.
+    /// Settles the calls of the history against the host's own record of its pending calls.
     ///
-    /// An approved call runs if the record has it under the same approval id, with the record's
-    /// tool and input, whether or not the person has written on since; else it is refused. A denial
-    /// is honoured in any case. An answer that the record does not know and that stands in an older
-    /// message was settled long ago, and is passed over. An output is taken for a call that was left
-    /// to the client; given for a call that waits for a person, it is refused. What the record has
-    /// beyond that is still pending, or superseded if the person wrote on.
+    /// - An approved call runs if the record holds the same approval id. It runs with the tool and
+    ///   input of the record, whether or not the user has sent another message. Otherwise the
+    ///   approval is rejected.
+    /// - A denial always counts.
+    /// - A response is skipped if the record does not hold its approval id and it is in an older
+    ///   message than the continued one: it was settled earlier.
+    /// - An output is accepted for a call that the client executes. An output for a call that waits
+    ///   for a user's approval is rejected.
+    /// - Every other call of the record is still pending, or superseded if the user has sent
+    ///   another message.
     ///
-    /// Before the host runs anything, it replaces its record by
-    /// [`pending`](DeferredToolResults::pending): nothing else of it is open any more. It does not
-    /// look for the results' tool call ids in its record, for these are the wire's.
-    pub fn settle(self, open_calls: &[OpenCall]) -> DeferredToolResults {
-        let mut open: Vec<&OpenCall> = open_calls.iter().collect();
+    /// Before the host runs a tool, it must replace its record by
+    /// [`pending`](DeferredToolResults::pending). No other call of the record is open any more. The
+    /// host must not look up the tool call ids of the results in its record, because these are the
+    /// ids on the wire.
+    pub fn settle(self, open_calls: &[PendingToolCall]) -> DeferredToolResults {
+        let mut open: Vec<&PendingToolCall> = open_calls.iter().collect();
         let answers = self.answers().map(|(is_continued, response)| {
-            // By the approval alone: on the wire the call may have another id than the host gave it.
+            // The approval id alone identifies the call: its id on the wire may differ from the
+            // host's id.
             let asked = Some(&response.approval_id);
             let known = open.iter().position(|call| call.approval_id.as_ref() == asked);
             let known = known.map(|at| open.remove(at));
-            let is_heard = known.is_some() || is_continued;
-            is_heard.then(|| Settled {
+            let is_relevant = known.is_some() || is_continued;
+            is_relevant.then(|| ResponseResult {
                 tool_name: known.map(|call| call.tool_name.clone()),
-                outcome: outcome(response, known),
+                outcome: decided_outcome(response, known),
                 is_final: known.is_some(),
             })
         });
         let answers = answers.collect();
-        self.settle_with(answers, &open.into_iter().cloned().collect::<Vec<_>>(), Vec::new())
+        self.build_results(answers, &open.into_iter().cloned().collect::<Vec<_>>(), Vec::new())
     }
 
-    /// The answers, and whether each stands in the message that the response goes on with.
+    /// Returns the responses, each with whether it is in the message that the response continues.
     pub(super) fn answers(&self) -> impl Iterator<Item = (bool, &ApprovalResponse)> {
         let answers = self.approvals.iter();
         answers.map(|(message_at, response)| (self.continued == Some(*message_at), response))
     }
 
-    /// Whether the person wrote on instead of answering this question.
-    pub(super) fn wrote_past(&self, approval_id: &ApprovalId) -> bool {
-        let question = self.history.questions.get(approval_id);
-        self.history.went_on_since(question.map(|question| question.message))
+    /// Returns whether the user sent another message instead of a response to this request.
+    pub(super) fn is_superseded(&self, approval_id: &ApprovalId) -> bool {
+        let request = self.history.requests.get(approval_id);
+        self.history.is_followed_by_user_message(request.map(|request| request.message))
     }
 
-    /// Puts together what became of the answers, in their order (`None`: passed over), of the calls
-    /// that have none, and of those that nobody can answer any more: `closed`.
-    pub(super) fn settle_with(
+    /// Combines the results of the approval responses, the open calls and the closed calls.
+    ///
+    /// `answers` holds the result of each response in the order of the responses, or `None` for a
+    /// skipped response. `open_calls` are the calls without a response. `closed` are the calls
+    /// whose requests can no longer be answered.
+    pub(super) fn build_results(
         self,
-        answers: Vec<Option<Settled>>,
-        open_calls: &[OpenCall],
-        closed: Vec<(OpenCall, DeferredOutcome)>,
+        answers: Vec<Option<ResponseResult>>,
+        open_calls: &[PendingToolCall],
+        closed: Vec<(PendingToolCall, DeferredOutcome)>,
     ) -> DeferredToolResults {
         let mut results = Vec::new();
         for ((message_at, response), answer) in self.approvals.iter().zip(answers) {
-            let Some(Settled { tool_name, outcome, is_final }) = answer else { continue };
+            let Some(ResponseResult { tool_name, outcome, is_final }) = answer else { continue };
             results.push(DeferredToolResult {
                 message_id: self.history.message_ids.get(*message_at).cloned(),
                 tool_call_id: response.tool_call_id.clone(),
@@ -250,78 +272,80 @@ impl ResumePlan {
         }
         for (call, outcome) in closed {
             let id = call.approval_id.as_ref();
-            results.extend(id.map(|id| self.result_of_question(&call, id, outcome)));
+            results.extend(id.map(|id| self.request_result(&call, id, outcome)));
         }
         let mut pending = Vec::new();
         let mut superseded = Vec::new();
         for call in open_calls {
-            let fate = match &call.approval_id {
-                Some(id) => self.fate_of_question(call, id),
-                None => self.fate_of_client_call(call),
+            let resolution = match &call.approval_id {
+                Some(id) => self.resolve_request(call, id),
+                None => self.resolve_client_call(call),
             };
-            match fate {
-                Fate::Settled(result) => results.push(result),
-                Fate::Pending => pending.push(call.clone()),
-                Fate::Superseded => superseded.push(call.clone()),
+            match resolution {
+                CallResolution::Resolved(result) => results.push(result),
+                CallResolution::Pending => pending.push(call.clone()),
+                CallResolution::Superseded => superseded.push(call.clone()),
             }
         }
         DeferredToolResults::new(results, pending, superseded)
     }
 
-    /// A result of a question that the history may hold.
-    fn result_of_question(
+    /// Returns the result of a call whose approval request may be in the history.
+    fn request_result(
         &self,
-        call: &OpenCall,
+        call: &PendingToolCall,
         approval_id: &ApprovalId,
         outcome: DeferredOutcome,
     ) -> DeferredToolResult {
-        let question = self.history.questions.get(approval_id);
-        let message = question.and_then(|question| self.history.message_ids.get(question.message));
-        let wire_id = question.map_or(&call.tool_call_id, |question| &question.tool_call_id);
+        let request = self.history.requests.get(approval_id);
+        let message = request.and_then(|request| self.history.message_ids.get(request.message));
+        let wire_id = request.map_or(&call.tool_call_id, |request| &request.tool_call_id);
         DeferredToolResult {
             message_id: message.cloned(),
             tool_call_id: wire_id.clone(),
             tool_name: call.tool_name.clone(),
             approval_id: Some(approval_id.clone()),
-            is_final: outcome != DeferredOutcome::Refused,
+            is_final: outcome != DeferredOutcome::Rejected,
             outcome,
         }
     }
 
-    /// What becomes of a question that has no answer.
-    fn fate_of_question(&self, call: &OpenCall, approval_id: &ApprovalId) -> Fate {
-        if self.wrote_past(approval_id) {
-            return Fate::Superseded;
+    /// Resolves a call whose approval request has no response.
+    fn resolve_request(&self, call: &PendingToolCall, approval_id: &ApprovalId) -> CallResolution {
+        if self.is_superseded(approval_id) {
+            return CallResolution::Superseded;
         }
-        let question = self.history.questions.get(approval_id);
-        // The client shows a result, so nobody can answer any more.
-        if question.is_some_and(|question| question.has_result) {
-            return Fate::Settled(self.result_of_question(
+        let request = self.history.requests.get(approval_id);
+        // The client already shows a result, so the user can no longer respond.
+        if request.is_some_and(|request| request.has_result) {
+            return CallResolution::Resolved(self.request_result(
                 call,
                 approval_id,
-                DeferredOutcome::Refused,
+                DeferredOutcome::Rejected,
             ));
         }
-        Fate::Pending
+        CallResolution::Pending
     }
 
-    /// What becomes of a call that was left to the client.
-    fn fate_of_client_call(&self, call: &OpenCall) -> Fate {
-        let message_at = self.history.message_of.get(&call.tool_call_id).copied();
+    /// Resolves a call that the client executes.
+    fn resolve_client_call(&self, call: &PendingToolCall) -> CallResolution {
+        let message_at = self.history.message_by_call.get(&call.tool_call_id).copied();
         let given = self.outputs.iter().find(|given| {
             Some(given.message) == message_at && given.output.tool_call_id == call.tool_call_id
         });
         let outcome = match given.map(|given| &given.output.result) {
-            Some(ClientResult::Output(output)) => {
+            Some(ClientToolResult::Output(output)) => {
                 DeferredOutcome::Output { output: output.clone() }
             }
-            Some(ClientResult::ErrorText(error_text)) => {
+            Some(ClientToolResult::ErrorText(error_text)) => {
                 DeferredOutcome::OutputError { error_text: error_text.clone() }
             }
-            None if self.history.went_on_since(message_at) => return Fate::Superseded,
-            None => return Fate::Pending,
+            None if self.history.is_followed_by_user_message(message_at) => {
+                return CallResolution::Superseded;
+            }
+            None => return CallResolution::Pending,
         };
-        Fate::Settled(DeferredToolResult {
+        CallResolution::Resolved(DeferredToolResult {
             message_id: message_at.and_then(|at| self.history.message_ids.get(at)).cloned(),
             tool_call_id: call.tool_call_id.clone(),
             tool_name: call.tool_name.clone(),
@@ -332,45 +356,48 @@ impl ResumePlan {
     }
 }
 
-/// What became of an answer.
-pub(super) struct Settled {
-    /// Which tool, if the host knows the call.
+/// The result of an approval response.
+pub(super) struct ResponseResult {
+    /// The name of the tool, if the host knows the call.
     pub(super) tool_name: Option<Box<str>>,
     pub(super) outcome: DeferredOutcome,
     pub(super) is_final: bool,
 }
 
-/// What becomes of a call that nobody answered.
-enum Fate {
-    Settled(DeferredToolResult),
+/// The resolution of a call without an approval response.
+enum CallResolution {
+    Resolved(DeferredToolResult),
     Pending,
     Superseded,
 }
 
-fn outcome(response: &ApprovalResponse, known: Option<&OpenCall>) -> DeferredOutcome {
+fn decided_outcome(
+    response: &ApprovalResponse,
+    known: Option<&PendingToolCall>,
+) -> DeferredOutcome {
     let reason = response.reason.clone();
     match known {
         Some(call) if call.provider_executed => {
-            DeferredOutcome::ForProvider { approved: response.approved, reason, claim: None }
+            DeferredOutcome::ForwardToProvider { approved: response.approved, reason, claim: None }
         }
         _ if !response.approved => DeferredOutcome::Denied { reason },
         Some(call) => DeferredOutcome::Approved { input: call.input.clone(), claim: None },
-        None => DeferredOutcome::Refused,
+        None => DeferredOutcome::Rejected,
     }
 }
 
 impl History {
-    fn of(messages: &[UiMessage]) -> Self {
+    fn new(messages: &[UiMessage]) -> Self {
         let mut history = History {
             message_ids: messages.iter().map(|message| message.id.clone()).collect(),
             last_user: messages.iter().rposition(|message| message.role == Role::User),
-            message_of: HashMap::new(),
-            questions: HashMap::new(),
+            message_by_call: HashMap::new(),
+            requests: HashMap::new(),
         };
         for (message, part) in assistants(messages)
             .flat_map(|(at, message)| message.tool_parts().map(move |part| (at, part)))
         {
-            history.message_of.insert(part.tool_call_id.clone(), message);
+            history.message_by_call.insert(part.tool_call_id.clone(), message);
             let Some(id) = part.approval_id() else { continue };
             let has_result = matches!(
                 part.state,
@@ -378,25 +405,26 @@ impl History {
                     | ToolState::OutputError { .. }
                     | ToolState::OutputDenied { .. }
             );
-            if has_result || !history.questions.get(id).is_some_and(|known| known.has_result) {
+            if has_result || !history.requests.get(id).is_some_and(|known| known.has_result) {
                 let tool_call_id = part.tool_call_id.clone();
-                let question = Question { message, tool_call_id, has_result };
-                history.questions.insert(id.clone(), question);
+                let request = HistoryRequest { message, tool_call_id, has_result };
+                history.requests.insert(id.clone(), request);
             }
         }
         history
     }
 
-    /// Whether the person wrote a message after this one.
-    fn went_on_after(&self, message_at: usize) -> bool {
+    /// Returns whether a user message follows the message at this index.
+    fn has_later_user_message(&self, message_at: usize) -> bool {
         self.last_user > Some(message_at)
     }
 
-    /// Whether the person wrote on after a call; after one that the history lacks, if theirs is the
-    /// last word.
-    fn went_on_since(&self, message_at: Option<usize>) -> bool {
+    /// Returns whether a user message follows a call.
+    ///
+    /// For a call that is not in the history, returns whether the history ends with a user message.
+    fn is_followed_by_user_message(&self, message_at: Option<usize>) -> bool {
         match message_at {
-            Some(message_at) => self.went_on_after(message_at),
+            Some(message_at) => self.has_later_user_message(message_at),
             None => self.ends_with_user(),
         }
     }
@@ -406,7 +434,7 @@ impl History {
     }
 }
 
-fn response(part: &ToolPart, approval: &AnsweredApproval) -> ApprovalResponse {
+fn approval_response(part: &ToolPart, approval: &RespondedApproval) -> ApprovalResponse {
     ApprovalResponse {
         approval_id: approval.id.clone(),
         tool_call_id: part.tool_call_id.clone(),
@@ -418,7 +446,7 @@ fn response(part: &ToolPart, approval: &AnsweredApproval) -> ApprovalResponse {
     }
 }
 
-fn request(part: &ToolPart, approval: &Approval) -> ApprovalRequest {
+fn approval_request(part: &ToolPart, approval: &RequestedApproval) -> ApprovalRequest {
     ApprovalRequest {
         approval_id: approval.id.clone(),
         tool_call_id: part.tool_call_id.clone(),
@@ -428,7 +456,8 @@ fn request(part: &ToolPart, approval: &Approval) -> ApprovalRequest {
     }
 }
 
-/// The approvals that have their result, and those that are answered with a no anywhere.
+/// Returns the ids of the approvals that have a result, and of those that are denied in any
+/// message.
 fn settled_and_denied(messages: &[UiMessage]) -> (HashSet<&ApprovalId>, HashSet<&ApprovalId>) {
     let (mut settled, mut denied) = (HashSet::new(), HashSet::new());
     for part in assistants(messages).flat_map(|(_, message)| message.tool_parts()) {
@@ -447,7 +476,7 @@ fn settled_and_denied(messages: &[UiMessage]) -> (HashSet<&ApprovalId>, HashSet<
     (settled, denied)
 }
 
-/// The tool parts that count, each with its message and its place there.
+/// Returns the tool parts to read, each with its message index and its part index.
 fn tool_parts(messages: &[UiMessage]) -> impl Iterator<Item = ((usize, usize), &ToolPart)> {
     assistants(messages).flat_map(|(message_at, message)| {
         let overruled = message.overruled_tool_parts();
@@ -458,36 +487,38 @@ fn tool_parts(messages: &[UiMessage]) -> impl Iterator<Item = ((usize, usize), &
     })
 }
 
-/// The result that a part holds, unless the provider ran the tool or more is to come.
-fn client_output(part: &ToolPart) -> Option<ClientOutput> {
+/// Returns the final result in a part, unless the provider executed the tool.
+fn client_output(part: &ToolPart) -> Option<ClientToolOutput> {
     if part.provider_executed == Some(true) || !part.is_settled() {
         return None;
     }
     let result = match &part.state {
         ToolState::OutputAvailable { output, .. } => {
-            ClientResult::Output(output.clone().unwrap_or_else(Json::null))
+            ClientToolResult::Output(output.clone().unwrap_or_else(Json::null))
         }
-        ToolState::OutputError { error_text, .. } => ClientResult::ErrorText(error_text.clone()),
+        ToolState::OutputError { error_text, .. } => {
+            ClientToolResult::ErrorText(error_text.clone())
+        }
         _ => return None,
     };
-    Some(ClientOutput { tool_call_id: part.tool_call_id.clone(), result })
+    Some(ClientToolOutput { tool_call_id: part.tool_call_id.clone(), result })
 }
 
-/// The message and the part from where on results are new to the model.
-fn new_results_from(
+/// Returns the indices of the message and of the part from which results are new to the model.
+fn first_new_result(
     messages: &[UiMessage],
     continued: Option<&UiMessage>,
 ) -> Option<(usize, usize)> {
     let (at, message) = match continued {
-        Some(continued) => place_of(messages, continued).map(|at| (at, &messages[at])),
+        Some(continued) => assistant_index(messages, continued).map(|at| (at, &messages[at])),
         None => assistants(messages).next_back(),
     }?;
     let last_step = message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
     Some((at, last_step.unwrap_or(0)))
 }
 
-/// Where an assistant message stands.
-fn place_of(messages: &[UiMessage], message: &UiMessage) -> Option<usize> {
+/// Returns the index of an assistant message.
+fn assistant_index(messages: &[UiMessage], message: &UiMessage) -> Option<usize> {
     assistants(messages).rfind(|(_, other)| other.id == message.id).map(|(at, _)| at)
 }
 

@@ -1,13 +1,13 @@
-//! [`UnixMillis`]: a moment, handed in by whoever has a clock.
+//! [`UnixMillis`]: a point in time, passed to the core by callers that have a clock.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment: milliseconds since 1970, as JavaScript's `Date` counts them.
+/// A point in time, in milliseconds since 1970-01-01 UTC, as in JavaScript's `Date`.
 ///
-/// The core never asks for it. A [ledger store](super::ApprovalRecord) has one clock for all
-/// servers that share it, so that no two of them disagree on what has expired.
+/// The core never reads a clock. A ledger store (see [`ApprovalRecord`](super::ApprovalRecord)) has
+/// one clock for all servers that share the store, so that all of them agree on what has expired.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// The moment that is `duration` later, or the last one that can be said.
+    /// Returns the time that is `duration` later, or the latest representable time on overflow.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         UnixMillis(self.0.saturating_add(duration.as_millis().try_into().unwrap_or(u64::MAX)))

@@ -1,17 +1,24 @@
-//! The token that an approval id carries: what proves that this server asked, and for what.
+//! The token in an approval id. It proves that this server created the approval request, and for
+//! which call.
 //!
-//! `useChat` returns an approval's id untouched in every version, and nothing else for sure. So the
-//! id is the token:
+//! `useChat` returns an approval id unchanged in every version. No other field is certain to come
+//! back unchanged. The id is therefore the token:
 //!
 //! ```text
 //! "a1." base64url( version 1 | key id 4 | issued 8 | expires 8 | nonce 16 | binding 32 | mac 32 )
 //! ```
 //!
-//! `binding` is a SHA-256 over all that the approval is bound to: tenant, principal, chat, tool
-//! call, tool, its definition, the input. `mac` is an HMAC-SHA256 over all before it. So a forged
-//! token is known for one before any store is asked, and a genuine one is held against the record
-//! that its nonce names. Every field of the binding is preceded by its length: no two different
-//! approvals have the same bytes.
+//! The numbers are lengths in bytes.
+//!
+//! - `nonce` is the id of the record.
+//! - `binding` is a SHA-256 over all properties that the approval is bound to: tenant, principal,
+//!   chat, tool call, tool, the digest of its definition, the digest of the input, message, whether
+//!   the provider executes the tool, and whether the tool is idempotent.
+//! - `mac` is an HMAC-SHA256 over all preceding bytes.
+//!
+//! The server detects a forged token without reading a store. It compares a genuine token with the
+//! record that the nonce identifies. In the binding, every field of variable length is preceded by
+//! its length, so two different approvals never have the same bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,19 +29,19 @@ use subtle::ConstantTimeEq;
 use super::{ApprovalRecord, KeyRing, Principal, RecordId, UnixMillis};
 use crate::id::ApprovalId;
 
-/// A token whose MAC is this server's.
+/// A token whose MAC was verified with a key of this server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token {
     pub(super) record: RecordId,
     sealed: [u8; SEALED_BYTES],
 }
 
-/// Makes the id of an approval, from its record alone: made again, it is the same.
+/// Creates the approval id of a record. The result depends only on the record and its key.
 ///
-/// `None` if the key that sealed it may not be used any more.
+/// Returns `None` if the record's key is unknown, or is retired and past its `not_after`.
 pub(super) fn seal(keys: &KeyRing, record: &ApprovalRecord, now: UnixMillis) -> Option<ApprovalId> {
-    let key = keys.verifying(record.key_id, now)?;
-    let sealed = sealed(record);
+    let key = keys.verification_key(record.key_id, now)?;
+    let sealed = sealed_bytes(record);
     let mac = key.mac().chain_update(sealed).finalize().into_bytes();
     let mut bytes = [0; TOKEN_BYTES];
     bytes[..SEALED_BYTES].copy_from_slice(&sealed);
@@ -45,30 +52,30 @@ pub(super) fn seal(keys: &KeyRing, record: &ApprovalRecord, now: UnixMillis) -> 
     Some(ApprovalId::from(text))
 }
 
-/// Takes a token apart if this server sealed it. Whatever is wrong with it, the answer is `None`.
+/// Decodes and verifies a token. Returns `None` on any error.
 pub(super) fn open(keys: &KeyRing, id: &ApprovalId, now: UnixMillis) -> Option<Token> {
     let text = id.as_str().strip_prefix(PREFIX).filter(|text| text.len() == TEXT_LEN)?;
     let mut bytes = [0; TOKEN_BYTES];
-    // Strict: no padding, no bits left over, so that a token has one text.
+    // The decoder accepts neither padding nor spare bits, so a token has exactly one text.
     let read = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
     if read != TOKEN_BYTES || bytes[0] != VERSION {
         return None;
     }
-    let key = keys.verifying(u32::from_be_bytes(*bytes[1..].first_chunk()?), now)?;
+    let key = keys.verification_key(u32::from_be_bytes(*bytes[1..].first_chunk()?), now)?;
     let sealed = *bytes.first_chunk()?;
     key.mac().chain_update(sealed).verify_slice(&bytes[SEALED_BYTES..]).ok()?;
     Some(Token { record: RecordId::from_bytes(*sealed[21..].first_chunk()?), sealed })
 }
 
 impl Token {
-    /// Whether it was made for just this record, as it was then.
+    /// Returns whether the token was created for this record, with unchanged fields.
     pub(super) fn is_bound_to(&self, record: &ApprovalRecord) -> bool {
-        self.sealed.ct_eq(&sealed(record)).into()
+        self.sealed.ct_eq(&sealed_bytes(record)).into()
     }
 }
 
-/// All of a token but its MAC.
-fn sealed(record: &ApprovalRecord) -> [u8; SEALED_BYTES] {
+/// Returns the bytes of a token without its MAC.
+fn sealed_bytes(record: &ApprovalRecord) -> [u8; SEALED_BYTES] {
     let mut bytes = [0; SEALED_BYTES];
     bytes[0] = VERSION;
     bytes[1..5].copy_from_slice(&record.key_id.to_be_bytes());
@@ -81,26 +88,26 @@ fn sealed(record: &ApprovalRecord) -> [u8; SEALED_BYTES] {
 
 fn binding(record: &ApprovalRecord) -> [u8; 32] {
     let mut digest = Sha256::new();
-    principal(&mut digest, &record.requester);
+    update_principal(&mut digest, &record.requester);
     for field in [&*record.chat_id, &*record.tool_call_id, &*record.tool_name] {
-        length_and(&mut digest, field.as_bytes());
+        update_with_length(&mut digest, field.as_bytes());
     }
     digest.update(record.definition.as_bytes());
     digest.update(Sha256::digest(record.input.as_str()));
-    // Where it was asked, and by whom the tool is run: as much part of what was approved.
-    length_and(&mut digest, record.message_id.as_bytes());
+    // The message and the executor of the tool are also part of what the user approved.
+    update_with_length(&mut digest, record.message_id.as_bytes());
     digest.update([u8::from(record.provider_executed), u8::from(record.idempotent)]);
     digest.finalize().into()
 }
 
-fn principal(digest: &mut Sha256, principal: &Principal) {
+fn update_principal(digest: &mut Sha256, principal: &Principal) {
     for name in [principal.tenant(), principal.id()] {
         digest.update([u8::from(name.is_some())]);
-        length_and(digest, name.unwrap_or_default().as_bytes());
+        update_with_length(digest, name.unwrap_or_default().as_bytes());
     }
 }
 
-fn length_and(digest: &mut Sha256, field: &[u8]) {
+fn update_with_length(digest: &mut Sha256, field: &[u8]) {
     digest.update((field.len() as u64).to_be_bytes());
     digest.update(field);
 }
@@ -109,7 +116,7 @@ const PREFIX: &str = "a1.";
 const VERSION: u8 = 1;
 const SEALED_BYTES: usize = 69;
 const TOKEN_BYTES: usize = SEALED_BYTES + 32;
-/// 101 bytes in base64, without padding.
+/// The length of 101 bytes in base64 without padding.
 const TEXT_LEN: usize = 135;
 
 #[cfg(test)]
@@ -128,12 +135,12 @@ mod tests {
             key_id: 1,
             requested_at: UnixMillis(1_000),
             expires_at: UnixMillis(2_000),
-            requester: Principal::new("ada").of_tenant("engines"),
+            requester: Principal::new("ada").with_tenant("engines"),
             chat_id: "chat".into(),
             message_id: "m1".into(),
             tool_call_id: "call_1".into(),
             tool_name: "delete_file".into(),
-            definition: DefinitionDigest::of("delete_file", "deletes", &Json::null()),
+            definition: DefinitionDigest::new("delete_file", "deletes", &Json::null()),
             input: Json::parse(r#"{"path":"notes.txt"}"#).unwrap(),
             provider_executed: false,
             idempotent: false,
@@ -149,7 +156,7 @@ mod tests {
     const NOW: UnixMillis = UnixMillis(1_500);
 
     #[test]
-    fn a_token_is_made_anew_from_its_record_and_opens() {
+    fn a_token_created_twice_from_one_record_is_the_same_and_opens() {
         let id = seal(&keys(), &record(), NOW).unwrap();
         assert_eq!(id.len(), PREFIX.len() + TEXT_LEN);
         assert_eq!(seal(&keys(), &record(), NOW).unwrap(), id);
@@ -179,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_bound_to_every_field_that_was_asked_about() {
+    fn a_token_is_bound_to_every_field_of_the_request() {
         let token = open(&keys(), &seal(&keys(), &record(), NOW).unwrap(), NOW).unwrap();
         let changes: [fn(&mut ApprovalRecord); 17] = [
             |record| record.id = RecordId::from_bytes([8; 16]),
@@ -187,16 +194,17 @@ mod tests {
             |record| record.requested_at = UnixMillis(999),
             |record| record.expires_at = UnixMillis(2_001),
             |record| record.requester = Principal::new("ada"),
-            |record| record.requester = Principal::new("eve").of_tenant("engines"),
-            |record| record.requester = Principal::new("").of_tenant("enginesada"),
-            |record| record.requester = Principal::anonymous().of_tenant("engines"),
+            |record| record.requester = Principal::new("eve").with_tenant("engines"),
+            |record| record.requester = Principal::new("").with_tenant("enginesada"),
+            |record| record.requester = Principal::anonymous().with_tenant("engines"),
             |record| record.chat_id = "chat2".into(),
             |record| record.message_id = "m2".into(),
             |record| record.tool_call_id = "call_2".into(),
             |record| record.tool_name = "delete_all".into(),
-            // What one field loses another gains: the lengths keep them apart.
+            // One field loses the characters that the next field gains. The length prefixes make
+            // them differ.
             |record| (record.chat_id, record.tool_call_id) = ("chatc".into(), "all_1".into()),
-            |record| record.definition = DefinitionDigest::of("delete_file", "", &Json::null()),
+            |record| record.definition = DefinitionDigest::new("delete_file", "", &Json::null()),
             |record| record.input = Json::parse(r#"{"path": "notes.txt"}"#).unwrap(),
             |record| record.provider_executed = true,
             |record| record.idempotent = true,
@@ -209,37 +217,38 @@ mod tests {
     }
 
     #[test]
-    fn an_older_key_verifies_until_its_time_is_over() {
+    fn a_retired_key_verifies_until_its_not_after() {
         let id = seal(&keys(), &record(), NOW).unwrap();
-        let rotated = KeyRing::new(2, &[2; 32]).unwrap().and_until(NOW, 1, &[1; 32]).unwrap();
+        let rotated =
+            KeyRing::new(2, &[2; 32]).unwrap().with_retired_key(NOW, 1, &[1; 32]).unwrap();
         assert!(open(&rotated, &id, NOW).is_some());
         assert!(open(&rotated, &id, UnixMillis(NOW.0 + 1)).is_none());
     }
 
-    /// Few letters, and those that a list of fields may be put together with, so that what one field
-    /// loses another one gains.
+    /// Uses few characters, including those that could separate the fields of a list, so that one
+    /// field often gains the characters that another field loses.
     fn any_record() -> impl Strategy<Value = ApprovalRecord> {
         let name = || "[ab\0\n]{0,3}";
         let who = (prop::option::of(name()), prop::option::of(name()));
         let what = (name(), name(), name(), name(), 0..2_u8, 0..3_u8);
         (who, what, any::<(bool, bool)>()).prop_map(
             |((tenant, id), (chat, message, call, tool, definition, input), flags)| {
-                let person = id.map_or_else(Principal::anonymous, |id| Principal::new(&*id));
+                let principal = id.map_or_else(Principal::anonymous, |id| Principal::new(&*id));
                 ApprovalRecord {
                     requester: match tenant {
-                        Some(tenant) => person.of_tenant(&*tenant),
-                        None => person,
+                        Some(tenant) => principal.with_tenant(&*tenant),
+                        None => principal,
                     },
                     chat_id: chat.into(),
                     message_id: message.into(),
                     tool_call_id: call.into(),
                     tool_name: tool.into(),
-                    definition: DefinitionDigest::of(
+                    definition: DefinitionDigest::new(
                         "",
                         &"a".repeat(definition.into()),
                         &Json::null(),
                     ),
-                    input: Json::of(&"a".repeat(input.into())).unwrap(),
+                    input: Json::from_serialize(&"a".repeat(input.into())).unwrap(),
                     provider_executed: flags.0,
                     idempotent: flags.1,
                     ..record()
@@ -252,13 +261,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4))]
 
         #[test]
-        fn of_all_pairs_of_records_only_equal_ones_have_the_same_token(
+        fn only_equal_records_have_the_same_token(
             records in prop::collection::vec(any_record(), 5_000)
         ) {
             let mut known: HashMap<[u8; SEALED_BYTES], &ApprovalRecord> = HashMap::new();
             let mut distinct: HashMap<String, [u8; SEALED_BYTES]> = HashMap::new();
             for record in &records {
-                let bytes = sealed(record);
+                let bytes = sealed_bytes(record);
                 prop_assert_eq!(*known.entry(bytes).or_insert(record), record);
                 let fields = format!("{record:?}");
                 prop_assert_eq!(*distinct.entry(fields).or_insert(bytes), bytes);

@@ -1,4 +1,4 @@
-//! [`ChatRequest`] as an extractor.
+//! [`ChatRequest`] as an axum extractor.
 
 use std::error::Error as StdError;
 
@@ -12,7 +12,8 @@ use super::policy::ChatPolicy;
 use super::rejection::ChatRejection;
 use crate::request::{ChatRequest, Limits};
 
-/// Reads the chat from a POST body, under the [`ChatPolicy`] laid around the route.
+/// Parses the body of a POST request, under the [`ChatPolicy`] layer of the route or the default
+/// policy.
 impl<S: Send + Sync> FromRequest<S> for ChatRequest {
     type Rejection = ChatRejection;
 
@@ -22,7 +23,8 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
     }
 }
 
-/// The body of a request that the policy takes and that says it is JSON, and the limits it is under.
+/// Reads the body of a request that the policy allows and whose content type is JSON. Returns the
+/// body and the limits of the policy.
 pub(super) async fn read_json<S: Send + Sync>(
     request: Request,
     state: &S,
@@ -40,7 +42,7 @@ pub(super) async fn read_json<S: Send + Sync>(
     }
 }
 
-/// Whether this limit or one laid around it ended the body.
+/// Whether the body exceeded this limit or the limit of an outer layer.
 fn is_too_large(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -52,7 +54,9 @@ fn is_too_large(error: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// A form of another site can post text, never JSON: asking for it keeps such forms out.
+/// Whether the request has exactly one `Content-Type`, and it is JSON.
+///
+/// An HTML form of another site can post text but not JSON, so this check keeps such forms out.
 fn is_json(headers: &HeaderMap) -> bool {
     let mut content_types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(content_type), None) = (content_types.next(), content_types.next()) else {

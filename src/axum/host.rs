@@ -1,60 +1,63 @@
-//! [`Host`]: which server a request says it is for, read strictly.
+//! [`Host`]: the host that a request names, parsed strictly.
 //!
-//! A browser writes the host as its URL parser left it: in punycode, without userinfo, an address
-//! in its one plain form. So nothing is repaired here, and what only a URL parser would understand
-//! (`127.1`, `0x7f.1`, `a@b`) is no address and often no host at all.
+//! A browser sends the host in the form that its URL parser produces: in punycode, without
+//! userinfo, and an address in its canonical form. This parser therefore normalizes nothing else. A
+//! form that only a URL parser understands (`127.1`, `0x7f.1`, `a@b`) is not an address here, and
+//! often not a valid host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::header::HOST;
 use http::request::Parts;
 
-/// The host that a request names, without its port: only one server listens where it came in.
+/// The host that a request names, without its port. The port does not matter, because only one
+/// server listens on the socket that received the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Host {
     /// An IPv4 address, or an IPv6 address in brackets.
     Address(IpAddr),
-    /// A name, in lower case and without the dot that may end it.
+    /// A name in lower case, without a trailing dot.
     Name(String),
 }
 
-/// Why no host could be read from a request.
+/// The error of a request whose host is invalid or ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UnclearHost;
+pub(super) struct InvalidHost;
 
 impl Host {
-    /// Reads `name`, `name:port`, `127.0.0.1:port` or `[::1]:port`.
-    pub(super) fn parse(text: &str) -> Result<Self, UnclearHost> {
+    /// Parses `name`, `name:port`, `127.0.0.1:port` or `[::1]:port`.
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidHost> {
         if let Some(bracketed) = text.strip_prefix('[') {
-            let (address, port) = bracketed.split_once(']').ok_or(UnclearHost)?;
+            let (address, port) = bracketed.split_once(']').ok_or(InvalidHost)?;
             check_port(port)?;
-            let address: Ipv6Addr = address.parse().map_err(|_| UnclearHost)?;
+            let address: Ipv6Addr = address.parse().map_err(|_| InvalidHost)?;
             return Ok(Host::Address(address.into()));
         }
         let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
         check_port(port)?;
-        // `localhost.` is `localhost`, and a browser keeps the dot.
+        // `localhost.` is the same as `localhost`, and a browser sends the dot.
         let name = name.strip_suffix('.').unwrap_or(name);
         if let Ok(address) = name.parse::<Ipv4Addr>() {
             return Ok(Host::Address(address.into()));
         }
-        if name.len() > MAX_NAME || !name.split('.').all(is_label) {
-            return Err(UnclearHost);
+        if name.len() > MAX_NAME_LEN || !name.split('.').all(is_label) {
+            return Err(InvalidHost);
         }
         Ok(Host::Name(name.to_ascii_lowercase()))
     }
 
-    /// The host that a request names, in its `Host` header or, as in HTTP/2, in its URI.
+    /// Parses the host that a request names in its `Host` header or, as in HTTP/2, in its URI.
     ///
-    /// `None` if it names none: an HTTP client may do without, no browser does.
-    pub(super) fn of_request(parts: &Parts) -> Result<Option<Self>, UnclearHost> {
+    /// Returns `None` if the request names no host. An HTTP client may omit it, but browsers always
+    /// send it.
+    pub(super) fn from_parts(parts: &Parts) -> Result<Option<Self>, InvalidHost> {
         let mut headers = parts.headers.get_all(HOST).iter();
         let in_header = match headers.next() {
-            Some(value) => Some(Host::parse(value.to_str().map_err(|_| UnclearHost)?)?),
+            Some(value) => Some(Host::parse(value.to_str().map_err(|_| InvalidHost)?)?),
             None => None,
         };
         if headers.next().is_some() {
-            return Err(UnclearHost);
+            return Err(InvalidHost);
         }
         let in_uri = match parts.uri.authority() {
             Some(authority) => Some(Host::parse(authority.as_str())?),
@@ -62,30 +65,30 @@ impl Host {
         };
         match (in_header, in_uri) {
             // RFC 9113, 8.3.1: a request that names two hosts is malformed.
-            (Some(in_header), Some(in_uri)) if in_header != in_uri => Err(UnclearHost),
+            (Some(in_header), Some(in_uri)) if in_header != in_uri => Err(InvalidHost),
             (in_header, in_uri) => Ok(in_uri.or(in_header)),
         }
     }
 }
 
-/// Nothing, or a colon and a port.
-fn check_port(text: &str) -> Result<(), UnclearHost> {
+/// Checks that the text is empty, or a colon and a port.
+fn check_port(text: &str) -> Result<(), InvalidHost> {
     let Some(port) = text.strip_prefix(':') else {
-        return if text.is_empty() { Ok(()) } else { Err(UnclearHost) };
+        return if text.is_empty() { Ok(()) } else { Err(InvalidHost) };
     };
-    // RFC 3986, 3.2.3: the port may be missing behind its colon.
+    // RFC 3986, 3.2.3: the port after the colon may be empty.
     let is_port = port.is_empty() || port.parse::<u16>().is_ok();
     if is_port && port.bytes().all(|byte| byte.is_ascii_digit()) {
         Ok(())
     } else {
-        Err(UnclearHost)
+        Err(InvalidHost)
     }
 }
 
 fn is_label(label: &str) -> bool {
-    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    !label.is_empty() && label.bytes().all(is_known)
+    let is_label_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !label.is_empty() && label.bytes().all(is_label_byte)
 }
 
-/// As many characters as a name may have in DNS, and an error text may repeat.
-const MAX_NAME: usize = 253;
+/// The maximum length of a name in DNS, in characters. It also bounds the host in an error message.
+const MAX_NAME_LEN: usize = 253;

@@ -1,9 +1,11 @@
-//! The crate in an axum app: [`ChatRequest`](crate::ChatRequest) is an extractor,
-//! [`UiMessageStream`](crate::UiMessageStream) a response, [`ChatPolicy`] a layer; [`chat_routes`] are
+//! The integration with axum.
+//!
+//! [`ChatRequest`](crate::ChatRequest) is an extractor, [`UiMessageStream`](crate::UiMessageStream)
+//! is a response, and [`ChatPolicy`] is a layer. [`chat_routes`] and [`approval_routes`] serve
 //! whole conversations.
 //!
-//! Nothing is decided here: requests are judged by the request room and by the policy, and what
-//! they say becomes a status and a text.
+//! This module makes no protocol decisions. The module [`request`](crate::request) and the policy
+//! check requests, and this module converts their errors to a status and a text.
 
 mod extract;
 mod host;

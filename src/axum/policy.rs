@@ -1,4 +1,4 @@
-//! [`ChatPolicy`]: for which host, from which pages and how large a request may be.
+//! [`ChatPolicy`]: which hosts and origins a request may have, and its size limits.
 
 use ::axum::Extension;
 use ::axum::extract::FromRequestParts;
@@ -9,21 +9,22 @@ use http::request::Parts;
 use http::uri::Authority;
 use tower_layer::Layer;
 
-use super::host::{Host, UnclearHost};
+use super::host::{Host, InvalidHost};
 use super::rejection::ChatRejection;
 use crate::request::Limits;
 
-/// For which host, from which pages and how large a request may be.
+/// The hosts and origins that a request may have, and its size limits.
 ///
-/// Without it the defaults hold where a [`ChatRequest`](crate::ChatRequest) is extracted: this
-/// server is an IP address or `localhost`, only its own pages may post, and
-/// [`Limits::default`] replaces axum's own body limit. A server that has a name says so, with
-/// [`allow_host`](Self::allow_host); a page of another origin, a Next.js app in front of this
-/// server for instance, has to be named with [`allow_origin`](Self::allow_origin).
+/// Without a policy the default one applies wherever a [`ChatRequest`](crate::ChatRequest) is
+/// extracted. It allows IP addresses, `localhost` and names under `localhost` as hosts, allows
+/// requests only from pages of the same origin, and uses [`Limits::default`] instead of the body
+/// limit of axum. A server with a name has to allow it with [`allow_host`](Self::allow_host). A
+/// page of another origin, for example of a Next.js app in front of this server, has to be allowed
+/// with [`allow_origin`](Self::allow_origin).
 ///
-/// As a layer it tells the extractor, and guards whatever else it is laid around, `GET` and
-/// `DELETE` too: what it refuses no handler sees. Where two are laid around each other, both judge
-/// and the limits of the inner one hold.
+/// As a layer the policy applies to the extractor and also checks every request to the routes
+/// inside it, including `GET` and `DELETE`. A rejected request reaches no handler. If one policy is
+/// inside another, both check the request, and the limits of the inner one apply.
 ///
 /// ```
 /// use axum::routing::{get, post};
@@ -38,8 +39,9 @@ use crate::request::Limits;
 ///     .layer(ChatPolicy::default().allow_host("chat.example"));
 /// ```
 ///
-/// As an extractor it is the policy laid around the route, else the default, once that one has let
-/// the request pass: a handler that takes a `ChatPolicy` is guarded even where nobody laid one.
+/// As an extractor it checks the request and returns the policy: that of the layer, or the default
+/// one if there is no layer. A handler with a `ChatPolicy` argument is therefore protected even
+/// without a layer.
 #[derive(Debug, Clone, Default)]
 pub struct ChatPolicy {
     limits: Limits,
@@ -50,35 +52,40 @@ pub struct ChatPolicy {
 }
 
 impl ChatPolicy {
-    /// How large a request may be.
+    /// Sets the limits of the request body.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Says that this server is `host`, `chat.example`: what a browser's `Host` header names, or
-    /// what a proxy in front puts there. A port does not count; an international name is written
-    /// as browsers send it, `xn--bcher-kva.example`.
+    /// Allows requests whose host is `host`, for example `chat.example`.
     ///
-    /// A request for a name that was not given is refused: by pointing a name of its own at
-    /// 127.0.0.1 (DNS rebinding) a hostile page is of the same origin as a server there, and only
-    /// the `Host` header still tells. IP addresses, `localhost` and names under it need not be
-    /// given, since nobody can point them elsewhere; neither does a request without a `Host`, which
-    /// no browser sends. All of this holds wherever the server listens, because this crate cannot
-    /// know: a server behind a proxy on the same machine listens on loopback as well.
+    /// It is the host that a browser, or a proxy in front of this server, sends in the `Host`
+    /// header. A port is ignored. Write an international name in the form that browsers send:
+    /// `xn--bcher-kva.example`.
     ///
-    /// `X-Forwarded-Host` is not read, since any client can send it. A proxy that puts an
-    /// address into `Host` has to check the name itself.
+    /// A request for any other name is rejected, to prevent DNS rebinding. In this attack a hostile
+    /// page points a name of its own at 127.0.0.1. The page then has the same origin as a server at
+    /// that address, and only the `Host` header shows the difference.
     ///
-    /// What cannot be read as a host is never matched, and warned of through `tracing`.
+    /// IP addresses, `localhost` and names under `localhost` are always allowed, because they
+    /// cannot be pointed elsewhere. A request without a host is allowed too, because browsers
+    /// always send one. These rules do not depend on the address on which the server listens: this
+    /// crate does not know it, and a server behind a proxy on the same machine listens on a
+    /// loopback address as well.
+    ///
+    /// `X-Forwarded-Host` is not read, because any client can send it. A proxy that replaces the
+    /// name in `Host` by an address has to check the name itself.
+    ///
+    /// An invalid host never matches a request. It is logged as a warning through `tracing`.
     #[must_use]
     pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
         let host = host.as_ref();
         match Host::parse(host) {
             Ok(Host::Name(name)) => self.hosts.push(name),
             Ok(Host::Address(_)) => {}
-            Err(UnclearHost) => tracing::warn!(
+            Err(InvalidHost) => tracing::warn!(
                 host,
                 "`allow_host` takes a name as it stands in the `Host` header, without a scheme or \
                  a path; this one will match no request"
@@ -87,23 +94,26 @@ impl ChatPolicy {
         self
     }
 
-    /// Answers for whatever host a request names. Only for a server that no browser on its own
-    /// machine or network can reach but through a proxy that checks the name.
+    /// Allows every host.
+    ///
+    /// Use it only if browsers on the machine and the network of the server can reach the server
+    /// through nothing but a proxy that checks the name.
     #[must_use]
     pub fn allow_any_host(mut self) -> Self {
         self.any_host = true;
         self
     }
 
-    /// Lets pages of this origin post: scheme, host and port as the browser sends them,
-    /// `https://chat.example`. Also the way to name the pages of a server behind a proxy that
-    /// changes the `Host` header.
+    /// Allows requests from pages of this origin: scheme, host and port as the browser sends them,
+    /// for example `https://chat.example`.
     ///
-    /// `null` is the origin of every page in a sandboxed frame, and of files: naming it lets all of
-    /// them in.
+    /// It is also needed for the server's own pages if a proxy changes the `Host` header.
     ///
-    /// A browser asks for CORS headers as well, where the page is of another origin: that is
-    /// `tower_http::cors::CorsLayer`, laid around this one.
+    /// `null` is the origin of every page in a sandboxed frame and of every file. Allowing `null`
+    /// allows all of them.
+    ///
+    /// For a page of another origin the browser also requires CORS headers. Add
+    /// `tower_http::cors::CorsLayer` outside this layer.
     #[must_use]
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
         let origin = origin.into().to_ascii_lowercase();
@@ -111,8 +121,10 @@ impl ChatPolicy {
         self
     }
 
-    /// Lets every page of the web post, with the cookies of whoever looks at it. Only for a server
-    /// that a hostile page gains nothing from.
+    /// Allows requests from every page of the web, with the cookies of the user who visits the
+    /// page.
+    ///
+    /// Use it only for a server from which a hostile page gains nothing.
     #[must_use]
     pub fn allow_any_origin(mut self) -> Self {
         self.any_origin = true;
@@ -123,9 +135,9 @@ impl ChatPolicy {
         self.limits
     }
 
-    /// Refuses a request for another host, and one that a page of another site made the browser
-    /// send.
-    fn judge(&self, request: &Parts) -> Result<(), ChatRejection> {
+    /// Rejects a request for a host that is not allowed, and a request from a page of an origin
+    /// that is not allowed.
+    fn check(&self, request: &Parts) -> Result<(), ChatRejection> {
         self.check_host(request)?;
         self.check_origin(request)
     }
@@ -134,13 +146,13 @@ impl ChatPolicy {
         if self.any_host {
             return Ok(());
         }
-        match Host::of_request(request) {
+        match Host::from_parts(request) {
             Ok(None | Some(Host::Address(_))) => Ok(()),
             Ok(Some(Host::Name(name))) if is_localhost(&name) || self.hosts.contains(&name) => {
                 Ok(())
             }
-            Ok(Some(Host::Name(name))) => Err(ChatRejection::foreign_host(Some(name))),
-            Err(UnclearHost) => Err(ChatRejection::foreign_host(None)),
+            Ok(Some(Host::Name(name))) => Err(ChatRejection::host_not_allowed(Some(name))),
+            Err(InvalidHost) => Err(ChatRejection::host_not_allowed(None)),
         }
     }
 
@@ -150,14 +162,14 @@ impl ChatPolicy {
             return Ok(());
         }
         if headers.get_all(ORIGIN).iter().count() > 1 {
-            return Err(ChatRejection::foreign_origin(None));
+            return Err(ChatRejection::origin_not_allowed(None));
         }
         let Some(origin) = headers.get(ORIGIN) else {
-            // No browser, or none that says where the page is from.
+            // The client is not a browser, or a browser that does not send the origin of the page.
             let mut sites = headers.get_all(&SEC_FETCH_SITE).iter();
-            let is_foreign = sites.any(|site| site.as_bytes() == b"cross-site");
-            return if is_foreign && !is_followed_link(request) {
-                Err(ChatRejection::foreign_origin(None))
+            let is_cross_site = sites.any(|site| site.as_bytes() == b"cross-site");
+            return if is_cross_site && !is_top_level_navigation(request) {
+                Err(ChatRejection::origin_not_allowed(None))
             } else {
                 Ok(())
             };
@@ -165,11 +177,12 @@ impl ChatPolicy {
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
         let in_uri = request.uri.authority().map(Authority::as_str);
         let host = in_uri.or_else(|| headers.get(HOST)?.to_str().ok());
-        let is_own = host.is_some_and(|host| is_of_host(&origin, &host.to_ascii_lowercase()));
-        if is_own || self.origins.iter().any(|named| named == without_default_port(&origin)) {
+        let is_own =
+            host.is_some_and(|host| is_origin_of_host(&origin, &host.to_ascii_lowercase()));
+        if is_own || self.origins.iter().any(|allowed| allowed == without_default_port(&origin)) {
             Ok(())
         } else {
-            Err(ChatRejection::foreign_origin(Some(origin)))
+            Err(ChatRejection::origin_not_allowed(Some(origin)))
         }
     }
 }
@@ -179,42 +192,45 @@ impl<S: Send + Sync> FromRequestParts<S> for ChatPolicy {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let policy = parts.extensions.get::<ChatPolicy>().cloned().unwrap_or_default();
-        policy.judge(parts)?;
+        policy.check(parts)?;
         Ok(policy)
     }
 }
 
 impl<S> Layer<S> for ChatPolicy {
-    type Service = <Extension<ChatPolicy> as Layer<Guarded<S>>>::Service;
+    type Service = <Extension<ChatPolicy> as Layer<GuardedService<S>>>::Service;
 
     fn layer(&self, inner: S) -> Self::Service {
         Extension(self.clone()).layer(from_extractor::<ChatPolicy>().layer(inner))
     }
 }
 
-/// A service that only a request taken by the policy reaches.
-type Guarded<S> = <FromExtractorLayer<ChatPolicy, ()> as Layer<S>>::Service;
+/// A service that receives only the requests that the policy allows.
+type GuardedService<S> = <FromExtractorLayer<ChatPolicy, ()> as Layer<S>>::Service;
 
-/// `localhost` and what is under it never leave the machine (RFC 6761, 6.3): no stranger's name
-/// server has a say in where they lead.
+/// Whether this is `localhost` or a name under it.
+///
+/// These names always resolve to the loopback address (RFC 6761, 6.3), so that no external name
+/// server can point them elsewhere.
 fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Whether the browser opens this as the page that the person sees, as a link makes it do: the page
-/// with the link reads nothing of the answer, and does not hold it in a frame of its own.
-fn is_followed_link(request: &Parts) -> bool {
-    let is = |name: HeaderName, value: &[u8]| {
+/// Whether the browser loads the response as a top-level page, for example because the user
+/// followed a link. The page with the link cannot read the response, and does not embed it in a
+/// frame.
+fn is_top_level_navigation(request: &Parts) -> bool {
+    let has_header = |name: HeaderName, value: &[u8]| {
         request.headers.get(name).is_some_and(|sent| sent.as_bytes() == value)
     };
     matches!(request.method, Method::GET | Method::HEAD)
-        && is(SEC_FETCH_MODE, b"navigate")
-        && is(SEC_FETCH_DEST, b"document")
+        && has_header(SEC_FETCH_MODE, b"navigate")
+        && has_header(SEC_FETCH_DEST, b"document")
 }
 
-/// Whether an origin names this host. Its scheme does not count: behind a proxy that ends TLS the
-/// server cannot know it.
-fn is_of_host(origin: &str, host: &str) -> bool {
+/// Whether the origin has this host. Its scheme is not compared, because a server behind a proxy
+/// that terminates TLS cannot know the scheme.
+fn is_origin_of_host(origin: &str, host: &str) -> bool {
     let Some((scheme, origin_host)) = without_default_port(origin).split_once("://") else {
         return false;
     };
@@ -223,7 +239,7 @@ fn is_of_host(origin: &str, host: &str) -> bool {
             == without_default_port(&format!("{scheme}://{host}")).split_at(scheme.len() + 3).1
 }
 
-/// An origin without a port that its scheme implies.
+/// Returns the origin without its port if the port is the default of its scheme.
 fn without_default_port(origin: &str) -> &str {
     let port = if origin.starts_with("https://") {
         ":443"

@@ -1,4 +1,4 @@
-//! [`ChatRejection`]: why a request was not taken, as a status and a text.
+//! [`ChatRejection`]: the error response to a rejected request.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,31 +7,35 @@ use ::axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
 use crate::request::ParseRequestError;
-use crate::stream::BoxError;
+use crate::response::BoxError;
 
-/// Why a request was not taken.
+/// The error of a request that was rejected.
 ///
-/// As a response it is plain text: `useChat` shows the body of a failed response as it is.
+/// Its response is plain text, because `useChat` shows the body of an error response unchanged.
+/// [`kind`](Self::kind) determines the HTTP status.
 #[derive(Debug)]
 pub struct ChatRejection(Cause);
 
-/// What kind of reason it was.
+/// The kind of a [`ChatRejection`], which determines the HTTP status of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChatRejectionKind {
-    /// The body is not a chat request, or could not be read: 400.
+    /// The body is not a valid request, or it could not be read: 400.
     BadRequest,
-    /// It names a host that this server does not answer for, or none that can be read: 403.
-    ForeignHost,
-    /// The page that sent it is of another origin: 403.
-    ForeignOrigin,
-    /// There is no such chat for whoever asks: 404.
+    /// The request names a host that the [`ChatPolicy`](super::ChatPolicy) does not allow, or an
+    /// invalid host: 403.
+    HostNotAllowed,
+    /// The request comes from a page of an origin that the [`ChatPolicy`](super::ChatPolicy) does
+    /// not allow: 403.
+    OriginNotAllowed,
+    /// The principal of the request has no such chat: 404.
     NotFound,
-    /// It is larger than the limits allow: 413.
+    /// The request is larger than the [`Limits`](crate::request::Limits) allow: 413. A body that is
+    /// nested too deeply is a [`BadRequest`](Self::BadRequest).
     TooLarge,
-    /// A store does not answer: 503.
+    /// A store does not respond: 503.
     Unavailable,
-    /// It is not `application/json`: 415.
+    /// The content type is not `application/json`: 415.
     UnsupportedMediaType,
 }
 
@@ -39,8 +43,8 @@ pub enum ChatRejectionKind {
 enum Cause {
     Body(BoxError),
     Parse(ParseRequestError),
-    ForeignHost(Option<String>),
-    ForeignOrigin(Option<String>),
+    HostNotAllowed(Option<String>),
+    OriginNotAllowed(Option<String>),
     #[cfg(feature = "approvals")]
     NoDecisions,
     #[cfg(feature = "approvals")]
@@ -54,13 +58,13 @@ enum Cause {
 }
 
 impl ChatRejection {
-    /// What kind of reason it was.
+    /// Returns the kind of the rejection.
     pub fn kind(&self) -> ChatRejectionKind {
         match &self.0 {
             Cause::Parse(error) if error.is_limit() => ChatRejectionKind::TooLarge,
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
-            Cause::ForeignHost(_) => ChatRejectionKind::ForeignHost,
-            Cause::ForeignOrigin(_) => ChatRejectionKind::ForeignOrigin,
+            Cause::HostNotAllowed(_) => ChatRejectionKind::HostNotAllowed,
+            Cause::OriginNotAllowed(_) => ChatRejectionKind::OriginNotAllowed,
             #[cfg(feature = "approvals")]
             Cause::NoDecisions => ChatRejectionKind::BadRequest,
             #[cfg(feature = "approvals")]
@@ -80,18 +84,18 @@ impl ChatRejection {
         ChatRejection(Cause::Parse(error))
     }
 
-    pub(super) fn foreign_host(host: Option<String>) -> Self {
-        ChatRejection(Cause::ForeignHost(host))
+    pub(super) fn host_not_allowed(host: Option<String>) -> Self {
+        ChatRejection(Cause::HostNotAllowed(host))
     }
 
-    pub(super) fn foreign_origin(origin: Option<String>) -> Self {
-        ChatRejection(Cause::ForeignOrigin(origin))
+    pub(super) fn origin_not_allowed(origin: Option<String>) -> Self {
+        ChatRejection(Cause::OriginNotAllowed(origin))
     }
 
     #[cfg(feature = "approvals")]
     pub(super) fn chat(error: crate::chat::ChatError) -> Self {
         ChatRejection(match error {
-            crate::chat::ChatError::NotYours => Cause::NotFound,
+            crate::chat::ChatError::NotFound => Cause::NotFound,
             crate::chat::ChatError::Request(error) => Cause::Parse(error),
             other => Cause::Unavailable(other.into()),
         })
@@ -116,21 +120,21 @@ impl fmt::Display for ChatRejection {
         match &self.0 {
             Cause::Body(_) => f.write_str("the request body could not be read"),
             Cause::Parse(error) => error.fmt(f),
-            Cause::ForeignHost(Some(host)) => write!(
+            Cause::HostNotAllowed(Some(host)) => write!(
                 f,
                 "this server does not know that it is {host:?}; if it is, name it with \
                  `ChatPolicy::allow_host({host:?})`"
             ),
-            Cause::ForeignHost(None) => f.write_str(
+            Cause::HostNotAllowed(None) => f.write_str(
                 "the request must name one host as browsers do, `chat.example` or \
                  `127.0.0.1:3000`",
             ),
-            Cause::ForeignOrigin(Some(origin)) => write!(
+            Cause::OriginNotAllowed(Some(origin)) => write!(
                 f,
                 "pages of origin {origin:?} may not post here; the server can allow them with \
                  `ChatPolicy::allow_origin`"
             ),
-            Cause::ForeignOrigin(None) => f.write_str(
+            Cause::OriginNotAllowed(None) => f.write_str(
                 "pages of another site may not post here; the server can allow their origin with \
                  `ChatPolicy::allow_origin`",
             ),
@@ -170,7 +174,7 @@ impl IntoResponse for ChatRejection {
     fn into_response(self) -> Response {
         let status = match self.kind() {
             ChatRejectionKind::BadRequest => StatusCode::BAD_REQUEST,
-            ChatRejectionKind::ForeignHost | ChatRejectionKind::ForeignOrigin => {
+            ChatRejectionKind::HostNotAllowed | ChatRejectionKind::OriginNotAllowed => {
                 StatusCode::FORBIDDEN
             }
             ChatRejectionKind::NotFound => StatusCode::NOT_FOUND,

@@ -1,11 +1,11 @@
-//! [`UiMessageStream`] as a response.
+//! [`UiMessageStream`] as an axum response.
 
 use ::axum::body::Body;
 use ::axum::response::{IntoResponse, Response};
 
-use crate::body::UiMessageStream;
+use crate::response::UiMessageStream;
 
-/// Streams the message with the headers of the protocol.
+/// Streams the message, with the HTTP headers of the protocol.
 impl IntoResponse for UiMessageStream {
     fn into_response(self) -> Response {
         self.into_http_response().map(Body::new)

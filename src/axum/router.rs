@@ -1,4 +1,4 @@
-//! [`chat_routes`] and [`approval_routes`]: conversations on the server as axum routes.
+//! [`chat_routes`] and [`approval_routes`]: the axum routes of a [`ChatServer`].
 
 use std::convert::Infallible;
 use std::sync::Once;
@@ -15,114 +15,118 @@ use serde::{Deserialize, Serialize};
 use super::extract::read_json;
 use super::policy::ChatPolicy;
 use super::rejection::ChatRejection;
-use crate::approval::{PersonsDecision, Principal, UnixMillis};
-use crate::approvals::PendingApproval;
-use crate::chat::{Chats, Decided};
-use crate::history::{Answers, StopReason};
+use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
+use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 use crate::message::UiMessage;
 use crate::request::ChatRequest;
-use crate::stream::Outcome;
+use crate::response::ResponseOutcome;
 
-/// The routes of a chat, to be nested where `useChat` posts to.
+/// Creates the routes of a [`ChatServer`]. Nest them under the path to which `useChat` posts.
 ///
 /// | route | does |
 /// |---|---|
-/// | `POST /` | answers what `useChat` posts; to `accept: application/json` in full, as `{"message", "stopReason", "approvals", "toolCalls"}`, with the `output` of an agent that answers in a structure |
-/// | `POST /{id}/answers` | goes on with [`Answers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`; answers as `POST /` |
-/// | `GET /{id}` | the conversation, as `{"messages": […]}`, for a page that is opened again |
-/// | `GET /{id}/stream` | `204`: there is no live response to reconnect to |
-/// | `DELETE /{id}/stream` | stops what runs in the chat |
+/// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
+/// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
+/// | `GET /{id}` | Returns the conversation as `{"messages": […]}`, for a page that is opened again. |
+/// | `GET /{id}/stream` | Always returns `204`: there is no live response to reconnect to. |
+/// | `DELETE /{id}/stream` | Stops the runs of the conversation, and returns `204`. |
 ///
-/// Who asks is the [`Principal`] in the request's extensions, put there by the host's
-/// authentication. Without one everybody is the same nobody, who can read all chats and answer all
-/// approvals, and a warning says so.
+/// The user is the [`Principal`] in the extensions of the request, which the host's authentication
+/// has to insert. All requests without a `Principal` share one anonymous principal, which can read
+/// all its chats and answer all their approvals. A warning is logged once in that case.
 ///
 /// ```
 /// use axum::Router;
 /// use futures::stream;
 /// use ui_message_stream::AgentEvent;
 /// use ui_message_stream::axum::{approval_routes, chat_routes};
-/// use ui_message_stream::approvals::{Approvals, NoTools};
-/// use ui_message_stream::chat::{Chats, Turn};
+/// use ui_message_stream::approval::{Approvals, EmptyToolbox};
+/// use ui_message_stream::chat::{ChatServer, Turn};
 ///
 /// let agent = |turn: Turn| {
 ///     stream::iter([AgentEvent::text(format!("{} messages so far", turn.chat.messages.len()))])
 /// };
-/// let chats = Chats::new(agent, Approvals::new(NoTools));
+/// let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
 /// let app: Router = Router::new()
 ///     .nest("/api/chat", chat_routes(chats.clone()))
 ///     .nest("/api/approvals", approval_routes(chats));
 /// ```
-pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: Chats) -> Router<S> {
+#[doc(alias = "useChat")]
+pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
     Router::new()
-        .route("/", post(answer))
+        .route("/", post(post_message))
         .route("/{id}", get(history))
-        .route("/{id}/answers", post(go_on))
+        .route("/{id}/answers", post(submit_answers))
         .route("/{id}/stream", get(reconnect).delete(stop))
         .with_state(chats)
 }
 
-/// The routes by which approvals are decided from elsewhere: a second screen, a webhook, a bot.
+/// Creates the routes for decisions on approvals that do not come in a chat request, for example
+/// from a second screen, a webhook or a bot.
 ///
 /// | route | does |
 /// |---|---|
-/// | `GET /` | what waits for this person, as `{"approvals": […]}` |
-/// | `POST /` | decides: `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or all that waits in a chat: `{"chatId", "approved", "reason"?}` |
+/// | `GET /` | Returns the pending approval requests of the user as `{"approvals": […]}`. |
+/// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or all pending approvals that the user has in one chat with `{"chatId", "approved", "reason"?}`. |
 ///
-/// An approval's id stands in the body, never in a URL: URLs are logged. What is approved runs on
-/// the server, and the agent goes on. The answer is `{"decisions": [{"approvalId", "approved",
-/// "counts"}, …]}`; why one does not count is told to nobody.
-pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: Chats) -> Router<S> {
+/// The id of an approval is in the body and never in a URL, because URLs are logged. Approved calls
+/// are executed on the server, and the agent continues. The response of `POST /` is `{"decisions":
+/// [{"approvalId", "approved", "counts"}, …]}`. `counts` is whether the decision was accepted. The
+/// reason of a rejection is not disclosed.
+///
+/// The user is determined as in [`chat_routes`].
+pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
     Router::new().route("/", get(pending).post(decide)).with_state(chats)
 }
 
-async fn answer(
-    State(chats): State<Chats>,
-    Asks(principal): Asks,
+async fn post_message(
+    State(chats): State<ChatServer>,
+    PrincipalExtractor(principal): PrincipalExtractor,
     headers: HeaderMap,
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
-    say(&chats, &principal, &headers, request).await
+    respond(&chats, &principal, &headers, request).await
 }
 
-async fn go_on(
-    State(chats): State<Chats>,
-    Asks(principal): Asks,
+async fn submit_answers(
+    State(chats): State<ChatServer>,
+    PrincipalExtractor(principal): PrincipalExtractor,
     Path(id): Path<String>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ChatRejection> {
     let (body, limits) = read_json(request, &()).await?;
-    let answers = Answers::parse(&body, &limits).map_err(ChatRejection::parse)?;
-    let request = chats.request_of(&principal, &id.into(), &answers).await;
-    say(&chats, &principal, &headers, request.map_err(ChatRejection::chat)?).await
+    let answers = ClientAnswers::parse(&body, &limits).map_err(ChatRejection::parse)?;
+    let request = chats.request_from_answers(&principal, &id.into(), &answers).await;
+    respond(&chats, &principal, &headers, request.map_err(ChatRejection::chat)?).await
 }
 
-/// Answers a request, in the form that the client wants.
-async fn say(
-    chats: &Chats,
+/// Answers a request with a stream or, if the client requests it, with the complete response as
+/// JSON.
+async fn respond(
+    chats: &ChatServer,
     principal: &Principal,
     headers: &HeaderMap,
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
-    if wants_json(headers) {
-        let answer = chats.answer_in_full(principal, request).await;
-        let answer = answer.map_err(ChatRejection::chat)?;
-        return Ok(json(&Answer {
-            message: answer.message.as_ref(),
-            output: answer.output.as_ref(),
-            stop_reason: match answer.outcome {
-                Outcome::Finished => answer.stop_reason.into(),
-                Outcome::Aborted => Ended::Aborted,
-                _ => Ended::Error,
+    if is_json_requested(headers) {
+        let response = chats.complete_response(principal, request).await;
+        let response = response.map_err(ChatRejection::chat)?;
+        return Ok(json(&ResponseBody {
+            message: response.message.as_ref(),
+            output: response.output.as_ref(),
+            stop_reason: match response.outcome {
+                ResponseOutcome::Finished => response.stop_reason.into(),
+                ResponseOutcome::Aborted => StopReasonBody::Aborted,
+                _ => StopReasonBody::Error,
             },
-            approvals: answer.approvals.iter().map(PendingAnswer::of).collect(),
-            tool_calls: answer
+            approvals: response.approvals.iter().map(PendingApprovalBody::of).collect(),
+            tool_calls: response
                 .left_to_client
                 .iter()
-                .map(|call| LeftToClient {
+                .map(|call| ClientToolCallBody {
                     tool_call_id: &call.tool_call_id,
                     tool_name: &call.tool_name,
                     input: &call.input,
@@ -130,29 +134,29 @@ async fn say(
                 .collect(),
         }));
     }
-    let response = chats.answer(principal, request).await.map_err(ChatRejection::chat)?;
+    let response = chats.stream_response(principal, request).await.map_err(ChatRejection::chat)?;
     Ok(response.into_response())
 }
 
 async fn history(
-    State(chats): State<Chats>,
+    State(chats): State<ChatServer>,
     _: ChatPolicy,
-    Asks(principal): Asks,
+    PrincipalExtractor(principal): PrincipalExtractor,
     Path(id): Path<String>,
 ) -> Result<Response, ChatRejection> {
     let chat = chats.chat(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
-    Ok(json(&History { messages: &chat.messages }))
+    Ok(json(&HistoryBody { messages: &chat.messages }))
 }
 
-/// Nothing to reconnect to looks the same in a chat of somebody else.
+/// Responds `204`, the same for a chat of this user, of another user, and for none.
 async fn reconnect(_: ChatPolicy, Path(_): Path<String>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
 async fn stop(
-    State(chats): State<Chats>,
+    State(chats): State<ChatServer>,
     _: ChatPolicy,
-    Asks(principal): Asks,
+    PrincipalExtractor(principal): PrincipalExtractor,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ChatRejection> {
     chats.stop(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
@@ -160,36 +164,38 @@ async fn stop(
 }
 
 async fn pending(
-    State(chats): State<Chats>,
+    State(chats): State<ChatServer>,
     _: ChatPolicy,
-    Asks(principal): Asks,
+    PrincipalExtractor(principal): PrincipalExtractor,
 ) -> Result<Response, ChatRejection> {
     let pending = chats.approvals().pending(&principal).await;
     let pending = pending.map_err(|error| ChatRejection::chat(error.into()))?;
-    Ok(json(&Pending { approvals: pending.iter().map(PendingAnswer::of).collect() }))
+    Ok(json(&PendingApprovalsBody {
+        approvals: pending.iter().map(PendingApprovalBody::of).collect(),
+    }))
 }
 
 async fn decide(
-    State(chats): State<Chats>,
-    Asks(principal): Asks,
+    State(chats): State<ChatServer>,
+    PrincipalExtractor(principal): PrincipalExtractor,
     request: Request,
 ) -> Result<Response, ChatRejection> {
     let (body, limits) = read_json(request, &()).await?;
     let decisions = match serde_json::from_slice(&body) {
-        Ok(Decisions { decisions: Some(decisions), chat_id: None, .. }) => {
+        Ok(DecisionsBody { decisions: Some(decisions), chat_id: None, .. }) => {
             limits.take_answers(decisions.len()).map_err(ChatRejection::parse)?;
             decisions
         }
-        Ok(Decisions {
+        Ok(DecisionsBody {
             decisions: None,
             chat_id: Some(chat),
             approved: Some(approved),
             reason,
         }) => {
-            let waiting = chats.approvals().of_chat(&principal, &chat).pending().await;
+            let waiting = chats.approvals().for_chat(&principal, &chat).pending().await;
             let waiting = waiting.map_err(|error| ChatRejection::chat(error.into()))?;
             let own = waiting.into_iter().filter(|pending| pending.record.requester == principal);
-            let decided = own.map(|PendingApproval { approval_id, .. }| PersonsDecision {
+            let decided = own.map(|PendingApproval { approval_id, .. }| ApprovalDecision {
                 approval_id,
                 approved,
                 reason: reason.clone(),
@@ -200,17 +206,17 @@ async fn decide(
         Err(error) => return Err(ChatRejection::body(error.into())),
     };
     let decided = chats.decide(&principal, decisions).await.map_err(ChatRejection::chat)?;
-    let decisions = decided.iter().map(|Decided { decision, counts, .. }| DecidedAnswer {
+    let decisions = decided.iter().map(|DecisionReceipt { decision, accepted, .. }| ReceiptBody {
         approval_id: &decision.approval_id,
         approved: decision.approved,
-        counts: *counts,
+        counts: *accepted,
     });
-    Ok(json(&DecidedAnswers { decisions: decisions.collect() }))
+    Ok(json(&ReceiptsBody { decisions: decisions.collect() }))
 }
 
-/// Whether a client asks for JSON, and not for a stream of events. What `useChat` sends says
-/// neither.
-fn wants_json(headers: &HeaderMap) -> bool {
+/// Whether the client accepts JSON and does not accept a stream of events. `useChat` names neither
+/// in its `Accept` header.
+fn is_json_requested(headers: &HeaderMap) -> bool {
     let accepts = |media_type: &str| {
         headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
             let mut types = value.split(',').map(|item| item.split(';').next().unwrap_or_default());
@@ -222,19 +228,19 @@ fn wants_json(headers: &HeaderMap) -> bool {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ResponseBody<'a> {
     message: Option<&'a UiMessage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<&'a Json>,
-    stop_reason: Ended,
-    approvals: Vec<PendingAnswer<'a>>,
-    tool_calls: Vec<LeftToClient<'a>>,
+    stop_reason: StopReasonBody,
+    approvals: Vec<PendingApprovalBody<'a>>,
+    tool_calls: Vec<ClientToolCallBody<'a>>,
 }
 
-/// A call that the client is to run.
+/// A call that the client has to execute.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct LeftToClient<'a> {
+struct ClientToolCallBody<'a> {
     tool_call_id: &'a ToolCallId,
     tool_name: &'a str,
     input: &'a Json,
@@ -242,32 +248,32 @@ struct LeftToClient<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Ended {
+enum StopReasonBody {
     Aborted,
     Error,
     #[serde(untagged)]
-    Because(StopReason),
+    Reason(StopReason),
 }
 
-impl From<StopReason> for Ended {
+impl From<StopReason> for StopReasonBody {
     fn from(reason: StopReason) -> Self {
-        Ended::Because(reason)
+        StopReasonBody::Reason(reason)
     }
 }
 
 #[derive(Serialize)]
-struct History<'a> {
+struct HistoryBody<'a> {
     messages: &'a [UiMessage],
 }
 
 #[derive(Serialize)]
-struct Pending<'a> {
-    approvals: Vec<PendingAnswer<'a>>,
+struct PendingApprovalsBody<'a> {
+    approvals: Vec<PendingApprovalBody<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PendingAnswer<'a> {
+struct PendingApprovalBody<'a> {
     approval_id: &'a ApprovalId,
     chat_id: &'a ChatId,
     tool_call_id: &'a ToolCallId,
@@ -278,9 +284,9 @@ struct PendingAnswer<'a> {
     expires_at: UnixMillis,
 }
 
-impl<'a> PendingAnswer<'a> {
+impl<'a> PendingApprovalBody<'a> {
     fn of(PendingApproval { approval_id, record, .. }: &'a PendingApproval) -> Self {
-        PendingAnswer {
+        PendingApprovalBody {
             approval_id,
             chat_id: &record.chat_id,
             tool_call_id: &record.tool_call_id,
@@ -295,21 +301,21 @@ impl<'a> PendingAnswer<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Decisions {
-    decisions: Option<Vec<PersonsDecision>>,
+struct DecisionsBody {
+    decisions: Option<Vec<ApprovalDecision>>,
     chat_id: Option<ChatId>,
     approved: Option<bool>,
     reason: Option<String>,
 }
 
 #[derive(Serialize)]
-struct DecidedAnswers<'a> {
-    decisions: Vec<DecidedAnswer<'a>>,
+struct ReceiptsBody<'a> {
+    decisions: Vec<ReceiptBody<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DecidedAnswer<'a> {
+struct ReceiptBody<'a> {
     approval_id: &'a ApprovalId,
     approved: bool,
     counts: bool,
@@ -319,7 +325,7 @@ fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => {
             let json = HeaderValue::from_static("application/json");
-            // What it holds is for one person, and an approval's id is as good as a key.
+            // The body is for one user only, and the id of an approval is a secret like a key.
             let no_store = HeaderValue::from_static("no-store");
             ([(CONTENT_TYPE, json), (CACHE_CONTROL, no_store)], body).into_response()
         }
@@ -330,15 +336,15 @@ fn json(value: &impl Serialize) -> Response {
     }
 }
 
-/// Who asks, as the host's authentication says.
-struct Asks(Principal);
+/// Extracts the principal that the host's authentication inserted, or the anonymous principal.
+struct PrincipalExtractor(Principal);
 
-impl<S: Send + Sync> FromRequestParts<S> for Asks {
+impl<S: Send + Sync> FromRequestParts<S> for PrincipalExtractor {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         static WARNED: Once = Once::new();
-        Ok(Asks(parts.extensions.get::<Principal>().cloned().unwrap_or_else(|| {
+        Ok(PrincipalExtractor(parts.extensions.get::<Principal>().cloned().unwrap_or_else(|| {
             WARNED.call_once(|| {
                 tracing::warn!(
                     "requests come without a `Principal` in their extensions: everybody is the \

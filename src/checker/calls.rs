@@ -1,4 +1,4 @@
-//! What the checker knows of the tool calls of the message.
+//! The state of the tool calls of a message, as the checker tracks it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,62 +7,63 @@ use crate::chunk::Chunk;
 use crate::id::ApprovalId;
 use crate::message::{ToolPart, ToolState};
 
-/// The calls of the message by their id, and the steps.
+/// The tool calls of the message by id, and the number of the current step.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     by_id: HashMap<Box<str>, Call>,
     approval_ids: HashSet<ApprovalId>,
-    /// Those whose input was begun in this step, so that its end need not look at all of them.
-    begun_in_step: HashSet<Box<str>>,
+    /// The calls whose input began in this step, so that the end of the step does not search all
+    /// calls.
+    started_in_step: HashSet<Box<str>>,
     step: usize,
-    /// The last step that the client shows: one without content is not seen.
+    /// The last step that the client shows. A step without content is not shown.
     shown_step: usize,
 }
 
 #[derive(Debug)]
 struct Call {
     state: State,
-    /// The step that its part stands in.
+    /// The step of the call's last part.
     step: usize,
     is_dynamic: bool,
     is_provider_executed: bool,
-    /// Its input was begun with `tool-input-start`.
+    /// Whether the input of the call began with `tool-input-start`.
     has_started: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Streaming,
-    Ready,
-    Asked,
-    Answered {
+    InputStreaming,
+    InputAvailable,
+    ApprovalRequested,
+    ApprovalResponded {
         approved: bool,
     },
     Preliminary,
-    /// It has an output or an error.
-    Done,
+    /// The call has an output or an error.
+    Completed,
     Denied,
-    /// A state of a later version.
+    /// A state that a later version of the protocol defines.
     Unknown,
 }
 
 impl Calls {
-    /// A call of the message that the stream goes on with.
-    pub(super) fn hold(&mut self, part: &ToolPart) {
-        self.show();
+    /// Adds a tool part of the message that the stream continues.
+    pub(super) fn add_existing(&mut self, part: &ToolPart) {
+        self.mark_shown();
         let state = match &part.state {
-            ToolState::InputStreaming { .. } => State::Streaming,
-            ToolState::InputAvailable { .. } => State::Ready,
-            ToolState::ApprovalRequested { .. } => State::Asked,
+            ToolState::InputStreaming { .. } => State::InputStreaming,
+            ToolState::InputAvailable { .. } => State::InputAvailable,
+            ToolState::ApprovalRequested { .. } => State::ApprovalRequested,
             ToolState::ApprovalResponded { approval, .. } => {
-                State::Answered { approved: approval.approved }
+                State::ApprovalResponded { approved: approval.approved }
             }
             ToolState::OutputAvailable { preliminary: Some(true), .. } => State::Preliminary,
-            ToolState::OutputAvailable { .. } | ToolState::OutputError { .. } => State::Done,
+            ToolState::OutputAvailable { .. } | ToolState::OutputError { .. } => State::Completed,
             ToolState::OutputDenied { .. } => State::Denied,
             ToolState::Unknown { .. } => State::Unknown,
         };
-        // One message may hold two parts of a call, of which either may have been cut off.
+        // A message may hold two parts of one call, and the input of either may be incomplete.
         let id = &part.tool_call_id;
         let has_started = self.by_id.get(id.as_str()).is_some_and(|call| call.has_started);
         self.approval_ids.extend(part.approval_id().cloned());
@@ -71,19 +72,19 @@ impl Calls {
             step: self.step,
             is_dynamic: part.is_dynamic(),
             is_provider_executed: part.provider_executed == Some(true),
-            has_started: has_started || state == State::Streaming,
+            has_started: has_started || state == State::InputStreaming,
         };
         self.by_id.insert(id.as_str().into(), call);
     }
 
     pub(super) fn start_step(&mut self) {
         self.step += 1;
-        // Not cleared: that costs what the largest step has had.
-        self.begun_in_step = HashSet::new();
+        // A new set instead of `clear`: `clear` costs the capacity that the largest step needed.
+        self.started_in_step = HashSet::new();
     }
 
-    /// The client shows what it holds.
-    pub(super) fn show(&mut self) {
+    /// Records that the client shows the current step.
+    pub(super) fn mark_shown(&mut self) {
         self.shown_step = self.step;
     }
 
@@ -91,9 +92,9 @@ impl Calls {
         match chunk {
             Chunk::ToolInputStart { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
-                call.state = State::Streaming;
+                call.state = State::InputStreaming;
                 call.has_started = true;
-                self.begun_in_step.insert(Box::from(&**tool_call_id));
+                self.started_in_step.insert(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputDelta { tool_call_id, .. } => {
                 let call = self.by_id.get_mut(&**tool_call_id);
@@ -101,62 +102,72 @@ impl Calls {
                     found.push(violation(Rule::InputNotStarted, chunk, tool_call_id));
                     return;
                 };
-                // In another step the client makes a second part of it.
-                let rule = match (call.state == State::Streaming, call.step == self.step) {
+                // In another step the client creates a second part of the call.
+                let rule = match (call.state == State::InputStreaming, call.step == self.step) {
                     (true, true) => return,
                     (true, false) => Rule::InputLeftOpen,
                     (false, true) => Rule::InputAfterItsEnd,
                     (false, false) => Rule::RepeatedToolCall,
                 };
                 found.push(violation(rule, chunk, tool_call_id));
-                call.state = State::Streaming;
+                call.state = State::InputStreaming;
                 call.step = self.step;
-                self.begun_in_step.insert(Box::from(&**tool_call_id));
+                self.started_in_step.insert(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
-                call.state = State::Ready;
+                call.state = State::InputAvailable;
             }
             Chunk::ToolInputError { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
-                call.state = State::Done;
+                call.state = State::Completed;
             }
             Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
                 let is_new = self.approval_ids.insert(ApprovalId::new(&**approval_id));
                 let Some(call) = self.find(tool_call_id, chunk, found) else {
                     return;
                 };
-                let can_be_asked = matches!(call.state, State::Ready | State::Answered { .. });
-                if !is_new || !can_be_asked {
+                let can_request =
+                    matches!(call.state, State::InputAvailable | State::ApprovalResponded { .. });
+                if !is_new || !can_request {
                     found.push(violation(Rule::UnanswerableApproval, chunk, tool_call_id));
                 }
-                call.state = State::Asked;
+                call.state = State::ApprovalRequested;
             }
             Chunk::ToolOutputAvailable { tool_call_id, preliminary, provider_executed, .. } => {
                 let is_final = *preliminary != Some(true);
-                let state = if is_final { State::Done } else { State::Preliminary };
-                self.settle(tool_call_id, state, *provider_executed, chunk, found);
+                let state = if is_final { State::Completed } else { State::Preliminary };
+                self.record_result(tool_call_id, state, *provider_executed, chunk, found);
             }
             Chunk::ToolOutputError { tool_call_id, provider_executed, .. } => {
-                self.settle(tool_call_id, State::Done, *provider_executed, chunk, found);
+                self.record_result(
+                    tool_call_id,
+                    State::Completed,
+                    *provider_executed,
+                    chunk,
+                    found,
+                );
             }
             Chunk::ToolOutputDenied { tool_call_id } => {
-                let asked = self.by_id.get(&**tool_call_id).is_none_or(|call| {
+                let is_deniable = self.by_id.get(&**tool_call_id).is_none_or(|call| {
                     matches!(
                         call.state,
-                        State::Asked | State::Answered { approved: false } | State::Denied
+                        State::ApprovalRequested
+                            | State::ApprovalResponded { approved: false }
+                            | State::Denied
                     )
                 });
-                if !asked {
+                if !is_deniable {
                     found.push(violation(Rule::DenialWithoutQuestion, chunk, tool_call_id));
                 }
-                self.settle(tool_call_id, State::Denied, None, chunk, found);
+                self.record_result(tool_call_id, State::Denied, None, chunk, found);
             }
             _ => {}
         }
     }
 
-    /// A chunk that makes a part, or updates the one of this step and kind.
+    /// Handles a chunk that creates a part, or updates the part of this call and kind in the
+    /// current step.
     fn announce(
         &mut self,
         id: &str,
@@ -169,27 +180,27 @@ impl Calls {
         let step = self.step;
         let is_known = self.by_id.contains_key(id);
         let call = self.by_id.entry(id.into()).or_insert(Call {
-            state: State::Ready,
+            state: State::InputAvailable,
             step,
             is_dynamic,
             is_provider_executed: false,
             has_started: false,
         });
-        // A rejected input is reported by the kind that the part already has.
+        // The client reports an invalid input in the part that exists, whichever kind it has.
         if call.step == step
             && call.is_dynamic != is_dynamic
             && !matches!(chunk, Chunk::ToolInputError { .. })
         {
             found.push(violation(Rule::DynamicMismatch, chunk, id));
         }
-        let is_its_end = match chunk {
+        let ends_input = match chunk {
             Chunk::ToolInputStart { .. } => false,
             Chunk::ToolInputError { .. } => {
-                matches!(call.state, State::Streaming | State::Ready)
+                matches!(call.state, State::InputStreaming | State::InputAvailable)
             }
-            _ => call.state == State::Streaming,
+            _ => call.state == State::InputStreaming,
         };
-        if is_known && (call.step != step || !is_its_end) {
+        if is_known && (call.step != step || !ends_input) {
             found.push(violation(Rule::RepeatedToolCall, chunk, id));
         }
         call.step = step;
@@ -211,7 +222,7 @@ impl Calls {
         call
     }
 
-    fn settle(
+    fn record_result(
         &mut self,
         id: &str,
         state: State,
@@ -222,57 +233,58 @@ impl Calls {
         let Some(call) = self.find(id, chunk, found) else {
             return;
         };
-        // The SDK says of a call with invalid input both that and that it failed.
-        let says_the_same = matches!(chunk, Chunk::ToolOutputError { .. });
-        if matches!(call.state, State::Done | State::Denied) && !says_the_same {
+        // For a call with invalid input, the SDK sends `tool-input-error` and `tool-output-error`.
+        let is_second_report = matches!(chunk, Chunk::ToolOutputError { .. });
+        if matches!(call.state, State::Completed | State::Denied) && !is_second_report {
             found.push(violation(Rule::AlreadySettled, chunk, id));
         }
         call.state = state;
         call.is_provider_executed = provider_executed.unwrap_or(call.is_provider_executed);
     }
 
-    fn ids_where(&self, is_it: impl Fn(&Call) -> bool) -> Vec<Box<str>> {
-        let found = self.by_id.iter().filter(|(_, call)| is_it(call));
+    fn ids_where(&self, matches: impl Fn(&Call) -> bool) -> Vec<Box<str>> {
+        let found = self.by_id.iter().filter(|(_, call)| matches(call));
         let mut ids: Vec<Box<str>> = found.map(|(id, _)| id.clone()).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// Whether the input of a call was begun.
+    /// Returns whether the input of any call began.
     pub(super) fn any_has_started(&self) -> bool {
         self.by_id.values().any(|call| call.has_started)
     }
 
-    pub(super) fn left_streaming(&self) -> Vec<Box<str>> {
-        self.ids_where(|call| call.state == State::Streaming)
+    pub(super) fn streaming_ids(&self) -> Vec<Box<str>> {
+        self.ids_where(|call| call.state == State::InputStreaming)
     }
 
-    /// Those that the step that ends leaves open. They are asked about once, for steps may end more
-    /// often than they begin.
-    pub(super) fn take_left_streaming_in_step(&mut self) -> Vec<Box<str>> {
-        // Taken, not drained: that costs what the largest step has had.
-        let begun = std::mem::take(&mut self.begun_in_step).into_iter();
-        let is_left = |call: &Call| call.state == State::Streaming;
-        let mut left: Vec<Box<str>> =
-            begun.filter(|id| self.by_id.get(id).is_some_and(is_left)).collect();
-        left.sort_unstable();
-        left
+    /// Removes and returns the calls of the current step whose input is still streaming. Each call
+    /// is returned once, because a stream may end more steps than it begins.
+    pub(super) fn take_streaming_ids_in_step(&mut self) -> Vec<Box<str>> {
+        // `take` instead of `drain`: `drain` costs the capacity that the largest step needed.
+        let started = std::mem::take(&mut self.started_in_step).into_iter();
+        let is_streaming = |call: &Call| call.state == State::InputStreaming;
+        let mut ids: Vec<Box<str>> =
+            started.filter(|id| self.by_id.get(id).is_some_and(is_streaming)).collect();
+        ids.sort_unstable();
+        ids
     }
 
-    pub(super) fn left_preliminary(&self) -> Vec<Box<str>> {
+    pub(super) fn preliminary_ids(&self) -> Vec<Box<str>> {
         self.ids_where(|call| call.state == State::Preliminary)
     }
 
-    /// Whether one of the SDK's `sendAutomaticallyWhen` predicates is true of the last step.
+    /// Returns whether one of the SDK's `sendAutomaticallyWhen` predicates holds for the last step.
     pub(super) fn would_resubmit(&self) -> bool {
         let in_step = || self.by_id.values().filter(|call| call.step == self.shown_step);
-        let is_answered = |call: &Call| matches!(call.state, State::Answered { .. });
+        let is_answered = |call: &Call| matches!(call.state, State::ApprovalResponded { .. });
         let by_approvals = in_step().any(is_answered)
-            && in_step()
-                .all(|call| is_answered(call) || matches!(call.state, State::Done | State::Denied));
-        let of_server = || in_step().filter(|call| !call.is_provider_executed);
-        let by_tool_calls =
-            of_server().next().is_some() && of_server().all(|call| call.state == State::Done);
+            && in_step().all(|call| {
+                is_answered(call) || matches!(call.state, State::Completed | State::Denied)
+            });
+        let host_executed = || in_step().filter(|call| !call.is_provider_executed);
+        let by_tool_calls = host_executed().next().is_some()
+            && host_executed().all(|call| call.state == State::Completed);
         by_approvals || by_tool_calls
     }
 }

@@ -1,9 +1,10 @@
-//! [`Checker`]: what is wrong with anyone's stream, in one pass.
+//! [`Checker`]: checks the stream of any backend, in one pass.
 //!
-//! Chunks go in one by one, findings come out, each with its [`Rule`]: what the client throws at
-//! ([`Severity::Error`]), and what it accepts though it was surely not meant
-//! ([`Severity::Warning`]). The checker remembers ids and never text, so a stream may be as long as
-//! it likes. What the message comes to is the reducer's business.
+//! The checker takes chunks one by one and returns findings. Each finding names its [`Rule`]:
+//! either the client throws ([`Severity::Error`]), or the client accepts the chunk although it is
+//! almost certainly a mistake ([`Severity::Warning`]). The checker stores ids but no text, so the
+//! length of a stream is not limited. It does not build the message; the
+//! [`reducer`](crate::reducer) does.
 
 mod calls;
 mod reader;
@@ -12,24 +13,24 @@ mod rule;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-pub use self::reader::Reader;
+pub use self::reader::ClientReader;
 pub use self::rule::{Rule, Severity};
 
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use self::calls::Calls;
-use crate::chunk::{Chunk, ReadChunkError, Received, Version};
+use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk, Version};
 use crate::json::{Json, JsonError};
 use crate::message::{Part, Role, UiMessage};
 
-/// One finding.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Violation {
     /// The rule that is broken.
     pub rule: Rule,
-    /// What breaks it: `text-delta of part "0"`.
+    /// The chunk or part that breaks the rule: `text-delta of part "0"`.
     pub subject: String,
 }
 
@@ -53,44 +54,44 @@ impl fmt::Display for Violation {
 #[must_use]
 pub struct Checker {
     oldest_client: Version,
-    reader: Reader,
-    /// The id of the message that the stream goes on with.
+    reader: ClientReader,
+    /// The id of the message that the stream continues.
     continued: Option<String>,
-    /// The id that the message has now; none if the client made it up.
+    /// The current id of the message. `None` if the client generated it.
     message_id: Option<String>,
-    metadata: Metadata,
-    /// Something has come.
-    begun: bool,
-    started: bool,
-    ended: Option<Ended>,
+    metadata: MetadataShape,
+    /// Whether the stream had any event.
+    has_events: bool,
+    has_started: bool,
+    end: Option<StreamEnd>,
     texts: HashSet<Box<str>>,
     reasoning: HashSet<Box<str>>,
     calls: Calls,
     found: Vec<Violation>,
 }
 
-/// What has ended the stream.
+/// How the stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum StreamEnd {
     Finished,
     Failed,
     Aborted,
 }
 
-/// The shape of the message's metadata: what can be merged into it.
+/// The shape of the message's metadata, which decides what can be merged into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Metadata {
+enum MetadataShape {
     None,
     Object,
     Scalar,
 }
 
-impl Metadata {
-    fn of(json: &Json) -> Self {
+impl MetadataShape {
+    fn new(json: &Json) -> Self {
         match json.as_str().trim_start().as_bytes().first() {
-            None | Some(b'n') => Metadata::None,
-            Some(b'{' | b'[') => Metadata::Object,
-            _ => Metadata::Scalar,
+            None | Some(b'n') => MetadataShape::None,
+            Some(b'{' | b'[') => MetadataShape::Object,
+            _ => MetadataShape::Scalar,
         }
     }
 }
@@ -102,18 +103,18 @@ impl Default for Checker {
 }
 
 impl Checker {
-    /// Checks a stream that begins a message.
+    /// Creates a checker for a stream that begins a message.
     pub fn new() -> Self {
         Checker {
-            oldest_client: Version::V6At(NEWEST),
-            reader: Reader::default(),
+            oldest_client: Version::V6Patch(NEWEST),
+            reader: ClientReader::default(),
             continued: None,
-            // What `readUIMessageStream` begins with.
+            // `readUIMessageStream` begins with an empty id.
             message_id: Some(String::new()),
-            metadata: Metadata::None,
-            begun: false,
-            started: false,
-            ended: None,
+            metadata: MetadataShape::None,
+            has_events: false,
+            has_started: false,
+            end: None,
             texts: HashSet::new(),
             reasoning: HashSet::new(),
             calls: Calls::default(),
@@ -121,8 +122,8 @@ impl Checker {
         }
     }
 
-    /// Checks a stream that goes on with this message. One that is not the assistant's is not gone
-    /// on with.
+    /// Creates a checker for a stream that continues this message. A message that is not an
+    /// assistant message is not continued: only its id is used.
     pub fn continuing(message: &UiMessage) -> Self {
         let mut checker = Self::new();
         checker.message_id = Some(message.id.to_string());
@@ -130,52 +131,55 @@ impl Checker {
             return checker;
         }
         checker.continued = checker.message_id.clone();
-        checker.metadata = message.metadata.as_ref().map_or(Metadata::None, Metadata::of);
+        checker.metadata =
+            message.metadata.as_ref().map_or(MetadataShape::None, MetadataShape::new);
         for part in &message.parts {
             match part {
                 Part::StepStart { .. } => checker.calls.start_step(),
-                Part::Tool(part) => checker.calls.hold(part),
+                Part::Tool(part) => checker.calls.add_existing(part),
                 _ => {}
             }
         }
-        checker.calls.show();
+        checker.calls.mark_shown();
         checker
     }
 
-    /// Also holds the stream against older clients, back to this one: keys that they do not know
-    /// are errors then. Without it the client is `ai@6.0.326`.
+    /// Also checks the stream for older clients, back to this version: keys that they do not know
+    /// are errors. The default is `ai@6.0.326`.
     pub fn with_oldest_client(mut self, version: Version) -> Self {
         self.oldest_client = version;
         self
     }
 
-    /// Sets who reads, before the first chunk; `readUIMessageStream` unless set.
+    /// Sets which reader of the client reads the stream. Call this before the first chunk. The
+    /// default is `readUIMessageStream`.
     ///
     /// ```
-    /// use ui_message_stream::checker::{Checker, Reader, Rule};
+    /// use ui_message_stream::checker::{Checker, ClientReader, Rule};
     ///
-    /// // `useChat` reads nothing behind an error, so nothing there can make it throw.
-    /// let mut checker = Checker::new().with_reader(Reader::Chat);
+    /// // `useChat` reads nothing after an error, so no later chunk makes it throw.
+    /// let mut checker = Checker::new().with_reader(ClientReader::Chat);
     /// checker.handle_data(r#"{"type":"error","errorText":"An error occurred."}"#);
     /// let found = checker.handle_data(r#"{"type":"text-delta","id":"0","delta":"Hi"}"#);
     /// assert_eq!(found[0].rule, Rule::AfterError);
     /// ```
-    pub fn with_reader(mut self, reader: Reader) -> Self {
+    pub fn with_reader(mut self, reader: ClientReader) -> Self {
         self.reader = reader;
-        if reader == Reader::ChatResume && !self.calls.any_has_started() {
-            self.forget();
+        if reader == ClientReader::ChatResume && !self.calls.any_has_started() {
+            self.reset_message();
             self.message_id = None;
         }
         self
     }
 
-    /// Takes the data of the next event and returns what is wrong with it. `[DONE]` is nothing.
+    /// Handles the data of the next event and returns the rules that it breaks. `[DONE]` breaks
+    /// none.
     pub fn handle_data(&mut self, data: &str) -> Vec<Violation> {
         if data == "[DONE]" {
             return Vec::new();
         }
-        self.begun = true;
-        match Received::parse(data) {
+        self.has_events = true;
+        match ReceivedChunk::parse(data) {
             Ok(received) => self.handle_received(&received),
             Err(_) if self.has_stopped() => {
                 vec![Violation { rule: Rule::AfterError, subject: "what is no chunk".to_owned() }]
@@ -191,81 +195,82 @@ impl Checker {
         }
     }
 
-    /// Takes the next chunk and returns what is wrong with it.
-    pub fn handle_received(&mut self, received: &Received<'_>) -> Vec<Violation> {
-        self.begun = true;
+    /// Handles the next chunk and returns the rules that it breaks.
+    pub fn handle_received(&mut self, received: &ReceivedChunk<'_>) -> Vec<Violation> {
+        self.has_events = true;
         match received {
-            Received::Known { chunk, .. } if self.has_stopped() => self.check_place(chunk),
-            Received::Unknown { kind, .. } if self.has_stopped() => {
-                self.find(Rule::AfterError, kind.to_string());
+            ReceivedChunk::Known { chunk, .. } if self.has_stopped() => self.check_place(chunk),
+            ReceivedChunk::Unknown { kind, .. } if self.has_stopped() => {
+                self.report(Rule::AfterError, kind.to_string());
             }
-            Received::Known { chunk, extra } => {
-                if self.oldest_client < Version::V6At(LOOSE_SINCE) {
+            ReceivedChunk::Known { chunk, extra } => {
+                if self.oldest_client < Version::V6Patch(ACCEPTS_UNKNOWN_KEYS_SINCE) {
                     for (key, _) in extra {
-                        self.find(Rule::UnknownKey, format!("key `{key}` of {}", chunk.kind()));
+                        self.report(Rule::UnknownKey, format!("key `{key}` of {}", chunk.kind()));
                     }
                     let known = chunk.clone().for_version(self.oldest_client);
                     if known != *chunk {
-                        self.find(Rule::UnknownKey, newer_keys(chunk, &known));
+                        self.report(Rule::UnknownKey, newer_keys(chunk, &known));
                     }
                 }
                 self.handle_chunk(chunk);
             }
-            Received::Unknown { kind, .. } => {
-                self.find(Rule::UnknownKind, format!("a chunk of type {kind:?}"));
+            ReceivedChunk::Unknown { kind, .. } => {
+                self.report(Rule::UnknownKind, format!("a chunk of type {kind:?}"));
             }
         }
         std::mem::take(&mut self.found)
     }
 
-    /// The stream ended within an event, which the client never sees.
-    pub fn handle_unfinished(&mut self) -> Vec<Violation> {
-        self.find(Rule::UnfinishedEvent, "the last event".to_owned());
+    /// Records that the stream ended within an event. The client never sees this event. Returns the
+    /// finding.
+    pub fn handle_truncated(&mut self) -> Vec<Violation> {
+        self.report(Rule::UnfinishedEvent, "the last event".to_owned());
         std::mem::take(&mut self.found)
     }
 
-    /// The stream is over: what is wrong with how it ended.
+    /// Ends the check and returns the rules that the end of the stream breaks.
     pub fn finish(mut self) -> Vec<Violation> {
         self.close_parts("the stream");
-        for id in self.calls.left_streaming() {
-            self.find(Rule::InputLeftOpen, format!("tool call {id:?} at the end"));
+        for id in self.calls.streaming_ids() {
+            self.report(Rule::InputLeftOpen, format!("tool call {id:?} at the end"));
         }
-        for id in self.calls.left_preliminary() {
-            self.find(Rule::OutputLeftPreliminary, format!("tool call {id:?} at the end"));
+        for id in self.calls.preliminary_ids() {
+            self.report(Rule::OutputLeftPreliminary, format!("tool call {id:?} at the end"));
         }
-        if !self.begun {
-            self.find(Rule::NoChunks, "the stream".to_owned());
-        } else if self.ended.is_none() {
-            self.find(Rule::NoFinish, "the stream".to_owned());
+        if !self.has_events {
+            self.report(Rule::NoChunks, "the stream".to_owned());
+        } else if self.end.is_none() {
+            self.report(Rule::NoFinish, "the stream".to_owned());
         }
-        if self.ended != Some(Ended::Failed) && self.calls.would_resubmit() {
-            self.find(Rule::EndlessResubmission, "the last step".to_owned());
+        if self.end != Some(StreamEnd::Failed) && self.calls.would_resubmit() {
+            self.report(Rule::EndlessResubmission, "the last step".to_owned());
         }
         self.found
     }
 
-    fn find(&mut self, rule: Rule, subject: String) {
+    fn report(&mut self, rule: Rule, subject: String) {
         self.found.push(Violation { rule, subject });
     }
 
-    /// Whether the client reads nothing more.
+    /// Returns whether the client ignores all further chunks.
     fn has_stopped(&self) -> bool {
-        self.ended == Some(Ended::Failed) && self.reader.stops_at_error()
+        self.end == Some(StreamEnd::Failed) && self.reader.stops_at_error()
     }
 
-    /// What may follow the end.
+    /// Checks that a chunk is allowed at this point if the stream has already ended.
     fn check_place(&mut self, chunk: &Chunk<'_>) {
-        match self.ended {
-            Some(Ended::Failed)
+        match self.end {
+            Some(StreamEnd::Failed)
                 if !matches!(chunk, Chunk::FinishStep {} | Chunk::Finish { .. }) =>
             {
-                self.find(Rule::AfterError, chunk.kind().into_owned());
+                self.report(Rule::AfterError, chunk.kind().into_owned());
             }
-            Some(Ended::Finished | Ended::Aborted)
+            Some(StreamEnd::Finished | StreamEnd::Aborted)
                 if !matches!(chunk, Chunk::FinishStep {} | Chunk::Finish { .. })
-                    || self.ended == Some(Ended::Finished) =>
+                    || self.end == Some(StreamEnd::Finished) =>
             {
-                self.find(Rule::AfterFinish, chunk.kind().into_owned());
+                self.report(Rule::AfterFinish, chunk.kind().into_owned());
             }
             _ => {}
         }
@@ -274,7 +279,7 @@ impl Checker {
     fn handle_chunk(&mut self, chunk: &Chunk<'_>) {
         self.check_place(chunk);
         if is_shown(chunk) {
-            self.calls.show();
+            self.calls.mark_shown();
         }
         match chunk {
             Chunk::Start { message_id, message_metadata } => {
@@ -283,21 +288,21 @@ impl Checker {
             }
             Chunk::StartStep {} => self.calls.start_step(),
             Chunk::TextStart { id, .. } => self.open(PartKind::Text, id),
-            Chunk::TextDelta { id, .. } => self.needs_open(PartKind::Text, id, chunk),
+            Chunk::TextDelta { id, .. } => self.require_open(PartKind::Text, id, chunk),
             Chunk::TextEnd { id, .. } => {
-                self.needs_open(PartKind::Text, id, chunk);
+                self.require_open(PartKind::Text, id, chunk);
                 self.texts.remove(&**id);
             }
             Chunk::ReasoningStart { id, .. } => self.open(PartKind::Reasoning, id),
-            Chunk::ReasoningDelta { id, .. } => self.needs_open(PartKind::Reasoning, id, chunk),
+            Chunk::ReasoningDelta { id, .. } => self.require_open(PartKind::Reasoning, id, chunk),
             Chunk::ReasoningEnd { id, .. } => {
-                self.needs_open(PartKind::Reasoning, id, chunk);
+                self.require_open(PartKind::Reasoning, id, chunk);
                 self.reasoning.remove(&**id);
             }
             Chunk::FinishStep {} => {
                 self.close_parts("the step");
-                for id in self.calls.take_left_streaming_in_step() {
-                    self.find(Rule::InputLeftOpen, format!("tool call {id:?} at finish-step"));
+                for id in self.calls.take_streaming_ids_in_step() {
+                    self.report(Rule::InputLeftOpen, format!("tool call {id:?} at finish-step"));
                 }
             }
             Chunk::MessageMetadata { message_metadata } => {
@@ -305,11 +310,11 @@ impl Checker {
             }
             Chunk::Finish { message_metadata, .. } => {
                 self.merge(chunk, message_metadata.as_deref());
-                self.ended.get_or_insert(Ended::Finished);
+                self.end.get_or_insert(StreamEnd::Finished);
             }
-            Chunk::Error { .. } => self.ended = Some(Ended::Failed),
+            Chunk::Error { .. } => self.end = Some(StreamEnd::Failed),
             Chunk::Abort { .. } => {
-                self.ended.get_or_insert(Ended::Aborted);
+                self.end.get_or_insert(StreamEnd::Aborted);
             }
             Chunk::SourceUrl { .. }
             | Chunk::SourceDocument { .. }
@@ -320,50 +325,50 @@ impl Checker {
     }
 
     fn start(&mut self, message_id: Option<&str>) {
-        let is_first = !std::mem::replace(&mut self.started, true);
+        let is_first = !std::mem::replace(&mut self.has_started, true);
         if !is_first {
-            self.find(Rule::SecondStart, "start".to_owned());
+            self.report(Rule::SecondStart, "start".to_owned());
         }
         if let Some(continued) = self.continued.as_deref() {
             match message_id {
                 Some(id) if id != continued => {
-                    self.find(Rule::OtherMessageId, format!("start with id {id:?}"));
+                    self.report(Rule::OtherMessageId, format!("start with id {id:?}"));
                 }
-                // The client has made one up.
+                // The client has generated an id.
                 None if self.message_id.is_none() => {
-                    self.find(Rule::OtherMessageId, "start without an id".to_owned());
+                    self.report(Rule::OtherMessageId, "start without an id".to_owned());
                 }
                 _ => {}
             }
         }
         let has_other_id = message_id.is_some() && message_id != self.message_id.as_deref();
-        if self.reader.empties(is_first, has_other_id) {
-            self.forget();
+        if self.reader.resets_message(is_first, has_other_id) {
+            self.reset_message();
         }
         if let Some(id) = message_id {
             self.message_id = Some(id.to_owned());
         }
     }
 
-    /// The client empties the message.
-    fn forget(&mut self) {
+    /// Empties the message, as the client does.
+    fn reset_message(&mut self) {
         self.calls = Calls::default();
         self.texts.clear();
         self.reasoning.clear();
-        self.metadata = Metadata::None;
+        self.metadata = MetadataShape::None;
     }
 
-    /// The client spreads both sides into an object, and asks the old one for each new key.
+    /// The client copies both values into one object and looks up each new key in the old value.
     fn merge(&mut self, chunk: &Chunk<'_>, metadata: Option<&Json>) {
         let Some(metadata) = metadata.filter(|metadata| !metadata.is_null()) else {
             return;
         };
-        if self.metadata == Metadata::Scalar && has_keys(metadata) {
-            self.find(Rule::UnmergeableMetadata, format!("metadata of {}", chunk.kind()));
+        if self.metadata == MetadataShape::Scalar && has_keys(metadata) {
+            self.report(Rule::UnmergeableMetadata, format!("metadata of {}", chunk.kind()));
         }
         self.metadata = match self.metadata {
-            Metadata::None => Metadata::of(metadata),
-            _ => Metadata::Object,
+            MetadataShape::None => MetadataShape::new(metadata),
+            _ => MetadataShape::Object,
         };
     }
 
@@ -376,30 +381,30 @@ impl Checker {
 
     fn open(&mut self, kind: PartKind, id: &str) {
         if !self.parts(kind).insert(id.into()) {
-            self.find(Rule::PartLeftOpen, format!("part {id:?}, opened anew"));
+            self.report(Rule::PartLeftOpen, format!("part {id:?}, opened anew"));
         }
     }
 
-    fn needs_open(&mut self, kind: PartKind, id: &str, chunk: &Chunk<'_>) {
+    fn require_open(&mut self, kind: PartKind, id: &str, chunk: &Chunk<'_>) {
         if !self.parts(kind).contains(id) {
-            self.find(Rule::PartNotOpen, format!("{} of part {id:?}", chunk.kind()));
+            self.report(Rule::PartNotOpen, format!("{} of part {id:?}", chunk.kind()));
         }
     }
 
     fn close_parts(&mut self, end_of: &str) {
-        // Taken, not drained: that costs what the largest step has had.
+        // `take` instead of `drain`: `drain` costs the capacity that the largest step needed.
         let texts = std::mem::take(&mut self.texts);
         let mut open: Vec<_> =
             texts.into_iter().chain(std::mem::take(&mut self.reasoning)).collect();
         open.sort_unstable();
         for id in open {
-            self.find(Rule::PartLeftOpen, format!("part {id:?} at the end of {end_of}"));
+            self.report(Rule::PartLeftOpen, format!("part {id:?} at the end of {end_of}"));
         }
     }
 }
 
-/// Whether the client shows what it holds when it has read this chunk. Changes by other chunks wait
-/// for the next one of these.
+/// Returns whether the client shows the message after it has read this chunk. The changes of other
+/// chunks are shown with the next chunk for which this is true.
 fn is_shown(chunk: &Chunk<'_>) -> bool {
     match chunk {
         Chunk::StartStep {} | Chunk::FinishStep {} | Chunk::Error { .. } | Chunk::Abort { .. } => {
@@ -422,16 +427,17 @@ enum PartKind {
     Reasoning,
 }
 
-/// Whether the client's JSON reader refuses the chunk, whatever else is wrong with it.
+/// Returns whether the client's JSON reader refuses the chunk because of a key, independent of
+/// other errors.
 fn has_prototype_key(data: &str) -> bool {
     let raw = serde_json::from_str::<&RawValue>(data).map(Json::received);
     matches!(raw, Ok(Err(JsonError::PrototypeKey)))
 }
 
-/// Whether a merge of this value would ask for a key.
+/// Returns whether the client looks up a key when it merges this value.
 fn has_keys(metadata: &Json) -> bool {
-    if let Ok(object) = metadata.to::<BTreeMap<String, IgnoredAny>>() {
-        // The client passes these over.
+    if let Ok(object) = metadata.decode::<BTreeMap<String, IgnoredAny>>() {
+        // The client skips these keys.
         return object.keys().any(|key| !matches!(&**key, "constructor" | "prototype"));
     }
     let text = metadata.as_str().trim();
@@ -442,7 +448,7 @@ fn has_keys(metadata: &Json) -> bool {
     }
 }
 
-/// Which fields of a chunk an older client does not know.
+/// Names the fields of a chunk that an older client does not know.
 fn newer_keys(chunk: &Chunk<'_>, known: &Chunk<'_>) -> String {
     let keys = |chunk: &Chunk<'_>| -> Vec<String> {
         let value = serde_json::to_value(chunk).unwrap_or_default();
@@ -453,8 +459,8 @@ fn newer_keys(chunk: &Chunk<'_>, known: &Chunk<'_>) -> String {
     format!("key `{}` of {}", newer.join("`, `"), chunk.kind())
 }
 
-/// The client that the rules were measured on: `ai@6.0.326`.
+/// The client version with which the rules were tested: `ai@6.0.326`.
 const NEWEST: u16 = 326;
 
-/// The first client that lets keys pass that it does not know.
-const LOOSE_SINCE: u16 = 231;
+/// The first client version that accepts keys that it does not know.
+const ACCEPTS_UNKNOWN_KEYS_SINCE: u16 = 231;

@@ -1,33 +1,34 @@
-//! [`Reader`]: which of the real client's readers a stream is held against.
+//! [`ClientReader`]: the reader of the real client for which a stream is checked.
 
-/// A reader of the real client. They differ in what a `start` and an `error` chunk do.
+/// A reader of the real client. The readers differ in what a `start` and an `error` chunk do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Reader {
-    /// `readUIMessageStream`: a `start` with another id than the message empties it, and reading
-    /// goes on behind an `error`.
+pub enum ClientReader {
+    /// `readUIMessageStream`: a `start` with another id than the message empties the message, and
+    /// reading continues after an `error`.
     #[default]
     ReadUiMessageStream,
-    /// `useChat`, the response to a POST: another id renames the message, an `error` is the end.
+    /// `useChat` with the response to a POST: a `start` with another id changes the message's id,
+    /// and an `error` ends the reading.
     Chat,
-    /// `useChat`, a resumed stream: the first `start` empties the message, another id does so too,
-    /// and an `error` is the end. What the page shows is gone on with only if it holds a tool
-    /// input that was cut off.
+    /// `useChat` with a resumed stream: the first `start` empties the message, and so does a
+    /// `start` with another id. An `error` ends the reading. The message on the page is continued
+    /// only if it holds an incomplete tool input.
     ChatResume,
 }
 
-impl Reader {
-    /// Whether a `start` chunk empties the message.
-    pub(super) fn empties(self, is_first: bool, has_other_id: bool) -> bool {
+impl ClientReader {
+    /// Returns whether a `start` chunk empties the message.
+    pub(super) fn resets_message(self, is_first: bool, has_other_id: bool) -> bool {
         match self {
-            Reader::ReadUiMessageStream => has_other_id,
-            Reader::Chat => false,
-            Reader::ChatResume => is_first || has_other_id,
+            ClientReader::ReadUiMessageStream => has_other_id,
+            ClientReader::Chat => false,
+            ClientReader::ChatResume => is_first || has_other_id,
         }
     }
 
-    /// Whether nothing is read behind an `error` chunk.
+    /// Returns whether the client reads nothing after an `error` chunk.
     pub(super) fn stops_at_error(self) -> bool {
-        self != Reader::ReadUiMessageStream
+        self != ClientReader::ReadUiMessageStream
     }
 }

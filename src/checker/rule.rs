@@ -1,17 +1,17 @@
-//! [`Rule`]: each thing that can be wrong with a stream, with what the client does about it and
-//! what its author should do.
+//! [`Rule`]: the mistakes that a stream can contain. Each rule states what the client does and how
+//! the author of the backend fixes it.
 
-/// How bad it is when a rule is broken.
+/// The severity of a broken rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// The client throws: the stream is dead from here on.
+    /// The client throws and reads nothing more of the stream.
     Error,
-    /// The client accepts it, and surely it was not meant.
+    /// The client accepts the stream, but it is almost certainly a mistake.
     Warning,
 }
 
-/// Makes the enum and its tables from one list.
+/// Generates the enum and its tables from one list.
 macro_rules! rules {
     ($(
         $(#[$doc:meta])*
@@ -19,8 +19,8 @@ macro_rules! rules {
             why $why:literal
             remedy $remedy:literal
     )*) => {
-        /// A rule of the stream. The errors are what `ai@6.0.326` throws at; a key that only an
-        /// older client throws at is an error where the checker is told of that client.
+        /// A rule for streams. The errors are what `ai@6.0.326` throws at. A key at which only an
+        /// older client throws is an error only if the checker is set to check for that client.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Rule {
@@ -28,25 +28,25 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// Every rule, errors first.
+            /// All rules, errors first.
             pub const ALL: &'static [Rule] = &[$(Rule::$rule),*];
 
-            /// The rule's name in findings.
+            /// Returns the name of the rule in findings.
             pub fn code(self) -> &'static str {
                 match self { $(Rule::$rule => $code),* }
             }
 
-            /// How bad it is when it is broken.
+            /// Returns the severity of the rule.
             pub fn severity(self) -> Severity {
                 match self { $(Rule::$rule => Severity::$severity),* }
             }
 
-            /// What the client does, or what comes of it.
+            /// Returns what the client does if the rule is broken, or the consequence.
             pub fn why(self) -> &'static str {
                 match self { $(Rule::$rule => $why),* }
             }
 
-            /// What a backend author should do.
+            /// Returns what the author of the backend should do.
             pub fn remedy(self) -> &'static str {
                 match self { $(Rule::$rule => $remedy),* }
             }
@@ -63,11 +63,11 @@ rules! {
     PrototypeKey Error "prototype-key"
         why "the client's JSON reader refuses `__proto__` and `constructor.prototype` anywhere"
         remedy "strip or rename such keys in tool inputs, outputs and data"
-    /// A kind of chunk that `ai@6` does not have.
+    /// A chunk type that `ai@6` does not have.
     UnknownKind Error "unknown-kind"
         why "the client's schema has no such chunk"
         remedy "send application data as `data-<name>`, and nothing of ai@7 to an ai@6 client"
-    /// A field is missing, or of a wrong type.
+    /// A field is missing or has a wrong type.
     InvalidField Error "invalid-field"
         why "the client's schema refuses it"
         remedy "send the field as the protocol has it; leave an absent one out, never send `null` for it"
@@ -79,11 +79,11 @@ rules! {
     PartNotOpen Error "part-not-open"
         why "the client has no such part open in this step and throws"
         remedy "send `text-start` or `reasoning-start` with this id first, in the same step"
-    /// A piece of tool input before the call's start.
+    /// A tool input delta before the start of the call's input.
     InputNotStarted Error "input-not-started"
         why "the client has no such call streaming and throws"
         remedy "send `tool-input-start` first"
-    /// A result of, or question about, a call that the message does not hold.
+    /// A result or an approval request for a call that the message does not hold.
     UnknownToolCall Error "unknown-tool-call"
         why "the client finds no part with this tool call id in the message and throws"
         remedy "announce the call with `tool-input-available`, or continue the message that holds it"
@@ -96,15 +96,15 @@ rules! {
     UnfinishedEvent Warning "unfinished-event"
         why "the client drops an event that no blank line ends"
         remedy "write a blank line after every event, the last one too"
-    /// Something follows the end.
+    /// A chunk follows the end of the stream.
     AfterFinish Warning "after-finish"
         why "the client goes on reading, and shows what comes after the end"
         remedy "send `finish` last, once"
-    /// Something follows an error.
+    /// A chunk follows an `error` chunk.
     AfterError Warning "after-error"
         why "`useChat` stops reading at `error`"
         remedy "close what is open before `error`"
-    /// The message is started twice.
+    /// A second `start` chunk.
     SecondStart Warning "second-start"
         why "the client renames or empties the message"
         remedy "send `start` once, first"
@@ -112,35 +112,36 @@ rules! {
     OtherMessageId Warning "other-message-id"
         why "the client shows a second message and leaves the first as it was"
         remedy "send the id of the continued message; none will do where a POST is answered"
-    /// A part is left open when its step or the stream ends.
+    /// A part is still open when its step or the stream ends.
     PartLeftOpen Warning "part-left-open"
         why "the part stays `streaming` in the history"
         remedy "send its end before `finish-step`"
-    /// A tool's input is left unfinished.
+    /// A tool's input is incomplete at the end of its step or of the stream.
     InputLeftOpen Warning "input-left-open"
         why "the call stays `input-streaming` for ever"
         remedy "send `tool-input-available` or `tool-input-error` in the same step"
-    /// A piece of tool input behind its end.
+    /// A tool input delta after the end of the input.
     InputAfterItsEnd Warning "input-after-its-end"
         why "the client drops the output, and shows the call as `input-streaming` again"
         remedy "send every `tool-input-delta` before `tool-input-available` or `tool-input-error`"
-    /// Preliminary output without a final one.
+    /// A preliminary output without a final output.
     OutputLeftPreliminary Warning "output-left-preliminary"
         why "the call never counts as done"
         remedy "send the output once more without `preliminary`"
-    /// A call has its result already.
+    /// A second result for a call that already has one.
     AlreadySettled Warning "already-settled"
         why "the client replaces the result that it shows"
         remedy "send one final result a call"
-    /// A question about a call that already has its result, or under an id that another question has.
+    /// An approval request for a call that already has its result, or with an id that another
+    /// approval request has.
     UnanswerableApproval Warning "unanswerable-approval"
         why "nobody can answer it, or one answer is taken for both"
         remedy "ask once a call, under an id of its own, while the call has no result"
-    /// A denial that the person did not give.
+    /// A denial that no user decided.
     DenialWithoutQuestion Warning "denial-without-question"
         why "`validateUIMessages` refuses a denied part whose approval is not a no"
         remedy "send `tool-output-error` where the server refuses"
-    /// One call is said to be both static and dynamic.
+    /// One call is sent both as static and as dynamic.
     DynamicMismatch Warning "dynamic-mismatch"
         why "the client makes a second part of it"
         remedy "send the same `dynamic` on every chunk of a call"
@@ -148,15 +149,15 @@ rules! {
     RepeatedToolCall Warning "repeated-tool-call"
         why "the client writes the second call over the first, in any step before 6.0.235"
         remedy "make tool call ids unique within a message"
-    /// The stream ends in a state from which the client resubmits for ever.
+    /// The stream ends in a state in which the client resubmits without end.
     EndlessResubmission Warning "endless-resubmission"
         why "`sendAutomaticallyWhen` fires at once, and again after the same answer"
         remedy "follow tool results with a step that has content, or with `error`"
-    /// There is nothing in the stream: it may be a page, or no stream at all.
+    /// The stream holds no chunk. The response may be an HTML page, or not a stream at all.
     NoChunks Warning "no-chunks"
         why "the client shows nothing, neither a message nor an error"
         remedy "write each chunk after `data: ` and a blank line behind it; refuse with a status of 400 or more"
-    /// The stream ends without its end.
+    /// The stream ends without `finish`, `error` or `abort`.
     NoFinish Warning "no-finish"
         why "the message has no finish reason"
         remedy "end with `finish`, `error` or `abort`"

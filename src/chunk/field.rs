@@ -1,44 +1,43 @@
-//! How one field of a chunk is read, written, kept and left out, by its type.
+//! How one field of a chunk is read, written, made owned and left out, by its type.
 
 use std::borrow::Cow;
 
 use super::{FinishReason, InputEncoding};
-use crate::json::Json;
+use crate::json::{FieldError, Json, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-use crate::record::{FieldError, Object};
 
-/// Takes a chunk's fields one by one, in the order of the wire.
+/// Receives the fields of a chunk one by one, in the order of the wire.
 pub(crate) trait FieldWriter {
     fn text(&mut self, key: &'static str, value: &str);
     fn json(&mut self, key: &'static str, value: &Json);
     fn flag(&mut self, key: &'static str, value: bool);
 }
 
-/// A type that can be a field. Absent is `None`, never `null`.
+/// A type that can be a field. An absent field is `None`, never `null`.
 pub(super) trait Field<'a>: Sized {
-    type Kept;
+    type Static;
     fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError>;
     fn write(&self, key: &'static str, writer: &mut impl FieldWriter);
-    fn into_owned(self) -> Self::Kept;
-    /// Leaves an optional field out; a required one stays.
+    fn into_owned(self) -> Self::Static;
+    /// Removes the value of an optional field. A required field stays.
     fn leave_out(&mut self) {}
 }
 
 impl<'a> Field<'a> for Cow<'a, str> {
-    type Kept = Cow<'static, str>;
+    type Static = Cow<'static, str>;
     fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
         object.text(key)
     }
     fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
         writer.text(key, self);
     }
-    fn into_owned(self) -> Self::Kept {
+    fn into_owned(self) -> Self::Static {
         Cow::Owned(self.into_owned())
     }
 }
 
 impl<'a> Field<'a> for Option<Cow<'a, str>> {
-    type Kept = Option<Cow<'static, str>>;
+    type Static = Option<Cow<'static, str>>;
     fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
         object.text_if_any(key)
     }
@@ -47,7 +46,7 @@ impl<'a> Field<'a> for Option<Cow<'a, str>> {
             writer.text(key, text);
         }
     }
-    fn into_owned(self) -> Self::Kept {
+    fn into_owned(self) -> Self::Static {
         self.map(Field::into_owned)
     }
     fn leave_out(&mut self) {
@@ -56,7 +55,7 @@ impl<'a> Field<'a> for Option<Cow<'a, str>> {
 }
 
 impl<'a> Field<'a> for Option<bool> {
-    type Kept = Self;
+    type Static = Self;
     fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
         object.flag_if_any(key)
     }
@@ -65,7 +64,7 @@ impl<'a> Field<'a> for Option<bool> {
             writer.flag(key, *flag);
         }
     }
-    fn into_owned(self) -> Self::Kept {
+    fn into_owned(self) -> Self::Static {
         self
     }
     fn leave_out(&mut self) {
@@ -75,7 +74,7 @@ impl<'a> Field<'a> for Option<bool> {
 
 /// A field of any JSON, where `null` is a value like any other.
 impl<'a> Field<'a> for Option<Cow<'a, Json>> {
-    type Kept = Option<Cow<'static, Json>>;
+    type Static = Option<Cow<'static, Json>>;
     fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
         let Some(raw) = object.take(key) else {
             return Ok(None);
@@ -88,7 +87,7 @@ impl<'a> Field<'a> for Option<Cow<'a, Json>> {
             writer.json(key, json);
         }
     }
-    fn into_owned(self) -> Self::Kept {
+    fn into_owned(self) -> Self::Static {
         self.map(|json| Cow::Owned(json.into_owned()))
     }
     fn leave_out(&mut self) {
@@ -99,7 +98,7 @@ impl<'a> Field<'a> for Option<Cow<'a, Json>> {
 macro_rules! metadata_field {
     ($($metadata:ident)*) => {$(
         impl<'a> Field<'a> for Option<Cow<'a, $metadata>> {
-            type Kept = Option<Cow<'static, $metadata>>;
+            type Static = Option<Cow<'static, $metadata>>;
             fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
                 let Some(raw) = object.take(key) else { return Ok(None) };
                 let json = Json::received(raw).map_err(|error| FieldError::json(key, &error))?;
@@ -112,7 +111,7 @@ macro_rules! metadata_field {
                     writer.json(key, metadata.as_json());
                 }
             }
-            fn into_owned(self) -> Self::Kept {
+            fn into_owned(self) -> Self::Static {
                 self.map(|metadata| Cow::Owned(metadata.into_owned()))
             }
             fn leave_out(&mut self) {
@@ -127,7 +126,7 @@ metadata_field! { ProviderMetadata ToolMetadata }
 macro_rules! word_field {
     ($($word:ident $expected:literal)*) => {$(
         impl<'a> Field<'a> for Option<$word> {
-            type Kept = Self;
+            type Static = Self;
             fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
                 let Some(word) = object.text_if_any(key)? else { return Ok(None) };
                 match $word::from_wire(&word) {
@@ -140,7 +139,7 @@ macro_rules! word_field {
                     writer.text(key, word.as_str());
                 }
             }
-            fn into_owned(self) -> Self::Kept {
+            fn into_owned(self) -> Self::Static {
                 self
             }
             fn leave_out(&mut self) {

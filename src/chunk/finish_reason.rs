@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// It said what it had to say.
+    /// It completed its answer.
     Stop,
     /// It reached the token limit.
     Length,
     /// A filter stopped it.
     ContentFilter,
-    /// It called tools; also the end of a turn that waits for a person or for the client.
+    /// It called tools. Also the reason of a turn that waits for the user or for the client.
     ToolCalls,
     /// It failed.
     Error,
@@ -22,7 +22,7 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    /// The word on the wire.
+    /// Returns the word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",

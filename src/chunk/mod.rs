@@ -1,12 +1,12 @@
 //! [`Chunk`]: one object of the UI message stream, every kind that `ai@6` knows.
 //!
 //! The table below is the protocol: kind, fields in the order of the wire, and for a field that
-//! `ai@6.0.0` does not know, the version that brought it (`@ 202`: `ai@6.0.202`; `@ 0`: not in
-//! `ai@5`). Which fields may be sent to which client is read off this table and stands nowhere else;
-//! that `ai@5` lacks three kinds is the translator's business.
+//! `ai@6.0.0` does not know, the version that introduced it (`@ 202`: `ai@6.0.202`; `@ 0`: not in
+//! `ai@5`). This table alone decides which fields may be sent to which client. The translator
+//! handles the three kinds that `ai@5` lacks.
 //!
-//! A [`Chunk`] is what is written: it cannot be of a kind or hold a field that the client refuses.
-//! What is read is a [`Received`]: also fields and kinds that this crate does not know, kept.
+//! A [`Chunk`] is for writing: it cannot be of a kind or hold a field that the client refuses. A
+//! [`ReceivedChunk`] is for reading: it also keeps fields and kinds that this crate does not know.
 //!
 //! Wire: [stream protocol](https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol)
 
@@ -24,29 +24,28 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use self::finish_reason::FinishReason;
-pub use self::received::{ReadChunkError, Received};
+pub use self::received::{ReadChunkError, ReceivedChunk};
 pub use self::version::Version;
 
 use self::field::Field;
 pub(crate) use self::field::FieldWriter;
 use crate::id::ApprovalId;
-use crate::json::Json;
+use crate::json::{FieldError, Json, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-use crate::record::{FieldError, Object};
 
-/// How a tool's input streams.
+/// How the input of a tool call is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum InputEncoding {
-    /// As pieces of JSON, which the client repairs as they come.
+    /// As pieces of JSON. The client repairs the incomplete JSON after each piece.
     Json,
     /// As plain text.
     Text,
 }
 
 impl InputEncoding {
-    /// The word on the wire.
+    /// Returns the word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             InputEncoding::Json => "json",
@@ -73,7 +72,7 @@ macro_rules! chunks {
     )*) => {
         /// One object of the UI message stream.
         ///
-        /// It borrows on its way out and owns what it holds when it is kept ([`Chunk::into_owned`]).
+        /// It usually borrows its fields. [`Chunk::into_owned`] makes it independent of them.
         ///
         /// ```
         /// use ui_message_stream::Chunk;
@@ -86,12 +85,12 @@ macro_rules! chunks {
         #[non_exhaustive]
         pub enum Chunk<'a> {
             $( $(#[$doc])* $variant { $( $(#[$field_doc])* $field: $type, )* }, )*
-            /// `data-<name>`: data of the application. With an `id` it replaces what came before
-            /// under the same name and id; `transient` data is shown to `onData` and not kept.
+            /// `data-<name>`: data of the application. With an `id` it replaces earlier data of the
+            /// same name and id. `transient` data is passed to `onData` and not kept.
             Data {
-                /// What follows `data-` in the kind.
+                /// The kind without `data-`.
                 name: Cow<'a, str>,
-                /// Which data this replaces.
+                /// The id of the data. Data with the same name and id is replaced.
                 id: Option<Cow<'a, str>>,
                 /// The data.
                 data: Option<Cow<'a, Json>>,
@@ -101,7 +100,7 @@ macro_rules! chunks {
         }
 
         impl<'a> Chunk<'a> {
-            /// The `type` on the wire.
+            /// Returns the `type` on the wire.
             pub fn kind(&self) -> Cow<'static, str> {
                 match self {
                     $( Chunk::$variant { .. } => Cow::Borrowed($kind), )*
@@ -109,7 +108,7 @@ macro_rules! chunks {
                 }
             }
 
-            /// The `type` on the wire, in two pieces, so that nothing is allocated for it.
+            /// Returns the `type` on the wire in two pieces, without an allocation.
             pub(crate) fn kind_pieces(&self) -> (&'static str, &str) {
                 match self {
                     $( Chunk::$variant { .. } => ($kind, ""), )*
@@ -117,7 +116,7 @@ macro_rules! chunks {
                 }
             }
 
-            /// Keeps the chunk beyond what it borrows from.
+            /// Clones the borrowed fields, so that the chunk borrows nothing.
             pub fn into_owned(self) -> Chunk<'static> {
                 match self {
                     $( Chunk::$variant { $($field),* } =>
@@ -131,9 +130,9 @@ macro_rules! chunks {
                 }
             }
 
-            /// Leaves out the fields that a client of this version does not know.
+            /// Removes the fields that a client of this version does not know.
             ///
-            /// The kind is not looked at: of the kinds, `ai@5` lacks `tool-input-error`,
+            /// The kind is not checked. The kinds that `ai@5` lacks are `tool-input-error`,
             /// `tool-approval-request` and `tool-output-denied`.
             #[must_use]
             pub fn for_version(self, version: Version) -> Self {
@@ -147,7 +146,7 @@ macro_rules! chunks {
                 }
             }
 
-            /// Hands over the fields in the order of the wire, without the `type`.
+            /// Passes the fields to a writer in the order of the wire, without the `type`.
             pub(crate) fn write_fields(&self, writer: &mut impl FieldWriter) {
                 match self {
                     $( Chunk::$variant { $($field),* } => { $( $field.write($key, writer); )* } )*
@@ -159,13 +158,13 @@ macro_rules! chunks {
                 }
             }
 
-            /// The name of the variant and its fields, an approval's id redacted.
-            fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            /// Formats the name of the variant and its fields. The id of an approval is redacted.
+            fn fmt_debug(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
                     $( Chunk::$variant { $($field),* } => {
-                        let mut shown = f.debug_struct(stringify!($variant));
-                        $( shown.field(stringify!($field), &Shown($key, $field)); )*
-                        shown.finish()
+                        let mut debug = f.debug_struct(stringify!($variant));
+                        $( debug.field(stringify!($field), &DebugField($key, $field)); )*
+                        debug.finish()
                     } )*
                     Chunk::Data { name, id, data, transient } => f
                         .debug_struct("Data")
@@ -177,7 +176,7 @@ macro_rules! chunks {
                 }
             }
 
-            /// Reads the fields of a known kind; `None` if the kind is not known.
+            /// Reads the fields of a known kind. Returns `None` if the kind is unknown.
             fn read(kind: &str, object: &mut Object<'a>) -> Result<Option<Self>, FieldError> {
                 Ok(Some(match kind {
                     $( $kind => Chunk::$variant { $( $field: Field::read(object, $key)?, )* }, )*
@@ -198,14 +197,14 @@ macro_rules! chunks {
 
 impl fmt::Debug for Chunk<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.show(f)
+        self.fmt_debug(f)
     }
 }
 
-/// A field under its key: the id of an approval is shown as [`ApprovalId`] shows it.
-struct Shown<'a>(&'static str, &'a dyn fmt::Debug);
+/// A field with its key, for `Debug`. The id of an approval is redacted as by [`ApprovalId`].
+struct DebugField<'a>(&'static str, &'a dyn fmt::Debug);
 
-impl fmt::Debug for Shown<'_> {
+impl fmt::Debug for DebugField<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 != "approvalId" {
             return self.1.fmt(f);
@@ -217,7 +216,7 @@ impl fmt::Debug for Shown<'_> {
 
 /// The version a number in the table stands for.
 fn since(patch: u16) -> Version {
-    if patch == 0 { Version::V6 } else { Version::V6At(patch) }
+    if patch == 0 { Version::V6 } else { Version::V6Patch(patch) }
 }
 
 chunks! {
@@ -232,9 +231,9 @@ chunks! {
     "start-step" StartStep {}
     /// Opens a text part.
     "text-start" TextStart {
-        /// Names the part until its end.
+        /// The id of the part until its end.
         id "id": Cow<'a, str>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }
     /// Adds to an open text part.
@@ -255,9 +254,9 @@ chunks! {
     }
     /// Opens a reasoning part.
     "reasoning-start" ReasoningStart {
-        /// Names the part until its end.
+        /// The id of the part until its end.
         id "id": Cow<'a, str>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }
     /// Adds to an open reasoning part.
@@ -278,134 +277,134 @@ chunks! {
     }
     /// Announces a tool call whose input streams in.
     "tool-input-start" ToolInputStart {
-        /// Names the call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
-        /// Which tool.
+        /// The name of the tool.
         tool_name "toolName": Cow<'a, str>,
-        /// How the input streams; JSON if not said.
+        /// How the input is streamed. An absent value means JSON.
         input_encoding "inputEncoding" @ 308: Option<InputEncoding>,
         /// Whether the provider runs the tool.
         provider_executed "providerExecuted": Option<bool>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata" @ 39: Option<Cow<'a, ProviderMetadata>>,
-        /// What the application attaches.
+        /// Metadata of the application.
         tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
-        /// Whether the client does not know the tool by name. The same on every chunk of a call.
+        /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
-        /// What a person reads instead of the name.
+        /// The title that the user sees instead of the name of the tool.
         title "title" @ 0: Option<Cow<'a, str>>,
     }
     /// Adds to a streaming tool input.
     "tool-input-delta" ToolInputDelta {
-        /// Which call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
         /// The text to add.
         input_text_delta "inputTextDelta": Cow<'a, str>,
     }
     /// A tool call with its whole input.
     "tool-input-available" ToolInputAvailable {
-        /// Names the call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
-        /// Which tool.
+        /// The name of the tool.
         tool_name "toolName": Cow<'a, str>,
         /// The input.
         input "input": Option<Cow<'a, Json>>,
         /// Whether the provider runs the tool.
         provider_executed "providerExecuted": Option<bool>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
-        /// What the application attaches.
+        /// Metadata of the application.
         tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
-        /// Whether the client does not know the tool by name. The same on every chunk of a call.
+        /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
-        /// What a person reads instead of the name.
+        /// The title that the user sees instead of the name of the tool.
         title "title" @ 0: Option<Cow<'a, str>>,
     }
-    /// A tool call whose input is not what the tool takes. Not in `ai@5`.
+    /// A tool call whose input is not valid for the tool. Not in `ai@5`.
     "tool-input-error" ToolInputError {
-        /// Names the call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
-        /// Which tool.
+        /// The name of the tool.
         tool_name "toolName": Cow<'a, str>,
-        /// The input as it came; text that is not JSON stands here as a string.
+        /// The input as the model wrote it. Text that is not JSON is a string here.
         input "input": Option<Cow<'a, Json>>,
-        /// What is wrong with it.
+        /// What is wrong with the input.
         error_text "errorText": Cow<'a, str>,
         /// Whether the provider runs the tool.
         provider_executed "providerExecuted": Option<bool>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
-        /// What the application attaches.
+        /// Metadata of the application.
         tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
-        /// Whether the client does not know the tool by name. The same on every chunk of a call.
+        /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
-        /// What a person reads instead of the name.
+        /// The title that the user sees instead of the name of the tool.
         title "title" @ 0: Option<Cow<'a, str>>,
     }
-    /// Asks a person whether a tool may run. Not in `ai@5`.
+    /// Asks the user whether a tool call may run. Not in `ai@5`.
     "tool-approval-request" ToolApprovalRequest {
-        /// Names the question; the answer comes back under it.
+        /// The id of the approval request. The response carries the same id.
         approval_id "approvalId": Cow<'a, str>,
-        /// Which call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
-        /// What to show the person.
+        /// What to show the user.
         approval_descriptor "approvalDescriptor" @ 274: Option<Cow<'a, Json>>,
-        /// The input as the schema saw it, where it differs.
+        /// The input as the tool's schema parsed it, where that differs.
         input_schema_input "inputSchemaInput" @ 290: Option<Cow<'a, Json>>,
-        /// Opaque to the client, which returns it.
+        /// A signature that the client returns unread.
         signature "signature" @ 202: Option<Cow<'a, str>>,
     }
-    /// What a tool returned; `preliminary` if more is to come.
+    /// The output of a tool, `preliminary` if a later output replaces it.
     "tool-output-available" ToolOutputAvailable {
-        /// Which call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
         /// The output.
         output "output": Option<Cow<'a, Json>>,
         /// Whether the provider ran the tool.
         provider_executed "providerExecuted": Option<bool>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata" @ 120: Option<Cow<'a, ProviderMetadata>>,
-        /// What the application attaches.
+        /// Metadata of the application.
         tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
-        /// Whether the client does not know the tool by name. The same on every chunk of a call.
+        /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
         /// Whether a later output replaces this one.
         preliminary "preliminary" @ 0: Option<bool>,
     }
-    /// A tool failed, or was refused by the server.
+    /// A tool call failed, or the server refused to run it.
     "tool-output-error" ToolOutputError {
-        /// Which call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
-        /// What the person reads.
+        /// The text that the user sees.
         error_text "errorText": Cow<'a, str>,
         /// Whether the provider ran the tool.
         provider_executed "providerExecuted": Option<bool>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata" @ 120: Option<Cow<'a, ProviderMetadata>>,
-        /// What the application attaches.
+        /// Metadata of the application.
         tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
-        /// Whether the client does not know the tool by name. The same on every chunk of a call.
+        /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
     }
-    /// The person said no. Not in `ai@5`.
+    /// The user denied the call. Not in `ai@5`.
     "tool-output-denied" ToolOutputDenied {
-        /// Which call.
+        /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
     }
     /// A web page that the answer rests on.
     "source-url" SourceUrl {
-        /// Names the source.
+        /// The id of the source.
         source_id "sourceId": Cow<'a, str>,
-        /// Where it is.
+        /// Its URL.
         url "url": Cow<'a, str>,
         /// Its title.
         title "title": Option<Cow<'a, str>>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }
     /// A document that the answer rests on.
     "source-document" SourceDocument {
-        /// Names the source.
+        /// The id of the source.
         source_id "sourceId": Cow<'a, str>,
         /// Its media type.
         media_type "mediaType": Cow<'a, str>,
@@ -413,16 +412,16 @@ chunks! {
         title "title": Cow<'a, str>,
         /// Its file name.
         filename "filename": Option<Cow<'a, str>>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }
     /// A file that the model made.
     "file" File {
-        /// Where it is: `https:` or `data:`.
+        /// Its URL: `https:` or `data:`.
         url "url": Cow<'a, str>,
         /// Its media type.
         media_type "mediaType": Cow<'a, str>,
-        /// What the provider wants back.
+        /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }
     /// Merged into the message's metadata.
@@ -432,19 +431,19 @@ chunks! {
     }
     /// Closes a step.
     "finish-step" FinishStep {}
-    /// Something failed; the client stops reading here.
+    /// Reports a failure. The client stops reading here.
     "error" Error {
-        /// What the person reads.
+        /// The text that the user sees.
         error_text "errorText": Cow<'a, str>,
     }
     /// The run was stopped.
     "abort" Abort {
-        /// By whom or by what.
+        /// Who or what stopped it.
         reason "reason" @ 15: Option<Cow<'a, str>>,
     }
     /// Closes the message.
     "finish" Finish {
-        /// Why.
+        /// The reason.
         finish_reason "finishReason" @ 0: Option<FinishReason>,
         /// Merged into the message's metadata.
         message_metadata "messageMetadata": Option<Cow<'a, Json>>,
@@ -464,7 +463,7 @@ impl Serialize for Chunk<'_> {
     }
 }
 
-/// Writes fields as entries of a serde map, keeping the first failure.
+/// Writes fields as entries of a serde map, and keeps the first error.
 pub(crate) struct Entries<M: SerializeMap> {
     pub(crate) map: M,
     pub(crate) failed: Option<M::Error>,
@@ -490,13 +489,13 @@ impl<M: SerializeMap> FieldWriter for Entries<M> {
     }
 }
 
-/// Reads a chunk of a known kind, dropping fields that this crate does not know.
+/// Reads a chunk of a known kind, and drops the fields that this crate does not know.
 impl<'de> Deserialize<'de> for Chunk<'static> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        match Received::parse(raw.get()).map_err(D::Error::custom)? {
-            Received::Known { chunk, .. } => Ok(chunk.into_owned()),
-            Received::Unknown { kind, .. } => {
+        match ReceivedChunk::parse(raw.get()).map_err(D::Error::custom)? {
+            ReceivedChunk::Known { chunk, .. } => Ok(chunk.into_owned()),
+            ReceivedChunk::Unknown { kind, .. } => {
                 Err(D::Error::custom(format!("unknown kind of chunk `{kind}`")))
             }
         }

@@ -1,4 +1,4 @@
-//! [`Received`]: a chunk of anyone's stream, with what this crate does not know of it.
+//! [`ReceivedChunk`]: a chunk of any server's stream, unknown fields included.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,28 +9,27 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::{Chunk, Entries};
-use crate::json::{Json, JsonError};
-use crate::record::{FieldError, Object};
+use crate::json::{FieldError, Json, JsonError, Object};
 
-/// A chunk as it came: known fields typed, unknown fields and unknown kinds kept.
+/// A chunk as it was received: known fields are typed, unknown fields and unknown kinds are kept.
 ///
-/// Writing it again gives the same object.
+/// Serializing it gives the same object.
 ///
 /// ```
-/// use ui_message_stream::chunk::{Chunk, Received};
+/// use ui_message_stream::chunk::{Chunk, ReceivedChunk};
 ///
 /// let text = r#"{"type":"text-start","id":"0","later":[1]}"#;
-/// let received = Received::parse(text)?;
-/// assert!(matches!(&received, Received::Known { chunk: Chunk::TextStart { .. }, .. }));
+/// let received = ReceivedChunk::parse(text)?;
+/// assert!(matches!(&received, ReceivedChunk::Known { chunk: Chunk::TextStart { .. }, .. }));
 /// assert_eq!(serde_json::to_string(&received).unwrap(), text);
 /// # Ok::<(), ui_message_stream::chunk::ReadChunkError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Received<'a> {
+pub enum ReceivedChunk<'a> {
     /// A kind of [`Chunk`].
     Known {
-        /// What is known of it.
+        /// The chunk with its known fields.
         chunk: Chunk<'a>,
         /// The other fields, in their order.
         extra: Vec<(Box<str>, Json)>,
@@ -44,54 +43,56 @@ pub enum Received<'a> {
     },
 }
 
-impl<'a> Received<'a> {
+impl<'a> ReceivedChunk<'a> {
     /// Reads one chunk from its JSON.
     ///
-    /// Accepts what the schema of `ai@6.0.326` accepts, and unknown kinds beside. (But a forbidden
-    /// key is one even where a later key of the same name replaces the value that holds it.)
+    /// Accepts what the schema of `ai@6.0.326` accepts, and also unknown kinds. There is one
+    /// difference: a forbidden key is refused even if a later key replaces the value around it.
     ///
     /// # Errors
-    /// [`ReadChunkError`] says what the client would refuse.
+    /// - [`ReadChunkError::Syntax`] if the text is not a JSON object.
+    /// - [`ReadChunkError::Field`] if a field is missing or of a wrong type.
+    /// - [`ReadChunkError::Json`] if it holds JSON that the client's reader refuses.
     pub fn parse(text: &'a str) -> Result<Self, ReadChunkError> {
         let mut object = Object::parse(text).map_err(ReadChunkError::Syntax)?;
         let kind = object.text("type")?;
         let received = match Chunk::read(&kind, &mut object)? {
             Some(chunk) => {
                 let mut extra: Vec<(Box<str>, Json)> = Vec::new();
-                let mut places: HashMap<String, usize> = HashMap::new();
+                let mut indexes: HashMap<String, usize> = HashMap::new();
                 for (key, value) in object.rest() {
                     if matches!(key, "__proto__" | "constructor") {
-                        // The client's JSON reader sees the chunk's own keys too.
+                        // The client's JSON reader also checks the keys of the chunk itself.
                         Json::received(
                             serde_json::from_str(text).map_err(ReadChunkError::Syntax)?,
                         )?;
                     }
                     let value = Json::received(value)?;
-                    // Of two equal keys the last one counts, as in a browser.
-                    match places.entry(key.to_owned()) {
-                        Entry::Occupied(place) => extra[*place.get()].1 = value,
-                        Entry::Vacant(place) => {
-                            place.insert(extra.len());
+                    // The last of several equal keys counts, as in a browser.
+                    match indexes.entry(key.to_owned()) {
+                        Entry::Occupied(index) => extra[*index.get()].1 = value,
+                        Entry::Vacant(index) => {
+                            index.insert(extra.len());
                             extra.push((key.into(), value));
                         }
                     }
                 }
-                Received::Known { chunk, extra }
+                ReceivedChunk::Known { chunk, extra }
             }
             None => {
                 let raw: &RawValue = serde_json::from_str(text).map_err(ReadChunkError::Syntax)?;
-                Received::Unknown { kind, json: Json::received(raw)? }
+                ReceivedChunk::Unknown { kind, json: Json::received(raw)? }
             }
         };
         Ok(received)
     }
 }
 
-impl Serialize for Received<'_> {
+impl Serialize for ReceivedChunk<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (chunk, extra) = match self {
-            Received::Known { chunk, extra } => (chunk, extra),
-            Received::Unknown { json, .. } => return json.serialize(serializer),
+            ReceivedChunk::Known { chunk, extra } => (chunk, extra),
+            ReceivedChunk::Unknown { json, .. } => return json.serialize(serializer),
         };
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", &chunk.kind())?;

@@ -1,7 +1,8 @@
-//! [`AgentEvent`]: what an agent says, in the agent's own words.
+//! [`AgentEvent`]: what an agent emits, before translation to chunks.
 //!
-//! An adapter maps its agent to these and is done: no step, part or message has to be opened or
-//! closed for them to make sense. The [`Translator`](crate::Translator) turns them into chunks.
+//! An adapter maps the output of its agent to these events and does nothing else: it does not have
+//! to open or close steps, parts or the message. The [`Translator`](crate::Translator) turns them
+//! into chunks.
 //!
 //! Events serialize (as externally tagged JSON), so that a run can be logged, stored and replayed.
 
@@ -20,70 +21,75 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// One thing that happened in the agent.
 ///
-/// Text without an id belongs to the part that is being written; it begins anew after reasoning, a
-/// tool call, a file or a step. With an id, several parts may be open at once, each until its end.
+/// Text without an id is added to the part that is being written. After reasoning, a tool call, a
+/// file or a step, it begins a new part. With ids, several parts may be open at once, each until
+/// its end.
 ///
-/// A tool call is one call from its announcement to its result: `ToolInput` (whole, or preceded by
-/// `ToolInputStart` and deltas), perhaps `ApprovalRequested`, then `ToolOutput`, `ToolFailed` or
+/// A tool call goes from its announcement to its result: `ToolInput` (whole, or preceded by
+/// `ToolInputStart` and deltas), optionally `ApprovalRequested`, then `ToolOutput`, `ToolFailed` or
 /// `ToolDenied`. An id that is used again after its call has its result names a new call.
 ///
 /// ```
 /// use ui_message_stream::event::{AgentEvent, ToolCall};
 /// use ui_message_stream::Json;
 ///
-/// let said = [
+/// let events = [
 ///     AgentEvent::text("I will look."),
-///     AgentEvent::tool_input(ToolCall::new("call_1", "read_file"), Json::of(&["notes.txt"])?),
-///     AgentEvent::tool_output("call_1", Json::of("milk, bread")?),
+///     AgentEvent::tool_input(
+///         ToolCall::new("call_1", "read_file"),
+///         Json::from_serialize(&["notes.txt"])?,
+///     ),
+///     AgentEvent::tool_output("call_1", Json::from_serialize("milk, bread")?),
 ///     AgentEvent::text("You need milk and bread."),
 /// ];
-/// # let _ = said;
+/// # let _ = events;
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum AgentEvent {
-    /// A step begins: one model call and the tool calls it causes. Without this event a step begins
-    /// with the first content, and with content that follows a tool's result.
+    /// A step begins: one model call and the tool calls it causes. Without this event, a step
+    /// begins at the first content, and at content that follows the results of tool calls.
     StepStart,
     /// A text part begins.
     TextStart {
-        /// Names it until its end.
+        /// The id of the part until its end.
         id: PartId,
     },
     /// Text to add.
     TextDelta {
-        /// To which part; it begins if it is not open. `None`: the part being written.
+        /// The id of the part, which is opened if it is not open. `None`: the part being written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<PartId>,
-        /// The text. Empty text is nothing.
+        /// The text. Empty text has no effect.
         delta: Text,
     },
     /// A text part ends.
     TextEnd {
-        /// Which one.
+        /// The id of the part.
         id: PartId,
     },
     /// A reasoning part begins.
     ReasoningStart {
-        /// Names it until its end.
+        /// The id of the part until its end.
         id: PartId,
     },
     /// Reasoning to add.
     ReasoningDelta {
-        /// To which part; it begins if it is not open. `None`: the part being written.
+        /// The id of the part, which is opened if it is not open. `None`: the part being written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<PartId>,
-        /// The text. Empty text is nothing.
+        /// The text. Empty text has no effect.
         delta: Text,
     },
     /// A reasoning part ends.
     ReasoningEnd {
-        /// Which one; `None`: the part being written.
+        /// The id of the part. `None`: the part being written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<PartId>,
-        /// What the provider wants back, its signature for instance.
+        /// Metadata that the provider expects back with the next request, for example its
+        /// signature.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         provider_metadata: Option<ProviderMetadata>,
     },
@@ -94,7 +100,7 @@ pub enum AgentEvent {
     },
     /// A piece of a streaming tool input.
     ToolInputDelta {
-        /// Which call.
+        /// The id of the call.
         tool_call_id: ToolCallId,
         /// The text to add.
         delta: Text,
@@ -106,35 +112,36 @@ pub enum AgentEvent {
         /// The input.
         input: Json,
     },
-    /// A tool call whose input is not what the tool takes. It has its result: the error.
+    /// A tool call whose input is not valid for the tool. The error is its result.
     ToolInputInvalid {
         /// The call.
         call: Box<ToolCall>,
-        /// The input as it came; text that is not JSON goes into [`Json::string`].
+        /// The input as the model wrote it. Text that is not JSON goes into [`Json::string`].
         input: Json,
-        /// What is wrong with it.
+        /// What is wrong with the input.
         error: Text,
     },
-    /// A tool call waits for a person.
+    /// A tool call waits for the user's approval.
     ApprovalRequested {
-        /// Which call.
+        /// The id of the call.
         tool_call_id: ToolCallId,
-        /// Names the question. Never the tool call's id.
+        /// The id of the approval request, which is not the id of the call.
         approval_id: ApprovalId,
-        /// What comes with it.
+        /// What the server attaches to the request.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        details: Option<Box<QuestionDetails>>,
+        details: Option<Box<ApprovalRequestDetails>>,
     },
-    /// The person said no. A refusal by the server is a [`ToolFailed`](AgentEvent::ToolFailed).
+    /// The user denied the call. A refusal by the server is a
+    /// [`ToolFailed`](AgentEvent::ToolFailed).
     ToolDenied {
-        /// Which call.
+        /// The id of the call.
         tool_call_id: ToolCallId,
     },
-    /// A tool returned.
+    /// A tool returned an output.
     ToolOutput {
-        /// Which call.
+        /// The id of the call.
         tool_call_id: ToolCallId,
-        /// What it returned.
+        /// The output.
         output: Json,
         /// Whether a later output replaces this one.
         #[serde(default)]
@@ -142,77 +149,77 @@ pub enum AgentEvent {
     },
     /// A tool failed, or the server refused to run it.
     ToolFailed {
-        /// Which call.
+        /// The id of the call.
         tool_call_id: ToolCallId,
-        /// What the person reads.
+        /// The text that the user sees.
         error: Text,
     },
-    /// Something the answer rests on.
+    /// A source that the answer rests on.
     Source(Box<Source>),
     /// A file that the model made.
     File(Box<File>),
     /// Data of the application.
     Data(Box<Data>),
-    /// To merge into the message's metadata.
+    /// An object to merge into the message's metadata.
     Metadata(Json),
     /// The step ends.
     StepFinish,
     /// The run failed. The client stops reading here.
     Error {
-        /// What the person reads. A cause that is not for the person's eyes goes into an `Err` of
+        /// The text that the user sees. A cause that the user must not see goes into an `Err` of
         /// the event stream instead, where it is masked.
         error_text: Text,
     },
     /// The run was stopped.
     Abort {
-        /// By whom or by what; for clients that know it.
+        /// Who or what stopped it. Sent only to clients that know the field.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Text>,
     },
     /// The run ended.
     Finish {
-        /// Why.
+        /// The reason.
         reason: FinishReason,
-        /// To merge into the message's metadata.
+        /// An object to merge into the message's metadata.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Json>,
     },
-    /// A chunk, for what the events lack. It is held to the same rules as they are.
+    /// A chunk, for what no event expresses. It is translated under the same rules as the events.
     Chunk(Box<Chunk<'static>>),
 }
 
 impl AgentEvent {
-    /// Text to add to the part being written.
+    /// Adds text to the part being written.
     pub fn text(delta: impl Into<Text>) -> Self {
         AgentEvent::TextDelta { id: None, delta: delta.into() }
     }
 
-    /// Reasoning to add to the part being written.
+    /// Adds reasoning to the part being written.
     pub fn reasoning(delta: impl Into<Text>) -> Self {
         AgentEvent::ReasoningDelta { id: None, delta: delta.into() }
     }
 
-    /// A tool call whose input streams in from here on.
+    /// Announces a tool call whose input is streamed by the events that follow.
     pub fn tool_input_start(call: ToolCall) -> Self {
         AgentEvent::ToolInputStart { call: Box::new(call) }
     }
 
-    /// A piece of a streaming tool input.
+    /// Adds a piece to a streaming tool input.
     pub fn tool_input_delta(tool_call_id: impl Into<ToolCallId>, delta: impl Into<Text>) -> Self {
         AgentEvent::ToolInputDelta { tool_call_id: tool_call_id.into(), delta: delta.into() }
     }
 
-    /// A tool call with its whole input.
+    /// Announces a tool call with its whole input.
     pub fn tool_input(call: ToolCall, input: Json) -> Self {
         AgentEvent::ToolInput { call: Box::new(call), input }
     }
 
-    /// A tool call whose input is not what the tool takes.
+    /// Announces a tool call whose input is not valid for the tool.
     pub fn tool_input_invalid(call: ToolCall, input: Json, error: impl Into<Text>) -> Self {
         AgentEvent::ToolInputInvalid { call: Box::new(call), input, error: error.into() }
     }
 
-    /// A question to the person.
+    /// Requests the user's approval of a tool call.
     pub fn approval_requested(
         tool_call_id: impl Into<ToolCallId>,
         approval_id: impl Into<ApprovalId>,
@@ -224,75 +231,75 @@ impl AgentEvent {
         }
     }
 
-    /// The person's no.
+    /// Reports that the user denied a tool call.
     pub fn tool_denied(tool_call_id: impl Into<ToolCallId>) -> Self {
         AgentEvent::ToolDenied { tool_call_id: tool_call_id.into() }
     }
 
-    /// What is said of a call that an earlier run left open: that it was denied, what came of it, or
-    /// that it was not executed.
+    /// Creates the event for a deferred result of a call that an earlier turn left open: that it
+    /// was denied, its output or error, or that it was not executed.
     ///
-    /// `None` where there is nothing to say: the call is still to be run, here or by the provider,
-    /// or the client gave the result itself.
+    /// Returns `None` if no event is due: the call has yet to run, here or at the provider, or the
+    /// client gave the result itself.
     ///
     /// ```
     /// use ui_message_stream::AgentEvent;
     /// use ui_message_stream::approval::DeferredToolResults;
     ///
-    /// let decided = DeferredToolResults::decided_by_host().deny("call_1", "transfer", None).build();
-    /// let said = AgentEvent::of_deferred(&decided.results()[0]);
-    /// assert_eq!(said, Some(AgentEvent::tool_denied("call_1")));
+    /// let decided = DeferredToolResults::builder().deny("call_1", "transfer", None).build();
+    /// let event = AgentEvent::from_deferred(&decided.results()[0]);
+    /// assert_eq!(event, Some(AgentEvent::tool_denied("call_1")));
     /// ```
-    pub fn of_deferred(result: &DeferredToolResult) -> Option<Self> {
+    pub fn from_deferred(result: &DeferredToolResult) -> Option<Self> {
         let id = result.tool_call_id.clone();
         Some(match &result.outcome {
             DeferredOutcome::Denied { .. }
-            | DeferredOutcome::ForProvider { approved: false, .. } => Self::tool_denied(id),
-            DeferredOutcome::Ran { outcome: ToolOutcome::Output(output) } => {
+            | DeferredOutcome::ForwardToProvider { approved: false, .. } => Self::tool_denied(id),
+            DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) } => {
                 Self::tool_output(id, output.clone())
             }
-            DeferredOutcome::Ran { outcome: ToolOutcome::Failed(error) } => {
+            DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) } => {
                 Self::tool_failed(id, error.clone())
             }
             DeferredOutcome::OutcomeUnknown => Self::tool_failed(id, approval::OUTCOME_UNKNOWN),
             DeferredOutcome::Expired => Self::tool_failed(id, approval::EXPIRED),
             DeferredOutcome::Revoked => Self::tool_failed(id, approval::REVOKED),
-            DeferredOutcome::Refused => Self::tool_failed(id, approval::REFUSED),
+            DeferredOutcome::Rejected => Self::tool_failed(id, approval::REFUSED),
             DeferredOutcome::Approved { .. }
-            | DeferredOutcome::Running { .. }
-            | DeferredOutcome::ForProvider { approved: true, .. }
-            | DeferredOutcome::Forwarded
+            | DeferredOutcome::Executing { .. }
+            | DeferredOutcome::ForwardToProvider { approved: true, .. }
+            | DeferredOutcome::ForwardedToProvider
             | DeferredOutcome::Output { .. }
             | DeferredOutcome::OutputError { .. } => return None,
         })
     }
 
-    /// A tool's final output.
+    /// Reports the final output of a tool.
     pub fn tool_output(tool_call_id: impl Into<ToolCallId>, output: Json) -> Self {
         AgentEvent::ToolOutput { tool_call_id: tool_call_id.into(), output, preliminary: false }
     }
 
-    /// A tool's output that a later one replaces.
+    /// Reports an output of a tool that a later one replaces.
     pub fn preliminary_output(tool_call_id: impl Into<ToolCallId>, output: Json) -> Self {
         AgentEvent::ToolOutput { tool_call_id: tool_call_id.into(), output, preliminary: true }
     }
 
-    /// A tool's failure.
+    /// Reports the failure of a tool.
     pub fn tool_failed(tool_call_id: impl Into<ToolCallId>, error: impl Into<Text>) -> Self {
         AgentEvent::ToolFailed { tool_call_id: tool_call_id.into(), error: error.into() }
     }
 
-    /// Data of the application, kept in the message.
+    /// Adds data of the application, which is kept in the message.
     pub fn data(name: impl Into<Text>, data: Json) -> Self {
         AgentEvent::Data(Box::new(Data { name: name.into(), id: None, data, transient: false }))
     }
 
-    /// The run's failure, in words for the person.
+    /// Ends the run as failed, with a text that the user sees.
     pub fn error(error_text: impl Into<Text>) -> Self {
         AgentEvent::Error { error_text: error_text.into() }
     }
 
-    /// The run's end.
+    /// Ends the run.
     pub fn finish(reason: FinishReason) -> Self {
         AgentEvent::Finish { reason, metadata: None }
     }
@@ -303,38 +310,41 @@ impl AgentEvent {
 /// ```
 /// use ui_message_stream::event::ToolCall;
 ///
-/// let call = ToolCall::new("call_7", "get_location").client_executed().with_title("Your location");
+/// let call =
+///     ToolCall::new("call_7", "get_location").client_executed().with_title("Your location");
 /// assert_eq!(call.id.as_str(), "call_7");
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// Names the call, within its message: one that was used before in it goes out under another
-    /// id, which the client then answers with. An approval is found by its own id all the same;
-    /// the output of a client-executed tool is not.
+    /// The id of the call, unique within its message.
+    ///
+    /// A call whose id was used before in the message is sent with another id, and the client
+    /// answers with that one. An approval response is still found, by the approval's own id. The
+    /// output of a client-executed tool is not.
     pub id: ToolCallId,
-    /// Which tool.
+    /// The name of the tool.
     pub tool_name: Text,
     /// Who runs the tool.
     #[serde(default)]
     pub executed_by: Executor,
-    /// Whether the client does not know the tool by name.
+    /// Whether the tool is unknown to the client.
     #[serde(default)]
     pub dynamic: bool,
-    /// What a person reads instead of the name.
+    /// The title that the user sees instead of the name of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
-    /// What the application attaches; for clients that know it.
+    /// Metadata of the application. Sent only to clients that know the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_metadata: Option<ToolMetadata>,
-    /// What the provider wants back.
+    /// Metadata that the provider expects back with the next request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_metadata: Option<ProviderMetadata>,
 }
 
 impl ToolCall {
-    /// A call of a tool that this server runs and the client knows by name.
+    /// Creates a call of a tool that this server runs and the client knows by name.
     pub fn new(id: impl Into<ToolCallId>, tool_name: impl Into<Text>) -> Self {
         ToolCall {
             id: id.into(),
@@ -347,28 +357,28 @@ impl ToolCall {
         }
     }
 
-    /// The client runs the tool: the call stays open for its output when the run ends.
+    /// Marks the call as executed by the client: it stays open for its output when the run ends.
     #[must_use]
     pub fn client_executed(mut self) -> Self {
         self.executed_by = Executor::Client;
         self
     }
 
-    /// The provider runs the tool.
+    /// Marks the call as executed by the provider.
     #[must_use]
     pub fn provider_executed(mut self) -> Self {
         self.executed_by = Executor::Provider;
         self
     }
 
-    /// The client does not know the tool by name.
+    /// Marks the tool as unknown to the client.
     #[must_use]
     pub fn dynamic(mut self) -> Self {
         self.dynamic = true;
         self
     }
 
-    /// Shows a person this instead of the name.
+    /// Sets the title that the user sees instead of the name of the tool.
     #[must_use]
     pub fn with_title(mut self, title: impl Into<Text>) -> Self {
         self.title = Some(title.into());
@@ -382,7 +392,7 @@ impl ToolCall {
         self
     }
 
-    /// Attaches what the provider wants back.
+    /// Attaches metadata that the provider expects back with the next request.
     #[must_use]
     pub fn with_provider_metadata(mut self, metadata: ProviderMetadata) -> Self {
         self.provider_metadata = Some(metadata);
@@ -395,7 +405,7 @@ impl ToolCall {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Executor {
-    /// This server: the call gets its result before the run ends, or an error then.
+    /// This server. A call without a result at the end of the run gets an error as its result.
     #[default]
     Server,
     /// The client, which answers with its next request.
@@ -404,30 +414,30 @@ pub enum Executor {
     Provider,
 }
 
-/// What comes with a question to a person.
+/// What a server attaches to an approval request.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct QuestionDetails {
-    /// What the person is shown beside the call: a `data-approval` part with the call's id, and for
-    /// clients that know it the descriptor of the approval itself.
+pub struct ApprovalRequestDetails {
+    /// What the user sees with the call. It is sent as a `data-approval` part with the call's id,
+    /// and to clients that know it also as the descriptor of the approval itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptor: Option<Json>,
-    /// The AI SDK's signature, for a backend built with it that shares the chat; for clients that
-    /// know it.
+    /// The signature of the AI SDK, for a backend built with the SDK that shares the chat. Sent
+    /// only to clients that know the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Text>,
 }
 
-/// Something the answer rests on.
+/// A source that the answer rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Source {
     /// A web page.
     Url {
-        /// Names the source.
+        /// The id of the source.
         source_id: Text,
-        /// Where it is.
+        /// Its URL.
         url: Text,
         /// Its title.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -435,7 +445,7 @@ pub enum Source {
     },
     /// A document.
     Document {
-        /// Names the source.
+        /// The id of the source.
         source_id: Text,
         /// Its media type.
         media_type: Text,
@@ -451,7 +461,7 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct File {
-    /// Where it is: `https:` or `data:`.
+    /// Its URL: `https:` or `data:`.
     pub url: Text,
     /// Its media type.
     pub media_type: Text,
@@ -461,14 +471,14 @@ pub struct File {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Data {
-    /// What follows `data-` in the part's type.
+    /// The part's type without `data-`.
     pub name: Text,
-    /// Replaces the message's data of the same name and id.
+    /// The id. Data of the message with the same name and id is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Text>,
     /// The data.
     pub data: Json,
-    /// Shown to `onData` and not kept in the message.
+    /// Whether the data is only passed to `onData` and not kept in the message.
     #[serde(default)]
     pub transient: bool,
 }

@@ -1,4 +1,4 @@
-//! [`Text`]: text that is cheap to hand over, however the agent holds it.
+//! [`Text`]: text that an agent can pass on without a copy.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -35,7 +35,8 @@ enum Repr {
 }
 
 impl Text {
-    /// A slice of a shared buffer; `None` if the range is not one, or lies beyond 4 GiB.
+    /// Creates a slice of a shared buffer. Returns `None` if the range is not on character
+    /// boundaries within the buffer, or lies beyond 4 GiB.
     pub fn slice(buffer: &Arc<str>, range: Range<usize>) -> Option<Self> {
         buffer.get(range.clone())?;
         let (start, end) = (range.start.try_into().ok()?, range.end.try_into().ok()?);

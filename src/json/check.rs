@@ -1,19 +1,20 @@
-//! [`check`]: whether a value keeps what a [`Json`] promises, in one walk.
+//! [`check`]: whether a value keeps the rules of [`Json`], in one pass over its text.
 
 use super::string_token::{has_lone_surrogate, string_end, unescaped};
 use super::{Json, JsonError};
 
-/// Whose value it is decides how much is asked of it, beyond being one value that the client's JSON
-/// reader takes.
+/// How strict the check is, which depends on where the value comes from.
+///
+/// Each level accepts only values that the client's JSON reader accepts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Strictness {
     /// A chunk of any server: what the client accepts.
     Received,
-    /// Metadata of any server: the schema takes an object with a key `constructor` for none.
+    /// Metadata of any server: the client's schema refuses an object with a key `constructor`.
     Metadata,
-    /// A request: every reader sees the same value.
+    /// A value in a request: no key is repeated, so that every reader sees the same value.
     Unambiguous,
-    /// Made by this process, for the wire.
+    /// A value that this process makes for the wire: all rules.
     Written,
 }
 
@@ -28,14 +29,16 @@ pub(super) enum Lines {
 struct Container {
     is_object: bool,
     /// It is the value of a key `constructor`.
-    of_constructor: bool,
-    /// Where its keys begin among all collected ones. Four bytes do: a key takes some, too.
+    is_constructor_value: bool,
+    /// The index of its first key among all collected keys. A `u32` is enough: each key also takes
+    /// several bytes of the text.
     keys_from: u32,
 }
 
-/// Walks a text that is known to be valid JSON, once, without recursion.
+/// Checks a text that is known to be valid JSON, in one pass, without recursion.
 ///
-/// Keys are kept as offsets, eight bytes each, so that a hostile value costs less than itself.
+/// Keys are kept as offsets, eight bytes each, so that a hostile value takes less memory than its
+/// text. Returns whether the text has several lines.
 pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonError> {
     let mut lines = Lines::One;
     let bytes = text.as_bytes();
@@ -53,7 +56,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 at_key = byte == b'{';
                 open.push(Container {
                     is_object: at_key,
-                    of_constructor: std::mem::take(&mut after_constructor),
+                    is_constructor_value: std::mem::take(&mut after_constructor),
                     keys_from: u32::try_from(keys.len()).unwrap_or(u32::MAX),
                 });
             }
@@ -80,8 +83,8 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 }
                 if at_key {
                     let key = unescaped(token);
-                    let of_constructor = open.last().is_some_and(|c| c.of_constructor);
-                    if key == "__proto__" || (of_constructor && key == "prototype") {
+                    let in_constructor = open.last().is_some_and(|c| c.is_constructor_value);
+                    if key == "__proto__" || (in_constructor && key == "prototype") {
                         return Err(JsonError::PrototypeKey);
                     }
                     after_constructor = key == "constructor";
@@ -89,7 +92,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                         return Err(JsonError::PrototypeKey);
                     }
                     if strictness >= Strictness::Unambiguous {
-                        // Texts beyond 4 GiB are not checked for repeated keys, but kept.
+                        // Beyond 4 GiB a text is not checked for repeated keys.
                         if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
                             keys.push((from, to));
                         }
@@ -98,7 +101,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 i = end;
                 continue;
             }
-            // The first clients of ai@6 ask `null` for its own properties and die of it.
+            // The first clients of ai@6 read own properties of this `null` and throw.
             b'n' if after_constructor && strictness == Strictness::Written => {
                 return Err(JsonError::PrototypeKey);
             }
@@ -130,7 +133,7 @@ fn overflows(number: &str) -> bool {
         && number.parse::<f64>().is_ok_and(f64::is_infinite)
 }
 
-/// Whether one of these keys stands there twice, written the same or not.
+/// Whether two of these keys are equal once their escapes are resolved.
 fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
     let token = |&(from, to): &(u32, u32)| &text[from as usize..to as usize];
     if keys.len() <= 8 {
@@ -140,7 +143,8 @@ fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
     if !keys.iter().any(|key| token(key).contains('\\')) {
         return repeats_exactly(text, keys);
     }
-    // Read once, not at every comparison. What was shorter than 4 GiB is so still.
+    // Each key is unescaped once, not at every comparison. Unescaped text is never longer, so the
+    // offsets still fit.
     let mut read = String::with_capacity(keys.iter().map(|key| token(key).len()).sum());
     for key in keys.iter_mut() {
         let from = read.len();

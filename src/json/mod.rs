@@ -1,21 +1,23 @@
 //! [`Json`]: one JSON value as checked, one-line text that is never made a tree.
 //!
-//! Tool inputs and outputs, data and metadata pass through this crate; nobody here looks inside
-//! them. So they travel as text. The check happens once, when the value is made, and what it
-//! promises is what the wire needs:
+//! Tool inputs and outputs, data and metadata pass through this crate, which does not look inside
+//! them. So they are kept as text. The text is checked once, when the value is made, against the
+//! rules of the wire:
 //!
 //! - it is one JSON value on one line (a newline would split an SSE frame);
 //! - it holds no key that makes the client refuse the whole stream (`__proto__`, or `constructor`
 //!   holding `prototype`);
-//! - made by [`Json::parse`] or [`Json::of`], it is also no deeper than [`Json::MAX_DEPTH`], repeats
-//!   no key, holds no `constructor` of `null` (the first clients die of it), no number beyond a
-//!   double and no half of a surrogate pair. (An integer beyond 2^53 still arrives rounded: send it
-//!   as a string.)
+//! - made by [`Json::parse`] or [`Json::from_serialize`], it is also no deeper than
+//!   [`Json::MAX_DEPTH`], repeats no key, holds no `constructor` of `null` (the first clients of
+//!   `ai@6` throw on it), no number beyond a double and no half of a surrogate pair. (An integer
+//!   beyond 2^53 still arrives rounded: send it as a string.)
 //!
-//! Values that arrive from a peer are held to the first two rules only: what an honest client
-//! sends back must never be refused for the looks of a value that nobody here opens.
+//! Values in a chunk from a peer are held to the first two rules only. Values in a request must
+//! also repeat no key. No other rule applies: what an honest client sends back must not be refused
+//! over a value that this crate never reads.
 
 mod check;
+mod object;
 mod string_token;
 
 use std::fmt;
@@ -24,6 +26,9 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+pub use self::object::{ExtraFields, FieldError};
+pub(crate) use self::object::{Key, Object, each_field, without};
 
 use self::check::{Lines, Strictness, check};
 pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
@@ -44,16 +49,16 @@ pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 pub struct Json(Arc<RawValue>);
 
 impl Json {
-    /// How deep a value made here may nest.
+    /// The depth to which a value may nest that this process makes, in levels.
     ///
-    /// A value comes back in the next request inside a part of a message of a list: five or six
-    /// levels that count against [`Limits::max_depth`](crate::request::Limits), 64 by default.
+    /// The value comes back in the next request inside a part of a message of a list. These five or
+    /// six levels count against [`Limits::max_depth`](crate::request::Limits), 64 by default.
     pub const MAX_DEPTH: usize = 56;
 
-    /// Checks a text and keeps it. Newlines between tokens become spaces.
+    /// Parses a text and checks it. Newlines between tokens become spaces.
     ///
     /// # Errors
-    /// [`JsonError`] names the rule that the text breaks.
+    /// [`JsonError::Syntax`] if the text is not JSON, else the rule that it breaks.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
         let raw: &RawValue = serde_json::from_str(text).map_err(JsonError::Syntax)?;
         Self::checked(raw, Strictness::Written)
@@ -66,21 +71,21 @@ impl Json {
     ///
     /// ```
     /// # use ui_message_stream::Json;
-    /// let output = Json::of(&vec![1, 2])?;
+    /// let output = Json::from_serialize(&vec![1, 2])?;
     /// assert_eq!(output.as_str(), "[1,2]");
     /// # Ok::<(), ui_message_stream::json::JsonError>(())
     /// ```
-    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, JsonError> {
+    pub fn from_serialize<T: Serialize + ?Sized>(value: &T) -> Result<Self, JsonError> {
         let raw = serde_json::value::to_raw_value(value).map_err(JsonError::Syntax)?;
         Self::checked(&raw, Strictness::Written)
     }
 
-    /// The JSON `null`.
+    /// Creates the JSON `null`.
     pub fn null() -> Self {
         Json(Arc::from(RawValue::NULL.to_owned()))
     }
 
-    /// A JSON string holding `text`.
+    /// Creates a JSON string that holds `text`.
     pub fn string(text: &str) -> Self {
         match serde_json::value::to_raw_value(text) {
             Ok(raw) => Json(Arc::from(raw)),
@@ -89,17 +94,17 @@ impl Json {
         }
     }
 
-    /// The text: valid JSON on one line.
+    /// Returns the text: valid JSON on one line.
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
 
-    /// Whether this is `null`.
+    /// Returns whether the value is `null`.
     pub fn is_null(&self) -> bool {
         self.as_str().trim() == "null"
     }
 
-    /// Whether this is an object.
+    /// Returns whether the value is an object.
     pub fn is_object(&self) -> bool {
         self.as_str().trim_start().starts_with('{')
     }
@@ -107,22 +112,23 @@ impl Json {
     /// Reads the value as `T`.
     ///
     /// # Errors
-    /// What `serde_json` says of a text that is not a `T`.
-    pub fn to<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+    /// The error of `serde_json` if the value is not a `T`.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.as_str())
     }
 
-    /// Keeps a value that a peer sent, refusing only what no client could be sent again.
+    /// Accepts a value that a peer sent. Refuses only keys that every client refuses.
     pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
         Self::checked(raw, Strictness::Received)
     }
 
-    /// Like [`Json::received`], and refuses a repeated key: two readers could disagree about it.
+    /// Accepts a value as [`Json::received`] does, but refuses a repeated key: two readers could
+    /// read two different values.
     pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
         Self::checked(raw, Strictness::Unambiguous)
     }
 
-    /// Reads back a value that a peer sent and that was stored since.
+    /// Reads a stored value that a peer sent: under the rules of [`Json::received`].
     pub(crate) fn deserialize_received<'de, D>(deserializer: D) -> Result<Self, D::Error>
     where
         D: Deserializer<'de>,
@@ -131,12 +137,15 @@ impl Json {
         Json::checked(&raw, Strictness::Received).map_err(serde::de::Error::custom)
     }
 
-    /// Keeps what is made of values that were checked, and adds nothing that they were checked for.
+    /// Creates a value without a check, from text that the caller built out of checked values.
+    ///
+    /// The caller must add nothing that breaks a rule of the check.
     pub(crate) fn of_checked(raw: Box<RawValue>) -> Self {
         Json(Arc::from(raw))
     }
 
-    /// Whether the client's schema takes this for metadata, whose every object and number it sees.
+    /// Checks the value under the client's schema of metadata, which looks at every object and
+    /// number in it.
     pub(crate) fn check_as_metadata(&self) -> Result<(), JsonError> {
         check(self.as_str(), Strictness::Metadata).map(|_| ())
     }

@@ -1,11 +1,11 @@
-//! A JSON string in a text, quotes and escapes included: where it ends, and what it says.
+//! String tokens of a JSON text, quotes and escapes included: their end and their value.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserializer;
 
-/// The offset behind the closing quote of the string that opens at `from`.
+/// Returns the offset behind the closing quote of the string that opens at `from`.
 pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
     let ends = |byte: &u8| (*byte == b'"') | (*byte == b'\\');
     let mut i = from + 1;
@@ -26,7 +26,7 @@ pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
     bytes.len()
 }
 
-/// The text of a string token, quotes included in `token`; half surrogates become U+FFFD.
+/// Returns the value of a string token, which includes its quotes. Half surrogates become U+FFFD.
 pub(crate) fn unescaped(token: &str) -> Cow<'_, str> {
     let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
     if !inner.contains('\\') {
@@ -54,13 +54,13 @@ fn lossy(token: &str) -> String {
     deserializer.deserialize_bytes(Bytes).unwrap_or_default()
 }
 
-/// The text of a JSON string as `serde_json` hands it out in bytes: UTF-8, but for half surrogate
-/// pairs. Each of them becomes one U+FFFD, as where a browser shows it.
+/// Decodes the bytes of a JSON string as `serde_json` passes them to a visitor: UTF-8, except for
+/// half surrogate pairs. Each half becomes one U+FFFD, as in a browser's display.
 pub(crate) fn with_replacements(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        // Half a pair is encoded as ED and two bytes that are not UTF-8 without it.
+        // Half a pair is encoded as ED and two more bytes, which are invalid UTF-8 by themselves.
         if chunk.invalid() == [0xED] {
             text.push(char::REPLACEMENT_CHARACTER);
         }

@@ -1,4 +1,4 @@
-//! What a message says of an approval: asked, answered, or past.
+//! The approval in a tool part: requested, responded, or settled.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -7,66 +7,65 @@ use serde_json::value::RawValue;
 use super::entry_if_any;
 use super::read::{Fault, Reader};
 use crate::id::ApprovalId;
-use crate::json::Json;
-use crate::record::{Extra, FieldError, Object};
+use crate::json::{ExtraFields, FieldError, Json, Object};
 
-/// A question to a person about a tool call.
+/// An approval request: the question to the user about a tool call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Approval {
-    /// Names the question.
+pub struct RequestedApproval {
+    /// The id of the approval.
     pub id: ApprovalId,
-    /// What came with it.
+    /// What the server attached to the request.
     pub details: ApprovalDetails,
 }
 
-/// A person's answer about a tool call.
+/// An approval response: the user's answer about a tool call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct AnsweredApproval {
-    /// Names the question.
+pub struct RespondedApproval {
+    /// The id of the approval.
     pub id: ApprovalId,
-    /// Yes or no.
+    /// Whether the user approved the call.
     pub approved: bool,
-    /// Why, in the person's words.
+    /// The reason, in the user's words.
     pub reason: Option<String>,
-    /// What came with the question.
+    /// What the server attached to the request.
     pub details: ApprovalDetails,
 }
 
-/// What a person was asked about a call that has its result.
+/// The approval of a call that has its result.
 ///
-/// The result may have come without an answer, or in spite of it: an application can give a call
-/// its output whatever state it is in.
+/// The result may exist without an answer, or against it: an application can give a call its output
+/// in every state.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct PastApproval {
-    /// Names the question.
+pub struct SettledApproval {
+    /// The id of the approval.
     pub id: ApprovalId,
-    /// Yes or no, if there was an answer.
+    /// Whether the user approved the call, if the user answered.
     pub approved: Option<bool>,
-    /// Why, in the person's words.
+    /// The reason, in the user's words.
     pub reason: Option<String>,
-    /// What came with the question.
+    /// What the server attached to the request.
     pub details: ApprovalDetails,
 }
 
-/// What a server attached to its question. The client returns it untouched.
+/// What the server attached to an approval request. The client returns it unchanged.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct ApprovalDetails {
-    /// What to show the person.
+    /// What to show the user.
     pub descriptor: Option<Json>,
-    /// The input as the tool's schema takes it, where that differs.
+    /// The input as the tool's schema parsed it, where that differs.
     pub input_schema_input: Option<Json>,
-    /// Opaque to the client.
+    /// A signature that the client returns unread.
     pub signature: Option<String>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
-impl PastApproval {
-    /// Takes the approval out of a tool part if it is there, answered or not.
+impl SettledApproval {
+    /// Removes the approval from the fields of a tool part and reads it, if it is present.
     pub(super) fn take(
         object: &mut Object<'_>,
         reader: &mut Reader,
@@ -83,7 +82,7 @@ impl PastApproval {
 
     /// Reads an approval from the fields of its object.
     pub(crate) fn from_object(mut object: Object<'_>) -> Result<Self, FieldError> {
-        Ok(PastApproval {
+        Ok(SettledApproval {
             id: ApprovalId::new(&*object.text("id")?),
             approved: object.flag_if_any("approved")?,
             reason: object.text_if_any("reason")?.map(Into::into),
@@ -96,39 +95,45 @@ impl PastApproval {
         })
     }
 
-    /// The question, of a part that waits for its answer.
-    pub(super) fn unanswered(self) -> Result<Approval, FieldError> {
-        // Never an answer taken for a question: what is in doubt is refused.
+    /// Converts the approval of a part in the state `approval-requested`.
+    ///
+    /// # Errors
+    /// If the approval holds an answer.
+    pub(super) fn into_requested(self) -> Result<RequestedApproval, FieldError> {
+        // An ambiguous part is refused: an answer must never be read as an open request.
         if self.approved.is_some() {
             return Err(FieldError::new("approval.approved", "expected only with an answer"));
         }
         if self.reason.is_some() {
             return Err(FieldError::new("approval.reason", "expected only with an answer"));
         }
-        Ok(Approval { id: self.id, details: self.details })
+        Ok(RequestedApproval { id: self.id, details: self.details })
     }
 
-    /// The answer, of a part that has it.
-    pub(super) fn answered(self) -> Result<AnsweredApproval, FieldError> {
+    /// Converts the approval of a part in the state `approval-responded`.
+    ///
+    /// # Errors
+    /// If the approval holds no answer.
+    pub(super) fn into_responded(self) -> Result<RespondedApproval, FieldError> {
         let approved = self.approved.ok_or(FieldError::missing("approval.approved"))?;
-        Ok(AnsweredApproval { id: self.id, approved, reason: self.reason, details: self.details })
+        Ok(RespondedApproval { id: self.id, approved, reason: self.reason, details: self.details })
     }
 }
 
-impl Serialize for Approval {
+impl Serialize for RequestedApproval {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         write_approval(serializer, &self.id, None, &None, &self.details)
     }
 }
 
-impl Serialize for AnsweredApproval {
+impl Serialize for RespondedApproval {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let approved = Some(self.approved);
         write_approval(serializer, &self.id, approved, &self.reason, &self.details)
     }
 }
 
-impl Serialize for PastApproval {
+impl Serialize for SettledApproval {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         write_approval(serializer, &self.id, self.approved, &self.reason, &self.details)
     }

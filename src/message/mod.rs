@@ -1,12 +1,12 @@
-//! [`UiMessage`]: what the client keeps of a conversation, and sends back with every request.
+//! [`UiMessage`]: a message as the client keeps it, and sends it back with every request.
 //!
 //! The reader is tolerant: parts, fields and states that this crate does not know are kept, and
 //! writing a message gives back the object that was read. But a known field of a wrong type is an
-//! error that names its path, and of two readers none may see another value: an object that
-//! repeats a key is refused, and so is a key that the client itself refuses (`__proto__`).
+//! error that names its path. An object that repeats a key is refused, because two readers could
+//! read two different values, and so is a key that the client itself refuses (`__proto__`).
 //!
-//! A message from a browser is the browser's word; what of it may be believed is decided by the
-//! [request](crate::request) and [approval](crate::approval) rooms.
+//! A message from a browser is not trusted. The [request](crate::request) and
+//! [approval](crate::approval) rooms decide which parts of it are used.
 //!
 //! Wire: [UI messages](https://ai-sdk.dev/docs/reference/ai-sdk-core/ui-message)
 
@@ -20,7 +20,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-pub use self::approval::{AnsweredApproval, Approval, ApprovalDetails, PastApproval};
+pub use self::approval::{ApprovalDetails, RequestedApproval, RespondedApproval, SettledApproval};
 pub use self::part::{
     DataPart, FilePart, Part, ReasoningPart, SourceDocumentPart, SourceUrlPart, TextPart,
     TextState, UnknownPart,
@@ -29,8 +29,7 @@ pub use self::tool_part::{ToolKind, ToolPart, ToolState};
 
 pub(crate) use self::read::{Budget, Fault, MessageSeed, Reader, push_tightly};
 use crate::id::MessageId;
-use crate::json::Json;
-use crate::record::{Extra, FieldError};
+use crate::json::{ExtraFields, FieldError, Json};
 
 /// One message of a conversation, as the client keeps it.
 ///
@@ -51,29 +50,29 @@ use crate::record::{Extra, FieldError};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct UiMessage {
-    /// Names the message. A client makes it as it likes; it may be empty.
+    /// The id of the message. A client chooses it freely; it may be empty.
     pub id: MessageId,
-    /// Who speaks.
+    /// Who wrote the message.
     pub role: Role,
-    /// What the application attaches. `null` is a value.
+    /// Metadata of the application. `null` is a value.
     pub metadata: Option<Json>,
-    /// What it says, in order.
+    /// The content, in order.
     pub parts: Vec<Part>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
 impl UiMessage {
-    /// A message of these parts.
+    /// Creates a message of these parts.
     pub fn new(id: impl Into<MessageId>, role: Role, parts: Vec<Part>) -> Self {
-        UiMessage { id: id.into(), role, metadata: None, parts, extra: Extra::default() }
+        UiMessage { id: id.into(), role, metadata: None, parts, extra: ExtraFields::default() }
     }
 
     /// Reads a message from its JSON.
     ///
     /// # Errors
     /// - [`ReadMessageError::Syntax`] if the text is not JSON.
-    /// - [`ReadMessageError::Field`] names the field that is missing or of a wrong type.
+    /// - [`ReadMessageError::Field`] if a field is missing or of a wrong type. It names the field.
     pub fn parse(text: &str) -> Result<Self, ReadMessageError> {
         Reader::unlimited().message(text).map_err(|fault| match fault {
             Fault::Syntax(error) => ReadMessageError::Syntax(error),
@@ -84,16 +83,16 @@ impl UiMessage {
         })
     }
 
-    /// The tool calls of the message, settled or not.
+    /// Iterates over the tool calls of the message, settled or not.
     pub fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {
         self.parts.iter().filter_map(Part::as_tool)
     }
 
-    /// Reads the last text of the message's last step, which is JSON where an agent answers in a
-    /// structure (`Agent::with_output`, for one).
+    /// Parses the last text of the message's last step as JSON. It is JSON if the agent gives a
+    /// structured answer, for example with `Agent::with_output`.
     ///
     /// # Errors
-    /// What `serde_json` says of a text that is not a `T`.
+    /// The error of `serde_json` if the text is not a `T`.
     ///
     /// ```
     /// use ui_message_stream::UiMessage;
@@ -109,31 +108,35 @@ impl UiMessage {
         serde_json::from_str(&self.last_text())
     }
 
-    /// The text that stands last in its last step, from the last call before it on. A step without any
-    /// content is not in a message, so what is said before a call is no answer; unless the provider
-    /// ran the call: in one step with it the answer may stand before.
+    /// Returns the last text of the last step: all text parts after the last tool call before it.
+    ///
+    /// A message holds no step without content, so a text before a call of the server or the client
+    /// is not the answer: the step after the call may be missing. A call that the provider ran
+    /// belongs to the same step as the answer, which may stand before it.
     pub(crate) fn last_text(&self) -> String {
-        let goes_on =
+        let is_within_step =
             |part: &ToolPart| part.provider_executed == Some(true) && part.approval_id().is_none();
         let begins_last = |part: &Part| match part.as_tool() {
-            Some(part) => !goes_on(part),
+            Some(part) => !is_within_step(part),
             None => matches!(part, Part::StepStart { .. }),
         };
         let step = self.parts.iter().rposition(begins_last).unwrap_or(0);
-        let said = self.parts.iter().rposition(|part| matches!(part, Part::Text(_)));
-        let Some(said) = said.filter(|said| *said >= step) else { return String::new() };
-        let to_last = &self.parts[step..=said];
-        let behind_call = to_last.iter().rposition(|part| part.as_tool().is_some()).unwrap_or(0);
-        let texts = to_last[behind_call..].iter().filter_map(|part| match part {
+        let last = self.parts.iter().rposition(|part| matches!(part, Part::Text(_)));
+        let Some(last) = last.filter(|last| *last >= step) else { return String::new() };
+        let to_last = &self.parts[step..=last];
+        let after_call = to_last.iter().rposition(|part| part.as_tool().is_some()).unwrap_or(0);
+        let texts = to_last[after_call..].iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.text.as_str()),
             _ => None,
         });
         texts.collect()
     }
 
-    /// Where parts stand whose tool call id another part of this message has too, and with more
-    /// right: a result beats a no, that a yes, that a question, and the earlier one of two alike.
-    /// Such a part is nobody's to act on.
+    /// Returns the indexes of the tool parts to ignore, in ascending order: another part of the
+    /// message has the same tool call id, and takes precedence.
+    ///
+    /// The order of precedence is: a result, a denial, an approval, an approval request, the other
+    /// states. Of two parts with equal precedence the earlier one wins.
     pub(crate) fn overruled_tool_parts(&self) -> Vec<usize> {
         let count = self.tool_parts().count();
         if count < 2 {
@@ -165,7 +168,7 @@ impl Serialize for UiMessage {
     }
 }
 
-/// Reads what [`UiMessage::parse`] reads; from `serde_json` only.
+/// Reads as [`UiMessage::parse`] does. Works with deserializers of `serde_json` only.
 impl<'de> Deserialize<'de> for UiMessage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
@@ -173,7 +176,7 @@ impl<'de> Deserialize<'de> for UiMessage {
     }
 }
 
-/// Writes an optional field: absent is absent, never `null`.
+/// Writes an optional field. An absent field is left out, never written as `null`.
 fn entry_if_any<M: SerializeMap, T: Serialize>(
     map: &mut M,
     key: &'static str,
@@ -182,13 +185,13 @@ fn entry_if_any<M: SerializeMap, T: Serialize>(
     value.as_ref().map_or(Ok(()), |value| map.serialize_entry(key, value))
 }
 
-/// Who speaks in a message.
+/// Who wrote a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Instructions of the application.
+    /// The application: instructions for the model.
     System,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,

@@ -8,9 +8,8 @@ use serde_json::value::RawValue;
 
 use super::read::{Fault, Reader};
 use super::{ToolPart, entry_if_any};
-use crate::json::{Json, unescaped};
+use crate::json::{ExtraFields, FieldError, Json, Object, each_field, unescaped};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-use crate::record::{Extra, FieldError, Object, each_field};
 
 /// A piece of a message.
 ///
@@ -28,16 +27,16 @@ pub enum Part {
     SourceDocument(Box<SourceDocumentPart>),
     /// `file`
     File(Box<FilePart>),
-    /// `step-start`: what follows is of another step.
+    /// `step-start`: the parts after it belong to the next step.
     StepStart {
         /// Fields that this crate does not know.
-        extra: Extra,
+        extra: ExtraFields,
     },
     /// `data-<name>`
     Data(Box<DataPart>),
     /// `tool-<name>` or `dynamic-tool`
     Tool(Box<ToolPart>),
-    /// Any other kind, of a later version for instance. Nobody acts on it.
+    /// Any other kind, for example of a later version. This crate does not act on it.
     Unknown(UnknownPart),
 }
 
@@ -47,15 +46,15 @@ pub enum Part {
 pub struct TextPart {
     /// The text.
     pub text: String,
-    /// Whether more was to come. A user's text has no state.
+    /// Whether the text is complete. A user's text has no state.
     pub state: Option<TextState>,
-    /// What the provider wants back.
+    /// Metadata that the provider expects back with the next request.
     pub provider_metadata: Option<ProviderMetadata>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
-/// What the model thought aloud.
+/// Reasoning of the model.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ReasoningPart {
@@ -63,35 +62,35 @@ pub struct ReasoningPart {
     pub text: String,
     /// The id that the part had in the stream.
     pub id: Option<Box<str>>,
-    /// Whether more was to come.
+    /// Whether the text is complete.
     pub state: Option<TextState>,
-    /// What the provider wants back.
+    /// Metadata that the provider expects back with the next request.
     pub provider_metadata: Option<ProviderMetadata>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
 /// A web page that the answer rests on.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SourceUrlPart {
-    /// Names the source.
+    /// The id of the source.
     pub source_id: Box<str>,
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     /// Its title.
     pub title: Option<Box<str>>,
-    /// What the provider wants back.
+    /// Metadata that the provider expects back with the next request.
     pub provider_metadata: Option<ProviderMetadata>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
 /// A document that the answer rests on.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SourceDocumentPart {
-    /// Names the source.
+    /// The id of the source.
     pub source_id: Box<str>,
     /// Its media type.
     pub media_type: Box<str>,
@@ -99,43 +98,43 @@ pub struct SourceDocumentPart {
     pub title: Box<str>,
     /// Its file name.
     pub filename: Option<Box<str>>,
-    /// What the provider wants back.
+    /// Metadata that the provider expects back with the next request.
     pub provider_metadata: Option<ProviderMetadata>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
-/// A file, from the person or from the model.
+/// A file, from the user or from the model.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct FilePart {
     /// Its media type.
     pub media_type: Box<str>,
-    /// Where it is. A browser puts the file itself here, as a `data:` URL.
+    /// Its URL. A browser sends the file itself here, as a `data:` URL.
     pub url: String,
     /// Its file name.
     pub filename: Option<Box<str>>,
-    /// What the provider wants back.
+    /// Metadata that the provider expects back with the next request.
     pub provider_metadata: Option<ProviderMetadata>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
 /// Data of the application.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DataPart {
-    /// What follows `data-` in the kind.
+    /// The kind without `data-`.
     pub name: Box<str>,
-    /// Which data of the same name it is.
+    /// Its id among the data of the same name.
     pub id: Option<Box<str>>,
     /// The data; it may be absent on the wire.
     pub data: Option<Json>,
     /// Fields that this crate does not know.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
-/// A part of a kind that this crate does not know, as it came.
+/// A part of a kind that this crate does not know, as it was received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnknownPart(pub(crate) Json);
 
@@ -144,24 +143,24 @@ pub struct UnknownPart(pub(crate) Json);
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum TextState {
-    /// More was to come when the client last looked.
+    /// It was incomplete when the client last received a chunk.
     Streaming,
     /// It is complete.
     Done,
 }
 
 impl Part {
-    /// A text part, as a user's message holds it.
+    /// Creates a text part, as a user's message holds it.
     pub fn text(text: impl Into<String>) -> Self {
         Part::Text(Box::new(TextPart {
             text: text.into(),
             state: None,
             provider_metadata: None,
-            extra: Extra::default(),
+            extra: ExtraFields::default(),
         }))
     }
 
-    /// The tool part that this is, if it is one.
+    /// Returns the tool part, if this is one.
     pub fn as_tool(&self) -> Option<&ToolPart> {
         match self {
             Part::Tool(part) => Some(part),
@@ -231,10 +230,10 @@ impl Part {
 }
 
 impl UnknownPart {
-    /// Its `type`.
+    /// Returns its `type`.
     pub fn kind(&self) -> Cow<'_, str> {
         let mut kind = Cow::default();
-        // It was an object with a `type` when it was read.
+        // The reader checked that it is an object with a `type`.
         let _ = each_field(self.0.as_str(), |key, value| {
             if key == "type" {
                 kind = unescaped(value.get());
@@ -243,7 +242,7 @@ impl UnknownPart {
         kind
     }
 
-    /// The whole part.
+    /// Returns the whole part.
     pub fn as_json(&self) -> &Json {
         &self.0
     }
@@ -323,7 +322,7 @@ fn text_state(object: &mut Object<'_>) -> Result<Option<TextState>, FieldError> 
     })
 }
 
-/// Takes provider metadata out if it is there.
+/// Removes provider metadata and reads it, if it is present.
 pub(super) fn provider_metadata(
     object: &mut Object<'_>,
     key: &'static str,
@@ -332,13 +331,14 @@ pub(super) fn provider_metadata(
     metadata.map_err(|error| FieldError::metadata(key, &error))
 }
 
-/// Takes tool metadata out if it is there.
+/// Removes tool metadata and reads it, if it is present.
 pub(super) fn tool_metadata(object: &mut Object<'_>) -> Result<Option<ToolMetadata>, FieldError> {
     let metadata = object.json_if_any("toolMetadata")?.map(ToolMetadata::new).transpose();
     metadata.map_err(|error| FieldError::metadata("toolMetadata", &error))
 }
 
-/// Every field that some kind of part has. What its own kind does not have is kept with the others.
+/// The fields of all kinds of parts. A field that the kind of a part does not have is kept among
+/// its unknown fields.
 const KNOWN: &[&str] = &[
     "type",
     "text",

@@ -1,7 +1,7 @@
-//! [`Reader`]: goes through messages once, into their final types, and knows where it stands.
+//! [`Reader`]: reads messages once, into their final types, and names the place of an error.
 //!
-//! A request may hold anything, so nothing is built before it is counted, and what is built is of
-//! the size of its text: unknown fields stay one piece of text, and lists grow by an eighth.
+//! A request may hold anything. So everything is counted before it is built, and takes about as
+//! much memory as its text: unknown fields stay one text, and lists grow by an eighth.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 
 use super::{Part, Role, UiMessage};
 use crate::id::MessageId;
-use crate::record::{FieldError, Key, Object};
+use crate::json::{FieldError, Key, Object};
 
-/// What may still be built, and why reading stopped.
+/// How much may still be built, and why reading stopped.
 #[derive(Debug)]
 pub(crate) struct Reader {
     left: Budget,
-    /// What comes next and what it has to be, for when it is something else.
+    /// The next field and its expected type, for the error if the type is another one.
     expected: (&'static str, &'static str),
     fault: Option<Fault>,
 }
@@ -36,13 +36,13 @@ pub(crate) struct Budget {
 pub(crate) enum Fault {
     /// The text is not JSON.
     Syntax(serde_json::Error),
-    /// Something is not as it should be.
+    /// A field is missing, of a wrong type, or breaks another rule.
     Field(FieldError),
-    /// There are more messages than may be.
+    /// There are more messages than allowed.
     TooManyMessages,
-    /// There are more parts than may be.
+    /// There are more parts than allowed.
     TooManyParts,
-    /// There are more messages, parts and fields than may be.
+    /// There are more messages, parts and fields together than allowed.
     TooManyNodes,
 }
 
@@ -53,7 +53,7 @@ impl From<FieldError> for Fault {
 }
 
 impl Fault {
-    /// The same fault, seen from what holds `parent`.
+    /// Puts `parent` before the path of the field.
     pub(crate) fn within(self, parent: &str) -> Self {
         match self {
             Fault::Field(error) => Fault::Field(error.within(parent)),
@@ -88,7 +88,7 @@ impl Reader {
         })
     }
 
-    /// Reads a text to its end and says why that failed, if it did.
+    /// Reads a text to its end. On failure, returns the fault that stopped the reading.
     pub(crate) fn read<'a, T>(
         &mut self,
         text: &'a str,
@@ -100,12 +100,12 @@ impl Reader {
             .map_err(|error| self.fault_behind(error))
     }
 
-    /// Says what comes next and what it has to be.
+    /// Sets the next field and its expected type.
     pub(crate) fn expects(&mut self, field: &'static str, what: &'static str) {
         self.expected = (field, what);
     }
 
-    /// Stops reading.
+    /// Stops reading: keeps the fault and returns an error for serde.
     pub(crate) fn stop<E: Error>(&mut self, fault: impl Into<Fault>) -> E {
         self.fault = Some(fault.into());
         E::custom("refused")
@@ -141,7 +141,7 @@ impl Reader {
 
 type TextDeserializer<'a> = serde_json::Deserializer<serde_json::de::StrRead<'a>>;
 
-/// Reads a message where it stands.
+/// Reads a message in place, without a copy of its text.
 pub(crate) struct MessageSeed<'r>(pub(crate) &'r mut Reader);
 
 impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
@@ -190,7 +190,7 @@ fn message(mut object: Object<'_>, parts: Option<Vec<Part>>) -> Result<UiMessage
 
 const KNOWN: &[&str] = &["id", "role", "metadata"];
 
-/// Reads the parts of a message where they stand.
+/// Reads the parts of a message in place.
 struct PartsSeed<'r>(&'r mut Reader);
 
 impl<'de> DeserializeSeed<'de> for PartsSeed<'_> {
@@ -221,7 +221,7 @@ impl<'de> Visitor<'de> for PartsSeed<'_> {
     }
 }
 
-/// Reads an object's fields as text, the known ones apart from the others.
+/// Reads the fields of an object as text, and separates known from unknown fields.
 struct FieldsSeed<'r> {
     reader: &'r mut Reader,
     known: &'static [&'static str],
@@ -243,7 +243,7 @@ impl<'de> Visitor<'de> for FieldsSeed<'_> {
         let FieldsSeed { reader, known } = self;
         let mut object = Object::default();
         while let Some(Key(key)) = map.next_key()? {
-            // Known ones are few, and bound by the number of parts.
+            // Known fields are few, and the limit of parts bounds them.
             if !known.contains(&&*key) {
                 reader.count_node().map_err(|fault| reader.stop(fault))?;
             }
@@ -254,7 +254,8 @@ impl<'de> Visitor<'de> for FieldsSeed<'_> {
     }
 }
 
-/// Adds to a list that a peer fills: while it grows it takes little more than twice its size.
+/// Appends to a list whose length a peer decides. The capacity grows by an eighth: while the list
+/// is reallocated it takes little more than twice its size.
 pub(crate) fn push_tightly<T>(list: &mut Vec<T>, item: T) {
     if list.len() == list.capacity() {
         list.reserve_exact(list.len() / 8 + 1);

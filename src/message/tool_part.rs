@@ -1,39 +1,38 @@
-//! [`ToolPart`]: a tool call in a message, and how far it has come.
+//! [`ToolPart`]: a tool call in a message, and its state.
 
 use serde::ser::SerializeMap;
 
-use super::approval::{AnsweredApproval, Approval, ApprovalDetails, PastApproval};
+use super::approval::{ApprovalDetails, RequestedApproval, RespondedApproval, SettledApproval};
 use super::entry_if_any;
 use super::part::{provider_metadata, tool_metadata};
 use super::read::{Fault, Reader};
 use crate::chunk::InputEncoding;
 use crate::id::{ApprovalId, ToolCallId};
-use crate::json::Json;
+use crate::json::{ExtraFields, FieldError, Json, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-use crate::record::{Extra, FieldError, Object};
 
 /// A tool call in a message.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ToolPart {
-    /// Names the call. Several parts of a message may have the same one.
+    /// The id of the call. Several parts of a message may have the same id.
     pub tool_call_id: ToolCallId,
-    /// Which tool.
+    /// The name of the tool.
     pub tool_name: Box<str>,
     /// How the part names its tool.
     pub kind: ToolKind,
-    /// What a person reads instead of the name. The client does not check its type.
+    /// The title that the user sees instead of the name. The client does not check its type.
     pub title: Option<Json>,
-    /// What the application attaches.
+    /// Metadata of the application.
     pub tool_metadata: Option<ToolMetadata>,
     /// Whether the provider runs the tool.
     pub provider_executed: Option<bool>,
-    /// What the provider wants back with the call.
+    /// Metadata about the call that the provider expects back.
     pub call_provider_metadata: Option<ProviderMetadata>,
-    /// How far the call has come.
+    /// The state of the call.
     pub state: ToolState,
     /// Fields that this crate does not know, or that do not belong to the state.
-    pub extra: Extra,
+    pub extra: ExtraFields,
 }
 
 /// How a part names its tool.
@@ -48,72 +47,73 @@ pub enum ToolKind {
     Unregistered,
 }
 
-/// How far a tool call has come, with what exists then.
+/// The state of a tool call, with what exists in that state.
 ///
-/// `input` and `output` may be absent on the wire in every state: the client does not ask for them.
+/// `input` and `output` may be absent on the wire in every state: the client does not require them.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ToolState {
-    /// The input is on its way.
+    /// The input is being streamed.
     InputStreaming {
-        /// What can be read of the input so far.
+        /// The input as far as it can be parsed.
         input: Option<Json>,
-        /// The text of it so far.
+        /// The text of the input so far.
         raw_input: Option<String>,
-        /// How the text is to be read.
+        /// How the text is encoded.
         input_encoding: Option<InputEncoding>,
     },
-    /// The input is there: the tool runs, or the client is to run it.
+    /// The input is complete: the server runs the tool, or the client has to run it.
     InputAvailable {
         /// The input.
         input: Option<Json>,
     },
-    /// A person is asked.
+    /// The user is asked for approval.
     ApprovalRequested {
         /// The input.
         input: Option<Json>,
-        /// The question.
-        approval: Box<Approval>,
+        /// The approval request.
+        approval: Box<RequestedApproval>,
     },
-    /// The person answered.
+    /// The user answered the approval request.
     ApprovalResponded {
         /// The input.
         input: Option<Json>,
-        /// The answer.
-        approval: Box<AnsweredApproval>,
+        /// The approval response.
+        approval: Box<RespondedApproval>,
     },
-    /// The tool returned.
+    /// The tool returned an output.
     OutputAvailable {
         /// The input.
         input: Option<Json>,
-        /// What it returned.
+        /// The output.
         output: Option<Json>,
-        /// Whether more is to come.
+        /// Whether a later output replaces this one.
         preliminary: Option<bool>,
-        /// What the person was asked before.
-        approval: Option<Box<PastApproval>>,
-        /// What the provider wants back with the output.
+        /// The approval, if the user was asked before.
+        approval: Option<Box<SettledApproval>>,
+        /// Metadata about the output that the provider expects back.
         result_provider_metadata: Option<ProviderMetadata>,
     },
     /// The tool failed, or was not run.
     OutputError {
         /// The input.
         input: Option<Json>,
-        /// The input that could not be read, as it came.
+        /// An input that could not be parsed, as it was received.
         raw_input: Option<Json>,
-        /// What the person reads.
+        /// The text that the user sees.
         error_text: String,
-        /// What the person was asked before.
-        approval: Option<Box<PastApproval>>,
-        /// What the provider wants back with the error.
+        /// The approval, if the user was asked before.
+        approval: Option<Box<SettledApproval>>,
+        /// Metadata about the error that the provider expects back.
         result_provider_metadata: Option<ProviderMetadata>,
     },
-    /// The person said no. Or a server refused by itself; then the answer is missing or was a yes.
+    /// The user denied the call, or a server refused it by itself. After a refusal by a server the
+    /// approval may be unanswered or granted.
     OutputDenied {
         /// The input.
         input: Option<Json>,
-        /// What the person was asked.
-        approval: Option<Box<PastApproval>>,
+        /// The approval, if the user was asked.
+        approval: Option<Box<SettledApproval>>,
     },
     /// A state that this crate does not know. The fields are in [`ToolPart::extra`].
     Unknown {
@@ -123,12 +123,12 @@ pub enum ToolState {
 }
 
 impl ToolPart {
-    /// Whether the part is a `dynamic-tool`.
+    /// Returns whether the part is a `dynamic-tool`.
     pub fn is_dynamic(&self) -> bool {
         self.kind != ToolKind::Static
     }
 
-    /// Whether the call has its final result.
+    /// Returns whether the call has its final result.
     pub fn is_settled(&self) -> bool {
         match &self.state {
             ToolState::OutputAvailable { preliminary, .. } => *preliminary != Some(true),
@@ -137,7 +137,7 @@ impl ToolPart {
         }
     }
 
-    /// The input, in whatever state the call is.
+    /// Returns the input in any state, except a state that this crate does not know.
     pub fn input(&self) -> Option<&Json> {
         match &self.state {
             ToolState::InputStreaming { input, .. }
@@ -151,7 +151,7 @@ impl ToolPart {
         }
     }
 
-    /// The question that a person was asked about the call.
+    /// Returns the id of the call's approval, if the user was asked.
     pub fn approval_id(&self) -> Option<&ApprovalId> {
         match &self.state {
             ToolState::ApprovalRequested { approval, .. } => Some(&approval.id),
@@ -163,7 +163,7 @@ impl ToolPart {
         }
     }
 
-    /// How far the call has come, as a rank among parts of the same call.
+    /// Returns a rank among the parts of the same call: the part with the highest rank counts.
     pub(super) fn progress(&self) -> u8 {
         match &self.state {
             _ if self.is_settled() => 5,
@@ -236,7 +236,7 @@ impl ToolPart {
 }
 
 impl ToolState {
-    /// What came with the question that a person was asked.
+    /// Returns what the server attached to the approval request, if the user was asked.
     pub(crate) fn approval_details(&self) -> Option<&ApprovalDetails> {
         match self {
             ToolState::ApprovalRequested { approval, .. } => Some(&approval.details),
@@ -259,7 +259,7 @@ impl ToolState {
         }
     }
 
-    /// The word on the wire.
+    /// Returns the word on the wire.
     pub fn as_str(&self) -> &str {
         match self {
             ToolState::InputStreaming { .. } => "input-streaming",
@@ -273,7 +273,7 @@ impl ToolState {
         }
     }
 
-    /// Takes out what exists in the state. What does not belong to it stays and is kept unread.
+    /// Removes the fields of the state and reads them. All other fields stay unread in `object`.
     fn read(object: &mut Object<'_>, reader: &mut Reader) -> Result<Self, Fault> {
         Ok(match &*object.text("state")? {
             "input-streaming" => ToolState::InputStreaming {
@@ -284,35 +284,35 @@ impl ToolState {
             "input-available" => ToolState::InputAvailable { input: object.json_if_any("input")? },
             "approval-requested" => ToolState::ApprovalRequested {
                 input: object.json_if_any("input")?,
-                approval: PastApproval::take(object, reader)?
+                approval: SettledApproval::take(object, reader)?
                     .ok_or(FieldError::missing("approval"))?
-                    .unanswered()?
+                    .into_requested()?
                     .into(),
             },
             "approval-responded" => ToolState::ApprovalResponded {
                 input: object.json_if_any("input")?,
-                approval: PastApproval::take(object, reader)?
+                approval: SettledApproval::take(object, reader)?
                     .ok_or(FieldError::missing("approval"))?
-                    .answered()?
+                    .into_responded()?
                     .into(),
             },
             "output-available" => ToolState::OutputAvailable {
                 input: object.json_if_any("input")?,
                 output: object.json_if_any("output")?,
                 preliminary: object.flag_if_any("preliminary")?,
-                approval: PastApproval::take(object, reader)?.map(Box::new),
+                approval: SettledApproval::take(object, reader)?.map(Box::new),
                 result_provider_metadata: provider_metadata(object, "resultProviderMetadata")?,
             },
             "output-error" => ToolState::OutputError {
                 input: object.json_if_any("input")?,
                 raw_input: object.json_if_any("rawInput")?,
                 error_text: object.text("errorText")?.into_owned(),
-                approval: PastApproval::take(object, reader)?.map(Box::new),
+                approval: SettledApproval::take(object, reader)?.map(Box::new),
                 result_provider_metadata: provider_metadata(object, "resultProviderMetadata")?,
             },
             "output-denied" => ToolState::OutputDenied {
                 input: object.json_if_any("input")?,
-                approval: PastApproval::take(object, reader)?.map(Box::new),
+                approval: SettledApproval::take(object, reader)?.map(Box::new),
             },
             other => ToolState::Unknown { state: other.into() },
         })

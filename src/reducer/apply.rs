@@ -1,31 +1,30 @@
-//! What each chunk does to the message: the client's rules, one arm a kind.
+//! Applies each chunk to the message by the client's rules: one match arm for each chunk type.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::merge::{MergeError, MergedMetadata};
-use super::{ReduceError, Reducer, ResetOn, held};
+use super::{ReduceError, Reducer, ResetOn, js_json};
 use crate::chunk::Chunk;
 use crate::id::MessageId;
-use crate::json::Json;
+use crate::json::{ExtraFields, Json};
 use crate::message::{
     DataPart, FilePart, Part, ReasoningPart, Role, SourceDocumentPart, SourceUrlPart, TextPart,
     TextState, UiMessage,
 };
 use crate::metadata::ProviderMetadata;
-use crate::record::Extra;
 
-type GivenMetadata<'a> = Option<Cow<'a, ProviderMetadata>>;
+type MetadataField<'a> = Option<Cow<'a, ProviderMetadata>>;
 
-/// A text or reasoning part, whichever it is.
-struct Writing<'a> {
+/// The writable fields of an open text part or reasoning part.
+struct OpenPart<'a> {
     text: &'a mut String,
     state: &'a mut Option<TextState>,
     provider_metadata: &'a mut Option<ProviderMetadata>,
 }
 
 impl Reducer {
-    /// Takes a chunk and says whether the client shows the message anew.
+    /// Applies a chunk. Returns whether the client renders the message again after this chunk.
     pub(super) fn apply(
         &mut self,
         chunk: &Chunk<'_>,
@@ -37,7 +36,7 @@ impl Reducer {
                 return self.start(message_id.as_deref(), message_metadata.as_deref());
             }
             Chunk::StartStep {} => {
-                self.message.parts.push(Part::StepStart { extra: Extra::default() });
+                self.message.parts.push(Part::StepStart { extra: ExtraFields::default() });
                 self.calls.start_step();
                 return Ok(false);
             }
@@ -46,8 +45,8 @@ impl Reducer {
                 self.message.parts.push(Part::Text(Box::new(TextPart {
                     text: String::new(),
                     state: Some(TextState::Streaming),
-                    provider_metadata: held::provider_metadata(provider_metadata),
-                    extra: Extra::default(),
+                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    extra: ExtraFields::default(),
                 })));
             }
             Chunk::TextDelta { id, delta, provider_metadata } => {
@@ -64,8 +63,8 @@ impl Reducer {
                     text: String::new(),
                     id: Some(id.as_ref().into()),
                     state: Some(TextState::Streaming),
-                    provider_metadata: held::provider_metadata(provider_metadata),
-                    extra: Extra::default(),
+                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    extra: ExtraFields::default(),
                 })));
             }
             Chunk::ReasoningDelta { id, delta, provider_metadata } => {
@@ -81,8 +80,8 @@ impl Reducer {
                     source_id: source_id.as_ref().into(),
                     url: url.as_ref().to_owned(),
                     title: title.as_deref().map(Into::into),
-                    provider_metadata: held::provider_metadata(provider_metadata),
-                    extra: Extra::default(),
+                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    extra: ExtraFields::default(),
                 })));
             }
             Chunk::SourceDocument { source_id, media_type, title, filename, provider_metadata } => {
@@ -91,8 +90,8 @@ impl Reducer {
                     media_type: media_type.as_ref().into(),
                     title: title.as_ref().into(),
                     filename: filename.as_deref().map(Into::into),
-                    provider_metadata: held::provider_metadata(provider_metadata),
-                    extra: Extra::default(),
+                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    extra: ExtraFields::default(),
                 })));
             }
             Chunk::File { url, media_type, provider_metadata } => {
@@ -100,13 +99,13 @@ impl Reducer {
                     media_type: media_type.as_ref().into(),
                     url: url.as_ref().to_owned(),
                     filename: None,
-                    provider_metadata: held::provider_metadata(provider_metadata),
-                    extra: Extra::default(),
+                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    extra: ExtraFields::default(),
                 })));
             }
             Chunk::Data { transient: Some(true), .. } => return Ok(false),
             Chunk::Data { name, id, data, transient } => {
-                let data = held::json_if_any(data);
+                let data = js_json::json_if_any(data);
                 self.put_data(name, id.as_deref(), data, *transient, extra);
             }
             Chunk::MessageMetadata { message_metadata } => {
@@ -117,13 +116,14 @@ impl Reducer {
                 return self.merge(kind, message_metadata.as_deref());
             }
             Chunk::FinishStep {} => {
-                // Not cleared: that costs what the largest step has had.
+                // A new map instead of `clear`: `clear` costs the capacity that the largest step
+                // needed.
                 self.texts = HashMap::new();
                 self.reasonings = HashMap::new();
                 return Ok(false);
             }
             Chunk::Error { error_text } => {
-                self.note_error(error_text);
+                self.record_error(error_text);
                 return Ok(false);
             }
             Chunk::Abort { .. } => return Ok(false),
@@ -161,7 +161,7 @@ impl Reducer {
         Ok(resets || id.is_some() || has_metadata)
     }
 
-    /// Empties the message, but for its id.
+    /// Empties the message but keeps its id.
     fn reset(&mut self) {
         let id = self.message.id.clone();
         self.message = UiMessage::new(id, Role::Assistant, Vec::new());
@@ -169,7 +169,7 @@ impl Reducer {
         self.texts = HashMap::new();
         self.reasonings = HashMap::new();
         self.calls = Default::default();
-        self.data = HashMap::new();
+        self.data_parts = HashMap::new();
         self.finish_reason = None;
     }
 
@@ -180,23 +180,24 @@ impl Reducer {
         })
     }
 
-    /// Adds to the text or reasoning part that stands there.
+    /// Appends `delta` to the text or reasoning part at index `at`, and replaces the provider
+    /// metadata if the chunk carries any.
     fn write(
         &mut self,
         kind: &'static str,
         id: &str,
         at: Option<usize>,
         delta: &str,
-        metadata: &GivenMetadata<'_>,
-    ) -> Result<Writing<'_>, ReduceError> {
+        metadata: &MetadataField<'_>,
+    ) -> Result<OpenPart<'_>, ReduceError> {
         let part = at.and_then(|at| self.message.parts.get_mut(at));
         let part = match part {
-            Some(Part::Text(part)) => Writing {
+            Some(Part::Text(part)) => OpenPart {
                 text: &mut part.text,
                 state: &mut part.state,
                 provider_metadata: &mut part.provider_metadata,
             },
-            Some(Part::Reasoning(part)) => Writing {
+            Some(Part::Reasoning(part)) => OpenPart {
                 text: &mut part.text,
                 state: &mut part.state,
                 provider_metadata: &mut part.provider_metadata,
@@ -205,12 +206,12 @@ impl Reducer {
         };
         part.text.push_str(delta);
         if metadata.is_some() {
-            *part.provider_metadata = held::provider_metadata(metadata);
+            *part.provider_metadata = js_json::provider_metadata(metadata);
         }
         Ok(part)
     }
 
-    /// Replaces the data that has this name and id, else adds a part.
+    /// Replaces the data of the part with this name and id. Without such a part, appends a new one.
     fn put_data(
         &mut self,
         name: &str,
@@ -219,32 +220,32 @@ impl Reducer {
         transient: Option<bool>,
         extra: &[(Box<str>, Json)],
     ) {
-        let place = id.and_then(|id| self.data.get(name)?.get(id).copied());
-        if let Some(Part::Data(part)) = place.and_then(|at| self.message.parts.get_mut(at)) {
+        let index = id.and_then(|id| self.data_parts.get(name)?.get(id).copied());
+        if let Some(Part::Data(part)) = index.and_then(|at| self.message.parts.get_mut(at)) {
             part.data = data;
             return;
         }
         if let Some(id) = id {
             let at = self.message.parts.len();
-            self.data.entry(name.into()).or_default().insert(id.into(), at);
+            self.data_parts.entry(name.into()).or_default().insert(id.into(), at);
         }
-        // The client keeps the chunk itself, with everything that it holds.
-        let transient = transient.and_then(|flag| held::parse(&flag.to_string()));
-        let mut kept: Vec<(&str, Json)> = Vec::new();
+        // The client keeps the chunk object itself as the part, with all its fields.
+        let transient = transient.and_then(|flag| js_json::parse(&flag.to_string()));
+        let mut fields: Vec<(&str, Json)> = Vec::new();
         let mut seen = HashSet::new();
         for (key, value) in extra.iter().rev() {
             if seen.insert(&**key) {
-                kept.push((key, held::json(value)));
+                fields.push((key, js_json::json(value)));
             }
         }
-        kept.extend(transient.map(|flag| ("transient", flag)));
-        kept.reverse();
-        let kept = kept.iter().map(|(key, value)| (*key, value));
+        fields.extend(transient.map(|flag| ("transient", flag)));
+        fields.reverse();
+        let fields = fields.iter().map(|(key, value)| (*key, value));
         self.message.parts.push(Part::Data(Box::new(DataPart {
             name: name.into(),
             id: id.map(Into::into),
             data,
-            extra: held::extra_with(Extra::default(), kept),
+            extra: js_json::extra_with(ExtraFields::default(), fields),
         })));
     }
 }

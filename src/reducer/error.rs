@@ -1,60 +1,62 @@
-//! [`ReduceError`]: what the client throws at, by chunk and id.
+//! [`ReduceError`]: the errors at which the client throws, by chunk type and id.
 
-/// Why the client throws at a chunk. The message stays as it was before. (So it does in the client,
-/// but for the id that a `start` gave it whose metadata cannot be merged.)
+/// The reason why the client throws at a chunk. The message stays as it was before the chunk. There
+/// is one exception, which the client has too: a `start` whose metadata cannot be merged has
+/// already changed the message's id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceError {
-    /// A delta or an end of a text or reasoning part that is not open: it never began, it has
-    /// ended, or the step has.
+    /// A delta or an end of a text or reasoning part that is not open. The part never began, it has
+    /// ended, or its step has ended.
     #[error("`{kind}` names part {id:?}, which is not open")]
     PartNotOpen {
-        /// The chunk's `type`.
+        /// The `type` of the chunk.
         kind: &'static str,
-        /// The part's id.
+        /// The id of the part.
         id: Box<str>,
     },
-    /// A piece of an input that did not begin: neither with `tool-input-start`, nor in a message
-    /// that is continued.
+    /// An input delta for a tool call whose input did not begin, neither with `tool-input-start`
+    /// nor in the message that the stream continues.
     #[error("`tool-input-delta` names tool call {tool_call_id:?}, whose input did not begin")]
     InputNotBegun {
-        /// The call.
+        /// The id of the tool call.
         tool_call_id: Box<str>,
     },
-    /// An approval request or an output of a call that the message does not hold.
+    /// An approval request or an output for a call that the message does not hold.
     #[error("`{kind}` names tool call {tool_call_id:?}, which the message does not hold")]
     UnknownToolCall {
-        /// The chunk's `type`.
+        /// The `type` of the chunk.
         kind: &'static str,
-        /// The call.
+        /// The id of the tool call.
         tool_call_id: Box<str>,
     },
-    /// Metadata with fields, while the message's is a text, a number or a boolean.
+    /// Metadata with fields, while the message's metadata is a string, a number or a boolean.
     #[error("`{kind}` brings metadata with fields, and the message's is a text, number or boolean")]
     MetadataNotMergeable {
-        /// The chunk's `type`.
+        /// The `type` of the chunk.
         kind: &'static str,
     },
-    /// Metadata that is to be merged nests deeper than 1 000 levels. A browser's stack ends at
-    /// some more.
+    /// Metadata to be merged that nests deeper than 1 000 levels. A browser's stack overflows at a
+    /// somewhat greater depth.
     #[error("`{kind}` brings metadata that nests deeper than 1000 levels")]
     MetadataTooDeep {
-        /// The chunk's `type`.
+        /// The `type` of the chunk.
         kind: &'static str,
     },
-    /// A kind that no `ai@6` knows.
+    /// A chunk type that no `ai@6` knows.
     #[error("{kind:?} is no kind of chunk")]
     UnknownKind {
-        /// The chunk's `type`.
+        /// The `type` of the chunk.
         kind: Box<str>,
     },
-    /// An earlier chunk failed, and the client reads nothing after it.
+    /// An earlier chunk failed. The client reads nothing after it.
     #[error("an earlier chunk of the stream failed")]
     AlreadyFailed,
 }
 
 impl ReduceError {
-    /// The `type` of the chunk that failed.
+    /// Returns the `type` of the chunk that failed. `None` for
+    /// [`AlreadyFailed`](Self::AlreadyFailed).
     pub fn kind(&self) -> Option<&str> {
         match self {
             ReduceError::PartNotOpen { kind, .. }
@@ -67,7 +69,7 @@ impl ReduceError {
         }
     }
 
-    /// The id of the part or tool call that the chunk named, if that is what is wrong.
+    /// Returns the id of the part or tool call that the chunk named, if the id caused the error.
     pub fn id(&self) -> Option<&str> {
         match self {
             ReduceError::PartNotOpen { id, .. } => Some(id),

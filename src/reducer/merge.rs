@@ -1,101 +1,102 @@
-//! [`MergedMetadata`]: what the metadata of several chunks adds up to, merged as the client merges it.
+//! [`MergedMetadata`]: the metadata of several chunks, merged as the client merges it.
 //!
-//! Objects are merged field by field, however deep; everything else replaces what was there. What is
-//! merged into is taken apart once, all the way down, and what is merged is gone through once: so a
-//! merge costs what it brings, however deep it nests. The text of it all is written when somebody
-//! looks.
+//! Objects are merged field by field at any depth. Every other value replaces the earlier one. The
+//! merge target is parsed into fields once, at all levels, and the incoming value is read once. A
+//! merge therefore costs the size of the incoming value, at any depth. The text of the merged value
+//! is written only when the message is read.
 
 use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::held;
+use super::js_json;
 use crate::json::{Json, string_end, unescaped};
 
-/// A message's metadata.
+/// The metadata of a message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MergedMetadata {
     value: Option<Value>,
-    changed: bool,
+    has_changed: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Value {
-    /// Nothing was merged into it yet.
-    Whole(Json),
+    /// JSON that nothing was merged into yet.
+    Unparsed(Json),
     Object(Box<Fields>),
 }
 
-/// An object that was taken apart, its fields in their order.
+/// An object parsed into its fields, in their order.
 #[derive(Debug, Clone, Default)]
 struct Fields {
     list: Vec<(Box<str>, Value)>,
-    /// Where they stand, once there are more than [`FEW`].
-    places: HashMap<Box<str>, usize>,
+    /// The index of each field by its key, once there are more than [`MAX_UNINDEXED`] fields.
+    index: HashMap<Box<str>, usize>,
 }
 
-/// A text that is known to be JSON, as it is gone through.
-struct Walk<'a> {
+/// A cursor over a text that is known to be valid JSON.
+struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// Why metadata cannot be merged.
+/// The reason why metadata cannot be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MergeError {
-    /// The client looks for a key in what has none.
+    /// The client looks up a key in a value that has no keys.
     NotMergeable,
-    /// It nests deeper than [`MAX_DEPTH`].
+    /// The metadata nests deeper than [`MAX_DEPTH`].
     TooDeep,
 }
 
-/// How deep metadata may nest that is merged into other metadata. The client's stack ends somewhere
-/// between 1 500 and 2 000 levels.
+/// The maximum depth of metadata that is merged into other metadata. The client's stack overflows
+/// at between 1 500 and 2 000 levels.
 pub(super) const MAX_DEPTH: usize = 1000;
 
-/// Keys that the client does not merge.
+/// The keys that the client does not merge.
 const SKIPPED: [&str; 3] = ["__proto__", "constructor", "prototype"];
 
-/// So many fields are searched one by one.
-const FEW: usize = 8;
+/// The maximum number of fields that are searched one by one.
+const MAX_UNINDEXED: usize = 8;
 
 impl MergedMetadata {
-    pub(super) fn of(held: Option<Json>) -> Self {
-        MergedMetadata { value: held.map(Value::Whole), changed: false }
+    pub(super) fn new(current: Option<Json>) -> Self {
+        MergedMetadata { value: current.map(Value::Unparsed), has_changed: false }
     }
 
-    /// Merges what a chunk brought and says whether it brought anything. An error changes nothing.
-    pub(super) fn merge(&mut self, brought: Option<&Json>) -> Result<bool, MergeError> {
-        let Some(brought) = brought.filter(|brought| !brought.is_null()) else {
+    /// Merges the metadata of a chunk. Returns whether the chunk carried any. On an error nothing
+    /// changes.
+    pub(super) fn merge(&mut self, incoming: Option<&Json>) -> Result<bool, MergeError> {
+        let Some(incoming) = incoming.filter(|incoming| !incoming.is_null()) else {
             return Ok(false);
         };
-        let brought = held::json(brought);
+        let incoming = js_json::json(incoming);
         match &mut self.value {
             Some(base) if !base.is_null() => {
-                if depth(brought.as_str()) > MAX_DEPTH {
+                if depth(incoming.as_str()) > MAX_DEPTH {
                     return Err(MergeError::TooDeep);
                 }
-                if base.is_scalar() && has_mergeable_fields(&brought) {
+                if base.is_scalar() && has_mergeable_fields(&incoming) {
                     return Err(MergeError::NotMergeable);
                 }
                 let fields = base.as_fields(MAX_DEPTH);
-                each_field_of(&brought, |key, walk| fields.merge_field(key, walk, MAX_DEPTH));
+                each_field_of(&incoming, |key, cursor| fields.merge_field(key, cursor, MAX_DEPTH));
             }
-            value => *value = Some(Value::Whole(brought)),
+            value => *value = Some(Value::Unparsed(incoming)),
         }
-        self.changed = true;
+        self.has_changed = true;
         Ok(true)
     }
 
-    /// The metadata, if it is another one than when it was last asked for.
+    /// Returns the metadata if it changed since the last call.
     pub(super) fn take_change(&mut self) -> Option<Json> {
-        if !std::mem::take(&mut self.changed) {
+        if !std::mem::take(&mut self.has_changed) {
             return None;
         }
         match self.value.as_ref()? {
-            Value::Whole(json) => Some(json.clone()),
-            // Fields whose keys are all different and were checked, as their values were.
+            Value::Unparsed(json) => Some(json.clone()),
+            // All keys are different, and the keys and values were checked when they were received.
             value => to_raw_value(value).ok().map(Json::of_checked),
         }
     }
@@ -103,28 +104,29 @@ impl MergedMetadata {
 
 impl Value {
     fn is_null(&self) -> bool {
-        matches!(self, Value::Whole(json) if json.is_null())
+        matches!(self, Value::Unparsed(json) if json.is_null())
     }
 
     fn is_object(&self) -> bool {
         match self {
-            Value::Whole(json) => json.is_object(),
+            Value::Unparsed(json) => json.is_object(),
             Value::Object(_) => true,
         }
     }
 
-    /// Whether it is a string, a number or a boolean.
+    /// Returns whether the value is a string, a number or a boolean.
     fn is_scalar(&self) -> bool {
-        matches!(self, Value::Whole(json) if !json.as_str().trim_start().starts_with(['{', '[']))
+        matches!(self, Value::Unparsed(json) if !json.as_str().trim_start().starts_with(['{', '[']))
     }
 
-    /// Takes the value apart, whatever it is, and the objects in it: `levels` levels, at least one.
+    /// Converts a value of any type into fields, and the objects in it too, `levels` levels deep.
+    /// `levels` is at least 1.
     fn as_fields(&mut self, levels: usize) -> &mut Fields {
         match self {
             Value::Object(fields) => fields,
-            Value::Whole(json) => {
+            Value::Unparsed(json) => {
                 let mut fields = Fields::default();
-                each_field_of(json, |key, walk| fields.set(key, walk.value(levels - 1)));
+                each_field_of(json, |key, cursor| fields.set(key, cursor.value(levels - 1)));
                 *self = Value::Object(Box::new(fields));
                 self.as_fields(levels)
             }
@@ -135,7 +137,7 @@ impl Value {
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Value::Whole(json) => json.serialize(serializer),
+            Value::Unparsed(json) => json.serialize(serializer),
             Value::Object(fields) => {
                 serializer.collect_map(fields.list.iter().map(|(key, value)| (key, value)))
             }
@@ -144,49 +146,49 @@ impl Serialize for Value {
 }
 
 impl Fields {
-    /// Merges the value that comes next, which nests less deep than `levels`.
-    fn merge_field(&mut self, key: &str, walk: &mut Walk<'_>, levels: usize) {
+    /// Merges the next value, which nests less deep than `levels`.
+    fn merge_field(&mut self, key: &str, cursor: &mut Cursor<'_>, levels: usize) {
         if SKIPPED.contains(&key) {
-            walk.raw();
+            cursor.raw();
             return;
         }
-        let held = self.place(key).map(|at| &mut self.list[at].1);
-        match held {
-            Some(held) if held.is_object() && walk.peek() == Some(b'{') => {
-                let fields = held.as_fields(levels - 1);
-                walk.each_field(|key, walk| fields.merge_field(key, walk, levels - 1));
+        let current = self.position(key).map(|at| &mut self.list[at].1);
+        match current {
+            Some(current) if current.is_object() && cursor.peek() == Some(b'{') => {
+                let fields = current.as_fields(levels - 1);
+                cursor.each_field(|key, cursor| fields.merge_field(key, cursor, levels - 1));
             }
-            _ => self.set(key, walk.value(0)),
+            _ => self.set(key, cursor.value(0)),
         }
     }
 
     fn set(&mut self, key: &str, value: Value) {
-        if let Some(at) = self.place(key) {
+        if let Some(at) = self.position(key) {
             self.list[at].1 = value;
             return;
         }
         self.list.push((key.into(), value));
-        let noted = self.places.len();
-        if self.list.len() > FEW {
-            let unnoted = self.list.iter().enumerate().skip(noted);
-            self.places.extend(unnoted.map(|(at, (name, _))| (name.clone(), at)));
+        let indexed = self.index.len();
+        if self.list.len() > MAX_UNINDEXED {
+            let unindexed = self.list.iter().enumerate().skip(indexed);
+            self.index.extend(unindexed.map(|(at, (name, _))| (name.clone(), at)));
         }
     }
 
-    fn place(&self, key: &str) -> Option<usize> {
-        if self.list.len() <= FEW {
+    fn position(&self, key: &str) -> Option<usize> {
+        if self.list.len() <= MAX_UNINDEXED {
             return self.list.iter().position(|(name, _)| **name == *key);
         }
-        self.places.get(key).copied()
+        self.index.get(key).copied()
     }
 }
 
-impl<'a> Walk<'a> {
-    fn of(text: &'a str) -> Self {
-        Walk { text, at: 0 }
+impl<'a> Cursor<'a> {
+    fn new(text: &'a str) -> Self {
+        Cursor { text, at: 0 }
     }
 
-    /// What comes next, past any space.
+    /// Skips white space and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let spaces = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -194,7 +196,8 @@ impl<'a> Walk<'a> {
         rest.get(spaces).copied()
     }
 
-    /// Goes through the fields of the object that comes next; each is to go past its value.
+    /// Calls `each` for each field of the object that comes next. `each` must move the cursor past
+    /// the value.
     fn each_field(&mut self, mut each: impl FnMut(&str, &mut Self)) {
         self.at += 1;
         while let Some(byte) = self.peek() {
@@ -216,18 +219,19 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes past the next value, and keeps it, its objects taken apart `levels` levels deep.
+    /// Moves past the next value and returns it, with its objects parsed into fields `levels`
+    /// levels deep.
     fn value(&mut self, levels: usize) -> Value {
         if levels > 0 && self.peek() == Some(b'{') {
             let mut fields = Fields::default();
-            self.each_field(|key, walk| fields.set(key, walk.value(levels - 1)));
+            self.each_field(|key, cursor| fields.set(key, cursor.value(levels - 1)));
             return Value::Object(Box::new(fields));
         }
         let raw = self.raw().map(ToOwned::to_owned);
-        Value::Whole(raw.map_or_else(Json::null, Json::of_checked))
+        Value::Unparsed(raw.map_or_else(Json::null, Json::of_checked))
     }
 
-    /// Goes past the next value.
+    /// Moves past the next value and returns its text.
     fn raw(&mut self) -> Option<&'a RawValue> {
         let mut values = serde_json::Deserializer::from_str(self.text.get(self.at..)?).into_iter();
         let raw = values.next()?.ok();
@@ -236,21 +240,21 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Goes through what the client goes through when it goes through the keys of a value: the fields of
-/// an object, the items of an array by their places, the UTF-16 units of a text.
-fn each_field_of(json: &Json, mut each: impl FnMut(&str, &mut Walk<'_>)) {
+/// Calls `each` for each key that the client visits when it loops over the keys of this value: the
+/// fields of an object, the indexes of an array, the UTF-16 units of a string.
+fn each_field_of(json: &Json, mut each: impl FnMut(&str, &mut Cursor<'_>)) {
     let text = json.as_str().trim();
     match text.as_bytes().first() {
-        Some(b'{') => Walk::of(text).each_field(each),
+        Some(b'{') => Cursor::new(text).each_field(each),
         Some(b'[') => {
             let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
             for (at, item) in items.into_iter().enumerate() {
-                each(&at.to_string(), &mut Walk::of(item.get()));
+                each(&at.to_string(), &mut Cursor::new(item.get()));
             }
         }
         Some(b'"') => {
             for (at, unit) in unescaped(text).encode_utf16().enumerate() {
-                each(&at.to_string(), &mut Walk::of(&unit_text(unit)));
+                each(&at.to_string(), &mut Cursor::new(&unit_text(unit)));
             }
         }
         _ => {}
@@ -259,14 +263,14 @@ fn each_field_of(json: &Json, mut each: impl FnMut(&str, &mut Walk<'_>)) {
 
 fn has_mergeable_fields(json: &Json) -> bool {
     let mut has_any = false;
-    each_field_of(json, |key, walk| {
+    each_field_of(json, |key, cursor| {
         has_any |= !SKIPPED.contains(&key);
-        walk.raw();
+        cursor.raw();
     });
     has_any
 }
 
-/// The JSON of one UTF-16 unit, which may be half a character.
+/// Returns the JSON string of one UTF-16 unit, which may be half of a surrogate pair.
 fn unit_text(unit: u16) -> String {
     match char::from_u32(unit.into()) {
         Some(whole) => Json::string(whole.encode_utf8(&mut [0; 4])).to_string(),
@@ -274,7 +278,7 @@ fn unit_text(unit: u16) -> String {
     }
 }
 
-/// How deep a value nests.
+/// Returns how many levels deep a value nests.
 fn depth(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut open, mut deepest, mut i) = (0_usize, 0, 0);

@@ -1,32 +1,38 @@
-//! [`Reducer`]: chunks in, the [`UiMessage`] out that the real client holds.
+//! [`Reducer`]: takes chunks and returns the [`UiMessage`] that the real client holds.
 //!
-//! What the browser shows is what should be stored, so this agrees with `ai@6.0.326` in everything:
-//! where a part is looked for, what a second chunk leaves of the first, how metadata is merged and
-//! half a tool input repaired. Where the client throws, this returns a [`ReduceError`].
+//! The stored message should be the message that the browser shows. The reducer therefore agrees
+//! with `ai@6.0.326` in every respect: which part a chunk refers to, which fields a second chunk
+//! keeps from the first, how metadata is merged, and how an incomplete tool input is repaired.
+//! Where the client throws, the reducer returns a [`ReduceError`].
 //!
-//! A chunk costs what it holds; looking at the message costs what changed since the last look, and of
-//! metadata that was merged all its text, for it is one value. What is held is the message and the
-//! text of tool inputs that were streamed, for the client takes deltas of these to the end; where the
-//! whole input is written just as it was streamed, that is one text. What is wrong with a stream
-//! though the client takes it, the checker says. [`compact`] goes the other way: from a message to
-//! the fewest chunks that rebuild it.
+//! Pushing a chunk costs the size of the chunk. Reading the message costs the size of what changed
+//! since the last read; merged metadata is one value, so a change to it costs its whole text. The
+//! reducer holds the message and the text of the tool inputs that were streamed, because the client
+//! accepts deltas of these until the stream ends. If the complete input is written exactly as it
+//! was streamed, the two share one text. A stream can be wrong although the client accepts it: the
+//! [`checker`](crate::checker) reports that. [`compact`] works in the other direction: it turns a
+//! message into the fewest chunks that rebuild it.
 //!
-//! Three things are otherwise in a browser. Its strings may hold half a surrogate pair, and two
-//! halves in two deltas become one character; here each is U+FFFD, except within a
-//! [`Json`](crate::Json), which stays as it was sent. Its numbers are doubles; here they keep their
-//! text. And it bears about 1 500 levels of nesting; here only metadata that is merged is limited.
+//! There are three differences from a browser:
+//!
+//! - A browser's strings may hold half of a surrogate pair, and two halves in two deltas become one
+//!   character. Here each half becomes U+FFFD, except within a [`Json`](crate::Json), which stays
+//!   as it was sent.
+//! - A browser's numbers are doubles. Here numbers keep their text.
+//! - A browser supports about 1 500 levels of nesting. Here only the depth of merged metadata is
+//!   limited.
 //!
 //! Wire: [stream protocol](https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol)
 
 mod apply;
-mod call;
+mod tool_part_fields;
 mod compact;
 mod error;
-mod held;
+mod js_json;
 mod merge;
 mod partial_json;
 mod tool_calls;
-mod tool_input;
+mod streamed_input;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -37,14 +43,14 @@ pub use self::partial_json::PartialJson;
 
 use self::merge::MergedMetadata;
 use self::tool_calls::ToolCalls;
-use crate::chunk::{Chunk, FinishReason, Received};
+use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
 use crate::id::MessageId;
 use crate::message::{Part, Role, UiMessage};
 
 /// Reduces a stream, chunk by chunk, to the message that the client holds.
 ///
 /// ```
-/// use ui_message_stream::chunk::Received;
+/// use ui_message_stream::chunk::ReceivedChunk;
 /// use ui_message_stream::reducer::Reducer;
 ///
 /// let mut reducer = Reducer::new();
@@ -54,14 +60,14 @@ use crate::message::{Part, Role, UiMessage};
 ///     r#"{"type":"text-delta","id":"0","delta":"Hel"}"#,
 ///     r#"{"type":"text-delta","id":"0","delta":"lo"}"#,
 /// ] {
-///     reducer.push(&Received::parse(chunk)?)?;
+///     reducer.push(&ReceivedChunk::parse(chunk)?)?;
 /// }
 /// assert_eq!(
 ///     serde_json::to_string(reducer.message())?,
 ///     r#"{"id":"msg_1","role":"assistant","parts":[{"type":"text","text":"Hello","state":"streaming"}]}"#,
 /// );
 ///
-/// let error = reducer.push(&Received::parse(r#"{"type":"text-end","id":"1"}"#)?);
+/// let error = reducer.push(&ReceivedChunk::parse(r#"{"type":"text-end","id":"1"}"#)?);
 /// assert_eq!(error.unwrap_err().to_string(), r#"`text-end` names part "1", which is not open"#);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -75,14 +81,15 @@ pub struct Reducer {
     texts: HashMap<Box<str>, usize>,
     reasonings: HashMap<Box<str>, usize>,
     calls: ToolCalls,
-    /// Where data is that can be replaced, by name and id.
-    data: HashMap<Box<str>, HashMap<Box<str>, usize>>,
+    /// The index of each data part that can be replaced, by name and id.
+    data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>>,
     has_started: bool,
-    /// How many parts the client shows, once it shows the message.
+    /// How many parts the client shows. `None` until it shows the message.
     shown_parts: Option<usize>,
-    /// The parts that it does not show yet, while the message is lent without them.
+    /// The parts that the client does not show yet. They are removed from the message while it is
+    /// lent by [`rendered`](Self::rendered).
     hidden: Vec<Part>,
-    /// The id that it shows, where a `start` failed that renamed the message.
+    /// The id that the client still shows after a `start` failed that changed the message's id.
     shown_id: Option<MessageId>,
     finish_reason: Option<FinishReason>,
     error_text: Option<String>,
@@ -93,35 +100,36 @@ pub struct Reducer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ResetOn {
-    /// Never; another id renames the message. So does `Chat` with the response to a POST.
+    /// Never. A `start` with another id changes the message's id. `Chat` does this with the
+    /// response to a POST.
     #[default]
     Never,
-    /// When it has another id than the message. So does `readUIMessageStream`, and `Chat` with a
-    /// resumed stream of a transport with `resumeStreamIsReplay: false`.
+    /// If the `start` has another id than the message. `readUIMessageStream` does this, and `Chat`
+    /// does it with a resumed stream of a transport with `resumeStreamIsReplay: false`.
     OtherId,
-    /// When it is the first one, or has another id. So does `Chat` with a resumed stream, which it
-    /// takes for a replay from the beginning.
+    /// If the `start` is the first one, or has another id than the message. `Chat` does this with a
+    /// resumed stream, which it treats as a replay from the beginning.
     FirstStart,
 }
 
-/// What follows an `error` chunk.
+/// What the reducer does after an `error` chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum AfterError {
-    /// Nothing: what comes after it is passed over, as by `Chat`.
+    /// Ignores all later chunks, as `Chat` does.
     #[default]
     Stop,
-    /// Whatever comes, as with `readUIMessageStream`.
-    ReadOn,
+    /// Applies later chunks as before, as `readUIMessageStream` does.
+    Continue,
 }
 
-/// How the reading of a stream stands.
+/// Whether the reducer still applies chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    On,
-    /// An `error` chunk came.
+    Active,
+    /// An `error` chunk ended the reading.
     Stopped,
-    /// The client threw.
+    /// A chunk failed at which the client throws.
     Failed,
 }
 
@@ -132,39 +140,40 @@ impl Default for Reducer {
 }
 
 impl Reducer {
-    /// Begins a new message. Until a `start` chunk names it, its id is empty; a client makes one up.
+    /// Creates a reducer for a new message. The message's id is empty until a `start` chunk sets
+    /// it; a client generates an id instead.
     pub fn new() -> Self {
-        Self::of(UiMessage::new("", Role::Assistant, Vec::new()))
+        Self::from_message(UiMessage::new("", Role::Assistant, Vec::new()))
     }
 
-    /// Goes on with the assistant message that the stream continues.
+    /// Creates a reducer for a stream that continues this assistant message.
     ///
-    /// Of a message of anyone else only the id is taken, for a new message, as
-    /// `readUIMessageStream` does; `Chat` would make up an id of its own.
+    /// If the message has another role, the reducer starts a new message with the same id, as
+    /// `readUIMessageStream` does. `Chat` would generate a new id instead.
     pub fn continuing(message: UiMessage) -> Self {
         match message.role {
-            Role::Assistant => Self::of(message),
-            _ => Self::of(UiMessage::new(message.id, Role::Assistant, Vec::new())),
+            Role::Assistant => Self::from_message(message),
+            _ => Self::from_message(UiMessage::new(message.id, Role::Assistant, Vec::new())),
         }
     }
 
-    fn of(message: UiMessage) -> Self {
-        let mut data: HashMap<Box<str>, HashMap<Box<str>, usize>> = HashMap::new();
+    fn from_message(message: UiMessage) -> Self {
+        let mut data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>> = HashMap::new();
         for (at, part) in message.parts.iter().enumerate() {
             if let Part::Data(part) = part
                 && let Some(id) = &part.id
             {
-                data.entry(part.name.clone()).or_default().entry(id.clone()).or_insert(at);
+                data_parts.entry(part.name.clone()).or_default().entry(id.clone()).or_insert(at);
             }
         }
         Reducer {
             reset_on: ResetOn::default(),
             after_error: AfterError::default(),
-            metadata: MergedMetadata::of(message.metadata.clone()),
+            metadata: MergedMetadata::new(message.metadata.clone()),
             texts: HashMap::new(),
             reasonings: HashMap::new(),
-            calls: ToolCalls::of(&message.parts),
-            data,
+            calls: ToolCalls::from_parts(&message.parts),
+            data_parts,
             message,
             has_started: false,
             shown_parts: None,
@@ -172,7 +181,7 @@ impl Reducer {
             shown_id: None,
             finish_reason: None,
             error_text: None,
-            reading: Reading::On,
+            reading: Reading::Active,
         }
     }
 
@@ -182,54 +191,55 @@ impl Reducer {
         self
     }
 
-    /// Sets what follows an `error` chunk. The default is [`AfterError::Stop`].
+    /// Sets what the reducer does after an `error` chunk. The default is [`AfterError::Stop`].
     pub fn with_after_error(mut self, after_error: AfterError) -> Self {
         self.after_error = after_error;
         self
     }
 
-    /// Takes the next chunk, as it came.
+    /// Applies the next chunk, as it was received.
     ///
     /// # Errors
-    /// [`ReduceError`] wherever the client would throw. The chunk has then changed nothing, but that
-    /// a `start` has renamed the message and a `finish` has said why the model stopped. Every later
-    /// chunk fails with [`ReduceError::AlreadyFailed`].
-    pub fn push(&mut self, received: &Received<'_>) -> Result<(), ReduceError> {
-        self.take(|reducer| match received {
-            Received::Known { chunk, extra } => reducer.apply(chunk, extra),
-            Received::Unknown { kind, .. } => {
+    /// A [`ReduceError`] wherever the client would throw. The chunk has then changed nothing, with
+    /// two exceptions: a `start` has changed the message's id, and a `finish` has set the finish
+    /// reason. Every later chunk fails with [`ReduceError::AlreadyFailed`].
+    pub fn push(&mut self, received: &ReceivedChunk<'_>) -> Result<(), ReduceError> {
+        self.accept(|reducer| match received {
+            ReceivedChunk::Known { chunk, extra } => reducer.apply(chunk, extra),
+            ReceivedChunk::Unknown { kind, .. } => {
                 Err(ReduceError::UnknownKind { kind: kind.as_ref().into() })
             }
         })
     }
 
-    /// Takes the next chunk.
+    /// Applies the next chunk.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// A [`ReduceError`], as for [`push`](Self::push).
     pub fn push_chunk(&mut self, chunk: &Chunk<'_>) -> Result<(), ReduceError> {
-        self.take(|reducer| reducer.apply(chunk, &[]))
+        self.accept(|reducer| reducer.apply(chunk, &[]))
     }
 
-    /// The message so far, whole. Of what changed since the last look the half-received tool inputs
-    /// are repaired, which costs what they hold.
+    /// Returns the whole message so far. Incomplete tool inputs that changed since the last call
+    /// are repaired, which costs the size of these inputs.
     ///
-    /// The client's page may lag behind it: see [`shown`](Self::shown).
+    /// The page in the browser can be behind this message: see [`rendered`](Self::rendered).
     pub fn message(&mut self) -> &UiMessage {
         self.message.parts.append(&mut self.hidden);
-        self.calls.put_together(&mut self.message.parts);
+        self.calls.repack(&mut self.message.parts);
         if let Some(metadata) = self.metadata.take_change() {
             self.message.metadata = Some(metadata);
         }
         &self.message
     }
 
-    /// The message as it is on the page; nothing if this stream has not shown it yet.
+    /// Returns the message as the page in the browser shows it, or `None` if this stream has not
+    /// shown it yet.
     ///
-    /// A `start-step` is shown only with what comes after it. A message is shown with the first
-    /// chunk that gives it an id, metadata, or a part. It is lent, but where a `start` failed that
-    /// renamed it: then it is a copy with the old id.
-    pub fn shown(&mut self) -> Option<Cow<'_, UiMessage>> {
+    /// A `start-step` is shown only together with the next chunk that is shown. A message is first
+    /// shown with the first chunk that gives it an id, metadata or a part. The message is borrowed,
+    /// except after a failed `start` that changed its id: then it is a copy with the old id.
+    pub fn rendered(&mut self) -> Option<Cow<'_, UiMessage>> {
         let parts = self.shown_parts?;
         self.message();
         if parts < self.message.parts.len() {
@@ -241,35 +251,36 @@ impl Reducer {
         })
     }
 
-    /// The message, when nothing more comes.
+    /// Returns the message when no more chunks follow.
     pub fn into_message(mut self) -> UiMessage {
         self.message();
         self.message
     }
 
-    /// Why the model stopped, if a `finish` chunk said so.
+    /// Returns why the model stopped, if a `finish` chunk said so.
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.finish_reason
     }
 
-    /// What the first `error` chunk said.
+    /// Returns the text of the first `error` chunk.
     pub fn error_text(&self) -> Option<&str> {
         self.error_text.as_deref()
     }
 
-    /// Whether nothing more is read: a chunk failed, or there was an `error` chunk and it
-    /// [stops](AfterError::Stop) the reading. Whoever reads the stream need not go on.
+    /// Returns whether all later chunks are ignored or fail: a chunk failed, or there was an
+    /// `error` chunk and the reducer [stops](AfterError::Stop) there. The caller can then stop
+    /// reading the stream.
     pub fn has_stopped(&self) -> bool {
-        self.reading != Reading::On
+        self.reading != Reading::Active
     }
 
-    /// Takes a chunk, if any is taken, and notes what the client shows of the message.
-    fn take(
+    /// Applies a chunk if chunks are still applied, and records what the client shows after it.
+    fn accept(
         &mut self,
         apply: impl FnOnce(&mut Self) -> Result<bool, ReduceError>,
     ) -> Result<(), ReduceError> {
         match self.reading {
-            Reading::On => {}
+            Reading::Active => {}
             Reading::Stopped => return Ok(()),
             Reading::Failed => return Err(ReduceError::AlreadyFailed),
         }
@@ -281,7 +292,7 @@ impl Reducer {
         Ok(())
     }
 
-    fn note_error(&mut self, text: &str) {
+    fn record_error(&mut self, text: &str) {
         self.error_text.get_or_insert_with(|| text.to_owned());
         if self.after_error == AfterError::Stop {
             self.reading = Reading::Stopped;

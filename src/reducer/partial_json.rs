@@ -1,15 +1,18 @@
-//! [`PartialJson`]: JSON that comes in pieces, read before it is whole as the client reads it.
+//! [`PartialJson`]: JSON that arrives in pieces and is read before it is complete, as the client
+//! reads it.
 //!
-//! While a tool's input streams in, the client shows what can be read of it so far: the longest
-//! stretch that makes sense, with everything closed that is open. What this gives stays wrong where
-//! the client is wrong: a key that holds an escaped quote, for instance, ends at it.
+//! While a tool's input is streamed, the client shows what can be read of it so far: the longest
+//! prefix that can be completed, with everything closed that is open. Where the client's repair is
+//! wrong, this one is wrong in the same way: for example, a key that contains an escaped quote ends
+//! at that quote.
 
-use super::held;
+use super::js_json;
 use crate::json::Json;
 
-/// JSON of which only the beginning may be there.
+/// JSON of which only the beginning may be present.
 ///
-/// A piece costs what its text costs, however much is there already; reading costs the whole text.
+/// Adding a piece costs the size of the piece, independent of the text before it. Reading costs the
+/// size of the whole text.
 ///
 /// ```
 /// use ui_message_stream::reducer::PartialJson;
@@ -23,16 +26,16 @@ use crate::json::Json;
 #[derive(Debug, Clone, Default)]
 pub struct PartialJson {
     text: String,
-    /// The length of the stretch that a repair keeps.
-    kept: usize,
+    /// The length of the prefix that a repair keeps, in bytes.
+    kept_len: usize,
     /// Whether the outermost value has begun.
-    begun: bool,
-    /// The objects and arrays that are open, the innermost last.
+    has_begun: bool,
+    /// The open objects and arrays, the innermost last.
     open: Vec<Level>,
     token: Token,
 }
 
-/// How far an open object or array has come.
+/// The position within an open object or array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     ObjectStart,
@@ -46,62 +49,62 @@ enum Level {
     AfterItemComma,
 }
 
-/// What the last character belongs to, if it is neither an object nor an array.
+/// The string, number or word that the last character belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Token {
     #[default]
     None,
     String,
-    /// The character behind a backslash.
+    /// The character after a backslash.
     Escape,
-    /// The digits behind `\u`, and how many there were.
+    /// The digits after `\u`, with how many there were.
     Unicode(u8),
     Number,
-    /// `true`, `false` or `null`, and where it begins.
+    /// `true`, `false` or `null`, with the byte index at which it begins.
     Word(usize),
 }
 
 const WORDS: [&str; 3] = ["true", "false", "null"];
 
 impl PartialJson {
-    /// Adds the next piece.
+    /// Appends the next piece.
     pub fn push(&mut self, piece: &str) {
         let from = self.text.len();
         self.text.push_str(piece);
         let mut at = 0;
         while let Some(next) = piece[at..].chars().next() {
             if self.token == Token::String && !matches!(next, '"' | '\\') {
-                // A string's plain text, all at once.
+                // The plain text of a string is processed all at once.
                 let plain = piece[at..].find(['"', '\\']).unwrap_or(piece.len() - at);
                 at += plain;
-                self.kept = from + at;
+                self.kept_len = from + at;
                 continue;
             }
             at += next.len_utf8();
-            // The client goes through UTF-16 units, of which some characters take two.
+            // The client processes UTF-16 units, and some characters take two.
             for _ in 0..next.len_utf16() {
-                self.step(next, from + at);
+                self.push_char(next, from + at);
             }
         }
     }
 
-    /// What came so far.
+    /// Returns the text so far.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What can be read of it, if anything can.
+    /// Returns the value that can be read from the text so far, or `None` if there is none.
     ///
-    /// Text that is whole is read as it is. Of two equal keys the last one counts. A value that the
-    /// client's JSON reader refuses for one of its keys (`__proto__`) cannot be read.
+    /// Complete JSON is read as it is. Of two equal keys the last one counts. A value that the
+    /// client's JSON reader refuses because of a key (`__proto__`) cannot be read.
     pub fn read(&self) -> Option<Json> {
-        held::parse(&self.text).or_else(|| held::parse(&self.repaired()))
+        js_json::parse(&self.text).or_else(|| js_json::parse(&self.repaired()))
     }
 
-    /// The stretch that makes sense, with everything closed that is open.
+    /// Returns the longest prefix that can be completed, with everything closed that is open.
     fn repaired(&self) -> String {
-        let mut text = String::with_capacity(self.kept + self.open.len() + 4);
-        text.push_str(&self.text[..self.kept]);
+        let mut text = String::with_capacity(self.kept_len + self.open.len() + 4);
+        text.push_str(&self.text[..self.kept_len]);
         match self.token {
             Token::String | Token::Escape | Token::Unicode(_) => text.push('"'),
             Token::Word(from) => {
@@ -114,32 +117,32 @@ impl PartialJson {
         text
     }
 
-    /// Takes one more character; `end` is where it ends.
-    fn step(&mut self, next: char, end: usize) {
+    /// Processes one more character. `end` is the byte index after it.
+    fn push_char(&mut self, next: char, end: usize) {
         match self.token {
-            Token::None => self.step_between(next, end),
+            Token::None => self.push_between_tokens(next, end),
             Token::String => match next {
                 '\\' => self.token = Token::Escape,
-                '"' => self.keep(end, Token::None),
-                _ => self.kept = end,
+                '"' => self.keep_to(end, Token::None),
+                _ => self.kept_len = end,
             },
             Token::Escape if next == 'u' => self.token = Token::Unicode(0),
-            Token::Escape => self.keep(end, Token::String),
-            Token::Unicode(3) if next.is_ascii_hexdigit() => self.keep(end, Token::String),
+            Token::Escape => self.keep_to(end, Token::String),
+            Token::Unicode(3) if next.is_ascii_hexdigit() => self.keep_to(end, Token::String),
             Token::Unicode(digits) if next.is_ascii_hexdigit() => {
                 self.token = Token::Unicode(digits + 1);
             }
             Token::Unicode(_) => {}
             Token::Number => match next {
-                '0'..='9' => self.kept = end,
+                '0'..='9' => self.kept_len = end,
                 // Not kept until a digit follows.
                 'e' | 'E' | '-' | '.' => {}
                 _ => self.end_token(next, end),
             },
             Token::Word(from) => {
-                let begun = &self.text[from..end];
-                if WORDS.iter().any(|word| word.starts_with(begun)) {
-                    self.kept = end;
+                let word_start = &self.text[from..end];
+                if WORDS.iter().any(|word| word.starts_with(word_start)) {
+                    self.kept_len = end;
                 } else {
                     self.end_token(next, end);
                 }
@@ -147,10 +150,10 @@ impl PartialJson {
         }
     }
 
-    /// Takes a character that belongs to no string, number or word.
-    fn step_between(&mut self, next: char, end: usize) {
+    /// Processes a character outside of strings, numbers and words.
+    fn push_between_tokens(&mut self, next: char, end: usize) {
         let Some(level) = self.open.last_mut() else {
-            if !self.begun {
+            if !self.has_begun {
                 self.begin_value(next, end);
             }
             return;
@@ -163,16 +166,16 @@ impl PartialJson {
             (Level::BeforeValue | Level::AfterItemComma, _) => self.begin_value(next, end),
             (Level::ArrayStart, ']') | (Level::ObjectStart, '}') => self.close(end),
             (Level::ArrayStart, _) => {
-                self.kept = end;
+                self.kept_len = end;
                 self.begin_value(next, end);
             }
             (Level::AfterItem, ',' | ']') | (Level::AfterValue, _) => self.end_value(next, end),
-            (Level::AfterItem, _) => self.kept = end,
+            (Level::AfterItem, _) => self.kept_len = end,
             (Level::ObjectStart | Level::Key | Level::AfterKey | Level::AfterComma, _) => {}
         }
     }
 
-    /// Takes the first character of a value; anything else is passed over.
+    /// Processes the first character of a value. All other characters are ignored.
     fn begin_value(&mut self, next: char, end: usize) {
         let token = match next {
             '"' => Token::String,
@@ -182,7 +185,7 @@ impl PartialJson {
             _ => return,
         };
         match self.open.last_mut() {
-            None => self.begun = true,
+            None => self.has_begun = true,
             Some(level @ Level::BeforeValue) => *level = Level::AfterValue,
             Some(level) => *level = Level::AfterItem,
         }
@@ -194,16 +197,17 @@ impl PartialJson {
             '-' => return,
             _ => {}
         }
-        self.kept = end;
+        self.kept_len = end;
     }
 
-    /// Takes the character that ends a number or a word.
+    /// Processes the character after a number or a word.
     fn end_token(&mut self, next: char, end: usize) {
         self.token = Token::None;
         self.end_value(next, end);
     }
 
-    /// Takes a character behind a value, where only a comma and the closing one mean something.
+    /// Processes a character after a value. Only a comma and the closing character of the object or
+    /// array have a meaning there.
     fn end_value(&mut self, next: char, end: usize) {
         match (self.open.last_mut(), next) {
             (Some(level @ Level::AfterValue), ',') => *level = Level::AfterComma,
@@ -215,11 +219,11 @@ impl PartialJson {
 
     fn close(&mut self, end: usize) {
         self.open.pop();
-        self.kept = end;
+        self.kept_len = end;
     }
 
-    fn keep(&mut self, end: usize, token: Token) {
-        self.kept = end;
+    fn keep_to(&mut self, end: usize, token: Token) {
+        self.kept_len = end;
         self.token = token;
     }
 }
@@ -264,7 +268,8 @@ mod tests {
 
     #[test]
     fn what_the_client_gets_wrong_stays_wrong() {
-        // A key ends at an escaped quote, a `+` ends a number, and what follows either is passed over.
+        // A key ends at an escaped quote, and a `+` ends a number. What follows either of them is
+        // ignored.
         assert_eq!(read(r#"{"a\":1"#).as_deref(), None);
         assert_eq!(read(r#"{"a":1E+5"#).as_deref(), Some(r#"{"a":1}"#));
         assert_eq!(read("[1E+5").as_deref(), Some("[1E+5]"));

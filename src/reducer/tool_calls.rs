@@ -1,59 +1,60 @@
 //! [`ToolCalls`]: the tool parts of the message, found by id and changed by chunks.
 //!
-//! Chunks that create or update look for a part in the current step and of their own kind, static
-//! or dynamic. Chunks that refer to a call take the first part of the current step that has its id,
-//! else the last one of the whole message. A part that changes is taken apart, until it is plain
-//! again or somebody looks.
+//! A chunk that creates or updates a part looks for it in the current step and among the parts of
+//! its own kind, static or dynamic. A chunk that refers to a call uses the first part of the
+//! current step that has its id, else the last such part of the whole message. A part that changes
+//! is unpacked into a [`Call`]. It stays unpacked until all its fields have final values, or until
+//! the message is read.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::ReduceError;
-use super::call::{Call, Content, Said, State};
-use super::held;
-use super::tool_input::ToolInput;
+use super::js_json;
+use super::streamed_input::ToolInput;
+use super::tool_part_fields::{Call, ChunkFields, Content, State};
 use crate::chunk::Chunk;
 use crate::id::{ApprovalId, ToolCallId};
-use crate::json::Json;
-use crate::message::{Approval, ApprovalDetails, Part, ToolKind, ToolState};
+use crate::json::{ExtraFields, Json};
+use crate::message::{ApprovalDetails, Part, RequestedApproval, ToolKind, ToolState};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-use crate::record::Extra;
 
-/// Where the tool parts are, and those that are taken apart.
+/// The indexes of the tool parts, and the parts that are unpacked.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ToolCalls {
     /// The number of the current step.
     step: usize,
-    known: HashMap<ToolCallId, Known>,
-    /// Parts that changed since somebody looked, and are not plain. Another part holds their place
-    /// meanwhile.
-    apart: HashMap<usize, Box<Call>>,
+    known: HashMap<ToolCallId, KnownCall>,
+    /// The parts that changed since the message was last read and that are not in their final form.
+    /// A placeholder stands in the message in the meantime.
+    unpacked: HashMap<usize, Box<Call>>,
 }
 
-/// What is known of the calls of one id.
+/// The state of all parts that share one tool call id.
 #[derive(Debug, Clone)]
-struct Known {
-    places: Places,
-    /// The input that was begun last.
+struct KnownCall {
+    index: PartIndex,
+    /// The input that began last.
     input: Option<Box<ToolInput>>,
 }
 
-/// Where the parts of one call are.
+/// The indexes of the parts of one call.
 #[derive(Debug, Clone, Copy)]
-struct Places {
-    /// The last step that has one, and the first ones of that step by kind.
+struct PartIndex {
+    /// The number of the last step that has a part of the call. The first parts of that step
+    /// follow, by kind.
     step: usize,
-    fixed: Option<usize>,
-    dynamic: Option<usize>,
+    first_static: Option<usize>,
+    first_dynamic: Option<usize>,
     last: usize,
 }
 
 impl ToolCalls {
-    /// Finds the parts of a message that is continued.
-    pub(super) fn of(parts: &[Part]) -> Self {
+    /// Finds the tool parts of a message that is continued.
+    pub(super) fn from_parts(parts: &[Part]) -> Self {
         let mut calls = ToolCalls::default();
-        // Only what the last step left open goes on.
+        // Only an input that the last step left open can continue.
         let is_start = |part: &Part| matches!(part, Part::StepStart { .. });
         let last_step = parts.iter().rposition(is_start).unwrap_or_default();
         for (at, part) in parts.iter().enumerate() {
@@ -61,21 +62,21 @@ impl ToolCalls {
                 Part::StepStart { .. } => calls.start_step(),
                 Part::Tool(part) => {
                     let is_dynamic = part.kind != ToolKind::Static;
-                    let known = calls.note(&part.tool_call_id, is_dynamic, at);
+                    let known = calls.record_part(&part.tool_call_id, is_dynamic, at);
                     if let ToolState::InputStreaming { raw_input, input_encoding, .. } = &part.state
                         && at >= last_step
                     {
-                        let said = Said {
+                        let fields = ChunkFields {
                             title: part.title.clone(),
                             tool_metadata: part.tool_metadata.clone(),
-                            ..Said::default()
+                            ..ChunkFields::default()
                         };
                         known.input = Some(Box::new(ToolInput::new(
                             raw_input.as_deref().unwrap_or_default(),
                             *input_encoding,
                             &part.tool_name,
                             is_dynamic,
-                            &said,
+                            &fields,
                         )));
                     }
                 }
@@ -89,7 +90,7 @@ impl ToolCalls {
         self.step += 1;
     }
 
-    /// Takes a chunk of a tool call; any other does nothing.
+    /// Applies a chunk of a tool call. Other chunks have no effect.
     pub(super) fn handle(
         &mut self,
         chunk: &Chunk<'_>,
@@ -107,11 +108,12 @@ impl ToolCalls {
                 title,
             } => {
                 let title = title.as_deref();
-                let said = said(title, tool_metadata, *provider_executed, provider_metadata);
+                let fields =
+                    chunk_fields(title, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = *dynamic == Some(true);
-                let input = ToolInput::new("", *input_encoding, tool_name, is_dynamic, &said);
+                let input = ToolInput::new("", *input_encoding, tool_name, is_dynamic, &fields);
                 let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
-                call.write(State::InputStreaming { encoding: *input_encoding }, None, None, said);
+                call.write(State::InputStreaming { encoding: *input_encoding }, None, None, fields);
                 self.begin_input(tool_call_id, input);
                 at
             }
@@ -129,11 +131,12 @@ impl ToolCalls {
                 title,
             } => {
                 let title = title.as_deref();
-                let said = said(title, tool_metadata, *provider_executed, provider_metadata);
+                let fields =
+                    chunk_fields(title, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = *dynamic == Some(true);
-                let input = held::json_if_any(input);
+                let input = js_json::json_if_any(input);
                 let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
-                call.write(State::InputAvailable, input.clone().map(Content::Value), None, said);
+                call.write(State::InputAvailable, input.clone().map(Content::Value), None, fields);
                 self.end_input(tool_call_id, at, input.as_ref());
                 at
             }
@@ -146,21 +149,22 @@ impl ToolCalls {
                 provider_metadata,
                 tool_metadata,
                 dynamic,
-                // The client passes over it.
+                // The client ignores the title.
                 title: _,
             } => {
-                let said = said(None, tool_metadata, *provider_executed, provider_metadata);
+                let fields =
+                    chunk_fields(None, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = match self.first_of_step(tool_call_id) {
                     Some((_, is_dynamic)) => is_dynamic,
                     None => *dynamic == Some(true),
                 };
-                let given = held::json_if_any(input);
-                let input = given.clone().map(Content::Value);
+                let invalid_input = js_json::json_if_any(input);
+                let input = invalid_input.clone().map(Content::Value);
                 let (input, raw_input) = if is_dynamic { (input, None) } else { (None, input) };
                 let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
                 let state = State::OutputError { text: error_text.as_ref().to_owned() };
-                call.write(state, input, raw_input, said);
-                self.end_input(tool_call_id, at, given.as_ref());
+                call.write(state, input, raw_input, fields);
+                self.end_input(tool_call_id, at, invalid_input.as_ref());
                 at
             }
             Chunk::ToolApprovalRequest {
@@ -171,14 +175,14 @@ impl ToolCalls {
                 signature,
             } => {
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
-                call.ask(Approval {
+                call.request_approval(RequestedApproval {
                     id: ApprovalId::from(approval_id.as_ref()),
                     details: ApprovalDetails {
-                        descriptor: held::json_if_any(approval_descriptor)
+                        descriptor: js_json::json_if_any(approval_descriptor)
                             .filter(|descriptor| !descriptor.is_null()),
-                        input_schema_input: held::json_if_any(input_schema_input),
+                        input_schema_input: js_json::json_if_any(input_schema_input),
                         signature: signature.as_deref().map(str::to_owned),
-                        extra: Extra::default(),
+                        extra: ExtraFields::default(),
                     },
                 });
                 at
@@ -193,9 +197,13 @@ impl ToolCalls {
                 preliminary,
             } => {
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
-                let output = held::json_if_any(output);
-                let said = said(None, tool_metadata, *provider_executed, provider_metadata);
-                call.settle(State::OutputAvailable { output, preliminary: *preliminary }, said);
+                let output = js_json::json_if_any(output);
+                let fields =
+                    chunk_fields(None, tool_metadata, *provider_executed, provider_metadata);
+                call.set_result(
+                    State::OutputAvailable { output, preliminary: *preliminary },
+                    fields,
+                );
                 at
             }
             Chunk::ToolOutputError {
@@ -207,8 +215,12 @@ impl ToolCalls {
                 dynamic: _,
             } => {
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
-                let said = said(None, tool_metadata, *provider_executed, provider_metadata);
-                call.settle(State::OutputError { text: error_text.as_ref().to_owned() }, said);
+                let fields =
+                    chunk_fields(None, tool_metadata, *provider_executed, provider_metadata);
+                call.set_result(
+                    State::OutputError { text: error_text.as_ref().to_owned() },
+                    fields,
+                );
                 at
             }
             Chunk::ToolOutputDenied { tool_call_id } => {
@@ -218,8 +230,8 @@ impl ToolCalls {
             }
             _ => return Ok(()),
         };
-        // A part that is taken apart is several times as large.
-        if let Entry::Occupied(call) = self.apart.entry(at)
+        // An unpacked part needs several times as much memory.
+        if let Entry::Occupied(call) = self.unpacked.entry(at)
             && call.get().is_plain()
             && let Some(part) = parts.get_mut(at)
         {
@@ -228,9 +240,9 @@ impl ToolCalls {
         Ok(())
     }
 
-    /// Puts together again what was taken apart.
-    pub(super) fn put_together(&mut self, parts: &mut [Part]) {
-        for (at, mut call) in std::mem::take(&mut self.apart) {
+    /// Replaces each unpacked part by a [`Part`] in the message.
+    pub(super) fn repack(&mut self, parts: &mut [Part]) {
+        for (at, mut call) in std::mem::take(&mut self.unpacked) {
             if let Some(input) = self.input_of(&call.id) {
                 call.render(input);
             }
@@ -248,31 +260,31 @@ impl ToolCalls {
         self.known.get_mut(tool_call_id)?.input.as_deref_mut()
     }
 
-    /// Begins an input of a call that has a part, in place of an earlier one.
+    /// Begins an input for a call that has a part. It replaces an earlier input of the call.
     fn begin_input(&mut self, tool_call_id: &str, input: ToolInput) {
         let known = self.known.get_mut(tool_call_id);
         let replaced = known.and_then(|known| known.input.replace(Box::new(input)));
-        // Parts of earlier steps hold on to what they have of the old one.
+        // The parts of earlier steps keep the value that they have of the replaced input.
         if let Some(replaced) = replaced {
             for at in replaced.parts() {
-                if let Some(call) = self.apart.get_mut(at) {
+                if let Some(call) = self.unpacked.get_mut(at) {
                     call.render(&replaced);
                 }
             }
         }
     }
 
-    /// Notes that the part that stands there has the whole input.
-    fn end_input(&mut self, tool_call_id: &str, at: usize, whole: Option<&Json>) {
+    /// Records that the part at index `at` has the complete input.
+    fn end_input(&mut self, tool_call_id: &str, at: usize, complete_input: Option<&Json>) {
         if let Some(input) = self.input_of_mut(tool_call_id) {
-            input.pack(at, whole);
+            input.complete(at, complete_input);
         }
     }
 
     fn push_input(
         &mut self,
         tool_call_id: &str,
-        piece: &str,
+        delta: &str,
         parts: &mut Vec<Part>,
     ) -> Result<usize, ReduceError> {
         let Some(input) = self.input_of(tool_call_id) else {
@@ -281,24 +293,25 @@ impl ToolCalls {
         let encoding = input.encoding;
         let is_dynamic = input.is_dynamic;
         let tool_name = input.tool_name.clone();
-        let said = Said {
+        let fields = ChunkFields {
             title: input.title.clone(),
             tool_metadata: input.tool_metadata.clone(),
-            ..Said::default()
+            ..ChunkFields::default()
         };
         let count = parts.len();
-        let at = self.place_in_step(tool_call_id, &tool_name, is_dynamic, parts);
-        let until = self.input_of_mut(tool_call_id).map_or(0, |input| input.push(piece, at));
-        let call = self.take_apart(at, parts);
+        let at = self.find_or_add_in_step(tool_call_id, &tool_name, is_dynamic, parts);
+        let until = self.input_of_mut(tool_call_id).map_or(0, |input| input.push(delta, at));
+        let call = self.unpack(at, parts);
         call.rename(&tool_name);
         let streamed = || Some(Content::Streamed(until));
-        // The client forgets the text where a delta is what begins a dynamic part.
+        // The client does not keep the text if a delta creates a dynamic part.
         let raw_input = streamed().filter(|_| !is_dynamic || at < count);
-        call.write(State::InputStreaming { encoding }, streamed(), raw_input, said);
+        call.write(State::InputStreaming { encoding }, streamed(), raw_input, fields);
         Ok(at)
     }
 
-    /// The part that a chunk creates or updates, with the name that the chunk has for the tool.
+    /// Returns the part that a chunk creates or updates, and sets its tool name to the name in the
+    /// chunk.
     fn create_or_update(
         &mut self,
         tool_call_id: &str,
@@ -306,72 +319,79 @@ impl ToolCalls {
         is_dynamic: bool,
         parts: &mut Vec<Part>,
     ) -> (usize, &mut Call) {
-        let at = self.place_in_step(tool_call_id, tool_name, is_dynamic, parts);
-        let call = self.take_apart(at, parts);
+        let at = self.find_or_add_in_step(tool_call_id, tool_name, is_dynamic, parts);
+        let call = self.unpack(at, parts);
         call.rename(tool_name);
         (at, call)
     }
 
-    /// Where the current step has the call as a part of this kind; a new place if it has none.
-    fn place_in_step(
+    /// Returns the index of the part of this call and kind in the current step. Appends a new part
+    /// if there is none.
+    fn find_or_add_in_step(
         &mut self,
         tool_call_id: &str,
         tool_name: &str,
         is_dynamic: bool,
         parts: &mut Vec<Part>,
     ) -> usize {
-        let places = self.places_in_step(tool_call_id);
-        let place = places.and_then(|p| if is_dynamic { p.dynamic } else { p.fixed });
-        if let Some(at) = place {
+        let index = self.index_in_step(tool_call_id);
+        let first = index
+            .and_then(|index| if is_dynamic { index.first_dynamic } else { index.first_static });
+        if let Some(at) = first {
             return at;
         }
         let at = parts.len();
         let id = ToolCallId::from(tool_call_id);
-        self.note(&id, is_dynamic, at);
+        self.record_part(&id, is_dynamic, at);
         let kind = if is_dynamic { ToolKind::Dynamic } else { ToolKind::Static };
         parts.push(placeholder());
-        self.apart.insert(at, Box::new(Call::new(id, tool_name.into(), kind)));
+        self.unpacked.insert(at, Box::new(Call::new(id, tool_name.into(), kind)));
         at
     }
 
-    fn places_in_step(&self, tool_call_id: &str) -> Option<&Places> {
-        let places = &self.known.get(tool_call_id)?.places;
-        (places.step == self.step).then_some(places)
+    fn index_in_step(&self, tool_call_id: &str) -> Option<&PartIndex> {
+        let index = &self.known.get(tool_call_id)?.index;
+        (index.step == self.step).then_some(index)
     }
 
-    fn note(&mut self, id: &ToolCallId, is_dynamic: bool, at: usize) -> &mut Known {
-        let none = Places { step: self.step, fixed: None, dynamic: None, last: at };
-        let unknown = || Known { places: none, input: None };
+    fn record_part(&mut self, id: &ToolCallId, is_dynamic: bool, at: usize) -> &mut KnownCall {
+        let empty =
+            PartIndex { step: self.step, first_static: None, first_dynamic: None, last: at };
+        let unknown = || KnownCall { index: empty, input: None };
         let known = self.known.entry(id.clone()).or_insert_with(unknown);
-        let places = &mut known.places;
-        if places.step != self.step {
-            *places = none;
+        let index = &mut known.index;
+        if index.step != self.step {
+            *index = empty;
         }
-        let first = if is_dynamic { &mut places.dynamic } else { &mut places.fixed };
+        let first = if is_dynamic { &mut index.first_dynamic } else { &mut index.first_static };
         first.get_or_insert(at);
-        places.last = at;
+        index.last = at;
         known
     }
 
-    /// The first part of the current step that has this id, and whether it is dynamic.
+    /// Returns the index of the first part of the current step that has this id, and whether the
+    /// part is dynamic.
     fn first_of_step(&self, tool_call_id: &str) -> Option<(usize, bool)> {
-        let places = self.places_in_step(tool_call_id)?;
-        let fixed = places.fixed.map(|at| (at, false));
-        let dynamic = places.dynamic.map(|at| (at, true));
-        fixed.into_iter().chain(dynamic).min()
+        let index = self.index_in_step(tool_call_id)?;
+        let first_static = index.first_static.map(|at| (at, false));
+        let first_dynamic = index.first_dynamic.map(|at| (at, true));
+        first_static.into_iter().chain(first_dynamic).min()
     }
 
-    /// The call that a chunk refers to.
+    /// Returns the call that a chunk refers to, unpacked.
+    ///
+    /// # Errors
+    /// [`ReduceError::UnknownToolCall`] if the message holds no part with this id.
     fn find(
         &mut self,
         chunk: &Chunk<'_>,
         tool_call_id: &str,
         parts: &mut [Part],
     ) -> Result<(usize, &mut Call), ReduceError> {
-        let of_step = self.first_of_step(tool_call_id).map(|(at, _)| at);
-        let last = || self.known.get(tool_call_id).map(|known| known.places.last);
-        match of_step.or_else(last) {
-            Some(at) => Ok((at, self.take_apart(at, parts))),
+        let in_step = self.first_of_step(tool_call_id).map(|(at, _)| at);
+        let last = || self.known.get(tool_call_id).map(|known| known.index.last);
+        match in_step.or_else(last) {
+            Some(at) => Ok((at, self.unpack(at, parts))),
             None => Err(ReduceError::UnknownToolCall {
                 kind: chunk.kind_pieces().0,
                 tool_call_id: tool_call_id.into(),
@@ -379,33 +399,33 @@ impl ToolCalls {
         }
     }
 
-    fn take_apart(&mut self, at: usize, parts: &mut [Part]) -> &mut Call {
-        self.apart.entry(at).or_insert_with(|| {
+    fn unpack(&mut self, at: usize, parts: &mut [Part]) -> &mut Call {
+        self.unpacked.entry(at).or_insert_with(|| {
             Box::new(match parts.get_mut(at).map(|part| std::mem::replace(part, placeholder())) {
-                Some(Part::Tool(part)) => Call::of(*part),
-                // Only tool parts are noted.
+                Some(Part::Tool(part)) => Call::from_part(*part),
+                // Unreachable: only the indexes of tool parts are recorded.
                 _ => Call::new(ToolCallId::from(""), "".into(), ToolKind::Static),
             })
         })
     }
 }
 
-/// What a chunk says in its fields.
-fn said(
+/// Collects the fields of a chunk.
+fn chunk_fields(
     title: Option<&str>,
     tool_metadata: &Option<Cow<'_, ToolMetadata>>,
     provider_executed: Option<bool>,
     provider_metadata: &Option<Cow<'_, ProviderMetadata>>,
-) -> Said {
-    Said {
+) -> ChunkFields {
+    ChunkFields {
         title: title.map(Json::string),
-        tool_metadata: held::tool_metadata(tool_metadata),
+        tool_metadata: js_json::tool_metadata(tool_metadata),
         provider_executed,
-        provider_metadata: held::provider_metadata(provider_metadata),
+        provider_metadata: js_json::provider_metadata(provider_metadata),
     }
 }
 
-/// What stands in the message where a part is taken apart.
+/// The part that stands in the message in place of an unpacked part.
 fn placeholder() -> Part {
-    Part::StepStart { extra: Extra::default() }
+    Part::StepStart { extra: ExtraFields::default() }
 }

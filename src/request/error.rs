@@ -1,6 +1,6 @@
 //! [`ParseRequestError`]: why a body is not a chat request.
 
-use crate::record::FieldError;
+use crate::json::FieldError;
 
 /// Why a body is not a chat request. Messages name the place and the rule, never a value.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum ParseRequestError {
     /// It is not UTF-8.
     #[error("the body is not UTF-8 from byte {at} on")]
     NotUtf8 {
-        /// How many bytes of it are.
+        /// How many bytes at its beginning are UTF-8.
         at: usize,
     },
     /// It nests deeper than [`Limits::with_max_depth`](super::Limits::with_max_depth) allows.
@@ -51,7 +51,7 @@ pub enum ParseRequestError {
         limit: usize,
     },
     /// There are more answers than [`Limits::with_max_parts`](super::Limits::with_max_parts) allows
-    /// parts: a message could not hold them.
+    /// parts. A message could not hold so many.
     #[error("more than {limit} answers; `Limits::with_max_parts` allows more")]
     TooManyAnswers {
         /// The limit.
@@ -72,7 +72,9 @@ pub enum ParseRequestError {
 }
 
 impl ParseRequestError {
-    /// Whether the body is larger than it may be, in bytes or in what it holds, but not malformed.
+    /// Returns whether the error is a limit of size: of bytes, messages, parts, nodes or answers.
+    ///
+    /// [`TooDeep`](Self::TooDeep) is not one.
     pub fn is_limit(&self) -> bool {
         matches!(
             self,

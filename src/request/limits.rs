@@ -1,11 +1,12 @@
-//! [`Limits`]: how much a request may hold, and from where its files may come.
+//! [`Limits`]: how much a request may hold, and which URLs its files may have.
 
 use std::borrow::Cow;
 
-/// How much a request may hold, and from where its files may come.
+/// How much a request may hold, and which URLs its files may have.
 ///
-/// A client sends its whole history every time, files included as `data:` URLs. So a limit that a
-/// conversation outgrows ends it; every error of a limit names the setting that raises it.
+/// A client sends its whole history every time, files included as `data:` URLs. So a conversation
+/// that outgrows a limit cannot continue. The error of every limit names the setting that raises
+/// it.
 ///
 /// ```
 /// use ui_message_stream::request::Limits;
@@ -25,8 +26,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 2 MiB, 64 levels, 500 messages, 2 000 parts, 20 000 nodes; files at `https:` and `data:`, the
-    /// latter of 1 MiB.
+    /// 2 MiB, 64 levels, 500 messages, 2 000 parts, 20 000 nodes; files at `https:` and `data:`
+    /// URLs, a `data:` URL of at most 1 MiB.
     fn default() -> Self {
         Limits {
             max_bytes: 2 << 20,
@@ -41,7 +42,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How many bytes the body may have.
+    /// Returns how many bytes the body may have.
     pub fn max_bytes(&self) -> usize {
         self.max_bytes
     }
@@ -74,26 +75,28 @@ impl Limits {
         self
     }
 
-    /// Sets how many messages, parts, and fields that this crate does not know there may be, all
-    /// counted together. What is inside of an input, an output, data, metadata or an unknown field
-    /// does not count.
+    /// Sets how many nodes there may be: messages, parts, and fields that this crate does not know,
+    /// counted together. The contents of an input, an output, data, metadata or an unknown field do
+    /// not count.
     #[must_use]
     pub fn with_max_nodes(mut self, max_nodes: usize) -> Self {
         self.max_nodes = max_nodes;
         self
     }
 
-    /// Sets how many bytes the `data:` URL of a file may have that a person sends. In base64 a file is
-    /// a third longer.
+    /// Sets how many bytes the `data:` URL of a file may have. Base64 makes a file a third longer.
+    ///
+    /// Files in assistant messages are exempt: the server may have made them.
     #[must_use]
     pub fn with_max_data_url_bytes(mut self, max_data_url_bytes: usize) -> Self {
         self.max_data_url_bytes = max_data_url_bytes;
         self
     }
 
-    /// Sets from where files may come, by the scheme of their URL: `["https", "data"]`.
+    /// Sets the schemes that the URL of a file may have: `["https", "data"]`.
     ///
-    /// Whoever fetches what `http` names may be sent to the server's own network.
+    /// If `http` is allowed, a URL may point into the server's own network, and a server that
+    /// fetches the file sends a request there.
     #[must_use]
     pub fn with_file_schemes<S: Into<String>>(
         mut self,
@@ -103,14 +106,14 @@ impl Limits {
         self
     }
 
-    /// Whether this is the URL of a file that the client sends along, and it is too long.
+    /// Returns whether this is a `data:` URL that is too long.
     pub(super) fn is_too_long_data_url(&self, url: &str) -> bool {
         let scheme = url.get(..5).unwrap_or_default();
         url.len() > self.max_data_url_bytes && scheme.eq_ignore_ascii_case("data:")
     }
 
     pub(super) fn allows_file_at(&self, url: &str) -> bool {
-        // A URL without a scheme is relative to a page that nobody here knows.
+        // A URL without a scheme is relative to a page that the server does not know.
         url.split_once(':').is_some_and(|(scheme, _)| {
             self.file_schemes.iter().any(|allowed| allowed.eq_ignore_ascii_case(scheme))
         })

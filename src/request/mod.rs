@@ -1,13 +1,13 @@
-//! [`ChatRequest`]: what a browser posts, parsed under limits, and what of it to work with.
+//! [`ChatRequest`]: the body that a browser posts, parsed under limits and sanitised.
 //!
 //! Bytes go in, a `ChatRequest` or a [`ParseRequestError`] comes out. The body is read once, into
-//! its final types; whatever it holds, reading takes at most eight times its length in memory.
-//! Inputs, outputs, data, metadata and the application's own fields stay checked text.
+//! its final types. For any body, reading takes at most eight times its length in memory. Inputs,
+//! outputs, data, metadata and the application's own fields stay checked text.
 //!
-//! Everything in a request is the client's word. What no honest client needs a server to believe
-//! is withheld ([`ChatRequest::messages`]); what a person decided is found, and judged, by the
-//! [approval](crate::approval) room. That the texts, tool inputs and tool outputs of earlier turns
-//! are what they were is not checked here: a server that must know keeps its own history.
+//! Everything in a request is a claim of the client. [`ChatRequest::messages`] leaves out what no
+//! honest client needs a server to believe. The [approval](crate::approval) room finds and verifies
+//! the user's decisions. This room does not check that the texts, tool inputs and tool outputs of
+//! earlier turns are unchanged: a server that must know this keeps its own history.
 
 mod error;
 mod limits;
@@ -20,13 +20,12 @@ pub use self::error::ParseRequestError;
 pub use self::limits::Limits;
 
 use self::parse::Body;
-use self::sanitise::Withheld;
+use self::sanitise::OriginalMessage;
 use crate::id::{ChatId, MessageId};
-use crate::json::Json;
+use crate::json::{ExtraFields, Json};
 use crate::message::{Role, UiMessage};
-use crate::record::Extra;
 
-/// What a browser asks for: its history, and what to do with it.
+/// A request of a browser: its history, and what to do with it.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
@@ -54,28 +53,28 @@ pub struct ChatRequest {
     trigger: Trigger,
     message_id: Option<MessageId>,
     messages: Vec<UiMessage>,
-    withheld: Vec<Withheld>,
+    originals: Vec<OriginalMessage>,
     last_message_only: bool,
     continued: Option<usize>,
-    custom: Extra,
+    custom: ExtraFields,
 }
 
-/// Why the client asks.
+/// Why the client sends the request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Trigger {
     /// A new or edited message, an answered approval, or the output of a client-executed tool.
-    /// Also where the body does not say.
+    /// Also the trigger of a body that names none.
     #[default]
     SubmitMessage,
-    /// The last answer is to be given anew; the client has removed it.
+    /// A new answer in place of the last one, which the client has removed.
     RegenerateMessage,
-    /// A word that this crate does not know.
+    /// A trigger that this crate does not know.
     Other(Box<str>),
 }
 
 impl Trigger {
-    /// The word on the wire.
+    /// Returns the word on the wire.
     pub fn as_str(&self) -> &str {
         match self {
             Trigger::SubmitMessage => "submit-message",
@@ -94,9 +93,9 @@ impl Trigger {
 }
 
 impl ChatRequest {
-    /// Reads the body of a POST.
+    /// Parses the body of a POST.
     ///
-    /// `messages` may be missing if there is a `message`: then that is the whole list. `trigger`
+    /// `messages` may be missing if there is a `message`, which is then the only message. `trigger`
     /// and `messageId` may be missing or `null`. A field of another name is the application's own.
     ///
     /// # Errors
@@ -104,113 +103,117 @@ impl ChatRequest {
     ///   [`TooManyMessages`](ParseRequestError::TooManyMessages),
     ///   [`TooManyParts`](ParseRequestError::TooManyParts) and
     ///   [`TooManyNodes`](ParseRequestError::TooManyNodes) name the limit that the body exceeds.
-    /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] say where it ends to be
-    ///   text, and JSON.
-    /// - [`ParseRequestError::Field`] names the field that is missing, of a wrong type, given
-    ///   twice, or holds what no client accepts (a key `__proto__`). Also where two answers to
-    ///   the same approval contradict each other.
+    /// - [`ParseRequestError::DataUrlTooLong`] if the `data:` URL of a file is too long.
+    /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] name the place from
+    ///   which the body is not UTF-8, or not JSON.
+    /// - [`ParseRequestError::Field`] names a field that is missing, of a wrong type, given twice,
+    ///   or holds what no client accepts (a key `__proto__`). Also returned if two answers to the
+    ///   same approval contradict each other.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
         let Body { id, trigger, message_id, mut messages, last_message_only, custom } =
             parse::body(body, limits)?;
-        let withheld = sanitise::sanitise(&mut messages, limits);
-        let continued = continued(&messages, &trigger, message_id.as_ref());
+        let originals = sanitise::sanitise(&mut messages, limits);
+        let continued = find_continued(&messages, &trigger, message_id.as_ref());
         Ok(ChatRequest {
             id,
             trigger,
             message_id,
             messages,
-            withheld,
+            originals,
             last_message_only,
             continued,
             custom,
         })
     }
 
-    /// As if a browser that shows this message had sent it.
-    pub(crate) fn of_last_message(id: ChatId, message: UiMessage, custom: Extra) -> Self {
+    /// Creates the request that a browser would send whose last message this is.
+    pub(crate) fn of_last_message(id: ChatId, message: UiMessage, custom: ExtraFields) -> Self {
         ChatRequest {
             id,
             trigger: Trigger::SubmitMessage,
             message_id: Some(message.id.clone()),
             continued: Some(0),
             messages: vec![message],
-            withheld: Vec::new(),
+            originals: Vec::new(),
             last_message_only: true,
             custom,
         }
     }
 
-    /// The conversation.
+    /// Returns the id of the conversation.
     pub fn id(&self) -> &ChatId {
         &self.id
     }
 
-    /// Why the client asks.
+    /// Returns why the client sent the request.
     pub fn trigger(&self) -> &Trigger {
         &self.trigger
     }
 
-    /// The message that the client says this is about: the edited user message, the assistant
-    /// message with a new answer in it, or the removed one on regeneration.
+    /// Returns the id of the message that the client names: the edited user message, the assistant
+    /// message with a new answer in it, or on regeneration the removed message.
     pub fn message_id(&self) -> Option<&MessageId> {
         self.message_id.as_ref()
     }
 
-    /// The history, without what no honest client needs a server to believe:
+    /// Returns the history, without what no honest client needs a server to believe:
     ///
-    /// - messages of the role `system`: instructions are the server's;
-    /// - provider metadata of messages, parts, calls and results, and what else is addressed to a
-    ///   provider (`providerOptions`, `providerReference`);
-    /// - files that are not at an allowed scheme, `https:` and `data:` unless
+    /// - messages of the role `system`: only the server gives instructions;
+    /// - provider metadata of messages, parts, calls and results, and other fields for a provider
+    ///   (`providerOptions`, `providerReference`);
+    /// - files whose URL has no allowed scheme, `https:` and `data:` unless
     ///   [`Limits::with_file_schemes`] says otherwise;
-    /// - of the parts of a message with the same tool call id, all but the one that has come
-    ///   furthest: a settled call never runs again.
+    /// - of several parts of a message with the same tool call id, all but the one whose call has
+    ///   progressed furthest: a settled call never runs again.
     ///
-    /// The rest is the client's word: it can put words into the model's mouth, change what tools
-    /// were asked and returned, and leave turns out.
+    /// The rest is what the client claims. A client can invent texts of the model, change inputs
+    /// and outputs of tools, and leave turns out.
     pub fn messages(&self) -> &[UiMessage] {
         &self.messages
     }
 
-    /// The history just as it was sent. Nothing of it may be believed.
-    pub fn as_sent(&self) -> impl Iterator<Item = &UiMessage> {
-        sanitise::as_sent(&self.messages, &self.withheld)
+    /// Returns the history exactly as it was sent. None of it can be trusted.
+    pub fn unsanitized_messages(&self) -> impl Iterator<Item = &UiMessage> {
+        sanitise::unsanitized_messages(&self.messages, &self.originals)
     }
 
-    /// Whether the client sent only its last message, as `message`, and not its history.
+    /// Returns whether the client sent only its last message, as `message`, and not its history.
     pub fn is_last_message_only(&self) -> bool {
         self.last_message_only
     }
 
-    /// The assistant message that the response goes on with; without one it begins a new message.
+    /// Returns the assistant message that the response continues. If it is `None`, the response
+    /// begins a new message.
     ///
-    /// It is the one that `messageId` names, wherever it stands, or else the last of the list if
-    /// that is the assistant's. On regeneration `messageId` names the message that was removed.
-    pub fn continued(&self) -> Option<&UiMessage> {
+    /// It is the assistant message with the id `messageId`, at any place in the list, or else the
+    /// last message, if that is of the assistant. On regeneration `messageId` is ignored, because
+    /// it names the removed message.
+    pub fn continued_message(&self) -> Option<&UiMessage> {
         self.messages.get(self.continued?)
     }
 
-    /// [`continued`](Self::continued) as the client holds it: what a response is translated for.
-    pub fn continued_as_sent(&self) -> Option<&UiMessage> {
-        let continued = self.continued()?;
-        let is_it =
+    /// Returns [`continued_message`](Self::continued_message) as the client holds it. The
+    /// translator of the response needs this version.
+    pub fn unsanitized_continued_message(&self) -> Option<&UiMessage> {
+        let continued = self.continued_message()?;
+        let is_continued =
             |message: &&UiMessage| message.role == Role::Assistant && message.id == continued.id;
-        self.as_sent().filter(is_it).last()
+        self.unsanitized_messages().filter(is_continued).last()
     }
 
-    /// The user's message that the response answers: the last one, unless the response goes on
-    /// with an assistant message.
+    /// Returns the user message that the response answers: the last message, unless the response
+    /// continues an assistant message.
     pub fn new_user_message(&self) -> Option<&UiMessage> {
         let last = self.messages.last().filter(|message| message.role == Role::User);
         last.filter(|_| self.continued.is_none())
     }
 
-    /// One of the application's own fields.
+    /// Returns one of the application's own fields of the body.
     pub fn custom(&self, name: &str) -> Option<Json> {
         self.custom.get(name)
     }
 
-    /// The application's own fields, read as `T`. Fields that `T` does not name are ignored.
+    /// Reads the application's own fields as `T`. Fields that `T` does not name are ignored.
     ///
     /// ```
     /// use ui_message_stream::ChatRequest;
@@ -228,13 +231,14 @@ impl ChatRequest {
     /// ```
     ///
     /// # Errors
-    /// What `serde_json` says of fields that are not a `T`.
+    /// The error of `serde_json` if the fields are not a `T`.
     pub fn custom_fields<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        self.custom.to()
+        self.custom.decode()
     }
 }
 
-fn continued(
+/// Returns the index of the assistant message that the response continues.
+fn find_continued(
     messages: &[UiMessage],
     trigger: &Trigger,
     message_id: Option<&MessageId>,

@@ -9,11 +9,10 @@ use serde_json::value::RawValue;
 
 use super::{Limits, ParseRequestError, Trigger};
 use crate::id::{ApprovalId, ChatId, MessageId};
-use crate::json::{string_end, unescaped};
+use crate::json::{ExtraFields, FieldError, Key, Object, string_end, unescaped};
 use crate::message::{
     Budget, Fault, MessageSeed, Part, Reader, Role, ToolState, UiMessage, push_tightly,
 };
-use crate::record::{Extra, FieldError, Key, Object};
 
 /// A request as it was sent.
 pub(super) struct Body {
@@ -22,7 +21,7 @@ pub(super) struct Body {
     pub(super) message_id: Option<MessageId>,
     pub(super) messages: Vec<UiMessage>,
     pub(super) last_message_only: bool,
-    pub(super) custom: Extra,
+    pub(super) custom: ExtraFields,
 }
 
 pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestError> {
@@ -52,9 +51,9 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
 }
 
 fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestError> {
-    // What the assistant is said to have made may be the server's own picture, come back.
-    let of_person = body.messages.iter().filter(|message| message.role != Role::Assistant);
-    let mut parts = of_person.flat_map(|message| &message.parts);
+    // A file in an assistant message may be one that the server made itself.
+    let uploads = body.messages.iter().filter(|message| message.role != Role::Assistant);
+    let mut parts = uploads.flat_map(|message| &message.parts);
     let is_large =
         |part: &Part| matches!(part, Part::File(file) if limits.is_too_long_data_url(&file.url));
     match parts.any(is_large) {
@@ -64,7 +63,7 @@ fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestEr
 }
 
 impl Limits {
-    /// A body as text, if it is no longer and nests no deeper than it may.
+    /// Checks the length and the depth of a body, and returns its text.
     pub(crate) fn text<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
         if bytes.len() > self.max_bytes {
             return Err(ParseRequestError::TooLong { limit: self.max_bytes });
@@ -77,14 +76,15 @@ impl Limits {
         }
     }
 
-    /// Whether that many answers may be given at once.
+    /// Refuses more answers than [`Limits::with_max_parts`] allows parts.
     pub(crate) fn take_answers(&self, answers: usize) -> Result<(), ParseRequestError> {
         let limit = self.max_parts;
         if answers > limit { Err(ParseRequestError::TooManyAnswers { limit }) } else { Ok(()) }
     }
 }
 
-/// Whether brackets nest deeper than that. Looks no further than it must, and does not recurse.
+/// Returns whether brackets nest deeper than `limit`. Stops at the first level that is too deep,
+/// and does not recurse.
 fn nests_deeper_than(limit: usize, bytes: &[u8]) -> bool {
     let mut depth = 0_usize;
     let mut i = 0;
@@ -110,7 +110,7 @@ fn nests_deeper_than(limit: usize, bytes: &[u8]) -> bool {
 
 struct BodySeed<'r> {
     reader: &'r mut Reader,
-    /// The message that is being read.
+    /// The index of the message that is being read.
     at: &'r mut Option<usize>,
 }
 
@@ -159,7 +159,7 @@ fn fields(
     let last_message_only = messages.is_none();
     let messages = match messages {
         Some(messages) => messages,
-        // Beside `messages` a `message` is the application's own.
+        // If there is a list `messages`, a field `message` belongs to the application.
         None => match object.take("message") {
             Some(raw) => {
                 vec![reader.message(raw.get()).map_err(|fault| fault.within("message"))?]
@@ -177,7 +177,8 @@ fn fields(
     })
 }
 
-/// Takes a string out if it is there; a body that an application wrote may say `null` for none.
+/// Removes a string field and returns it, if it is present. `null` counts as absent, because the
+/// body may be written by an application.
 fn text_or_null<'a>(
     object: &mut Object<'a>,
     key: &'static str,
@@ -221,10 +222,10 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
     }
 }
 
-/// Refuses a request that says both yes and no to the same question. What has its result is not in
-/// question any more.
+/// Refuses a request that both approves and denies the same approval, unless a part with that
+/// approval already has its result.
 fn refuse_contradictions(body: &Body) -> Result<(), ParseRequestError> {
-    let mut answers: Vec<(&ApprovalId, usize, usize, bool)> = Vec::new();
+    let mut responses: Vec<(&ApprovalId, usize, usize, bool)> = Vec::new();
     let mut settled = HashSet::new();
     for (message_at, message) in body.messages.iter().enumerate() {
         for (part_at, part) in message.parts.iter().enumerate() {
@@ -232,18 +233,18 @@ fn refuse_contradictions(body: &Body) -> Result<(), ParseRequestError> {
                 continue;
             };
             if let ToolState::ApprovalResponded { approval, .. } = &part.state {
-                let answer = (&approval.id, message_at, part_at, approval.approved);
-                push_tightly(&mut answers, answer);
+                let response = (&approval.id, message_at, part_at, approval.approved);
+                push_tightly(&mut responses, response);
             } else if part.is_settled() {
                 settled.extend(part.approval_id());
             }
         }
     }
-    answers.sort_unstable();
+    responses.sort_unstable();
     let contradicts = |two: &&[(&ApprovalId, usize, usize, bool)]| {
         two[0].0 == two[1].0 && two[0].3 != two[1].3 && !settled.contains(two[0].0)
     };
-    let Some(two) = answers.windows(2).find(contradicts) else { return Ok(()) };
+    let Some(two) = responses.windows(2).find(contradicts) else { return Ok(()) };
     let message = match body.last_message_only {
         true => "message".to_owned(),
         false => format!("messages[{}]", two[1].1),

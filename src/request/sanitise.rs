@@ -1,44 +1,47 @@
-//! What of a history is withheld from the agent, and how it is kept aside.
+//! Removes from a history what the agent must not see, and keeps the original messages.
 
 use super::Limits;
+use crate::json::{ExtraFields, without};
 use crate::message::{Part, Role, ToolState, UiMessage, push_tightly};
-use crate::record::{Extra, without};
 
-/// A message that was changed or, being a system message, dropped: as it was sent.
+/// A message as it was sent, which was changed in the history, or dropped as a system message.
 #[derive(Debug, Clone)]
-pub(super) struct Withheld {
-    /// Where it stood in what was sent.
-    place: usize,
+pub(super) struct OriginalMessage {
+    /// Its index in the list that was sent.
+    index: usize,
     message: UiMessage,
 }
 
-/// Takes out of the messages what a server has no use for, and returns them as they were.
-pub(super) fn sanitise(messages: &mut Vec<UiMessage>, limits: &Limits) -> Vec<Withheld> {
+/// Removes from the messages what a server must not believe, and returns the originals of all
+/// messages that it changed or dropped.
+pub(super) fn sanitise(messages: &mut Vec<UiMessage>, limits: &Limits) -> Vec<OriginalMessage> {
     let clean: Vec<bool> = messages.iter().map(|message| is_clean(message, limits)).collect();
-    let mut withheld = Vec::with_capacity(clean.iter().filter(|clean| !**clean).count());
-    for (place, message) in messages.iter_mut().enumerate() {
-        if !clean[place] {
-            let cleaned = cleaned(message, limits);
-            withheld.push(Withheld { place, message: std::mem::replace(message, cleaned) });
+    let mut originals = Vec::with_capacity(clean.iter().filter(|clean| !**clean).count());
+    for (index, message) in messages.iter_mut().enumerate() {
+        if !clean[index] {
+            let sanitised = sanitised(message, limits);
+            originals
+                .push(OriginalMessage { index, message: std::mem::replace(message, sanitised) });
         }
     }
     messages.retain(|message| message.role != Role::System);
-    withheld
+    originals
 }
 
-/// The messages as they were sent.
-pub(super) fn as_sent<'a>(
+/// Returns the messages as they were sent.
+pub(super) fn unsanitized_messages<'a>(
     messages: &'a [UiMessage],
-    withheld: &'a [Withheld],
+    originals: &'a [OriginalMessage],
 ) -> impl Iterator<Item = &'a UiMessage> {
-    let mut kept = messages.iter();
-    let mut withheld = withheld.iter().peekable();
-    (0..).map_while(move |place| {
-        let Some(Withheld { message, .. }) = withheld.next_if(|here| here.place == place) else {
-            return kept.next();
+    let mut rest = messages.iter();
+    let mut originals = originals.iter().peekable();
+    (0..).map_while(move |index| {
+        let Some(OriginalMessage { message, .. }) = originals.next_if(|here| here.index == index)
+        else {
+            return rest.next();
         };
         if message.role != Role::System {
-            kept.next();
+            rest.next();
         }
         Some(message)
     })
@@ -47,37 +50,38 @@ pub(super) fn as_sent<'a>(
 fn is_clean(message: &UiMessage, limits: &Limits) -> bool {
     let mut parts = message.parts.iter();
     message.role != Role::System
-        && names_no_provider(&message.extra)
-        && parts.all(|part| is_allowed(part, limits) && !addresses_provider(part))
+        && has_no_provider_field(&message.extra)
+        && parts.all(|part| is_allowed(part, limits) && !has_provider_fields(part))
         && message.overruled_tool_parts().is_empty()
 }
 
-/// A copy without what is withheld; of a system message nothing is left.
-fn cleaned(message: &UiMessage, limits: &Limits) -> UiMessage {
-    let mut cleaned = UiMessage::new(message.id.clone(), message.role, Vec::new());
+/// Returns a copy of a message without its forbidden parts and fields. The copy of a system message
+/// is empty.
+fn sanitised(message: &UiMessage, limits: &Limits) -> UiMessage {
+    let mut sanitised = UiMessage::new(message.id.clone(), message.role, Vec::new());
     if message.role == Role::System {
-        return cleaned;
+        return sanitised;
     }
     let overruled = message.overruled_tool_parts();
     for (at, part) in message.parts.iter().enumerate() {
         if overruled.binary_search(&at).is_err() && is_allowed(part, limits) {
             let mut part = part.clone();
             strip(&mut part);
-            push_tightly(&mut cleaned.parts, part);
+            push_tightly(&mut sanitised.parts, part);
         }
     }
-    cleaned.metadata = message.metadata.clone();
-    cleaned.extra = message.extra.clone();
-    strip_extra(&mut cleaned.extra);
-    cleaned
+    sanitised.metadata = message.metadata.clone();
+    sanitised.extra = message.extra.clone();
+    strip_extra(&mut sanitised.extra);
+    sanitised
 }
 
 fn is_allowed(part: &Part, limits: &Limits) -> bool {
     !matches!(part, Part::File(file) if !limits.allows_file_at(&file.url))
 }
 
-/// Whether a part holds what is meant for a provider.
-fn addresses_provider(part: &Part) -> bool {
+/// Returns whether a part holds fields for a provider.
+fn has_provider_fields(part: &Part) -> bool {
     let (metadata, extra) = match part {
         Part::Text(part) => (&part.provider_metadata, &part.extra),
         Part::Reasoning(part) => (&part.provider_metadata, &part.extra),
@@ -92,18 +96,18 @@ fn addresses_provider(part: &Part) -> bool {
             state
                 if !state
                     .approval_details()
-                    .is_none_or(|details| names_no_provider(&details.extra)) =>
+                    .is_none_or(|details| has_no_provider_field(&details.extra)) =>
             {
                 return true;
             }
             _ => (&part.call_provider_metadata, &part.extra),
         },
-        Part::Unknown(part) => return without(part.as_json(), PROVIDERS).is_some(),
+        Part::Unknown(part) => return without(part.as_json(), PROVIDER_FIELDS).is_some(),
     };
-    metadata.is_some() || !names_no_provider(extra)
+    metadata.is_some() || !has_no_provider_field(extra)
 }
 
-/// Takes out of a part what is meant for a provider.
+/// Removes the fields for a provider from a part.
 fn strip(part: &mut Part) {
     let (metadata, extra) = match part {
         Part::Text(part) => (&mut part.provider_metadata, &mut part.extra),
@@ -125,7 +129,7 @@ fn strip(part: &mut Part) {
             (&mut part.call_provider_metadata, &mut part.extra)
         }
         Part::Unknown(part) => {
-            if let Some(Some(stripped)) = without(&part.0, PROVIDERS) {
+            if let Some(Some(stripped)) = without(&part.0, PROVIDER_FIELDS) {
                 part.0 = stripped;
             }
             return;
@@ -135,22 +139,22 @@ fn strip(part: &mut Part) {
     strip_extra(extra);
 }
 
-fn names_no_provider(extra: &Extra) -> bool {
-    extra.is_empty() || extra.without(PROVIDERS).is_none()
+fn has_no_provider_field(extra: &ExtraFields) -> bool {
+    extra.is_empty() || extra.without(PROVIDER_FIELDS).is_none()
 }
 
-fn strip_extra(extra: &mut Extra) {
-    if let Some(stripped) = extra.without(PROVIDERS) {
+fn strip_extra(extra: &mut ExtraFields) {
+    if let Some(stripped) = extra.without(PROVIDER_FIELDS) {
         *extra = stripped;
     }
 }
 
-/// Fields that a provider's adapter may act on, wherever they stand.
-const PROVIDERS: &[&str] = &[
+/// Fields that a provider's adapter may act on, at any index of a message.
+const PROVIDER_FIELDS: &[&str] = &[
     "providerMetadata",
     "callProviderMetadata",
     "resultProviderMetadata",
     "providerOptions",
-    // `ai@7`: a file that the provider keeps.
+    // `ai@7`: a file that the provider stores.
     "providerReference",
 ];

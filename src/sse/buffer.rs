@@ -1,6 +1,6 @@
-//! [`Buffer`]: where frames are written.
+//! [`Buffer`]: the buffer that frames are appended to.
 
-/// Where frames are written: a `Vec<u8>` or a `BytesMut`.
+/// A buffer that frames are appended to: a `Vec<u8>` or a `BytesMut`.
 pub trait Buffer: sealed::Sealed {
     #[doc(hidden)]
     fn put(&mut self, bytes: &[u8]);

@@ -1,12 +1,12 @@
-//! [`Decoder`]: bytes in pieces of any size, the data of each event out.
+//! [`Decoder`]: bytes in, in pieces of any size; events out.
 
 use std::collections::VecDeque;
 
-/// Reads an event stream that arrives in pieces cut anywhere.
+/// Decodes an event stream that arrives in pieces, split at any byte.
 ///
 /// It reads as browsers do: `\n`, `\r\n` and `\r` end a line, one space after the colon is dropped,
-/// several `data` lines join with a newline, comments and other fields are ignored, and an event
-/// that no blank line ended is no event. `[DONE]` comes out like any other data.
+/// several `data` lines are joined by a newline, comments and other fields are ignored, and an
+/// event without a blank line after it is dropped. `[DONE]` is returned like other data.
 ///
 /// ```
 /// use ui_message_stream::sse::Decoder;
@@ -22,34 +22,35 @@ use std::collections::VecDeque;
 /// ```
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The line that has no end yet.
+    /// The incomplete last line.
     line: Vec<u8>,
-    /// The event that has no end yet, if it has data.
+    /// The incomplete event, if it has data.
     event: Option<Event>,
     ready: VecDeque<Event>,
     /// How many lines have ended.
     lines: usize,
-    /// The last byte was a `\r`: a `\n` right after it belongs to it.
+    /// The last byte was a `\r`. A `\n` right after it belongs to the same line end.
     after_return: bool,
-    /// A first line has been read: a byte order mark may stand before it only.
-    begun: bool,
+    /// The first line has ended. Only the first line may begin with a byte order mark.
+    is_past_first_line: bool,
 }
 
 /// One event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// The line that its data begins on, counted from 1.
+    /// The line on which its data begins, counted from 1.
     pub line: usize,
     /// Its data.
     pub data: String,
 }
 
 impl Decoder {
-    /// Takes the next bytes.
+    /// Decodes the next bytes.
     ///
-    /// What it holds on to is the unfinished event and the finished ones that were not polled; a
-    /// reader that must bound an event bounds what it pushes.
+    /// The decoder buffers the incomplete event and the complete ones that were not polled, without
+    /// a limit. A reader that needs a limit checks [`pending_bytes`](Self::pending_bytes) between
+    /// calls.
     pub fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if std::mem::take(&mut self.after_return) {
@@ -82,33 +83,33 @@ impl Decoder {
         self.line.extend_from_slice(rest);
     }
 
-    /// The next event that is whole.
+    /// Returns the next complete event.
     pub fn poll(&mut self) -> Option<Event> {
         self.ready.pop_front()
     }
 
-    /// The line on which an event begins that no blank line has ended yet. At the end of the stream
-    /// a browser drops it.
-    pub fn unfinished(&self) -> Option<usize> {
+    /// Returns the line on which the incomplete event begins, if there is one. A browser drops such
+    /// an event at the end of the stream.
+    pub fn incomplete_event_line(&self) -> Option<usize> {
         let begins_here = self.unmarked(&self.line).starts_with(b"data:").then_some(self.lines + 1);
         self.event.as_ref().map(|event| event.line).or(begins_here)
     }
 
-    /// Bytes held for events that are not whole.
+    /// Returns how many bytes are buffered for the incomplete event.
     pub fn pending_bytes(&self) -> usize {
         self.line.len() + self.event.as_ref().map_or(0, |event| event.data.len())
     }
 
-    /// The line, without the byte order mark before the first one.
+    /// Returns the line without a byte order mark, if it is the first line.
     fn unmarked<'l>(&self, line: &'l [u8]) -> &'l [u8] {
-        let mark = if self.begun { &[][..] } else { "\u{FEFF}".as_bytes() };
+        let mark = if self.is_past_first_line { &[][..] } else { "\u{FEFF}".as_bytes() };
         line.strip_prefix(mark).unwrap_or(line)
     }
 
     fn end_line(&mut self, line: &[u8]) {
         self.lines += 1;
         let line = self.unmarked(line);
-        self.begun = true;
+        self.is_past_first_line = true;
         if line.is_empty() {
             self.ready.extend(self.event.take());
             return;
@@ -172,7 +173,7 @@ mod tests {
         ] {
             let mut decoder = Decoder::default();
             decoder.push(text.as_bytes());
-            assert_eq!(decoder.unfinished(), line, "{text:?}");
+            assert_eq!(decoder.incomplete_event_line(), line, "{text:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Encoder`]: a chunk, straight into the response's buffer.
+//! [`Encoder`]: writes chunks as frames, directly into the buffer of the response.
 
 use super::buffer::Buffer;
 use super::escape::append_escaped;
@@ -13,8 +13,8 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// Writes chunks as frames.
 ///
-/// It remembers how the frames of the text part being written begin, so that a delta costs little
-/// more than copying its text.
+/// It keeps the beginning of the frames of the current text part, so that a delta takes little more
+/// time than a copy of its text.
 ///
 /// ```
 /// use ui_message_stream::Chunk;
@@ -26,9 +26,9 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 /// ```
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// The part of the last text delta.
+    /// The id of the part of the last text delta.
     part: String,
-    /// How its frames begin; empty before the first.
+    /// The beginning of the frames of that part. Empty before the first text delta.
     head: Vec<u8>,
 }
 

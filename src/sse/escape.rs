@@ -1,8 +1,8 @@
-//! JSON string contents, written as fast as safe code allows: most text needs no escape at all.
+//! Fast escaping of JSON strings without unsafe code. Most text needs no escape.
 
 use super::buffer::Buffer;
 
-/// Appends the inside of a JSON string.
+/// Appends the contents of a JSON string, without quotes.
 #[inline]
 pub(super) fn append_escaped(out: &mut impl Buffer, text: &str) {
     if is_plain(text.as_bytes()) {
@@ -12,8 +12,8 @@ pub(super) fn append_escaped(out: &mut impl Buffer, text: &str) {
     }
 }
 
-/// Whether no byte needs an escape. The loop over sixteen bytes has no branch inside, so that the
-/// compiler turns it into vector instructions; the rest is looked at a word at a time.
+/// Returns whether no byte needs an escape. The loop over sixteen bytes has no branch inside, so
+/// that the compiler makes vector instructions of it. The rest is checked a word at a time.
 #[inline]
 fn is_plain(bytes: &[u8]) -> bool {
     let (blocks, rest) = bytes.as_chunks::<16>();
@@ -32,10 +32,11 @@ fn needs_escape(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
-/// Whether one of eight bytes is below 0x20, a quote or a backslash.
+/// Returns whether one of eight bytes is below 0x20, a quote or a backslash.
 ///
 /// `(x - lows) & !x & highs` marks bytes below a bound; a byte equal to `c` is zero in `x ^ c`.
-/// It may also mark a byte above a marked one, never below the first: as a yes or no it is exact.
+/// It may also mark a byte above a marked one, but never one below the first marked byte. So the
+/// boolean result is exact.
 #[inline]
 fn word_needs_escape(word: u64) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;

@@ -1,13 +1,14 @@
-//! [`conformance`]: whether the clients accept a stream, by the [`Checker`].
+//! [`conformance`]: checks with the [`Checker`] whether the clients accept a stream.
 
 use std::fmt::{self, Write as _};
 
-use crate::checker::{Checker, Reader, Violation};
+use crate::checker::{Checker, ClientReader, Violation};
 use crate::chunk::{Chunk, Version};
 use crate::message::UiMessage;
 
-/// What is wrong with a stream that begins a message, for clients from `ai@6.0.0` on; nothing, if
-/// all is well. [`Conformance`] has the settings.
+/// Returns the rules that a stream breaks. The stream begins a message, and the clients are those
+/// from `ai@6.0.0` on. Returns an empty list if the stream breaks no rule. For other settings use
+/// [`Conformance`].
 ///
 /// ```
 /// use ui_message_stream::Chunk;
@@ -27,17 +28,18 @@ pub fn conformance(chunks: &[Chunk<'_>]) -> Vec<Finding> {
     Conformance::new().check(chunks)
 }
 
-/// Asserts that a stream that begins a message is what clients from `ai@6.0.0` on accept, and
-/// surely what was meant. [`Conformance`] has the settings.
+/// Asserts that a stream breaks no rule, not even a warning. The stream begins a message, and the
+/// clients are those from `ai@6.0.0` on. For other settings use [`Conformance`].
 ///
 /// # Panics
-/// If [`conformance`] finds anything: with the rule, the number of the chunk, and the remedy.
+/// If [`conformance`] has a finding. The panic message names the rule, the number of the chunk, and
+/// the remedy.
 #[track_caller]
 pub fn assert_conformant(chunks: &[Chunk<'_>]) {
     Conformance::new().assert(chunks);
 }
 
-/// How a stream is judged.
+/// The settings of a check.
 ///
 /// ```
 /// use ui_message_stream::chunk::Version;
@@ -45,41 +47,41 @@ pub fn assert_conformant(chunks: &[Chunk<'_>]) {
 /// # let chunks = [ui_message_stream::Chunk::Abort { reason: Some("enough".into()) }];
 ///
 /// // Every browser runs ai@6.0.326 or later.
-/// Conformance::new().with_oldest_client(Version::V6At(326)).assert(&chunks);
+/// Conformance::new().with_oldest_client(Version::V6Patch(326)).assert(&chunks);
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Conformance {
     oldest_client: Version,
-    reader: Reader,
+    reader: ClientReader,
     continued: Option<UiMessage>,
 }
 
 impl Conformance {
-    /// For a stream that begins a message, and clients from `ai@6.0.0` on.
+    /// Creates the settings for a stream that begins a message and for clients from `ai@6.0.0` on.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the oldest client that will read. The default is [`Version::V6`], `ai@6.0.0`.
+    /// Sets the oldest client that reads the stream. The default is [`Version::V6`], `ai@6.0.0`.
     pub fn with_oldest_client(mut self, version: Version) -> Self {
         self.oldest_client = version;
         self
     }
 
-    /// Sets which of the client's readers will read. The default is `readUIMessageStream`.
-    pub fn with_reader(mut self, reader: Reader) -> Self {
+    /// Sets which reader of the client reads the stream. The default is `readUIMessageStream`.
+    pub fn with_reader(mut self, reader: ClientReader) -> Self {
         self.reader = reader;
         self
     }
 
-    /// The stream goes on with this message.
+    /// Sets the message that the stream continues. By default the stream begins a message.
     pub fn continuing(mut self, message: UiMessage) -> Self {
         self.continued = Some(message);
         self
     }
 
-    /// What is wrong with the stream, in its order.
+    /// Returns the rules that the stream breaks, in the order of the stream.
     #[must_use]
     pub fn check(&self, chunks: &[Chunk<'_>]) -> Vec<Finding> {
         let data = chunks.iter().map(|chunk| {
@@ -88,16 +90,18 @@ impl Conformance {
         self.check_data(data, false)
     }
 
-    /// Asserts that nothing is wrong with the stream.
+    /// Asserts that the stream breaks no rule.
     ///
     /// # Panics
-    /// With every rule that is broken, the number of the chunk, and the remedy.
+    /// If the stream breaks a rule. The panic message names each broken rule, the number of the
+    /// chunk, and the remedy.
     #[track_caller]
     pub fn assert(&self, chunks: &[Chunk<'_>]) {
         self.assert_none(&self.check(chunks));
     }
 
-    /// What is wrong with a stream whose events have this data, and which ends within one or not.
+    /// Returns the rules that a stream breaks. `data` is the data of its events;
+    /// `ends_within_event` says whether its last event is incomplete.
     pub(super) fn check_data(
         &self,
         data: impl Iterator<Item: AsRef<str>>,
@@ -114,7 +118,7 @@ impl Conformance {
             found.extend(violations.map(|violation| Finding { chunk: Some(index + 1), violation }));
         }
         let mut at_end = match ends_within_event {
-            true => checker.handle_unfinished(),
+            true => checker.handle_truncated(),
             false => Vec::new(),
         };
         at_end.extend(checker.finish());
@@ -128,8 +132,10 @@ impl Conformance {
     }
 
     fn describe(&self, found: &[Finding]) -> String {
-        let mut text =
-            format!("the stream is not what clients from {} on accept\n", name(self.oldest_client));
+        let mut text = format!(
+            "the stream is not what clients from {} on accept\n",
+            version_name(self.oldest_client)
+        );
         for Finding { chunk, violation: Violation { rule, subject, .. } } in found {
             let at = chunk.map_or_else(|| "at the end".to_owned(), |n| format!("chunk {n}"));
             let (code, why, remedy) = (rule.code(), rule.why(), rule.remedy());
@@ -143,13 +149,14 @@ impl Conformance {
     }
 }
 
-/// A rule that is broken, and where.
+/// A broken rule and its place in the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The number of the chunk, counted from 1. None if only the end shows it.
+    /// The number of the chunk, counted from 1. `None` if only the end of the stream shows the
+    /// mistake.
     pub chunk: Option<usize>,
-    /// The rule, and what breaks it.
+    /// The rule, and the chunk or part that breaks it.
     pub violation: Violation,
 }
 
@@ -162,10 +169,10 @@ impl fmt::Display for Finding {
     }
 }
 
-fn name(version: Version) -> String {
+fn version_name(version: Version) -> String {
     match version {
         Version::V5 => "ai@5".to_owned(),
         Version::V6 => "ai@6.0.0".to_owned(),
-        Version::V6At(patch) => format!("ai@6.0.{patch}"),
+        Version::V6Patch(patch) => format!("ai@6.0.{patch}"),
     }
 }

@@ -1,16 +1,16 @@
-//! For the tests of those who use this crate: what a route says, and a client that talks to it.
+//! Helpers for the tests of applications: read what a route returns, and talk to it as a client.
 //!
-//! Takes a response, a handler or a script; gives chunks, messages and findings, and panics as a
-//! test should where it is used wrongly. Nothing here opens a socket, and nothing waits for real
-//! time where tokio's is paused.
+//! The functions take a response, a handler or a script. They return chunks, messages and findings,
+//! and panic if a test uses them wrongly. They open no socket. Under tokio's paused time they do
+//! not wait for real time.
 //!
-//! - [`collect_chunks`]: a response's body as chunks.
+//! - [`collect_chunks`]: the body of a response as chunks.
 //! - [`snapshot`]: chunks or messages as lines to compare, with stable names for ids and times.
-//! - [`conformance`], [`assert_conformant`]: whether the clients accept a stream.
-//! - [`ScriptedAgent`]: an agent that says what it was told to, pauses, fails or panics.
-//! - [`Conversation`]: plays the browser's side. It holds the messages as the real client does,
-//!   answers approvals, runs client-executed tools, writes on, stops, reconnects, and sends again
-//!   where `sendAutomaticallyWhen` says so.
+//! - [`conformance`], [`assert_conformant`]: check whether the clients accept a stream.
+//! - [`ScriptedAgent`]: an agent that emits given events, pauses, fails or panics.
+//! - [`Conversation`]: acts as the browser. It holds the messages as the real client does, responds
+//!   to approval requests, executes client-executed tools, sends messages, stops, reconnects, and
+//!   sends automatically where `sendAutomaticallyWhen` returns true.
 //!
 //! ```
 //! use futures::stream;
@@ -37,8 +37,8 @@
 //! # });
 //! ```
 //!
-//! Left out: answers that a person gives while a response is read, and the rest of a response
-//! without its beginning after the connection broke.
+//! Not supported: approval responses that a user gives while a response is being read, and resuming
+//! a response from its middle after the connection broke.
 
 mod collect;
 mod conformance;

@@ -1,4 +1,4 @@
-//! [`ScriptedAgent`]: an agent that says what it was told to.
+//! [`ScriptedAgent`]: an agent that emits given events.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,9 +10,9 @@ use futures_core::Stream;
 use tokio::time::{Sleep, sleep};
 
 use crate::event::AgentEvent;
-use crate::stream::BoxError;
+use crate::response::BoxError;
 
-/// An agent that says what it was told to, in order, and may pause, fail or panic on the way.
+/// An agent that emits given events in order, and can pause, fail or panic between them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,18 +34,18 @@ use crate::stream::BoxError;
 /// ```
 ///
 /// # Panics
-/// A pause is a timer of tokio: polled outside of a runtime it panics. Under paused time it takes
-/// none.
+/// A pause is a tokio timer: polled outside of a tokio runtime, it panics. Under paused time it
+/// takes no real time.
 #[must_use = "an agent does nothing until it is polled"]
 pub struct ScriptedAgent {
-    acts: VecDeque<Act>,
+    actions: VecDeque<Action>,
     sleeping: Option<Pin<Box<Sleep>>>,
 }
 
-/// What the agent does next.
+/// An action of the agent.
 #[derive(Debug, Clone)]
-enum Act {
-    Say(Box<AgentEvent>),
+enum Action {
+    Emit(Box<AgentEvent>),
     Pause(Duration),
     Fail(String),
     Panic(String),
@@ -53,40 +53,40 @@ enum Act {
 }
 
 impl ScriptedAgent {
-    /// An agent that says this, and then ends.
+    /// Creates an agent that emits these events and then ends.
     pub fn new(events: impl IntoIterator<Item = AgentEvent>) -> Self {
-        ScriptedAgent { acts: VecDeque::new(), sleeping: None }.say(events)
+        ScriptedAgent { actions: VecDeque::new(), sleeping: None }.say(events)
     }
 
-    /// Then says this.
+    /// Adds: emit these events.
     pub fn say(mut self, events: impl IntoIterator<Item = AgentEvent>) -> Self {
-        self.acts.extend(events.into_iter().map(|event| Act::Say(Box::new(event))));
+        self.actions.extend(events.into_iter().map(|event| Action::Emit(Box::new(event))));
         self
     }
 
-    /// Then is silent for so long.
+    /// Adds: emit nothing for this duration.
     pub fn pause(self, pause: Duration) -> Self {
-        self.then(Act::Pause(pause))
+        self.then(Action::Pause(pause))
     }
 
-    /// Then fails: its stream yields an error with this text. Whoever asks it further hears what
-    /// comes after.
+    /// Adds: fail. The stream yields an error with this text. If it is polled again, it continues
+    /// with the actions after this one.
     pub fn fail(self, error: impl Into<String>) -> Self {
-        self.then(Act::Fail(error.into()))
+        self.then(Action::Fail(error.into()))
     }
 
-    /// Then panics with this text.
+    /// Adds: panic with this text.
     pub fn panic(self, text: impl Into<String>) -> Self {
-        self.then(Act::Panic(text.into()))
+        self.then(Action::Panic(text.into()))
     }
 
-    /// Then says nothing any more, and does not end.
+    /// Adds: stay pending, without an event and without an end.
     pub fn hang(self) -> Self {
-        self.then(Act::Hang)
+        self.then(Action::Hang)
     }
 
-    fn then(mut self, act: Act) -> Self {
-        self.acts.push_back(act);
+    fn then(mut self, action: Action) -> Self {
+        self.actions.push_back(action);
         self
     }
 }
@@ -100,14 +100,14 @@ impl Stream for ScriptedAgent {
                 std::task::ready!(sleeping.as_mut().poll(cx));
                 self.sleeping = None;
             }
-            match self.acts.pop_front() {
+            match self.actions.pop_front() {
                 None => return Poll::Ready(None),
-                Some(Act::Say(event)) => return Poll::Ready(Some(Ok(*event))),
-                Some(Act::Pause(pause)) => self.sleeping = Some(Box::pin(sleep(pause))),
-                Some(Act::Fail(error)) => return Poll::Ready(Some(Err(error.into()))),
-                Some(Act::Panic(text)) => panic!("{text}"),
-                Some(Act::Hang) => {
-                    self.acts.push_front(Act::Hang);
+                Some(Action::Emit(event)) => return Poll::Ready(Some(Ok(*event))),
+                Some(Action::Pause(pause)) => self.sleeping = Some(Box::pin(sleep(pause))),
+                Some(Action::Fail(error)) => return Poll::Ready(Some(Err(error.into()))),
+                Some(Action::Panic(text)) => panic!("{text}"),
+                Some(Action::Hang) => {
+                    self.actions.push_front(Action::Hang);
                     return Poll::Pending;
                 }
             }
@@ -117,6 +117,6 @@ impl Stream for ScriptedAgent {
 
 impl fmt::Debug for ScriptedAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScriptedAgent").field("acts", &self.acts).finish_non_exhaustive()
+        f.debug_struct("ScriptedAgent").field("acts", &self.actions).finish_non_exhaustive()
     }
 }

@@ -1,10 +1,11 @@
-//! The two helpers of the client for `sendAutomaticallyWhen`, under the names they have there.
+//! The client's two helpers for `sendAutomaticallyWhen`, under the same names.
 
 use crate::message::{Part, Role, TextState, ToolPart, ToolState, UiMessage};
 
-/// Whether every call of the last step has its answer or result, and one was just answered.
+/// Returns whether every call of the last step has an approval response or a result, and at least
+/// one has an approval response without a result.
 ///
-/// As the client's helper of this name decides: of provider-executed calls, too.
+/// Decides as the client's helper of this name does. Provider-executed calls count too.
 ///
 /// Wire: [approval](https://ai-sdk.dev/docs/ai-sdk-ui/chatbot-tool-usage#tool-execution-approval)
 #[must_use]
@@ -14,10 +15,11 @@ pub fn last_assistant_message_is_complete_with_approval_responses(messages: &[Ui
     calls().any(is_answered) && calls().all(|call| is_answered(call) || call.is_settled())
 }
 
-/// Whether every call of the last step has its output or error, and no text after them is unfinished.
+/// Returns whether every call of the last step has an output or an error, and no text after the
+/// calls is incomplete.
 ///
-/// As the client's helper of this name decides: provider-executed calls do not count, and a denied
-/// one is not complete.
+/// Decides as the client's helper of this name does. Provider-executed calls are ignored, and a
+/// denied call is not complete.
 ///
 /// Wire: [client-side tools](https://ai-sdk.dev/docs/ai-sdk-ui/chatbot-tool-usage)
 #[must_use]
@@ -36,7 +38,7 @@ pub fn last_assistant_message_is_complete_with_tool_calls(messages: &[UiMessage]
         && !step.iter().skip(last + 1).any(is_unfinished)
 }
 
-/// The parts of the last message's last step, if it is the assistant's.
+/// Returns the parts of the last step of the last message, if that is an assistant message.
 fn last_step(messages: &[UiMessage]) -> &[Part] {
     let last = messages.last().filter(|message| message.role == Role::Assistant);
     let parts = last.map_or(&[][..], |message| &message.parts);

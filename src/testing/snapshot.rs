@@ -1,4 +1,4 @@
-//! [`snapshot`]: lines to compare, with stable names for what differs from run to run.
+//! [`snapshot`]: lines to compare, with stable names for values that differ from run to run.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,17 +7,17 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Writes chunks, or messages, one a line, with stable names for ids and times.
+/// Writes chunks or messages, one per line, with stable names for ids and times.
 ///
 /// The ids of messages, tool calls, approvals, text and reasoning parts and sources, and the
 /// signatures of approvals, become `msg-1`, `call-1`, `approval-1`, `text-1`, `reasoning-1`,
-/// `source-1` and `signature-1`, in the order in which they first appear and wherever they recur.
-/// Inside of inputs, outputs, data, metadata and text the id of a message, call, approval or source
-/// is named only where it is a whole string. A string that is a date with a time (RFC 3339)
-/// becomes `time-1`, and so does a number of seconds or milliseconds since 1970 whose key ends in
-/// `At` or `_at`, or is `time` or `timestamp`.
+/// `source-1` and `signature-1`. They are numbered in the order in which they first appear, and
+/// replaced wherever they occur. Within inputs, outputs, data, metadata and text, the id of a
+/// message, call, approval or source is replaced only if it is the whole string. A string that is a
+/// date with a time (RFC 3339) becomes `time-1`. A number of seconds or milliseconds since 1970
+/// becomes `time-1` too if its key ends in `At` or `_at`, or is `time` or `timestamp`.
 ///
-/// The rest stands there as on the wire, keys in their order.
+/// Everything else is written as on the wire, with the keys in their original order.
 ///
 /// ```
 /// use ui_message_stream::{Chunk, Json};
@@ -38,7 +38,7 @@ use serde_json::value::RawValue;
 /// ```
 ///
 /// # Panics
-/// If an item does not serialize to JSON. Chunks and messages do.
+/// If an item cannot be serialized to JSON. Chunks and messages always can.
 #[must_use]
 pub fn snapshot<T: Serialize>(items: &[T]) -> String {
     let items: Vec<Box<RawValue>> = items
@@ -47,17 +47,17 @@ pub fn snapshot<T: Serialize>(items: &[T]) -> String {
         .collect();
     let mut names = Names::default();
     for item in &items {
-        names.learn(item, Place::Protocol);
+        names.record(item, Position::Protocol);
     }
     let mut text = String::new();
     for item in &items {
-        names.write(item, Place::Protocol, "", &mut text);
+        names.write(item, Position::Protocol, "", &mut text);
         text.push('\n');
     }
     text
 }
 
-/// What kind of thing an id names.
+/// The kind of thing that an id names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Approval,
@@ -71,7 +71,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Those whose ids are told apart from other text wherever they stand.
+    /// The kinds whose ids are replaced wherever they occur.
     const RECURRING: [Kind; 4] = [Kind::Message, Kind::Call, Kind::Approval, Kind::Source];
 
     fn word(self) -> &'static str {
@@ -88,18 +88,18 @@ impl Kind {
     }
 }
 
-/// Where a value stands, and so what its keys mean.
+/// The position of a value, which decides what its keys mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// A chunk, a message, or a part of one.
+enum Position {
+    /// A chunk, a message, or a part of a message.
     Protocol,
     /// The `approval` of a part.
     Approval,
-    /// What the application made up.
+    /// A value that the application defines.
     Free,
 }
 
-/// The stable names of the ids that were seen.
+/// The stable names of the ids found so far.
 #[derive(Debug, Default)]
 struct Names {
     known: HashMap<(Kind, String), String>,
@@ -107,22 +107,23 @@ struct Names {
 }
 
 impl Names {
-    /// Takes note of every id in its place, before any is written: one may recur before it.
-    fn learn(&mut self, raw: &RawValue, place: Place) {
+    /// Records every id of a value. All values are recorded before the first is written, because an
+    /// id may occur in a value before the place that defines it.
+    fn record(&mut self, raw: &RawValue, position: Position) {
         match Value::of(raw) {
             Value::Object(fields) => {
                 let kind = Object::of(&fields);
                 for (key, raw) in &fields.0 {
-                    match (Value::of(raw), kind.id(key, place)) {
+                    match (Value::of(raw), kind.id(key, position)) {
                         (Value::Text(id), Some(kind)) => self.name(kind, &id),
-                        _ => self.learn(raw, kind.place_of(key, place)),
+                        _ => self.record(raw, kind.position_of(key, position)),
                     }
                     if is_time_key(key) && is_time_number(raw.get()) {
                         self.name(Kind::Time, raw.get());
                     }
                 }
             }
-            Value::Array(items) => items.iter().for_each(|item| self.learn(item, place)),
+            Value::Array(items) => items.iter().for_each(|item| self.record(item, position)),
             Value::Text(text) if is_time(&text) => self.name(Kind::Time, &text),
             Value::Text(_) | Value::Other => {}
         }
@@ -136,11 +137,11 @@ impl Names {
         });
     }
 
-    fn of(&self, kind: Kind, id: &str) -> Option<&str> {
+    fn get(&self, kind: Kind, id: &str) -> Option<&str> {
         self.known.get(&(kind, id.to_owned())).map(String::as_str)
     }
 
-    fn write(&self, raw: &RawValue, place: Place, key: &str, out: &mut String) {
+    fn write(&self, raw: &RawValue, position: Position, key: &str, out: &mut String) {
         match Value::of(raw) {
             Value::Object(fields) => {
                 let kind = Object::of(&fields);
@@ -149,14 +150,14 @@ impl Names {
                     out.push_str(if n == 0 { "" } else { "," });
                     push_text(key, out);
                     out.push(':');
-                    match (Value::of(raw), kind.id(key, place)) {
+                    match (Value::of(raw), kind.id(key, position)) {
                         (Value::Text(id), Some(kind)) => {
-                            push_text(self.of(kind, &id).unwrap_or(&id), out);
+                            push_text(self.get(kind, &id).unwrap_or(&id), out);
                         }
-                        (Value::Text(word), None) if kind.is_word(key, place) => {
+                        (Value::Text(word), None) if kind.is_word(key, position) => {
                             push_text(&word, out);
                         }
-                        _ => self.write(raw, kind.place_of(key, place), key, out),
+                        _ => self.write(raw, kind.position_of(key, position), key, out),
                     }
                 }
                 out.push('}');
@@ -165,15 +166,15 @@ impl Names {
                 out.push('[');
                 for (n, item) in items.iter().enumerate() {
                     out.push_str(if n == 0 { "" } else { "," });
-                    self.write(item, place, key, out);
+                    self.write(item, position, key, out);
                 }
                 out.push(']');
             }
             Value::Text(text) => {
-                let id = Kind::RECURRING.iter().find_map(|kind| self.of(*kind, &text));
-                push_text(id.or_else(|| self.of(Kind::Time, &text)).unwrap_or(&text), out);
+                let id = Kind::RECURRING.iter().find_map(|kind| self.get(*kind, &text));
+                push_text(id.or_else(|| self.get(Kind::Time, &text)).unwrap_or(&text), out);
             }
-            Value::Other => match self.of(Kind::Time, raw.get()).filter(|_| is_time_key(key)) {
+            Value::Other => match self.get(Kind::Time, raw.get()).filter(|_| is_time_key(key)) {
                 Some(name) => push_text(name, out),
                 None => out.push_str(raw.get()),
             },
@@ -181,7 +182,7 @@ impl Names {
     }
 }
 
-/// What an object is, which decides what its `id` names.
+/// The kind of an object, which decides what its `id` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Object {
     Message,
@@ -207,37 +208,39 @@ impl Object {
         }
     }
 
-    /// What the field is the id of, if it is one.
-    fn id(self, key: &str, place: Place) -> Option<Kind> {
-        match (place, key, self) {
-            (Place::Protocol, "approvalId", _) | (Place::Approval, "id", _) => Some(Kind::Approval),
-            (Place::Protocol, "toolCallId", _) => Some(Kind::Call),
-            (Place::Protocol, "messageId", _) | (Place::Protocol, "id", Object::Message) => {
+    /// Returns the kind of id that the field holds, if it holds an id.
+    fn id(self, key: &str, position: Position) -> Option<Kind> {
+        match (position, key, self) {
+            (Position::Protocol, "approvalId", _) | (Position::Approval, "id", _) => {
+                Some(Kind::Approval)
+            }
+            (Position::Protocol, "toolCallId", _) => Some(Kind::Call),
+            (Position::Protocol, "messageId", _) | (Position::Protocol, "id", Object::Message) => {
                 Some(Kind::Message)
             }
-            (Place::Protocol, "id", Object::Reasoning) => Some(Kind::Reasoning),
-            (Place::Protocol | Place::Approval, "signature", _) => Some(Kind::Signature),
-            (Place::Protocol, "sourceId", _) => Some(Kind::Source),
-            (Place::Protocol, "id", Object::Text) => Some(Kind::Text),
+            (Position::Protocol, "id", Object::Reasoning) => Some(Kind::Reasoning),
+            (Position::Protocol | Position::Approval, "signature", _) => Some(Kind::Signature),
+            (Position::Protocol, "sourceId", _) => Some(Kind::Source),
+            (Position::Protocol, "id", Object::Text) => Some(Kind::Text),
             _ => None,
         }
     }
 
-    /// Whether the field holds a word of the protocol, or the name of a tool.
-    fn is_word(self, key: &str, place: Place) -> bool {
-        place == Place::Protocol && matches!(key, "type" | "role" | "state" | "toolName")
+    /// Returns whether the field holds a word of the protocol or the name of a tool.
+    fn is_word(self, key: &str, position: Position) -> bool {
+        position == Position::Protocol && matches!(key, "type" | "role" | "state" | "toolName")
     }
 
-    fn place_of(self, key: &str, place: Place) -> Place {
-        match (place, key) {
-            (Place::Protocol, "parts") if self == Object::Message => Place::Protocol,
-            (Place::Protocol, "approval") => Place::Approval,
-            _ => Place::Free,
+    fn position_of(self, key: &str, position: Position) -> Position {
+        match (position, key) {
+            (Position::Protocol, "parts") if self == Object::Message => Position::Protocol,
+            (Position::Protocol, "approval") => Position::Approval,
+            _ => Position::Free,
         }
     }
 }
 
-/// A value, opened one level deep: its numbers and the order of its keys are as they were written.
+/// A value parsed one level deep. Numbers keep their text, and keys keep their order.
 enum Value<'a> {
     Object(Fields<'a>),
     Array(Vec<&'a RawValue>),
@@ -254,7 +257,7 @@ impl<'a> Value<'a> {
             Some(b'"') => serde_json::from_str(text).map(Value::Text),
             _ => Ok(Value::Other),
         };
-        // A string with half a surrogate pair is none: it stays as it is.
+        // A string with half of a surrogate pair cannot be a Rust string. It is written unchanged.
         value.unwrap_or(Value::Other)
     }
 }
@@ -286,7 +289,7 @@ fn push_text(text: &str, out: &mut String) {
     out.push_str(&serde_json::Value::from(text).to_string());
 }
 
-/// Whether a text is a date with a time, as RFC 3339 has it.
+/// Returns whether a text is a date with a time, as RFC 3339 defines it.
 fn is_time(text: &str) -> bool {
     let shape = |(at, byte): (usize, u8)| match at {
         4 | 7 => byte == b'-',
@@ -302,7 +305,7 @@ fn is_time_key(key: &str) -> bool {
     key.ends_with("At") || key.ends_with("_at") || matches!(key, "time" | "timestamp")
 }
 
-/// Whether a number may be seconds or milliseconds since 1970: after 2001, before 2286.
+/// Returns whether a number can be seconds or milliseconds since 1970, between 2001 and 2286.
 fn is_time_number(number: &str) -> bool {
     let whole = number.split('.').next().unwrap_or_default();
     matches!(whole.len(), 10 | 13) && whole.bytes().all(|byte| byte.is_ascii_digit())

@@ -1,9 +1,10 @@
-//! How a response ends: everything that is open is closed, and no client is left asking for ever.
+//! The end of a response: closes everything that is open, and stops clients from resubmitting the
+//! same request endlessly.
 
 use std::borrow::Cow;
 
-use super::tool_calls::{CallState, Settled};
-use super::tools::{Attached, close_streaming, output_error};
+use super::tool_calls::{CallState, ResultKind};
+use super::tools::{CallMetadata, close_streaming, output_error};
 use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::{Executor, OUTCOME_UNKNOWN};
@@ -18,7 +19,7 @@ impl Translator {
     ) -> Result<(), TranslateError> {
         self.close_run(Executor::Server, out);
         let reason =
-            reason.or_else(|| self.calls.wait_for_somebody().then_some(FinishReason::ToolCalls));
+            reason.or_else(|| self.calls.has_pending_calls().then_some(FinishReason::ToolCalls));
         self.end_resubmission(reason, out);
         let mergeable = metadata.filter(|metadata| self.can_merge(metadata));
         let chunk =
@@ -46,7 +47,8 @@ impl Translator {
         self.emit(finish, out);
     }
 
-    /// Inputs cannot go on in a later step: the client would make a second part of them.
+    /// Ends all streaming inputs, at the end of a step: in a later step the client would make a
+    /// second part of them.
     pub(super) fn close_streaming_inputs(&mut self, out: Out<'_>) {
         let version = self.version;
         for call in self.calls.iter_mut() {
@@ -54,45 +56,50 @@ impl Translator {
         }
     }
 
-    /// Closes parts, gives every call that this response owes a result its result, and closes the
-    /// step. `up_to` is the last executor whose open calls are owed one: a run that finishes may
-    /// leave a provider's call for later, one that breaks off may not.
+    /// Closes all parts, gives a result to every call that needs one from this response, and closes
+    /// the step.
+    ///
+    /// `up_to` is the last executor whose open calls need a result. A run that finishes may leave a
+    /// provider's call open for a later one. A run that is aborted or fails may not.
     fn close_run(&mut self, up_to: Executor, out: Out<'_>) {
         self.ensure_started(out);
         self.ended = true;
         self.close_parts(out);
         self.close_streaming_inputs(out);
-        let (version, can_ask) = (self.version, self.can_ask());
-        // Something else is waited for, and what the person allowed is told the provider then.
-        let goes_on = up_to == Executor::Server && self.calls.wait_for_somebody();
+        let (version, can_request_approval) = (self.version, self.can_request_approval());
+        // The turn waits for another answer. The turn after it sends the user's approval to the
+        // provider.
+        let is_paused = up_to == Executor::Server && self.calls.has_pending_calls();
         for call in self.calls.iter_mut() {
             match call.state {
-                CallState::Answered { approved: true }
-                    if call.executed_by == Executor::Provider && goes_on => {}
-                // It was told the provider, or will not be: nobody here knows which.
-                CallState::Answered { approved: true }
+                CallState::ApprovalResponded { approved: true }
+                    if call.executed_by == Executor::Provider && is_paused => {}
+                // The approval may have been sent to the provider or not: the translator cannot
+                // know.
+                CallState::ApprovalResponded { approved: true }
                     if call.executed_by == Executor::Provider =>
                 {
-                    call.state = CallState::Settled(Settled::Error);
-                    out(output_error(call, OUTCOME_UNKNOWN, Attached::NONE).for_version(version));
+                    call.state = CallState::Settled(ResultKind::Error);
+                    out(output_error(call, OUTCOME_UNKNOWN, CallMetadata::NONE)
+                        .for_version(version));
                 }
-                // The client resubmits an answer until it is settled.
-                CallState::Answered { approved: false } if can_ask => {
-                    call.state = CallState::Settled(Settled::Denied);
+                // The client resubmits an answered approval until its call is settled.
+                CallState::ApprovalResponded { approved: false } if can_request_approval => {
+                    call.state = CallState::Settled(ResultKind::Denied);
                     out(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
                 }
-                CallState::Answered { .. } => {
-                    call.state = CallState::Settled(Settled::Error);
-                    out(output_error(call, NOT_RUN, Attached::NONE).for_version(version));
+                CallState::ApprovalResponded { .. } => {
+                    call.state = CallState::Settled(ResultKind::Error);
+                    out(output_error(call, NOT_RUN, CallMetadata::NONE).for_version(version));
                 }
                 CallState::Ready | CallState::Running
-                    if call.owed
+                    if call.needs_result
                         && (call.executed_by == Executor::Server
                             || call.executed_by == Executor::Provider
                                 && up_to == Executor::Provider) =>
                 {
-                    call.state = CallState::Settled(Settled::Error);
-                    out(output_error(call, NO_RESULT, Attached::NONE).for_version(version));
+                    call.state = CallState::Settled(ResultKind::Error);
+                    out(output_error(call, NO_RESULT, CallMetadata::NONE).for_version(version));
                 }
                 _ => {}
             }
@@ -100,9 +107,11 @@ impl Translator {
         self.finish_step(out);
     }
 
-    /// A last step whose tool calls are all done makes a client send the same request at once, and
-    /// again, for ever. A further step with content ends it; data is content that nobody reads
-    /// aloud and no model is shown.
+    /// Appends a step if the client would otherwise send the same request at once, again and again:
+    /// it does so if all tool calls of the last step are done.
+    ///
+    /// The step needs content. It is data, which the client does not render as text and which no
+    /// model receives.
     fn end_resubmission(&mut self, reason: Option<FinishReason>, out: Out<'_>) {
         if !self.calls.would_resubmit(self.step.number, self.version) {
             return;
@@ -124,11 +133,11 @@ impl Translator {
     }
 }
 
-/// Said of a call whose input stopped half way.
+/// The error of a call whose input is incomplete at the end of the step.
 const INPUT_CUT_OFF: &str = "The input of this tool call was cut off.";
 
-/// Said of a call that the person approved and the run left alone.
+/// The error of a call that the user approved and the run did not execute.
 const NOT_RUN: &str = "This tool call was approved, but it did not run.";
 
-/// Said of a call that the run left without a result.
+/// The error of a call without a result at the end of the run.
 const NO_RESULT: &str = "This tool call gave no result.";

@@ -1,11 +1,12 @@
 //! [`Translator`]: agent events in, chunks out.
 //!
-//! Its promise: whatever events come, in whatever order, the chunks that go out are a sequence that
-//! the real client accepts, and reducing them gives the message that the events meant. So it opens
-//! and closes parts and steps, knows the message being continued, and turns what cannot be meant
-//! into a [`TranslateError`] instead of a chunk that the client would throw at.
+//! It accepts any events in any order. Its chunks are always a sequence that the real client
+//! accepts, and reducing them gives the message that the events describe. For this it opens and
+//! closes parts and steps, and knows the tool calls of the message being continued. An event
+//! without a valid translation becomes a [`TranslateError`] instead of a chunk on which the client
+//! would throw.
 //!
-//! It is synchronous and holds no events: one event becomes its chunks at once.
+//! The translator is synchronous and buffers no events: each event is translated at once.
 
 mod close;
 mod error;
@@ -27,7 +28,7 @@ use crate::json::Json;
 use crate::message::{Part, Role, UiMessage};
 use crate::metadata::ProviderMetadata;
 
-/// Turns one response's events into its chunks.
+/// Translates the events of one response to chunks.
 ///
 /// ```
 /// use ui_message_stream::chunk::{Chunk, FinishReason};
@@ -51,8 +52,8 @@ pub struct Translator {
     approvals: bool,
     message_id: Option<MessageId>,
     metadata: Option<Json>,
-    /// The continued message has metadata that no object can be merged into.
-    metadata_is_closed: bool,
+    /// The continued message has metadata that is not an object, so none can be merged into it.
+    has_unmergeable_metadata: bool,
     started: bool,
     ended: bool,
     step: Step,
@@ -61,42 +62,44 @@ pub struct Translator {
     calls: ToolCalls,
 }
 
-/// Where the stream is among the steps.
+/// The current step.
 #[derive(Debug, Default)]
 struct Step {
     open: bool,
-    /// The agent said that it begins, or it is said with its first content.
+    /// The agent began the next step, whose `start-step` is written with its first content.
     announced: bool,
-    /// The agent did not say that it begins.
+    /// The step began at content, without an event of the agent.
     implied: bool,
-    /// How many steps this response has begun; 0 is the continued message's last one.
+    /// How many steps this response has begun. 0 is the last step of the continued message.
     number: u32,
 }
 
 impl Translator {
-    /// Translates the response that begins a new message.
+    /// Creates a translator for a response that begins a new message.
     ///
-    /// With an id, a client that reconnects replaces its copy instead of making a second message.
+    /// Because of the id, a client that reconnects replaces its copy instead of making a second
+    /// message.
     pub fn new(message_id: impl Into<MessageId>) -> Self {
         Self::with_id(Some(message_id.into()))
     }
 
-    /// Translates the response that begins a new message, whose id the client makes.
-    pub fn unnamed() -> Self {
+    /// Creates a translator for a response that begins a new message, whose id the client makes.
+    pub fn without_message_id() -> Self {
         Self::with_id(None)
     }
 
-    /// Translates the response that goes on with this assistant message, as the client holds it.
+    /// Creates a translator for a response that continues this assistant message, as the client
+    /// holds it.
     ///
-    /// The message keeps its id, and its calls are known: results may come for them, before the
-    /// first step, and none is announced again. A message of another role is not gone on with: the
-    /// client would take it for replaced.
+    /// The message keeps its id, and its calls are known: events may give them results, before the
+    /// first step, and no call is announced again. If the message has another role, the response
+    /// begins a new message, because the client would replace the given one.
     pub fn continuing(message: &UiMessage) -> Self {
         if message.role != Role::Assistant {
-            return Self::unnamed();
+            return Self::without_message_id();
         }
         let mut translator = Self::new(message.id.clone());
-        translator.metadata_is_closed = message
+        translator.has_unmergeable_metadata = message
             .metadata
             .as_ref()
             .is_some_and(|metadata| !metadata.is_null() && !metadata.is_object());
@@ -116,7 +119,7 @@ impl Translator {
             approvals: true,
             message_id,
             metadata: None,
-            metadata_is_closed: false,
+            has_unmergeable_metadata: false,
             started: false,
             ended: false,
             step: Step::default(),
@@ -126,37 +129,39 @@ impl Translator {
         }
     }
 
-    /// Writes for the oldest client that will read; [`Version::V6`] unless set.
+    /// Sets the version of the oldest client that reads the response. The default is
+    /// [`Version::V6`].
     pub fn with_version(mut self, version: Version) -> Self {
         self.version = version;
         self
     }
 
-    /// Never asks a person: a call that needs an approval is refused instead.
+    /// Disables approval requests: a call that needs an approval is refused instead.
     ///
-    /// Always so for clients that know no approvals. The agent must not run such a call either.
+    /// They are always disabled for clients that know no approvals. The agent must not run such a
+    /// call either.
     pub fn without_approvals(mut self) -> Self {
         self.approvals = false;
         self
     }
 
-    /// Metadata that the message starts with: an object. Anything else is left out, see
+    /// Sets the metadata that the message starts with: an object. Any other value is left out, see
     /// [`TranslateError::Metadata`].
     pub fn with_metadata(mut self, metadata: Json) -> Self {
         self.metadata = Some(metadata);
         self
     }
 
-    /// Opens the message, if nothing did yet. Call it before anything slow begins.
+    /// Emits `start`, if it was not emitted yet. Call it before slow work begins.
     pub fn start(&mut self, out: &mut impl FnMut(Chunk<'_>)) {
         self.ensure_started(out);
     }
 
-    /// Turns an event into its chunks, in order.
+    /// Translates an event and passes its chunks to `out`, in order.
     ///
     /// # Errors
-    /// [`TranslateError`] says what about the event cannot be meant. The chunks that went out
-    /// before and the ones that follow are as valid as ever.
+    /// A [`TranslateError`] that names the rule the event breaks. The chunks emitted before and
+    /// after it stay a valid sequence.
     #[inline]
     pub fn handle_event(
         &mut self,
@@ -177,12 +182,14 @@ impl Translator {
         self.handle_other(event, out)
     }
 
-    /// Ends the message: closes what is open, then says that it ended.
+    /// Ends the message: closes all open parts, gives every call that needs one a result, emits
+    /// `finish-step` if a step is open, then `finish`. The finish reason is `tool-calls` if a call
+    /// waits for the user or the client, and absent otherwise.
     ///
-    /// Emits nothing if an event already ended it. Nothing can follow: the translator is consumed.
+    /// Emits nothing if an event already ended the message. The translator is consumed.
     pub fn finish(mut self, out: &mut impl FnMut(Chunk<'_>)) {
         if !self.ended {
-            // Without metadata there is nothing to refuse.
+            // It fails only over metadata, and there is none.
             let _ = self.end_finished(None, None, out);
         }
     }
@@ -216,13 +223,13 @@ impl Translator {
             }
             AgentEvent::ApprovalRequested { tool_call_id, approval_id, details } => {
                 let details = details.as_deref();
-                let question = tools::Question {
+                let request = tools::ApprovalRequest {
                     approval_id,
                     descriptor: details.and_then(|details| details.descriptor.as_ref()),
                     input_schema_input: None,
                     signature: details.and_then(|details| details.signature.as_deref()),
                 };
-                self.ask(tool_call_id, &question, out)?;
+                self.request_described_approval(tool_call_id, &request, out)?;
             }
             AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
             AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
@@ -230,7 +237,7 @@ impl Translator {
                 self.tool_output(tool_call_id, &result, out)?;
             }
             AgentEvent::ToolFailed { tool_call_id, error } => {
-                self.tool_failed(tool_call_id, error, tools::Attached::NONE, out)?;
+                self.tool_failed(tool_call_id, error, tools::CallMetadata::NONE, out)?;
             }
             AgentEvent::Source(source) => self.source(source, out),
             AgentEvent::File(file) => self.file(file, None, out),
@@ -247,12 +254,12 @@ impl Translator {
         Ok(())
     }
 
-    /// Whether a person can be asked, and so whether a denial can be shown.
-    fn can_ask(&self) -> bool {
+    /// Returns whether the client can show an approval request, and so also a denial.
+    fn can_request_approval(&self) -> bool {
         self.approvals && self.version.knows_approvals()
     }
 
-    /// The one way out: no field leaves that the client does not know.
+    /// Emits a chunk without the fields that the client does not know.
     fn emit(&self, chunk: Chunk<'_>, out: Out<'_>) {
         out(chunk.for_version(self.version));
     }
@@ -272,15 +279,16 @@ impl Translator {
         self.emit(chunk, out);
     }
 
-    /// The client's merge of metadata throws, or makes nonsense, unless both sides are objects.
+    /// Returns whether the client can merge the metadata: it throws, or makes a wrong value, unless
+    /// both sides are objects.
     fn can_merge(&self, metadata: &Json) -> bool {
-        metadata.is_object() && !self.metadata_is_closed
+        metadata.is_object() && !self.has_unmergeable_metadata
     }
 
-    /// Makes room for content: the message is open, and a step.
+    /// Opens the message and a step for content that follows, unless they are open.
     ///
-    /// Content that follows the results of all tool calls belongs to the next model call. Where the
-    /// agent marks no steps, the next one begins here.
+    /// Content that follows the results of all tool calls belongs to the next model call. If the
+    /// agent marks no steps, the next step begins here.
     fn open_step(&mut self, out: Out<'_>) {
         self.ensure_started(out);
         let may_end = self.step.open && self.step.implied;
@@ -302,8 +310,8 @@ impl Translator {
     fn start_step(&mut self, out: Out<'_>) {
         self.ensure_started(out);
         self.finish_step(out);
-        // It is written with its first content: the client shows no step before, and a step that
-        // stays empty would hide the last one from what decides about resubmission.
+        // `start-step` is written with the first content. The client shows no step before that, and
+        // an empty last step would change what the client decides about resubmission.
         self.step.announced = true;
     }
 
@@ -348,7 +356,7 @@ impl Translator {
         self.emit(chunk, out);
     }
 
-    /// Data stands where it comes, within a step or between two.
+    /// Emits data at its place in the stream, within a step or between two.
     fn data(&mut self, data: &Data, out: Out<'_>) {
         self.ensure_started(out);
         let chunk = Chunk::Data {
@@ -374,5 +382,5 @@ impl Translator {
     }
 }
 
-/// Where chunks go.
+/// The function that receives the chunks.
 type Out<'o> = &'o mut dyn FnMut(Chunk<'_>);

@@ -1,5 +1,5 @@
-//! Text and reasoning parts: which are open, by the id that their deltas carry, and what opens and
-//! closes them.
+//! The open text and reasoning parts, by the id in their deltas, and the rules that open and close
+//! them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,27 +12,28 @@ use crate::metadata::ProviderMetadata;
 /// The open parts of one kind. There is rarely more than one.
 #[derive(Debug)]
 pub(super) struct OpenParts {
-    /// The part that deltas without an id go to.
+    /// The id of the part that receives deltas without an id.
     unnamed: Option<String>,
-    /// The parts that the agent named, in the order they were opened.
+    /// The ids that the agent gave, in the order in which the parts were opened.
     named: Vec<String>,
     prefix: &'static str,
     next: u32,
 }
 
 impl OpenParts {
-    /// `prefix` begins the ids made for parts that the agent did not name.
+    /// Creates an empty set. Generated ids, for parts without an id of the agent, begin with
+    /// `prefix`.
     pub(super) fn new(prefix: &'static str) -> Self {
         OpenParts { unnamed: None, named: Vec::new(), prefix, next: 0 }
     }
 
-    /// The id of the part that deltas without an id go to.
+    /// Returns the id of the part that receives deltas without an id.
     #[inline]
     pub(super) fn unnamed(&self) -> Option<&str> {
         self.unnamed.as_deref()
     }
 
-    /// Opens the part that deltas without an id go to, under an id that no open part has.
+    /// Opens the part that receives deltas without an id, under an id that no open part has.
     pub(super) fn open_unnamed(&mut self) -> &str {
         let mut id = String::new();
         loop {
@@ -54,7 +55,7 @@ impl OpenParts {
         !self.named.is_empty()
     }
 
-    /// Whether a part that the agent named so is open.
+    /// Returns whether a part with this id of the agent is open.
     fn is_named(&self, id: &str) -> bool {
         self.named.iter().any(|open| open == id)
     }
@@ -63,7 +64,7 @@ impl OpenParts {
         self.named.push(id.to_owned());
     }
 
-    /// Closes a part that the agent named so; whether one was open.
+    /// Closes the part with this id of the agent. Returns whether one was open.
     pub(super) fn close(&mut self, id: &str) -> bool {
         match self.named.iter().position(|open| open == id) {
             Some(index) => {
@@ -74,7 +75,7 @@ impl OpenParts {
         }
     }
 
-    /// Closes all of them, oldest first as far as they are named.
+    /// Closes all parts: those with an id of the agent, oldest first, then the one without.
     pub(super) fn close_all(&mut self) -> impl Iterator<Item = String> {
         std::mem::take(&mut self.named).into_iter().chain(self.unnamed.take())
     }
@@ -88,7 +89,7 @@ impl Translator {
         }
     }
 
-    /// Content of another kind ends the part that was being written.
+    /// Closes the part that is being written, because content of another kind follows.
     pub(super) fn close_unnamed(&mut self, out: Out<'_>) {
         for kind in [Kind::Reasoning, Kind::Text] {
             if let Some(id) = self.parts(kind).close_unnamed() {
@@ -115,7 +116,7 @@ impl Translator {
     ) {
         self.open_step(out);
         self.close_unnamed(out);
-        // The client would keep the first one open for ever.
+        // Otherwise the client would never close the first part with this id.
         if self.parts(kind).close(id) {
             self.emit(kind.end(id, None), out);
         }
@@ -179,7 +180,7 @@ impl Translator {
     }
 }
 
-/// Text and reasoning differ in the name of their chunks only.
+/// The kind of a part. Text and reasoning differ only in the names of their chunks.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Text,

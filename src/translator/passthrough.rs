@@ -1,8 +1,8 @@
-//! Chunks that an agent hands over as they are: held to the same rules as events.
+//! Chunks that an agent emits directly, translated under the same rules as events.
 
 use std::borrow::Cow;
 
-use super::tools::{Attached, Output, Question};
+use super::tools::{ApprovalRequest, CallMetadata, Output};
 use super::{Kind, Out, TranslateError, Translator};
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::{Data, Executor, File, Text, ToolCall};
@@ -17,7 +17,7 @@ impl Translator {
     ) -> Result<(), TranslateError> {
         match chunk {
             Chunk::Start { message_id, message_metadata } => {
-                // Once the message has an id, another one would make a second message.
+                // If the message has an id already, another id would make a second message.
                 if !self.started && self.message_id.is_none() {
                     self.message_id = message_id.as_deref().map(Into::into);
                 }
@@ -74,13 +74,13 @@ impl Translator {
                 signature,
             } => {
                 let approval_id = ApprovalId::new(&**approval_id);
-                let question = Question {
+                let request = ApprovalRequest {
                     approval_id: &approval_id,
                     descriptor: approval_descriptor.as_deref(),
                     input_schema_input: input_schema_input.as_deref(),
                     signature: signature.as_deref(),
                 };
-                self.request_approval(&call_id(tool_call_id), &question, out)?;
+                self.request_approval(&call_id(tool_call_id), &request, out)?;
             }
             Chunk::ToolOutputAvailable {
                 tool_call_id,
@@ -93,7 +93,7 @@ impl Translator {
                 let result = Output {
                     output: &json(output),
                     preliminary: *preliminary == Some(true),
-                    attached: Attached {
+                    metadata: CallMetadata {
                         provider_metadata: provider_metadata.as_deref(),
                         tool_metadata: tool_metadata.as_deref(),
                     },
@@ -107,11 +107,11 @@ impl Translator {
                 tool_metadata,
                 ..
             } => {
-                let attached = Attached {
+                let metadata = CallMetadata {
                     provider_metadata: provider_metadata.as_deref(),
                     tool_metadata: tool_metadata.as_deref(),
                 };
-                self.tool_failed(&call_id(tool_call_id), error_text, attached, out)?;
+                self.tool_failed(&call_id(tool_call_id), error_text, metadata, out)?;
             }
             Chunk::ToolOutputDenied { tool_call_id } => self.deny(&call_id(tool_call_id), out)?,
             Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => {
@@ -146,10 +146,10 @@ impl Translator {
     }
 }
 
-/// The call that a chunk announces.
+/// Returns the call that a chunk announces.
 ///
-/// A chunk does not say whether the server or the client runs the tool. It comes from an agent that
-/// speaks chunks, which leaves a call open on purpose: so it is the client's.
+/// A chunk does not tell whether the server or the client runs the tool. An agent that emits chunks
+/// leaves a call open on purpose, so an open call is taken as executed by the client.
 fn announced(chunk: &Chunk<'static>) -> Option<ToolCall> {
     let (Chunk::ToolInputStart {
         tool_call_id,
@@ -206,7 +206,7 @@ fn text(text: &str) -> Text {
     Text::from(text.to_owned())
 }
 
-/// Absent JSON is written as `null`: without it the message would lose the key.
+/// Returns the value, or `null` if it is absent: without a value the message would lose the key.
 fn json<'a>(json: &'a Option<Cow<'static, Json>>) -> Cow<'a, Json> {
     match json {
         Some(json) => Cow::Borrowed(json.as_ref()),

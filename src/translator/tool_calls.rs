@@ -1,13 +1,13 @@
-//! The tool calls of the message, each in its state, and what each state allows.
+//! The tool calls of the message and their states.
 //!
 //! ```text
-//! Streaming ──▶ Ready ──▶ Asked ──▶ Answered ──▶ Running ──▶ Settled
-//!     │           └──────────────────────────────▲              ▲
-//!     └── (input error) ────────────────────────────────────────┘
+//! Streaming ──▶ Ready ──▶ ApprovalRequested ──▶ ApprovalResponded ──▶ Running ──▶ Settled
+//!     │           └───────────────────────────────────────────────────▲              ▲
+//!     └── (input error) ─────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A call keeps the id that the agent gave it; on the wire it may have another, because within a
-//! message the wire's ids are unique.
+//! A call keeps the id that the agent gave it. On the wire it may have another one, because the ids
+//! on the wire are unique within a message.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,32 +19,32 @@ use crate::message::{ToolPart, ToolState};
 
 use super::TranslateError;
 
-/// How far a call is.
+/// The state of a call.
 #[derive(Debug)]
 pub(super) enum CallState {
-    /// Announced, and its input is on its way.
+    /// It is announced, and its input is being streamed.
     Streaming(StreamedInput),
-    /// A stopped response left its input unfinished in the continued message.
+    /// Its input is incomplete in the continued message, because an earlier response was stopped.
     Abandoned,
     /// Its input is complete.
     Ready,
-    /// It waits for a person.
-    Asked,
-    /// The person answered.
-    Answered { approved: bool },
-    /// It gave a preliminary output.
+    /// It waits for the user's approval.
+    ApprovalRequested,
+    /// The user approved or denied it.
+    ApprovalResponded { approved: bool },
+    /// It has a preliminary output.
     Running,
     /// It has its result.
-    Settled(Settled),
+    Settled(ResultKind),
 }
 
 /// A tool's input so far.
 #[derive(Debug)]
 pub(super) struct StreamedInput {
     pub(super) text: String,
-    /// The pieces are of JSON, not of plain text.
+    /// The text is JSON, not plain text.
     is_json: bool,
-    /// How long the text was when it was last found not to be JSON.
+    /// The length of the text at the last check that found no JSON.
     not_json_at: usize,
 }
 
@@ -54,7 +54,7 @@ impl StreamedInput {
         StreamedInput { text: String::new(), is_json, not_json_at: 0 }
     }
 
-    /// The input, if the text so far is one whole value.
+    /// Returns the input, if the text so far is one whole JSON value.
     pub(super) fn whole(&mut self) -> Option<Json> {
         if !self.is_json || self.not_json_at == self.text.len() {
             return None;
@@ -69,7 +69,7 @@ impl StreamedInput {
 
 /// Which kind of result a call has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum ResultKind {
     Output,
     InputError,
     Error,
@@ -85,18 +85,20 @@ pub(super) struct Call {
     pub(super) dynamic: bool,
     pub(super) executed_by: Executor,
     pub(super) state: CallState,
-    /// The step that its part stands in, counted as the client sees them.
+    /// The step of its part, counted as the client counts.
     pub(super) step: u32,
-    /// The continued message brought it: the client knows it.
-    held: bool,
-    /// This response is to give it a result: it announced the call, or began to answer it.
-    pub(super) owed: bool,
-    /// Another part of the continued message has the same id. Which one a chunk reaches depends on
-    /// the client's version.
-    has_twin: bool,
-    /// Another part of the continued message has the same id, and counts: nothing is said of this
-    /// one, for the client would hear it of the other.
-    shadowed: bool,
+    /// It is a call of the continued message: the client knows it.
+    from_history: bool,
+    /// This response must give it a result, because it announced the call or wrote a preliminary
+    /// output.
+    pub(super) needs_result: bool,
+    /// Another part of the continued message has the same id. It depends on the client's version
+    /// which of them a chunk changes.
+    has_duplicate_id: bool,
+    /// Another part of the continued message has the same id and takes precedence, or the state of
+    /// this one is unknown. No chunk is written for this call: the client would apply it to the
+    /// other.
+    is_overridden: bool,
 }
 
 impl Call {
@@ -104,7 +106,7 @@ impl Call {
         (self.executed_by == Executor::Provider).then_some(true)
     }
 
-    /// Present on every chunk of a dynamic call, absent on every chunk of the others.
+    /// Returns the field `dynamic`: `true` on every chunk of a dynamic call, absent on the others.
     pub(super) fn dynamic_flag(&self) -> Option<bool> {
         self.dynamic.then_some(true)
     }
@@ -113,48 +115,47 @@ impl Call {
         matches!(self.state, CallState::Settled(_))
     }
 
-    /// Whether a piece of input for it is old news: the client holds the whole.
-    pub(super) fn is_held_whole(&self) -> bool {
-        self.held && !matches!(self.state, CallState::Abandoned)
+    /// Returns whether the client already has the whole input, so that pieces of it are ignored.
+    pub(super) fn is_complete_in_history(&self) -> bool {
+        self.from_history && !matches!(self.state, CallState::Abandoned)
     }
 }
 
-/// What an announcement means, given what is known of the id.
+/// What an announcement refers to.
 pub(super) enum Announcement {
-    /// A call that was not there before; it is now, at this index.
+    /// A new call, which was added at this index.
     New(usize),
-    /// A call whose input was streaming.
+    /// The call at this index, whose input is being streamed.
     Streaming(usize),
-    /// A call that the continued message holds: the client knows it, nothing is to be said.
-    Held,
+    /// A call of the continued message: the client knows it, and no chunk is needed.
+    FromHistory,
 }
 
 /// The calls of the message, in its order.
 #[derive(Debug, Default)]
 pub(super) struct ToolCalls {
     calls: Vec<Call>,
-    /// The agent's id to the call that it means now.
+    /// The index of the current call, by the id of the agent.
     by_id: HashMap<ToolCallId, usize>,
     wire_ids: HashSet<ToolCallId>,
-    /// Ids of questions asked in this message.
+    /// The ids of the approval requests in this message.
     approval_ids: HashSet<ApprovalId>,
 }
 
 impl ToolCalls {
-    /// Takes over a call of the message being continued. The run goes on in its last step,
-    /// which is step 0 of this response.
+    /// Adds a call of the message being continued. Its last step is step 0 of this response.
     pub(super) fn continue_call(&mut self, part: &ToolPart, in_last_step: bool) {
         let state = match &part.state {
             ToolState::InputStreaming { .. } => CallState::Abandoned,
             ToolState::InputAvailable { .. } => CallState::Ready,
-            ToolState::ApprovalRequested { .. } => CallState::Asked,
+            ToolState::ApprovalRequested { .. } => CallState::ApprovalRequested,
             ToolState::ApprovalResponded { approval, .. } => {
-                CallState::Answered { approved: approval.approved }
+                CallState::ApprovalResponded { approved: approval.approved }
             }
             ToolState::OutputAvailable { preliminary: Some(true), .. } => CallState::Running,
-            ToolState::OutputAvailable { .. } => CallState::Settled(Settled::Output),
-            ToolState::OutputError { .. } => CallState::Settled(Settled::Error),
-            ToolState::OutputDenied { .. } => CallState::Settled(Settled::Denied),
+            ToolState::OutputAvailable { .. } => CallState::Settled(ResultKind::Output),
+            ToolState::OutputError { .. } => CallState::Settled(ResultKind::Error),
+            ToolState::OutputDenied { .. } => CallState::Settled(ResultKind::Denied),
             ToolState::Unknown { .. } => CallState::Abandoned,
         };
         let call = Call {
@@ -167,32 +168,33 @@ impl ToolCalls {
                 Executor::Server
             },
             state,
-            step: if in_last_step { 0 } else { EARLIER },
-            held: true,
-            owed: false,
-            has_twin: false,
-            // What is in a state of a later version is nobody's to act on.
-            shadowed: matches!(part.state, ToolState::Unknown { .. }),
+            step: if in_last_step { 0 } else { EARLIER_STEP },
+            from_history: true,
+            needs_result: false,
+            has_duplicate_id: false,
+            // A call in a state of a later version is left alone.
+            is_overridden: matches!(part.state, ToolState::Unknown { .. }),
         };
         self.approval_ids.extend(part.approval_id().cloned());
-        self.enter(&part.tool_call_id, call);
+        self.insert(&part.tool_call_id, call);
     }
 
-    /// Of several parts with one id the settled one counts, or else the last.
-    fn enter(&mut self, id: &ToolCallId, mut call: Call) {
+    /// Adds a call. Of several parts with the same id the settled one takes precedence, or else the
+    /// last one.
+    fn insert(&mut self, id: &ToolCallId, mut call: Call) {
         let index = self.calls.len();
-        let twin = self.by_id.get(id).and_then(|index| self.calls.get_mut(*index));
-        if let Some(twin) = twin {
-            call.shadowed |= twin.is_settled();
-            twin.shadowed = !call.shadowed;
+        let duplicate = self.by_id.get(id).and_then(|index| self.calls.get_mut(*index));
+        if let Some(duplicate) = duplicate {
+            call.is_overridden |= duplicate.is_settled();
+            duplicate.is_overridden = !call.is_overridden;
         }
-        if !call.shadowed {
+        if !call.is_overridden {
             self.by_id.insert(id.clone(), index);
         }
         if self.wire_ids.contains(&call.wire_id) {
-            let twins = self.calls.iter_mut().filter(|twin| twin.wire_id == call.wire_id);
-            twins.for_each(|twin| twin.has_twin = true);
-            call.has_twin = true;
+            let duplicates = self.calls.iter_mut().filter(|other| other.wire_id == call.wire_id);
+            duplicates.for_each(|other| other.has_duplicate_id = true);
+            call.has_duplicate_id = true;
         }
         self.wire_ids.insert(call.wire_id.clone());
         self.calls.push(call);
@@ -202,7 +204,7 @@ impl ToolCalls {
         self.by_id.get(id).and_then(|index| self.calls.get(*index))
     }
 
-    /// The call that an event refers to.
+    /// Returns the call that an event refers to.
     pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
         let index = self.by_id.get(id).copied();
         index
@@ -214,18 +216,19 @@ impl ToolCalls {
         self.calls.get_mut(index)
     }
 
-    /// The calls of which something can be said.
+    /// Iterates over the calls for which chunks may be written.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Call> {
-        self.calls.iter_mut().filter(|call| !call.shadowed)
+        self.calls.iter_mut().filter(|call| !call.is_overridden)
     }
 
-    /// Whether an announcement of this id makes a new part.
+    /// Returns whether an announcement of this id makes a new part.
     pub(super) fn is_new(&self, id: &ToolCallId) -> bool {
         self.find(id)
             .is_none_or(|call| matches!(call.state, CallState::Settled(_) | CallState::Abandoned))
     }
 
-    /// Enters a call, or recognises it. A new call is `Ready` in step `step` until said otherwise.
+    /// Adds a new call, or finds the call that is announced again. A new call is `Ready`, in step
+    /// `step`; the caller may change its state.
     pub(super) fn announce(
         &mut self,
         call: &ToolCall,
@@ -237,16 +240,16 @@ impl ToolCalls {
         {
             return match known.state {
                 CallState::Streaming(_) => Ok(Announcement::Streaming(index)),
-                _ if known.held => {
-                    known.owed = true;
-                    // Whether the provider runs it stands in the message; which of the others
-                    // does, only the agent says.
+                _ if known.from_history => {
+                    known.needs_result = true;
+                    // The message tells whether the provider runs it. Only the agent tells whether
+                    // the server or the client does.
                     if known.executed_by != Executor::Provider
                         && call.executed_by != Executor::Provider
                     {
                         known.executed_by = call.executed_by;
                     }
-                    Ok(Announcement::Held)
+                    Ok(Announcement::FromHistory)
                 }
                 _ => Err(TranslateError::CallOpen(call.id.clone())),
             };
@@ -261,27 +264,30 @@ impl ToolCalls {
             executed_by: call.executed_by,
             state: CallState::Ready,
             step,
-            held: false,
-            owed: true,
-            has_twin: false,
-            shadowed: false,
+            from_history: false,
+            needs_result: true,
+            has_duplicate_id: false,
+            is_overridden: false,
         });
         self.by_id.insert(call.id.clone(), index);
         Ok(Announcement::New(index))
     }
 
-    /// Providers number their calls anew in each turn; old clients write the second over the first.
+    /// Returns an id that no call in the message has on the wire.
+    ///
+    /// Some providers number their calls from the start in each turn. Old clients would overwrite
+    /// the first call with the second.
     fn unused_wire_id(&self, id: &ToolCallId) -> ToolCallId {
         if !self.wire_ids.contains(id) {
             return id.clone();
         }
         let candidates = (self.calls.len()..).map(|n| ToolCallId::from(format!("{id}-{n}")));
         let mut unused = candidates.filter(|candidate| !self.wire_ids.contains(candidate));
-        // The numbers do not run out before the calls do.
+        // There are more numbers than calls.
         unused.next().unwrap_or_else(|| id.clone())
     }
 
-    /// Whether a question was asked under this id.
+    /// Returns whether the message has an approval request with this id.
     pub(super) fn has_approval_id(&self, id: &str) -> bool {
         self.approval_ids.contains(id)
     }
@@ -290,8 +296,9 @@ impl ToolCalls {
         self.approval_ids.insert(id.into());
     }
 
-    /// Whether what follows in this step is said by another model call: the step's tools have run.
-    /// What a provider runs, it runs within one.
+    /// Returns whether content that follows belongs to the next model call: all tool calls of the
+    /// step have their results. Calls that the provider runs are within one model call and do not
+    /// count.
     pub(super) fn step_is_over(&self, step: u32) -> bool {
         let in_step = || self.calls.iter().rev().take_while(|call| call.step == step);
         let own = || in_step().filter(|call| call.executed_by != Executor::Provider);
@@ -299,39 +306,44 @@ impl ToolCalls {
         own().next().is_some() && own().all(Call::is_settled) && !in_step().any(is_streaming)
     }
 
-    /// Whether a call waits for the person or for the client.
-    pub(super) fn wait_for_somebody(&self) -> bool {
+    /// Returns whether a call waits for the user's approval or for a result of the client.
+    pub(super) fn has_pending_calls(&self) -> bool {
         self.calls.iter().any(|call| match call.state {
-            CallState::Asked => true,
+            CallState::ApprovalRequested => true,
             CallState::Ready => call.executed_by == Executor::Client,
             _ => false,
         })
     }
 
-    /// Whether a client's automatic resubmission would fire on these tool calls of the last step.
+    /// Returns whether a client would resubmit automatically because of the tool calls in the last
+    /// step. The client would answer such a response with the same request, again and again.
     ///
-    /// Both of the SDK's predicates, in the form of whichever version fires most easily: a response
-    /// that ends so would be answered by the same request, for ever.
-    /// Wire: `lastAssistantMessageIsCompleteWithApprovalResponses`, `…WithToolCalls`.
+    /// Evaluates both predicates of the SDK. Where versions differ, it takes the version that
+    /// resubmits most easily.
+    ///
+    /// Source: `lastAssistantMessageIsCompleteWithApprovalResponses`, `…WithToolCalls`.
     pub(super) fn would_resubmit(&self, last_step: u32, version: Version) -> bool {
         let in_step = || self.calls.iter().filter(|call| call.step == last_step);
         let has_result = |call: &Call| {
-            call.has_twin || matches!(call.state, CallState::Running | CallState::Settled(_))
+            call.has_duplicate_id
+                || matches!(call.state, CallState::Running | CallState::Settled(_))
         };
-        let answered =
-            |call: &Call| call.has_twin || matches!(call.state, CallState::Answered { .. });
+        let answered = |call: &Call| {
+            call.has_duplicate_id || matches!(call.state, CallState::ApprovalResponded { .. })
+        };
         let by_approvals =
             in_step().any(answered) && in_step().all(|call| answered(call) || has_result(call));
         let is_done = |call: &Call| {
-            has_result(call) && !matches!(call.state, CallState::Settled(Settled::Denied))
+            has_result(call) && !matches!(call.state, CallState::Settled(ResultKind::Denied))
         };
-        let are_done = |counts: &dyn Fn(&Call) -> bool| {
-            let mut counted = in_step().filter(|call| counts(call)).peekable();
-            counted.peek().is_some() && counted.all(is_done)
+        let are_done = |is_relevant: &dyn Fn(&Call) -> bool| {
+            let mut relevant = in_step().filter(|call| is_relevant(call)).peekable();
+            relevant.peek().is_some() && relevant.all(is_done)
         };
         let is_own = |call: &Call| call.executed_by != Executor::Provider;
         let by_tool_calls = are_done(&is_own)
-            // Some of ai@5 count what the provider ran, too, and some do not count dynamic calls.
+            // Some versions of ai@5 also count calls that the provider ran, and some do not count
+            // dynamic calls.
             || version < Version::V6
                 && (are_done(&|_| true)
                     || are_done(&|call| !call.dynamic)
@@ -340,5 +352,5 @@ impl ToolCalls {
     }
 }
 
-/// A step of the continued message before its last one; no run reaches this number.
-const EARLIER: u32 = u32::MAX;
+/// The number of all steps of the continued message before its last one. No response reaches it.
+const EARLIER_STEP: u32 = u32::MAX;

@@ -1,8 +1,8 @@
-//! Tool calls on their way out: announcement, input, question, result.
+//! Translation of tool call events: announcement, input, approval request, result.
 
 use std::borrow::Cow;
 
-use super::tool_calls::{Announcement, Call, CallState, Settled, StreamedInput};
+use super::tool_calls::{Announcement, Call, CallState, ResultKind, StreamedInput};
 use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, InputEncoding, Version};
 use crate::event::{Executor, ToolCall};
@@ -10,39 +10,39 @@ use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
-/// What a call or its result may carry beside itself, on clients that know it.
+/// Metadata of a call or of its result. Sent only to clients that know the fields.
 #[derive(Clone, Copy)]
-pub(super) struct Attached<'a> {
+pub(super) struct CallMetadata<'a> {
     pub(super) provider_metadata: Option<&'a ProviderMetadata>,
     pub(super) tool_metadata: Option<&'a ToolMetadata>,
 }
 
-impl<'a> Attached<'a> {
-    pub(super) const NONE: Self = Attached { provider_metadata: None, tool_metadata: None };
+impl<'a> CallMetadata<'a> {
+    pub(super) const NONE: Self = CallMetadata { provider_metadata: None, tool_metadata: None };
 
     fn of(announced: Option<&'a ToolCall>) -> Self {
-        Attached {
+        CallMetadata {
             provider_metadata: announced.and_then(|call| call.provider_metadata.as_ref()),
             tool_metadata: announced.and_then(|call| call.tool_metadata.as_ref()),
         }
     }
 }
 
-/// A tool's output with what belongs to it.
+/// An output of a tool.
 pub(super) struct Output<'a> {
     pub(super) output: &'a Json,
     pub(super) preliminary: bool,
-    pub(super) attached: Attached<'a>,
+    pub(super) metadata: CallMetadata<'a>,
 }
 
 impl<'a> Output<'a> {
     pub(super) fn plain(output: &'a Json, preliminary: bool) -> Self {
-        Output { output, preliminary, attached: Attached::NONE }
+        Output { output, preliminary, metadata: CallMetadata::NONE }
     }
 }
 
-/// A question to the person with what belongs to it.
-pub(super) struct Question<'a> {
+/// An approval request and what the server attaches to it.
+pub(super) struct ApprovalRequest<'a> {
     pub(super) approval_id: &'a ApprovalId,
     pub(super) descriptor: Option<&'a Json>,
     pub(super) input_schema_input: Option<&'a Json>,
@@ -57,7 +57,7 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         match self.announce(call, out)? {
-            Announcement::Held => Ok(()),
+            Announcement::FromHistory => Ok(()),
             Announcement::Streaming(_) => Err(TranslateError::CallOpen(call.id.clone())),
             Announcement::New(index) => {
                 let version = self.version;
@@ -87,12 +87,12 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         let call = self.calls.named(id)?;
-        if call.is_held_whole() {
+        if call.is_complete_in_history() {
             return Ok(());
         }
         let input = match &mut call.state {
             CallState::Streaming(input) => input,
-            // The response that could have gone on with it is over.
+            // The response that streamed its input has ended.
             CallState::Abandoned => return Err(TranslateError::UnknownCall(id.clone())),
             _ => return Err(TranslateError::InputComplete(id.clone())),
         };
@@ -113,12 +113,12 @@ impl Translator {
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         let index = match self.announce(call, out)? {
-            Announcement::Held => return Ok(()),
+            Announcement::FromHistory => return Ok(()),
             Announcement::New(index) | Announcement::Streaming(index) => index,
         };
         let version = self.version;
         if let Some(known) = self.calls.at(index) {
-            // The first word on a call may not say yet that the client runs it.
+            // The first announcement may not tell yet that the client runs the tool.
             if (known.executed_by, call.executed_by) == (Executor::Server, Executor::Client) {
                 known.executed_by = Executor::Client;
             }
@@ -137,9 +137,9 @@ impl Translator {
     ) -> Result<(), TranslateError> {
         let index = match self.announce(call, out) {
             Ok(Announcement::New(index) | Announcement::Streaming(index)) => index,
-            // Its input is on the wire already: what is left to say is that the call failed.
-            Ok(Announcement::Held) | Err(TranslateError::CallOpen(_)) => {
-                return self.tool_failed(&call.id, error, Attached::NONE, out);
+            // The input is on the wire already: only the failure is left to write.
+            Ok(Announcement::FromHistory) | Err(TranslateError::CallOpen(_)) => {
+                return self.tool_failed(&call.id, error, CallMetadata::NONE, out);
             }
             Err(error) => return Err(error),
         };
@@ -148,11 +148,11 @@ impl Translator {
             if version.knows_approvals() {
                 out(input_error(known, Some(call), input, error).for_version(version));
             } else {
-                // ai@5 has no chunk for it: the input as it came, then the failure.
+                // ai@5 has no chunk for it: write the input unchanged, then the failure.
                 out(input_available(known, Some(call), input).for_version(version));
-                out(output_error(known, error, Attached::NONE).for_version(version));
+                out(output_error(known, error, CallMetadata::NONE).for_version(version));
             }
-            known.state = CallState::Settled(Settled::InputError);
+            known.state = CallState::Settled(ResultKind::InputError);
         }
         Ok(())
     }
@@ -160,52 +160,54 @@ impl Translator {
     pub(super) fn request_approval(
         &mut self,
         id: &ToolCallId,
-        question: &Question<'_>,
+        request: &ApprovalRequest<'_>,
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         match self.calls.named(id)?.state {
-            CallState::Asked => return Err(TranslateError::ApprovalOpen(id.clone())),
+            CallState::ApprovalRequested => return Err(TranslateError::ApprovalOpen(id.clone())),
             CallState::Running => return Err(TranslateError::AlreadyRunning(id.clone())),
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
             CallState::Abandoned => return Err(TranslateError::InputOpen(id.clone())),
-            CallState::Streaming(_) | CallState::Ready | CallState::Answered { .. } => {}
+            CallState::Streaming(_) | CallState::Ready | CallState::ApprovalResponded { .. } => {}
         }
-        if self.can_ask() && self.calls.has_approval_id(question.approval_id) {
-            return Err(TranslateError::ApprovalIdUsed(question.approval_id.clone()));
+        if self.can_request_approval() && self.calls.has_approval_id(request.approval_id) {
+            return Err(TranslateError::ApprovalIdUsed(request.approval_id.clone()));
         }
         self.complete_input(id, out)?;
         if matches!(self.calls.named(id)?.state, CallState::Streaming(_)) {
             return Err(TranslateError::InputOpen(id.clone()));
         }
-        if !self.can_ask() {
-            return self.tool_failed(id, NO_APPROVALS, Attached::NONE, out);
+        if !self.can_request_approval() {
+            return self.tool_failed(id, NO_APPROVALS, CallMetadata::NONE, out);
         }
-        self.calls.use_approval_id(question.approval_id);
+        self.calls.use_approval_id(request.approval_id);
         self.ensure_started(out);
         let version = self.version;
         let call = self.calls.named(id)?;
-        call.state = CallState::Asked;
+        call.state = CallState::ApprovalRequested;
         let chunk = Chunk::ToolApprovalRequest {
-            approval_id: Cow::Borrowed(question.approval_id),
+            approval_id: Cow::Borrowed(request.approval_id),
             tool_call_id: Cow::Borrowed(&call.wire_id),
-            approval_descriptor: question.descriptor.map(Cow::Borrowed),
-            input_schema_input: question.input_schema_input.map(Cow::Borrowed),
-            signature: question.signature.map(Cow::Borrowed),
+            approval_descriptor: request.descriptor.map(Cow::Borrowed),
+            input_schema_input: request.input_schema_input.map(Cow::Borrowed),
+            signature: request.signature.map(Cow::Borrowed),
         };
         out(chunk.for_version(version));
         Ok(())
     }
 
-    /// Asks, and shows what is to be known: in a part that every client keeps, too.
-    pub(super) fn ask(
+    /// Requests an approval, and also writes its descriptor as a `data-approval` part, which every
+    /// client keeps.
+    pub(super) fn request_described_approval(
         &mut self,
         id: &ToolCallId,
-        question: &Question<'_>,
+        request: &ApprovalRequest<'_>,
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
-        self.request_approval(id, question, out)?;
+        self.request_approval(id, request, out)?;
         let call = self.calls.named(id)?;
-        if let (CallState::Asked, Some(descriptor)) = (&call.state, question.descriptor) {
+        if let (CallState::ApprovalRequested, Some(descriptor)) = (&call.state, request.descriptor)
+        {
             let chunk = Chunk::Data {
                 name: Cow::Borrowed("approval"),
                 id: Some(Cow::Borrowed(&call.wire_id)),
@@ -220,20 +222,20 @@ impl Translator {
     pub(super) fn deny(&mut self, id: &ToolCallId, out: Out<'_>) -> Result<(), TranslateError> {
         self.complete_input(id, out)?;
         let call = self.calls.named(id)?;
-        let by_the_person = match call.state {
+        let is_denied_by_user = match call.state {
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
-            CallState::Asked | CallState::Answered { approved: false } => true,
-            // After a yes, or where nobody was asked, the client's own validator refuses a denied
-            // part: `validateUIMessages`.
+            CallState::ApprovalRequested | CallState::ApprovalResponded { approved: false } => true,
+            // The client's own validator `validateUIMessages` refuses a denied part if its approval
+            // was granted or does not exist.
             _ => false,
         };
-        if by_the_person && self.can_ask() {
+        if is_denied_by_user && self.can_request_approval() {
             self.ensure_started(out);
-            let call = self.settle(id, Settled::Denied)?;
+            let call = self.settle(id, ResultKind::Denied)?;
             out(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
             Ok(())
         } else {
-            self.tool_failed(id, NOT_EXECUTED, Attached::NONE, out)
+            self.tool_failed(id, NOT_EXECUTED, CallMetadata::NONE, out)
         }
     }
 
@@ -248,7 +250,7 @@ impl Translator {
         match call.state {
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
             CallState::Streaming(_) => return Err(TranslateError::InputOpen(id.clone())),
-            CallState::Answered { approved: false } => {
+            CallState::ApprovalResponded { approved: false } => {
                 return Err(TranslateError::Denied(id.clone()));
             }
             _ => {}
@@ -256,11 +258,11 @@ impl Translator {
         self.ensure_started(out);
         let version = self.version;
         let call = if !result.preliminary {
-            self.settle(id, Settled::Output)?
+            self.settle(id, ResultKind::Output)?
         } else if version >= Version::V6 {
             let call = self.calls.named(id)?;
             call.state = CallState::Running;
-            call.owed = true;
+            call.needs_result = true;
             call
         } else {
             // To ai@5 every output is final.
@@ -270,8 +272,8 @@ impl Translator {
             tool_call_id: Cow::Borrowed(&call.wire_id),
             output: Some(Cow::Borrowed(result.output)),
             provider_executed: call.provider_executed(),
-            provider_metadata: result.attached.provider_metadata.map(Cow::Borrowed),
-            tool_metadata: result.attached.tool_metadata.map(Cow::Borrowed),
+            provider_metadata: result.metadata.provider_metadata.map(Cow::Borrowed),
+            tool_metadata: result.metadata.tool_metadata.map(Cow::Borrowed),
             dynamic: call.dynamic_flag(),
             preliminary: result.preliminary.then_some(true),
         };
@@ -283,14 +285,15 @@ impl Translator {
         &mut self,
         id: &ToolCallId,
         error: &str,
-        attached: Attached<'_>,
+        metadata: CallMetadata<'_>,
         out: Out<'_>,
     ) -> Result<(), TranslateError> {
         let denied = {
             let call = self.calls.named(id)?;
             match &call.state {
-                // The SDK says both of one call; the first says it all.
-                CallState::Settled(Settled::InputError) => return Ok(()),
+                // The SDK emits an input error and then an output error for one call. The first is
+                // its result.
+                CallState::Settled(ResultKind::InputError) => return Ok(()),
                 CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
                 CallState::Streaming(_) => {
                     self.ensure_started(out);
@@ -298,7 +301,7 @@ impl Translator {
                     close_streaming(self.calls.named(id)?, error, version, out);
                     return Ok(());
                 }
-                CallState::Answered { approved: false } => self.can_ask(),
+                CallState::ApprovalResponded { approved: false } => self.can_request_approval(),
                 _ => false,
             }
         };
@@ -307,12 +310,13 @@ impl Translator {
         }
         self.ensure_started(out);
         let version = self.version;
-        let call = self.settle(id, Settled::Error)?;
-        out(output_error(call, error, attached).for_version(version));
+        let call = self.settle(id, ResultKind::Error)?;
+        out(output_error(call, error, metadata).for_version(version));
         Ok(())
     }
 
-    /// An agent may go on as if the input were whole when its text is.
+    /// Completes the input of a call if its streamed text is one whole JSON value, because an agent
+    /// may send a result or an approval request without the event for the complete input.
     fn complete_input(&mut self, id: &ToolCallId, out: Out<'_>) -> Result<(), TranslateError> {
         let version = self.version;
         let call = self.calls.named(id)?;
@@ -334,15 +338,15 @@ impl Translator {
         self.calls.announce(call, self.step.number)
     }
 
-    /// Notes that a call has its result.
-    fn settle(&mut self, id: &ToolCallId, settled: Settled) -> Result<&Call, TranslateError> {
+    /// Marks a call as settled.
+    fn settle(&mut self, id: &ToolCallId, result: ResultKind) -> Result<&Call, TranslateError> {
         let call = self.calls.named(id)?;
-        call.state = CallState::Settled(settled);
+        call.state = CallState::Settled(result);
         Ok(call)
     }
 }
 
-/// Ends one call whose input is still streaming.
+/// Ends a call whose input is still streaming, with an error as its result.
 pub(super) fn close_streaming(call: &mut Call, error: &str, version: Version, out: Out<'_>) {
     let CallState::Streaming(input) = &call.state else {
         return;
@@ -351,22 +355,22 @@ pub(super) fn close_streaming(call: &mut Call, error: &str, version: Version, ou
     if version.knows_approvals() {
         out(input_error(call, None, &input, error).for_version(version));
     } else {
-        out(output_error(call, error, Attached::NONE).for_version(version));
+        out(output_error(call, error, CallMetadata::NONE).for_version(version));
     }
-    call.state = CallState::Settled(Settled::InputError);
+    call.state = CallState::Settled(ResultKind::InputError);
 }
 
 pub(super) fn output_error<'a>(
     call: &'a Call,
     error: &'a str,
-    attached: Attached<'a>,
+    metadata: CallMetadata<'a>,
 ) -> Chunk<'a> {
     Chunk::ToolOutputError {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         error_text: Cow::Borrowed(error),
         provider_executed: call.provider_executed(),
-        provider_metadata: attached.provider_metadata.map(Cow::Borrowed),
-        tool_metadata: attached.tool_metadata.map(Cow::Borrowed),
+        provider_metadata: metadata.provider_metadata.map(Cow::Borrowed),
+        tool_metadata: metadata.tool_metadata.map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
     }
 }
@@ -376,14 +380,14 @@ fn input_available<'a>(
     announced: Option<&'a ToolCall>,
     input: &'a Json,
 ) -> Chunk<'a> {
-    let attached = Attached::of(announced);
+    let metadata = CallMetadata::of(announced);
     Chunk::ToolInputAvailable {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         tool_name: Cow::Borrowed(&call.tool_name),
         input: Some(Cow::Borrowed(input)),
         provider_executed: call.provider_executed(),
-        provider_metadata: attached.provider_metadata.map(Cow::Borrowed),
-        tool_metadata: attached.tool_metadata.map(Cow::Borrowed),
+        provider_metadata: metadata.provider_metadata.map(Cow::Borrowed),
+        tool_metadata: metadata.tool_metadata.map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
         title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
     }
@@ -395,23 +399,23 @@ fn input_error<'a>(
     input: &'a Json,
     error: &'a str,
 ) -> Chunk<'a> {
-    let attached = Attached::of(announced);
+    let metadata = CallMetadata::of(announced);
     Chunk::ToolInputError {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         tool_name: Cow::Borrowed(&call.tool_name),
         input: Some(Cow::Borrowed(input)),
         error_text: Cow::Borrowed(error),
         provider_executed: call.provider_executed(),
-        provider_metadata: attached.provider_metadata.map(Cow::Borrowed),
-        tool_metadata: attached.tool_metadata.map(Cow::Borrowed),
+        provider_metadata: metadata.provider_metadata.map(Cow::Borrowed),
+        tool_metadata: metadata.tool_metadata.map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
         title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
     }
 }
 
-/// Said of a call that needs an approval where nobody can be asked.
+/// The error of a call that needs an approval while approval requests are disabled.
 const NO_APPROVALS: &str =
     "This tool needs an approval, which cannot be given here. It did not run.";
 
-/// Said of a call that the server refused.
+/// The error of a call that the server refused.
 const NOT_EXECUTED: &str = "This tool call was not executed.";

@@ -9,17 +9,14 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::agent::{
-    Agent, IntoTool, Model, ModelRequest, ModelStream, Told, Tool, ToolContext,
-};
+use ui_message_stream::agent::{Agent, IntoTool, Tool, ToolContext, ToolError};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::Chats;
+use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
 use ui_message_stream::request::Limits;
-use ui_message_stream::run::{ModelEvent, Usage};
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::response::BoxError;
 use ui_message_stream::{ChatRequest, Json};
 
 /// A model that makes these calls at first, and says how many results it read then.
@@ -35,12 +32,12 @@ impl Model for Calls {
         let results: usize = results.sum();
         let finished = |reason| Ok(ModelEvent::Finished(reason));
         if results > 0 {
-            let said = ModelEvent::Said(AgentEvent::text(format!("{results} results")));
+            let said = ModelEvent::Event(AgentEvent::text(format!("{results} results")));
             return Box::pin(stream::iter([Ok(said), finished(FinishReason::Stop)]));
         }
         let calls = self.0.iter().enumerate().map(|(at, (tool, input))| {
             let call = ToolCall::new(format!("call_{at}"), *tool);
-            Ok(ModelEvent::Call(Box::new(call), (*input).to_owned()))
+            Ok(ModelEvent::ToolCall(Box::new(call), (*input).to_owned()))
         });
         let calls: Vec<_> = calls.chain([finished(FinishReason::ToolCalls)]).collect();
         Box::pin(stream::iter(calls))
@@ -56,14 +53,14 @@ struct Input {
     n: u64,
 }
 
-async fn double(input: Input) -> Result<u64, Told> {
+async fn double(input: Input) -> Result<u64, ToolError> {
     Ok(2 * input.n)
 }
 
-async fn post(chats: &Chats, body: &Value) -> Vec<Value> {
+async fn post(chats: &ChatServer, body: &Value) -> Vec<Value> {
     let body = body.to_string();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    let response = chats.answer(&Principal::new("ada"), request).await.unwrap();
+    let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
     let bytes: Vec<u8> =
         response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
     let text = String::from_utf8(bytes).unwrap();
@@ -75,7 +72,7 @@ async fn first_turn(agent: Agent) -> Vec<Value> {
     let body = json!({"id": "chat", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
     ]});
-    post(&agent.into_chats(), &body).await
+    post(&agent.into_chat_server(), &body).await
 }
 
 /// What became of the calls, by id: the chunk that settled each.
@@ -117,27 +114,29 @@ async fn a_tool_that_misbehaves_leaves_the_others_alone() {
         ("double", r#"{"n":4}"#),
     ]))
     .tool(Tool::new("double", double))
-    .tool(Tool::new("panics", async |input: Input| -> Result<u64, Told> {
+    .tool(Tool::new("panics", async |input: Input| -> Result<u64, ToolError> {
         panic!("a secret {}", input.n)
     }))
     .tool(
-        Tool::new("hangs", async |_: Input| -> Result<u64, Told> { std::future::pending().await })
-            .with_timeout(Duration::from_secs(5)),
+        Tool::new("hangs", async |_: Input| -> Result<u64, ToolError> {
+            std::future::pending().await
+        })
+        .with_timeout(Duration::from_secs(5)),
     )
     .tool(Tool::new("returns_ten_megabytes", async |_: Input| {
-        Ok::<_, Told>("x".repeat(10 * 1024 * 1024))
+        Ok::<_, ToolError>("x".repeat(10 * 1024 * 1024))
     }))
     .tool(Tool::new("floods", async |_: Input, context: ToolContext| {
         for n in 0..10_000 {
-            context.preliminary(&n).await.unwrap();
+            context.emit_preliminary(&n).await.unwrap();
         }
-        Ok::<_, Told>("done")
+        Ok::<_, ToolError>("done")
     }))
     .tool(Tool::new("tells_a_secret", async |_: Input| {
         Err::<u64, _>(std::io::Error::other("postgres://user:secret@host"))
     }))
     .tool(Tool::new("tells_what_is_wrong", async |_: Input| {
-        Err::<u64, _>(Told("the account is closed".to_owned()))
+        Err::<u64, _>(ToolError("the account is closed".to_owned()))
     }));
     let chunks = first_turn(agent).await;
     let outcomes: Vec<Value> = outcomes(&chunks).into_iter().map(|(_, outcome)| outcome).collect();
@@ -165,7 +164,7 @@ async fn an_input_that_a_tool_does_not_take_never_reaches_it() {
     let counter = Arc::clone(&ran);
     let counted = Tool::new("counted", move |input: Input| {
         counter.fetch_add(1, Ordering::SeqCst);
-        async move { Ok::<_, Told>(input.n) }
+        async move { Ok::<_, ToolError>(input.n) }
     });
     let agent = Agent::new(Calls(&[
         ("counted", r#"{"n":"#),
@@ -201,7 +200,7 @@ async fn an_input_that_only_the_schema_refuses_never_reaches_the_tool() {
         name: String,
     }
     let narrow = Tool::new("narrow", async |input: Narrow| {
-        Ok::<_, Told>(format!("{} {}", input.n, input.name))
+        Ok::<_, ToolError>(format!("{} {}", input.n, input.name))
     });
     let agent = Agent::new(Calls(&[
         ("narrow", r#"{"n":0,"name":"a"}"#),
@@ -225,7 +224,7 @@ async fn an_input_that_only_the_schema_refuses_never_reaches_the_tool() {
 async fn preliminary_outputs_come_in_order_and_the_final_one_last() {
     let counts = Tool::new("counts", async |input: Input, context: ToolContext| {
         for n in 0..input.n {
-            context.preliminary(&n).await?;
+            context.emit_preliminary(&n).await?;
         }
         Ok::<_, BoxError>("done")
     });
@@ -244,15 +243,15 @@ async fn a_context_that_outlives_its_tool_keeps_nobody_waiting() {
         tokio::spawn(async move {
             for n in 0.. {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                let _ = context.preliminary(&n).await;
+                let _ = context.emit_preliminary(&n).await;
             }
         });
         tokio::time::sleep(Duration::from_millis(10)).await;
-        Ok::<_, Told>("done")
+        Ok::<_, ToolError>("done")
     });
     let waits = Tool::new("waits", async |_: Input| {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        Ok::<_, Told>("waited")
+        Ok::<_, ToolError>("waited")
     });
     let agent = Agent::new(Calls(&[("leaves", r#"{"n":1}"#), ("waits", r#"{"n":1}"#)]));
     let chunks = first_turn(agent.tool(leaves).tool(waits)).await;
@@ -282,7 +281,7 @@ fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
             tokio::time::sleep(Duration::from_secs(10)).await;
             counter.fetch_add(1, Ordering::SeqCst);
             drop(guard);
-            Ok::<_, Told>("waited")
+            Ok::<_, ToolError>("waited")
         }
     });
     let agent = Agent::new(Calls(&[("waits", r#"{"n":1}"#)])).tool(waits);
@@ -290,16 +289,16 @@ fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
 }
 
 /// Asks, and does not read the answer.
-async fn ask_and_leave(chats: &Chats) {
+async fn ask_and_leave(chats: &ChatServer) {
     let body = json!({"id": "chat", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
     ]});
     let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    drop(chats.answer(&Principal::new("ada"), request).await.unwrap());
+    drop(chats.stream_response(&Principal::new("ada"), request).await.unwrap());
 }
 
 /// The chat, some seconds later.
-async fn later(chats: &Chats, seconds: u64) -> Value {
+async fn later(chats: &ChatServer, seconds: u64) -> Value {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
     serde_json::to_value(chat.messages).unwrap()
@@ -308,7 +307,7 @@ async fn later(chats: &Chats, seconds: u64) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_response_that_nobody_reads_leaves_the_tool_its_end_and_the_history_its_message() {
     let (agent, returned, _) = waiting_agent();
-    let chats = agent.into_chats();
+    let chats = agent.into_chat_server();
     ask_and_leave(&chats).await;
     let messages = later(&chats, 30).await;
     assert_eq!(returned.load(Ordering::SeqCst), 1);
@@ -320,7 +319,7 @@ async fn a_response_that_nobody_reads_leaves_the_tool_its_end_and_the_history_it
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_stopped_stops_its_tools() {
     let (agent, returned, dropped) = waiting_agent();
-    let chats = agent.into_chats();
+    let chats = agent.into_chat_server();
     ask_and_leave(&chats).await;
     later(&chats, 5).await;
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
@@ -348,7 +347,7 @@ async fn a_client_answers_the_second_of_two_calls_of_one_id() {
             assert_eq!(results, self.0.fetch_add(1, Ordering::SeqCst), "it reads every output");
             let call = ToolCall::new("call_0", "location");
             Box::pin(stream::iter([
-                Ok(ModelEvent::Call(Box::new(call), "{}".to_owned())),
+                Ok(ModelEvent::ToolCall(Box::new(call), "{}".to_owned())),
                 Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
             ]))
         }
@@ -356,7 +355,7 @@ async fn a_client_answers_the_second_of_two_calls_of_one_id() {
     let schema = Json::parse(r#"{"type":"object"}"#).unwrap();
     let chats = Agent::new(Insists(AtomicUsize::new(0)))
         .tool(Tool::client_executed("location", "Where.", schema))
-        .into_chats();
+        .into_chat_server();
     let asked = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
     let mut parts: Vec<Value> = Vec::new();
     let mut id = Value::Null;
@@ -395,15 +394,15 @@ async fn a_predicate_sees_the_input_and_a_failing_one_means_ask() {
     assert!(asked(tool().needs_approval_when(|input, _| input.n > 4)).await);
     assert!(!asked(tool().needs_approval_when(|input, _| input.n > 5)).await);
     assert!(asked(tool().needs_approval_when(|_, _| panic!("in the predicate"))).await);
-    assert!(asked(tool().needs_approval_if(async |input, _| Ok(input.n > 4))).await);
+    assert!(asked(tool().needs_approval_when_async(async |input, _| Ok(input.n > 4))).await);
     assert!(
-        !asked(tool().needs_approval_if(async |_, context| {
+        !asked(tool().needs_approval_when_async(async |_, context| {
             Ok(context.principal != Principal::new("ada"))
         }))
         .await
     );
-    assert!(asked(tool().needs_approval_if(async |_, _| Err("unreachable".into()))).await);
-    assert!(asked(tool().needs_approval_if(async |_, _| panic!("in the predicate"))).await);
+    assert!(asked(tool().needs_approval_when_async(async |_, _| Err("unreachable".into()))).await);
+    assert!(asked(tool().needs_approval_when_async(async |_, _| panic!("in the predicate"))).await);
 }
 
 #[tokio::test]
@@ -432,12 +431,12 @@ async fn the_model_is_called_so_often_and_no_more() {
             let n = self.0.fetch_add(1, Ordering::SeqCst);
             let call = ToolCall::new(format!("call_{n}"), "double");
             Box::pin(stream::iter([
-                Ok(ModelEvent::Call(Box::new(call), r#"{"n":1}"#.to_owned())),
+                Ok(ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned())),
                 Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
             ]))
         }
     }
-    let agent = Agent::new(Insists(AtomicUsize::new(0))).with_most_steps(3);
+    let agent = Agent::new(Insists(AtomicUsize::new(0))).with_max_steps(3);
     let chunks = first_turn(agent.tool(Tool::new("double", double))).await;
     assert_eq!(outcomes(&chunks).len(), 3);
     assert_eq!(ends(&chunks), "tool-calls");
@@ -449,7 +448,7 @@ async fn a_model_that_fails_or_ends_without_a_word_is_an_error_that_says_nothing
     struct Fails(bool);
     impl Model for Fails {
         fn call(&self, _: ModelRequest) -> ModelStream {
-            let text = Ok(ModelEvent::Said(AgentEvent::text("Well")));
+            let text = Ok(ModelEvent::Event(AgentEvent::text("Well")));
             match self.0 {
                 true => Box::pin(stream::iter([text, Err("key sk-secret is wrong".into())])),
                 false => Box::pin(stream::iter([text])),
@@ -478,8 +477,8 @@ async fn what_it_cost_stands_in_the_metadata_where_that_is_asked_for() {
         fn call(&self, _: ModelRequest) -> ModelStream {
             let used = Usage { input_tokens: 7, output_tokens: 3 };
             Box::pin(stream::iter([
-                Ok(ModelEvent::Said(AgentEvent::text("Hi"))),
-                Ok(ModelEvent::Used(used)),
+                Ok(ModelEvent::Event(AgentEvent::text("Hi"))),
+                Ok(ModelEvent::Usage(used)),
                 Ok(ModelEvent::Finished(FinishReason::Stop)),
             ]))
         }
@@ -499,19 +498,19 @@ async fn what_a_message_cost_before_the_person_answered_is_in_what_it_cost() {
             let was_called =
                 request.messages.iter().any(|message| matches!(message, ModelMessage::Tool { .. }));
             let (said, input_tokens) = match was_called {
-                true => (ModelEvent::Said(AgentEvent::text("Done")), 300),
+                true => (ModelEvent::Event(AgentEvent::text("Done")), 300),
                 false => {
                     let call = ToolCall::new("call", "double");
-                    (ModelEvent::Call(Box::new(call), r#"{"n":1}"#.to_owned()), 5_000)
+                    (ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned()), 5_000)
                 }
             };
             let used = Usage { input_tokens, output_tokens: 1 };
             let finished = ModelEvent::Finished(FinishReason::Stop);
-            Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Used(used)), Ok(finished)]))
+            Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Usage(used)), Ok(finished)]))
         }
     }
     let agent = Agent::new(Costs).tool(Tool::new("double", double).needs_approval());
-    let chats = agent.with_usage_in_metadata().into_chats();
+    let chats = agent.with_usage_in_metadata().into_chat_server();
     let user = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
     post(&chats, &json!({"id": "chat", "messages": [user]})).await;
     let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
@@ -531,7 +530,7 @@ async fn what_a_message_cost_before_the_person_answered_is_in_what_it_cost() {
 async fn an_output_is_as_long_as_its_tool_says_and_the_model_reads_what_it_says() {
     let long = |name: &'static str| {
         Tool::new(name, async |input: Input| {
-            Ok::<_, Told>("x".repeat(usize::try_from(input.n).unwrap()))
+            Ok::<_, ToolError>("x".repeat(usize::try_from(input.n).unwrap()))
         })
     };
     let model = Calls(&[
@@ -544,7 +543,7 @@ async fn an_output_is_as_long_as_its_tool_says_and_the_model_reads_what_it_says(
     let agent =
         Agent::new(Reads(model, Arc::clone(&read)))
             .tool(long("long"))
-            .tool(long("longer").with_most_output_bytes(1 << 20).with_model_output(|output| {
+            .tool(long("longer").with_max_output_bytes(1 << 20).with_model_output(|output| {
                 Json::string(&format!("{} bytes", output.as_str().len()))
             }))
             .tool(long("panics").with_model_output(|_| panic!("the host is wrong")));
@@ -578,7 +577,7 @@ async fn an_error_of_an_input_does_not_repeat_all_of_it() {
     }
     let input: &'static str = format!(r#"{{"n":"{}"}}"#, "secret ".repeat(50_000)).leak();
     let calls: &'static [(&str, &str)] = vec![("either", input)].leak();
-    let either = Tool::new("either", async |_: Either| Ok::<_, Told>(1));
+    let either = Tool::new("either", async |_: Either| Ok::<_, ToolError>(1));
     let chunks = first_turn(Agent::new(Calls(calls)).tool(either)).await;
     let (_, why) = &outcomes(&chunks)[0];
     assert!(why.as_str().unwrap().len() < 3_000, "{}", why.as_str().unwrap().len());
@@ -607,6 +606,6 @@ fn a_pattern_that_is_none_is_found_out_when_the_agent_is_made() {
         #[schemars(regex(pattern = "^(/"))]
         path: String,
     }
-    let _ =
-        Agent::new(Calls(&[])).tool(Tool::new("look", async |look: Look| Ok::<_, Told>(look.path)));
+    let _ = Agent::new(Calls(&[]))
+        .tool(Tool::new("look", async |look: Look| Ok::<_, ToolError>(look.path)));
 }

@@ -16,14 +16,14 @@ use serde_json::Value;
 use test_support::test_server::{Answer, Client};
 use tower::ServiceExt;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::model_message::{
-    AssistantContent, ModelMessage, ToolContent, ToolResult, ToolResultContent,
+use ui_message_stream::model::{
+    AssistantContent, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
+    ToolResult, ToolResultContent,
 };
-use ui_message_stream::run::ModelEvent;
 
 /// A model that makes so many calls at once, and says what it read of them.
 #[derive(Debug, Clone)]
@@ -38,13 +38,13 @@ impl Model for Calls {
         self.read.lock().unwrap().push(request.messages);
         if !is_first {
             return Box::pin(stream::iter([
-                Ok(ModelEvent::Said(AgentEvent::text("So be it."))),
+                Ok(ModelEvent::Event(AgentEvent::text("So be it."))),
                 Ok(ModelEvent::Finished(FinishReason::Stop)),
             ]));
         }
         let calls = (0..self.count).map(|n| {
             let call = ToolCall::new(format!("call_{n}"), "act");
-            Ok(ModelEvent::Call(Box::new(call), format!(r#"{{"n":{n}}}"#)))
+            Ok(ModelEvent::ToolCall(Box::new(call), format!(r#"{{"n":{n}}}"#)))
         });
         let calls: Vec<_> =
             calls.chain([Ok(ModelEvent::Finished(FinishReason::ToolCalls))]).collect();
@@ -71,10 +71,10 @@ impl Asked {
         let effects = Arc::clone(&ran);
         let act = Tool::new("act", move |input: Input| {
             effects.lock().unwrap().push(input.n);
-            async move { Ok::<_, Told>(input.n) }
+            async move { Ok::<_, ToolError>(input.n) }
         });
         let model = Calls { count, read: Arc::clone(&read) };
-        let chats = Agent::new(model).tool(act.needs_approval()).into_chats();
+        let chats = Agent::new(model).tool(act.needs_approval()).into_chat_server();
         let mut client = Client::new("ada", "chat");
         client.messages.push(serde_json::json!({
             "id": "u1", "role": "user", "parts": [{"type": "text", "text": "Act"}],
@@ -177,7 +177,7 @@ async fn answered(answers: &[bool], order: &[usize], at_once: usize) {
         let (state, is_right) = match answers[call] {
             true => (
                 "output-available",
-                matches!(result, ToolResult::Output(n) if n.to::<usize>().unwrap() == call),
+                matches!(result, ToolResult::Output(n) if n.decode::<usize>().unwrap() == call),
             ),
             false => ("output-denied", matches!(result, ToolResult::Denied { .. })),
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::{DeferredToolResult, PersonsDecision};
+use ui_message_stream::approval::{ApprovalDecision, DeferredToolResult};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
 
@@ -173,7 +173,7 @@ async fn a_retry_that_finds_no_result_and_nobody_at_work_is_told_that_nothing_is
             runtime.block_on(async {
                 let body = page.to_string();
                 let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-                drop(chats.answer(&ada(), request).await.unwrap());
+                drop(chats.stream_response(&ada(), request).await.unwrap());
                 while provider.heard.lock().unwrap().len() < 2 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -185,7 +185,7 @@ async fn a_retry_that_finds_no_result_and_nobody_at_work_is_told_that_nothing_is
     let later = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(host.told(), ["nothing", "yes"]);
-        host.ledger.set_time(NOW.after(Duration::from_secs(601)));
+        host.ledger.set_test_time(NOW.after(Duration::from_secs(601)));
     };
     let (again, ()) = futures::join!(host.post(page), later);
     let told = again.iter().find(|chunk| chunk["toolCallId"] == "link").unwrap();
@@ -213,9 +213,9 @@ async fn a_result_that_comes_after_all_takes_the_place_of_that_it_is_not_known()
     chat.messages[place] = in_state("output-error", "errorText", unknown);
     let came = in_state("output-available", "output", "https://s.example");
     // What was begun before says nothing of it.
-    assert!(chat.put(begun.clone(), Some(&begun)));
+    assert!(chat.upsert_message(begun.clone(), Some(&begun)));
     assert!(chat.messages[place] != begun, "it is no open question again");
-    assert!(chat.put(came.clone(), Some(&begun)));
+    assert!(chat.upsert_message(came.clone(), Some(&begun)));
     assert_eq!(chat.messages[place], came);
 }
 
@@ -232,9 +232,9 @@ async fn so_does_one_that_comes_with_another_message() {
         }))
         .unwrap()
     };
-    let ran = became(json!({"ran": {"outcome": {"output": "https://s.example"}}}));
+    let ran = became(json!({"executed": {"outcome": {"output": "https://s.example"}}}));
     for outcome in [became(json!("outcome-unknown")), ran, became(json!("outcome-unknown"))] {
-        chat.settle(&outcome, None);
+        chat.record_result(&outcome, None);
     }
     let message = serde_json::to_value(chat.messages.last().unwrap()).unwrap();
     let link = part(std::slice::from_ref(&message), "link");
@@ -282,8 +282,8 @@ async fn a_yes_elsewhere_after_a_no_calls_no_model() {
     assert_eq!(host.told(), ["nothing", "no"]);
     for _ in 0..2 {
         let (approved, reason) = (true, None);
-        let yes = PersonsDecision { approval_id: approval_id.clone(), approved, reason };
-        assert!(!host.chats.decide(&ada(), vec![yes]).await.unwrap()[0].counts);
+        let yes = ApprovalDecision { approval_id: approval_id.clone(), approved, reason };
+        assert!(!host.chats.decide(&ada(), vec![yes]).await.unwrap()[0].accepted);
         host.settles().await;
     }
     assert_eq!(host.told(), ["nothing", "no"]);

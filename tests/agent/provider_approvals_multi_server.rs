@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::chat::Chats;
-use ui_message_stream::chat_store::{BoxFuture, ChatStore, ChatStoreError, KeptChat, MemoryChats};
-use ui_message_stream::history::Chat;
+use ui_message_stream::chat::store::{
+    BoxFuture, ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat,
+};
+use ui_message_stream::chat::{Chat, ChatServer};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
 
@@ -22,7 +23,7 @@ async fn a_retry_at_another_server_takes_nothing_from_the_one_that_listens() {
     let page = host.answering(&[("link", true)]).await;
     let body = page.to_string();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    drop(host.chats.answer(&ada(), request).await.unwrap());
+    drop(host.chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(host.yeses(), 1);
     let there = host.post_to(&host.other, page);
@@ -56,7 +57,7 @@ async fn a_yes_in_a_history_that_was_forgotten_is_answered() {
     let host = Host::that(&[Says::Asks]);
     host.say("m1").await;
     let page = host.answering(&[("link", true)]).await;
-    let forgotten = host.chats.clone().with_store(Arc::new(MemoryChats::new()));
+    let forgotten = host.chats.clone().with_store(Arc::new(InMemoryChatStore::new()));
     let answer = host.post_to(&forgotten, page).await;
     assert!(answer.iter().any(|chunk| chunk["delta"] == "Done"), "{answer:?}");
 }
@@ -82,10 +83,10 @@ async fn who_tells_a_yes_that_was_kept_for_long_is_waited_for_as_any_other() {
     host.say("m1").await;
     assert!(host.decide("link", true).await);
     host.settles().await;
-    host.ledger.set_time(NOW.after(Duration::from_secs(601)));
+    host.ledger.set_test_time(NOW.after(Duration::from_secs(601)));
     let page = host.answering(&[("own", true)]).await;
     let request = ChatRequest::parse(page.to_string().as_bytes(), &Limits::default()).unwrap();
-    drop(host.chats.answer(&ada(), request).await.unwrap());
+    drop(host.chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(host.yeses(), 1);
     let there = tokio::time::timeout(Duration::from_secs(60), host.post_to(&host.other, page));
@@ -126,8 +127,8 @@ async fn who_heard_a_yes_that_another_told_says_what_came_of_it() {
 /// A store on whose way back, once a yes was taken out to be told, the person presses Stop.
 #[derive(Debug, Default)]
 struct StoppedOnTheWay {
-    store: MemoryChats,
-    chats: OnceLock<Chats>,
+    store: InMemoryChatStore,
+    chats: OnceLock<ChatServer>,
 }
 
 impl ChatStore for StoppedOnTheWay {
@@ -135,7 +136,7 @@ impl ChatStore for StoppedOnTheWay {
         &'a self,
         tenant: Option<&'a str>,
         id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<KeptChat>, ChatStoreError>> {
+    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
         self.store.load(tenant, id)
     }
 
@@ -177,7 +178,7 @@ async fn a_yes_that_was_taken_out_by_a_run_that_is_stopped_is_put_back() {
 /// A store that cannot be read once it is told so.
 #[derive(Debug)]
 struct Unreadable {
-    store: Arc<MemoryChats>,
+    store: Arc<InMemoryChatStore>,
     now: AtomicBool,
 }
 
@@ -186,7 +187,7 @@ impl ChatStore for Unreadable {
         &'a self,
         tenant: Option<&'a str>,
         id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<KeptChat>, ChatStoreError>> {
+    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
         match self.now.load(Ordering::SeqCst) {
             true => Box::pin(async { Err(ChatStoreError::new("it cannot be read")) }),
             false => self.store.load(tenant, id),

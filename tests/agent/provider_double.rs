@@ -10,16 +10,15 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
-use ui_message_stream::approval::{KeyRing, PersonsDecision, Principal, UnixMillis};
-use ui_message_stream::approvals::Approvals;
-use ui_message_stream::chat::Chats;
-use ui_message_stream::chat_store::MemoryChats;
+use ui_message_stream::agent::{Agent, Tool, ToolError};
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, Principal, UnixMillis};
+use ui_message_stream::chat::ChatServer;
+use ui_message_stream::chat::store::InMemoryChatStore;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::ledger_store::MemoryLedger;
+use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
-use ui_message_stream::run::ModelEvent;
 use ui_message_stream::{ChatRequest, Json};
 
 /// A provider that says these things, one for each time that it is called, and then `Done`.
@@ -55,11 +54,14 @@ impl Model for Provider {
         let says = self.script.lock().unwrap().pop_front();
         let asks = || {
             let call = ToolCall::new("link", "mcp.shorten").provider_executed().dynamic();
-            ModelEvent::ProviderAsks(Box::new(call), r#"{"url":"https://long.example"}"#.to_owned())
+            ModelEvent::ProviderApprovalRequest(
+                Box::new(call),
+                r#"{"url":"https://long.example"}"#.to_owned(),
+            )
         };
         let calls = |id: &str, tool: &'static str| {
             let call = ToolCall::new(id, tool);
-            ModelEvent::Call(Box::new(call), r#"{"n":1}"#.to_owned())
+            ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned())
         };
         let events = match says {
             Some(Says::Hangs) => return Box::pin(stream::pending()),
@@ -69,20 +71,20 @@ impl Model for Provider {
             Some(Says::CallsSlow) => vec![calls("slow", "slow")],
             Some(Says::AsksAndCallsSlow) => vec![asks(), calls("slow", "slow")],
             Some(Says::ShortenedAndCallsSlow) => vec![
-                ModelEvent::Said(AgentEvent::tool_output(
+                ModelEvent::Event(AgentEvent::tool_output(
                     "link",
                     Json::string("https://s.example"),
                 )),
                 calls("slow", "slow"),
             ],
             Some(Says::Shortened) => vec![
-                ModelEvent::Said(AgentEvent::tool_output(
+                ModelEvent::Event(AgentEvent::tool_output(
                     "link",
                     Json::string("https://s.example"),
                 )),
-                ModelEvent::Said(AgentEvent::text("Shortened")),
+                ModelEvent::Event(AgentEvent::text("Shortened")),
             ],
-            None => vec![ModelEvent::Said(AgentEvent::text("Done"))],
+            None => vec![ModelEvent::Event(AgentEvent::text("Done"))],
         };
         let finished = ModelEvent::Finished(FinishReason::Stop);
         Box::pin(stream::iter(events.into_iter().chain([finished]).map(Ok)))
@@ -95,13 +97,13 @@ pub(crate) struct Input {
 }
 
 pub(crate) struct Host {
-    pub(crate) chats: Chats,
+    pub(crate) chats: ChatServer,
     /// Another server over the same ledger and the same conversations.
-    pub(crate) other: Chats,
+    pub(crate) other: ChatServer,
     pub(crate) provider: Provider,
     pub(crate) deleted: Arc<AtomicUsize>,
-    pub(crate) ledger: Arc<MemoryLedger>,
-    pub(crate) store: Arc<MemoryChats>,
+    pub(crate) ledger: Arc<InMemoryLedger>,
+    pub(crate) store: Arc<InMemoryChatStore>,
 }
 
 pub(crate) const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
@@ -120,26 +122,26 @@ impl Host {
         let counter = Arc::clone(&deleted);
         let delete = Tool::new("delete", move |input: Input| {
             counter.fetch_add(1, Ordering::SeqCst);
-            async move { Ok::<_, Told>(input.n) }
+            async move { Ok::<_, ToolError>(input.n) }
         });
         let slow = Tool::new("slow", async |input: Input| {
             tokio::time::sleep(Duration::from_secs(20)).await;
-            Ok::<_, Told>(format!("found {}", input.n))
+            Ok::<_, ToolError>(format!("found {}", input.n))
         });
         let slow_delete = Tool::new("slow_delete", async |input: Input| {
             tokio::time::sleep(Duration::from_secs(20)).await;
-            Ok::<_, Told>(input.n)
+            Ok::<_, ToolError>(input.n)
         });
         let agent = Agent::new(provider.clone())
             .tool(delete.needs_approval())
             .tool(slow_delete.needs_approval())
             .tool(slow);
-        let ledger = Arc::new(MemoryLedger::at(NOW));
+        let ledger = Arc::new(InMemoryLedger::with_test_clock(NOW));
         let keys = || KeyRing::new(1, &[7; 32]).unwrap();
-        let store = Arc::new(MemoryChats::new());
+        let store = Arc::new(InMemoryChatStore::new());
         let server = || {
             let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
-            Chats::new(agent.clone(), approvals.with_keys(keys())).with_store(store.clone())
+            ChatServer::new(agent.clone(), approvals.with_keys(keys())).with_store(store.clone())
         };
         let (chats, other) = (server(), server());
         Host { chats, other, provider, deleted, ledger, store }
@@ -149,9 +151,9 @@ impl Host {
         self.post_to(&self.chats, body).await
     }
 
-    pub(crate) async fn post_to(&self, chats: &Chats, body: Value) -> Vec<Value> {
+    pub(crate) async fn post_to(&self, chats: &ChatServer, body: Value) -> Vec<Value> {
         let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-        let response = chats.answer(&ada(), request).await.unwrap();
+        let response = chats.stream_response(&ada(), request).await.unwrap();
         let bytes: Vec<u8> =
             response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
         let text = String::from_utf8(bytes).unwrap();
@@ -165,10 +167,10 @@ impl Host {
         self.say_and_leave_at(&self.chats, id).await;
     }
 
-    pub(crate) async fn say_and_leave_at(&self, chats: &Chats, id: &str) {
+    pub(crate) async fn say_and_leave_at(&self, chats: &ChatServer, id: &str) {
         let body = json!({"id": "chat", "messages": [said(id)]}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        drop(chats.answer(&ada(), request).await.unwrap());
+        drop(chats.stream_response(&ada(), request).await.unwrap());
     }
 
     pub(crate) async fn say(&self, id: &str) -> Vec<Value> {
@@ -199,8 +201,8 @@ impl Host {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
         let it = pending.iter().find(|pending| pending.record.tool_call_id.as_str() == call);
         let approval_id = it.expect("it waits").approval_id.clone();
-        let decision = PersonsDecision { approval_id, approved, reason: None };
-        self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].counts
+        let decision = ApprovalDecision { approval_id, approved, reason: None };
+        self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted
     }
 
     /// Until the runs under way have ended, or wait for more than a minute.
@@ -236,7 +238,7 @@ pub(crate) fn told(messages: &Value) -> String {
         for (sign, means) in [
             (r#""approved":true"#, "yes"),
             (r#""approved":false"#, "no"),
-            (r#""unknown""#, "unknown"),
+            (r#""outcome-unknown""#, "unknown"),
             (r#""https://s.example""#, "the result"),
         ] {
             if text.contains(sign) {

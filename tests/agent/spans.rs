@@ -17,14 +17,13 @@ use tracing::{Event, Instrument, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::Chats;
+use ui_message_stream::chat::{ChatServer, ClientAnswers};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::history::Answers;
+use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, Usage};
 use ui_message_stream::request::Limits;
-use ui_message_stream::run::{ModelEvent, Usage};
 
 /// What was traced: spans with the one around them and their fields, and events.
 #[derive(Clone, Default)]
@@ -115,16 +114,16 @@ impl Model for Calls {
         (cost.input_tokens, cost.output_tokens) = (40, 2);
         if self.1.fetch_add(1, Ordering::SeqCst) > 0 {
             return Box::pin(stream::iter([
-                Ok(ModelEvent::Said(AgentEvent::text("a secret answer"))),
-                Ok(ModelEvent::Used(cost)),
+                Ok(ModelEvent::Event(AgentEvent::text("a secret answer"))),
+                Ok(ModelEvent::Usage(cost)),
                 Ok(ModelEvent::Finished(FinishReason::Stop)),
             ]));
         }
         let calls = self.0.iter().map(|tool| {
             let call = ToolCall::new(format!("call_{tool}"), *tool);
-            Ok(ModelEvent::Call(Box::new(call), r#"{"what":"a secret input"}"#.to_owned()))
+            Ok(ModelEvent::ToolCall(Box::new(call), r#"{"what":"a secret input"}"#.to_owned()))
         });
-        let rest = [Ok(ModelEvent::Used(cost)), Ok(ModelEvent::Finished(FinishReason::ToolCalls))];
+        let rest = [Ok(ModelEvent::Usage(cost)), Ok(ModelEvent::Finished(FinishReason::ToolCalls))];
         Box::pin(stream::iter(calls.chain(rest).collect::<Vec<_>>()))
     }
 
@@ -152,29 +151,31 @@ struct Input {
     what: String,
 }
 
-fn agent(tools: &'static [&'static str]) -> Chats {
-    let works = || Tool::new("works", async |input: Input| Ok::<_, Told>(input.what));
-    let asks = Tool::new("asks", async |input: Input| Ok::<_, Told>(input.what));
+fn agent(tools: &'static [&'static str]) -> ChatServer {
+    let works = || Tool::new("works", async |input: Input| Ok::<_, ToolError>(input.what));
+    let asks = Tool::new("asks", async |input: Input| Ok::<_, ToolError>(input.what));
     let fails =
-        Tool::new("fails", async |_: Input| Err::<u64, _>(Told("a secret reason".to_owned())));
-    let breaks = Tool::new("breaks", async |_: Input| -> Result<u64, Told> { panic!("broken") });
+        Tool::new("fails", async |_: Input| Err::<u64, _>(ToolError("a secret reason".to_owned())));
+    let breaks =
+        Tool::new("breaks", async |_: Input| -> Result<u64, ToolError> { panic!("broken") });
     Agent::new(Calls(tools, AtomicUsize::new(0)))
         .with_instructions("a secret instruction")
         .tool(works())
-        .tool(asks.needs_approval().describe(|input| input.what.clone()))
+        .tool(asks.needs_approval().approval_description(|input| input.what.clone()))
         .tool(fails)
         .tool(breaks)
-        .into_chats()
+        .into_chat_server()
 }
 
 fn request(body: &Value) -> ChatRequest {
     ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
 }
 
-/// Answers within a span of the host's.
-async fn answer(chats: &Chats, request: ChatRequest) {
+/// ClientAnswers within a span of the host's.
+async fn answer(chats: &ChatServer, request: ChatRequest) {
     let ada = Principal::new("ada");
-    let answer = async { chats.answer(&ada, request).await.unwrap().collect::<Vec<_>>().await };
+    let answer =
+        async { chats.stream_response(&ada, request).await.unwrap().collect::<Vec<_>>().await };
     answer.instrument(tracing::info_span!("request")).await;
 }
 
@@ -239,8 +240,10 @@ async fn what_was_approved_runs_within_the_request_that_approved_it_and_the_wait
         let decisions = json!({"decisions": [{
             "approvalId": pending[0].approval_id, "approved": approved, "reason": "a secret reason",
         }]});
-        let answers = Answers::parse(decisions.to_string().as_bytes(), &Limits::default()).unwrap();
-        answer(&chats, chats.request_of(&ada, &"chat".into(), &answers).await.unwrap()).await;
+        let answers =
+            ClientAnswers::parse(decisions.to_string().as_bytes(), &Limits::default()).unwrap();
+        answer(&chats, chats.request_from_answers(&ada, &"chat".into(), &answers).await.unwrap())
+            .await;
 
         let [(around, wait)] = &trace.spans("approval_wait")[..] else { panic!() };
         assert_eq!(around, "request");
@@ -282,7 +285,7 @@ async fn a_failure_is_one_and_holds_no_content_either() {
 
     let trace = Trace::default();
     let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
-    answer(&Agent::new(Gone).into_chats(), request(&go())).await;
+    answer(&Agent::new(Gone).into_chat_server(), request(&go())).await;
     let [(_, call)] = &trace.spans("chat")[..] else { panic!() };
     assert_eq!((&*call["error.type"], &*call["otel.status_code"]), ("model", "ERROR"));
     let [(_, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };

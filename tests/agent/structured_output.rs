@@ -13,13 +13,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::ToolState;
-use ui_message_stream::model_message::{ModelMessage, ToolContent, ToolResult};
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::model::{
+    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResult,
+};
 use ui_message_stream::testing::Conversation;
 
 /// What became of a refund.
@@ -62,8 +63,8 @@ impl Model for Scripted {
         let said = match results.flatten().next() {
             None => vec![
                 // What it says beside a call is no answer.
-                ModelEvent::Said(AgentEvent::text(r#"{"refunded": 7, "percent": 7}"#)),
-                ModelEvent::Call(
+                ModelEvent::Event(AgentEvent::text(r#"{"refunded": 7, "percent": 7}"#)),
+                ModelEvent::ToolCall(
                     Box::new(ToolCall::new("call_1", "refund")),
                     r#"{"amount": 30}"#.to_owned(),
                 ),
@@ -77,8 +78,8 @@ impl Model for Scripted {
                 // In two pieces, as it grows.
                 let (one, other) = answer.split_at(answer.len() / 2);
                 vec![
-                    ModelEvent::Said(AgentEvent::text(one)),
-                    ModelEvent::Said(AgentEvent::text(other)),
+                    ModelEvent::Event(AgentEvent::text(one)),
+                    ModelEvent::Event(AgentEvent::text(other)),
                     ModelEvent::Finished(self.reason),
                 ]
             }
@@ -94,15 +95,15 @@ fn app(model: Scripted) -> (Router, Arc<AtomicUsize>) {
     let runs = Arc::clone(&ran);
     let refund = Tool::new("refund", move |refund: Refund| {
         runs.fetch_add(1, Ordering::SeqCst);
-        async move { Ok::<_, Told>(refund.amount) }
+        async move { Ok::<_, ToolError>(refund.amount) }
     });
     let agent = Agent::new(model).with_output::<Receipt>().tool(refund.needs_approval());
-    (Router::new().nest("/api/chat", chat_routes(agent.into_chats())), ran)
+    (Router::new().nest("/api/chat", chat_routes(agent.into_chat_server())), ran)
 }
 
 fn streamed(routes: &Router) -> Conversation<'static> {
     let routes = routes.clone();
-    Conversation::over_http("/api/chat", async move |request: Request<String>| {
+    Conversation::with_service("/api/chat", async move |request: Request<String>| {
         routes.clone().oneshot(request).await
     })
 }

@@ -13,21 +13,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use ui_message_stream::agent::{
-    Agent, Model, ModelRequest, ModelStream, NotShown, Told, Tool, ToolContext,
-};
+use ui_message_stream::agent::tool_loop::RunEnd;
+use ui_message_stream::agent::{Agent, EmitError, Tool, ToolContext, ToolError};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::axum::chat_routes;
-use ui_message_stream::chat::Chats;
+use ui_message_stream::chat::{ChatServer, ClientAnswers};
 use ui_message_stream::chunk::{Chunk, FinishReason};
 use ui_message_stream::event::{AgentEvent, File, Source, ToolCall};
-use ui_message_stream::history::Answers;
 use ui_message_stream::id::ApprovalId;
 use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
+use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
-use ui_message_stream::run::{ModelEvent, RunEnd};
-use ui_message_stream::smooth::Smooth;
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::response::{BoxError, Smooth};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{ChatRequest, Json};
 
@@ -54,13 +51,13 @@ impl Model for Steps {
         let step = self.called.fetch_add(1, Ordering::SeqCst);
         let Some(calls) = self.steps.get(step) else {
             return Box::pin(stream::iter([
-                Ok(ModelEvent::Said(AgentEvent::text("That is all."))),
+                Ok(ModelEvent::Event(AgentEvent::text("That is all."))),
                 Ok(ModelEvent::Finished(FinishReason::Stop)),
             ]));
         };
         let calls = calls.iter().map(move |tool| {
             let call = ToolCall::new(format!("{tool}_{step}"), *tool);
-            Ok(ModelEvent::Call(Box::new(call), r#"{"n":1}"#.to_owned()))
+            Ok(ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned()))
         });
         let finished = Ok(ModelEvent::Finished(FinishReason::ToolCalls));
         Box::pin(stream::iter(calls.chain([finished]).collect::<Vec<_>>()))
@@ -68,12 +65,12 @@ impl Model for Steps {
 }
 
 fn app(agent: Agent) -> Router {
-    Router::new().nest("/api/chat", chat_routes(agent.into_chats()))
+    Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()))
 }
 
 fn browser(agent: Agent) -> Conversation<'static> {
     let routes = app(agent);
-    Conversation::over_http("/api/chat", async move |request: Request<String>| {
+    Conversation::with_service("/api/chat", async move |request: Request<String>| {
         routes.clone().oneshot(request).await
     })
 }
@@ -90,10 +87,11 @@ fn parsed(body: &Value) -> ChatRequest {
 }
 
 /// The request by which a question is answered with yes.
-async fn yes(chats: &Chats, person: &Principal, approval_id: &ApprovalId) -> ChatRequest {
+async fn yes(chats: &ChatServer, person: &Principal, approval_id: &ApprovalId) -> ChatRequest {
     let decision = json!({"decisions": [{"approvalId": approval_id, "approved": true}]});
-    let answers = Answers::parse(decision.to_string().as_bytes(), &Limits::default()).unwrap();
-    chats.request_of(person, &"chat".into(), &answers).await.unwrap()
+    let answers =
+        ClientAnswers::parse(decision.to_string().as_bytes(), &Limits::default()).unwrap();
+    chats.request_from_answers(person, &"chat".into(), &answers).await.unwrap()
 }
 
 /// What an agent answers in full.
@@ -128,7 +126,7 @@ async fn a_tool_that_blocks_its_thread_has_its_end_like_any_other() {
             let blocked = Arc::clone(&blocked);
             async move {
                 if shows {
-                    context.preliminary("so far").await?;
+                    context.emit_preliminary("so far").await?;
                 }
                 while !blocked.load(Ordering::SeqCst) {
                     std::thread::sleep(Duration::from_millis(5));
@@ -151,24 +149,27 @@ async fn a_tool_that_blocks_its_thread_has_its_end_like_any_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
-    let endless = Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, Told>(1)));
+    let endless =
+        Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
     let chatty = Tool::new("tool", async |_: Input, context: ToolContext| {
         loop {
-            if let Err(error) = context.data("seen", "a ship").await {
-                break Err::<u64, _>(Told(error.to_string()));
+            if let Err(error) = context.emit_data("seen", "a ship").await {
+                break Err::<u64, _>(ToolError(error.to_string()));
             }
         }
     });
-    let too_long = Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, Told>(1)));
-    let deaf = Tool::new("tool", async |_: Input, context: ToolContext| -> Result<u64, Told> {
-        loop {
-            let _ = context.data("seen", "a ship").await;
-        }
-    });
+    let too_long =
+        Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
+    let deaf =
+        Tool::new("tool", async |_: Input, context: ToolContext| -> Result<u64, ToolError> {
+            loop {
+                let _ = context.emit_data("seen", "a ship").await;
+            }
+        });
     let second = Duration::from_secs(1);
     for (tool, end) in [
         (endless.with_timeout(second), "The tool took too long"),
-        (too_long.with_timeout(second).with_most_output_bytes(0), "The tool took too long"),
+        (too_long.with_timeout(second).with_max_output_bytes(0), "The tool took too long"),
         (deaf.with_timeout(second), "The tool took too long"),
         (chatty, "the call has added 32 parts to the message already, and no more fit"),
     ] {
@@ -193,9 +194,9 @@ async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_predicate_that_never_answers_means_ask() {
-    let tool = Tool::new("tool", async |input: Input| Ok::<_, Told>(input.n))
+    let tool = Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n))
         .with_timeout(Duration::from_secs(5))
-        .needs_approval_if(async |_, _| std::future::pending().await);
+        .needs_approval_when_async(async |_, _| std::future::pending().await);
     let mut browser = browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool));
     browser.send("Go").await;
     assert!(is_asked(&browser, "tool_0"));
@@ -205,8 +206,8 @@ async fn a_predicate_that_never_answers_means_ask() {
 async fn a_predicate_sees_what_its_own_turn_has_done() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sees = Arc::clone(&seen);
-    let fetch = Tool::new("fetch", async |_: Input| Ok::<_, Told>("a page of strangers"));
-    let send = Tool::new("send", async |_: Input| Ok::<_, Told>("sent"));
+    let fetch = Tool::new("fetch", async |_: Input| Ok::<_, ToolError>("a page of strangers"));
+    let send = Tool::new("send", async |_: Input| Ok::<_, ToolError>("sent"));
     let send = send.needs_approval_when(move |_, context| {
         let parts: Vec<_> = context.chat.messages.iter().flat_map(UiMessage::tool_parts).collect();
         let read = parts.iter().any(|part| {
@@ -225,7 +226,7 @@ async fn a_predicate_sees_what_its_own_turn_has_done() {
 
 #[tokio::test]
 async fn the_first_call_of_a_tool_is_not_one_that_was_there_before() {
-    let send = Tool::new("send", async |_: Input| Ok::<_, Told>("sent"));
+    let send = Tool::new("send", async |_: Input| Ok::<_, ToolError>("sent"));
     let send = send.needs_approval_when(|_, context| {
         let mut calls = context.chat.messages.iter().flat_map(UiMessage::tool_parts);
         !calls.any(|call| &*call.tool_name == "send")
@@ -237,16 +238,15 @@ async fn the_first_call_of_a_tool_is_not_one_that_was_there_before() {
 
 #[tokio::test]
 async fn an_output_that_grows_is_shown_as_it_grows() {
-    let count =
-        Tool::streaming("count", |input: Input, _| stream::iter((input.n..=3).map(Ok::<_, Told>)));
-    let breaks = Tool::streaming("breaks", |_: Input, _| {
-        stream::iter([Ok(1), Err(Told("no more".to_owned()))])
+    let count = Tool::streaming("count", |input: Input, _| {
+        stream::iter((input.n..=3).map(Ok::<_, ToolError>))
     });
-    let says_nothing =
-        Tool::streaming(
-            "says_nothing",
-            |_: Input, _| stream::iter(Vec::<Result<u64, Told>>::new()),
-        );
+    let breaks = Tool::streaming("breaks", |_: Input, _| {
+        stream::iter([Ok(1), Err(ToolError("no more".to_owned()))])
+    });
+    let says_nothing = Tool::streaming("says_nothing", |_: Input, _| {
+        stream::iter(Vec::<Result<u64, ToolError>>::new())
+    });
     let agent = Agent::new(Steps::of(&[&["count"], &["breaks"], &["says_nothing"]]));
     let mut browser = browser(agent.tool(count).tool(breaks).tool(says_nothing));
     browser.send("Go").await;
@@ -275,22 +275,22 @@ async fn an_output_that_grows_is_shown_as_it_grows() {
 #[tokio::test]
 async fn a_tool_shows_data_sources_and_files_beside_its_call() {
     let look = Tool::new("look", async |_: Input, context: ToolContext| {
-        context.data("looking-at", "the harbour").await.unwrap();
+        context.emit_data("looking-at", "the harbour").await.unwrap();
         let deepest = (0..Json::MAX_DEPTH).fold(json!(1), |value, _| json!([value]));
-        context.data_with_id("deep", "1", &deepest).await.unwrap();
+        context.emit_data_with_id("deep", "1", &deepest).await.unwrap();
         for ships in 1..=200 {
-            context.data_with_id("ships", "count", &(ships % 3)).await.unwrap();
+            context.emit_data_with_id("ships", "count", &(ships % 3)).await.unwrap();
         }
-        assert!(context.data_with_id("ships", "x".repeat(400), &1).await.is_err());
-        let too_long = context.data("looking-at", &"x".repeat(400)).await.unwrap_err();
-        assert!(matches!(too_long, NotShown::TooLong { most } if most < 400));
+        assert!(context.emit_data_with_id("ships", "x".repeat(400), &1).await.is_err());
+        let too_long = context.emit_data("looking-at", &"x".repeat(400)).await.unwrap_err();
+        assert!(matches!(too_long, EmitError::TooLong { most } if most < 400));
         let (source_id, url) = ("s1".into(), "https://harbour.example".into());
-        context.source(Source::Url { source_id, url, title: None }).await.unwrap();
+        context.emit_source(Source::Url { source_id, url, title: None }).await.unwrap();
         let url = "https://harbour.example/ships.png".into();
-        context.file(File { url, media_type: "image/png".into() }).await.unwrap();
-        Ok::<_, Told>("ships")
+        context.emit_file(File { url, media_type: "image/png".into() }).await.unwrap();
+        Ok::<_, ToolError>("ships")
     });
-    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_most_output_bytes(400));
+    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_max_output_bytes(400));
     let mut browser = browser(agent);
     browser.send("Go").await;
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
@@ -305,9 +305,9 @@ async fn a_tool_shows_data_sources_and_files_beside_its_call() {
 #[tokio::test]
 async fn of_an_output_that_grows_the_last_one_counts() {
     let grows = |last: usize| {
-        let outputs = ["x".repeat(100), "y".repeat(last)].map(Ok::<_, Told>);
+        let outputs = ["x".repeat(100), "y".repeat(last)].map(Ok::<_, ToolError>);
         let tool = Tool::streaming("tool", move |_: Input, _| stream::iter(outputs.clone()));
-        browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_most_output_bytes(50)))
+        browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_max_output_bytes(50)))
     };
     let (mut short, mut long) = (grows(2), grows(100));
     short.send("Go").await;
@@ -322,11 +322,11 @@ async fn of_an_output_that_grows_the_last_one_counts() {
 #[tokio::test]
 async fn what_is_shown_has_its_limits_before_the_end_as_well() {
     let tool = Tool::new("tool", async |_: Input, context: ToolContext| {
-        assert!(context.preliminary(&"x".repeat(100)).await.is_err());
-        context.preliminary("short").await.unwrap();
-        Err::<u64, _>(Told("é".repeat(20_000)))
+        assert!(context.emit_preliminary(&"x".repeat(100)).await.is_err());
+        context.emit_preliminary("short").await.unwrap();
+        Err::<u64, _>(ToolError("é".repeat(20_000)))
     });
-    let agent = Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_most_output_bytes(50));
+    let agent = Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_max_output_bytes(50));
     let mut browser = browser(agent);
     browser.send("Go").await;
     let shown = browser.last_chunks().iter().filter_map(|chunk| match chunk {
@@ -345,19 +345,20 @@ async fn a_person_and_a_tool_are_told_whose_call_it_is() {
         let has_key = context.idempotency_key.is_some();
         let (call, chat) = (context.tool_call_id.to_string(), context.chat_id.to_string());
         tells.lock().unwrap().push((call, chat, context.principal, has_key));
-        async { Ok::<_, Told>("done") }
+        async { Ok::<_, ToolError>("done") }
     };
     let free = Tool::new("free", run.clone()).with_title("At once");
     let asks = Tool::new("asks", run)
         .with_title("First ask")
         .needs_approval()
-        .describe(|input| format!("Do it {} times", input.n))
-        .with_time_to_answer(Duration::from_secs(90))
+        .approval_description(|input| format!("Do it {} times", input.n))
+        .with_approval_ttl(Duration::from_secs(90))
         .idempotent();
-    let chats = Agent::new(Steps::of(&[&["free", "asks"]])).tool(free).tool(asks).into_chats();
+    let chats =
+        Agent::new(Steps::of(&[&["free", "asks"]])).tool(free).tool(asks).into_chat_server();
     let ada = Principal::new("ada");
     let request = parsed(&go());
-    let answer = chats.answer_in_full(&ada, request).await.unwrap();
+    let answer = chats.complete_response(&ada, request).await.unwrap();
     let [pending] = &answer.approvals[..] else { panic!("{answer:?}") };
     assert_eq!(&*pending.record.description, "Do it 1 times");
     assert_eq!(pending.record.expires_at.0 - pending.record.requested_at.0, 90_000);
@@ -366,7 +367,7 @@ async fn a_person_and_a_tool_are_told_whose_call_it_is() {
         message.tool_parts().map(|part| part.title.as_ref().map(Json::as_str)).collect();
     assert_eq!(titles, [Some(r#""At once""#), Some(r#""First ask""#)]);
     let request = yes(&chats, &ada, &pending.approval_id).await;
-    chats.answer_in_full(&ada, request).await.unwrap();
+    chats.complete_response(&ada, request).await.unwrap();
     let call = |id: &str, has_key| (id.to_owned(), "chat".to_owned(), ada.clone(), has_key);
     assert_eq!(*told.lock().unwrap(), [call("free_0", false), call("asks_0", true)]);
 }
@@ -379,13 +380,13 @@ async fn what_the_agent_says_passes_through_a_transform() {
     impl Model for AtOnce {
         fn call(&self, _: ModelRequest) -> ModelStream {
             Box::pin(stream::iter([
-                Ok(ModelEvent::Said(AgentEvent::text("one two three"))),
+                Ok(ModelEvent::Event(AgentEvent::text("one two three"))),
                 Ok(ModelEvent::Finished(FinishReason::Stop)),
             ]))
         }
     }
     let agent = Agent::new(AtOnce)
-        .with_transform(|said| Box::pin(Smooth::by_words(Duration::from_millis(1)).pace(said)));
+        .with_transform(|said| Box::pin(Smooth::by_words(Duration::from_millis(1)).apply(said)));
     let mut browser = browser(agent);
     browser.send("Go").await;
     let deltas = browser.last_chunks().iter().filter_map(|chunk| match chunk {
@@ -405,7 +406,7 @@ impl Model for Panics {
     fn call(&self, _: ModelRequest) -> ModelStream {
         assert!(!self.at_once, "a model of the host's");
         let call =
-            ModelEvent::Call(Box::new(ToolCall::new("call", "slow")), r#"{"n":1}"#.to_owned());
+            ModelEvent::ToolCall(Box::new(ToolCall::new("call", "slow")), r#"{"n":1}"#.to_owned());
         let panics = stream::once(async { panic!("a model of the host's") });
         Box::pin(stream::iter([Ok(call)]).chain(panics))
     }
@@ -416,7 +417,7 @@ async fn a_model_that_panics_is_an_error_and_leaves_the_tools_their_end() {
     for at_once in [false, true] {
         let slow = Tool::new("slow", async |input: Input| {
             tokio::time::sleep(Duration::from_secs(3)).await;
-            Ok::<_, Told>(input.n)
+            Ok::<_, ToolError>(input.n)
         });
         let mut browser = browser(Agent::new(Panics { at_once }).tool(slow));
         browser.send("Go").await;
@@ -436,7 +437,7 @@ async fn json_says_why_it_ends_where_the_model_did_not_end_it() {
     impl Model for Ends {
         fn call(&self, _: ModelRequest) -> ModelStream {
             Box::pin(stream::iter([
-                Ok(ModelEvent::Said(AgentEvent::text("Once upon"))),
+                Ok(ModelEvent::Event(AgentEvent::text("Once upon"))),
                 Ok(ModelEvent::Finished(self.0)),
             ]))
         }
@@ -449,23 +450,22 @@ async fn json_says_why_it_ends_where_the_model_did_not_end_it() {
     ] {
         assert_eq!(in_full(Agent::new(Ends(reason))).await["stopReason"], said);
     }
-    let tool = || Tool::new("tool", async |input: Input| Ok::<_, Told>(input.n));
-    let agent = Agent::new(Steps::of(&[&["tool"], &["tool"]])).tool(tool()).with_most_steps(1);
+    let tool = || Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n));
+    let agent = Agent::new(Steps::of(&[&["tool"], &["tool"]])).tool(tool()).with_max_steps(1);
     assert_eq!(in_full(agent).await["stopReason"], "tool_calls");
-    let agent =
-        Agent::new(Steps::of(&[&["tool"]])).tool(tool().needs_approval()).with_most_steps(1);
+    let agent = Agent::new(Steps::of(&[&["tool"]])).tool(tool().needs_approval()).with_max_steps(1);
     assert_eq!(in_full(agent).await["stopReason"], "requires_approval");
 }
 
 /// The chat of this agent after its question was answered with yes, by a response that nobody has
 /// read yet.
-async fn approved(agent: Agent) -> (Chats, ui_message_stream::UiMessageStream) {
-    let chats = agent.into_chats();
+async fn approved(agent: Agent) -> (ChatServer, ui_message_stream::UiMessageStream) {
+    let chats = agent.into_chat_server();
     let ada = Principal::new("ada");
     let request = parsed(&go());
-    let answer = chats.answer_in_full(&ada, request).await.unwrap();
+    let answer = chats.complete_response(&ada, request).await.unwrap();
     let request = yes(&chats, &ada, &answer.approvals[0].approval_id).await;
-    let response = chats.answer(&ada, request).await.unwrap();
+    let response = chats.stream_response(&ada, request).await.unwrap();
     (chats, response)
 }
 
@@ -476,7 +476,7 @@ async fn start_is_on_its_way_before_an_approved_tool_runs() {
         let ran = Arc::clone(&ran);
         let tool = Tool::new("tool", move |_: Input| {
             let ran = ran.fetch_add(1, Ordering::SeqCst);
-            async move { Ok::<_, Told>(ran) }
+            async move { Ok::<_, ToolError>(ran) }
         });
         Agent::new(Steps::of(&[&["tool"]])).tool(tool.needs_approval())
     };
@@ -502,10 +502,10 @@ async fn start_is_on_its_way_before_an_approved_tool_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_stopped_before_it_speaks_keeps_no_message() {
-    let chats = Agent::new(Steps::of(&[])).into_chats();
+    let chats = Agent::new(Steps::of(&[])).into_chat_server();
     let ada = Principal::new("ada");
     let request = parsed(&go());
-    let response = chats.answer(&ada, request).await.unwrap();
+    let response = chats.stream_response(&ada, request).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     chats.stop(&ada, &"chat".into()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;

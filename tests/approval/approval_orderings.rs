@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::{DeferredOutcome, DeferredToolResults, ToolOutcome};
-use ui_message_stream::approvals::Asked;
+use ui_message_stream::approval::{
+    DeferredOutcome, DeferredToolResults, IssuedApproval, ToolOutcome,
+};
 
 use super::one_tool::{Bench, ada, body, body_written_on};
 
@@ -59,7 +60,7 @@ fn orders(things: usize) -> Vec<Vec<usize>> {
 /// A client that shows what it is told, and the results that the host's history was given.
 struct Chat {
     bench: Bench,
-    asked: Vec<Asked>,
+    asked: Vec<IssuedApproval>,
     parts: Vec<Value>,
     results: BTreeMap<usize, Vec<DeferredOutcome>>,
 }
@@ -112,7 +113,7 @@ impl Chat {
         for outcome in ended {
             let is_end = match &outcome {
                 DeferredOutcome::Denied { .. } => true,
-                DeferredOutcome::Ran { outcome } => matches!(outcome, ToolOutcome::Output(_)),
+                DeferredOutcome::Executed { outcome } => matches!(outcome, ToolOutcome::Output(_)),
                 _ => false,
             };
             assert!(is_end, "{outcome:?} {way:?}");
@@ -160,7 +161,7 @@ async fn go(way: &Way) {
             })
             .collect();
         for outcome in chat.bench.outcomes(&body(&late)).await {
-            assert_eq!(outcome, DeferredOutcome::Refused, "{way:?}");
+            assert_eq!(outcome, DeferredOutcome::Rejected, "{way:?}");
         }
     }
     let calls = 0..way.answers.len();

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::{
-    AiSdkSignature, ApprovalRecord, ClaimAnswer, ClaimantId, Decision, DeferredOutcome, Principal,
-    RecordId, Revocation, SignatureForm, SignedCall, ToolOutcome, Transition,
+use ui_message_stream::approval::store::{
+    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter as Whose, Snapshot,
+    update,
 };
-use ui_message_stream::approvals::Asked;
+use ui_message_stream::approval::{
+    AiSdkSignature, ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId,
+    Principal, RecordId, RecordedDecision, RevocationReason, SignatureForm, SignedCall,
+    ToolOutcome, Transition,
+};
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::ledger_store::{
-    Asked as Whose, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger, change,
-};
 use ui_message_stream::{AgentEvent, Json, Translator};
 
 use super::one_tool::{Bench, LEASE, Panics, Tool, ada, body, body_written_on, call, unanswered};
@@ -26,7 +27,8 @@ async fn an_approved_call_runs_once_and_a_retry_gets_its_outcome() {
     let answer = body(&[call("call_1", &asked, true)]);
     for attempt in 0..3 {
         let outcomes = bench.outcomes(&answer).await;
-        let [DeferredOutcome::Ran { outcome: ToolOutcome::Output(output) }] = &outcomes[..] else {
+        let [DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) }] = &outcomes[..]
+        else {
             panic!("{outcomes:?}");
         };
         assert_eq!(output.as_str(), r#"{"path":"notes.txt"}"#, "attempt {attempt}");
@@ -41,7 +43,7 @@ async fn a_denied_call_never_runs_and_the_first_answer_stands() {
     let no = bench.outcomes(&body(&[call("call_1", &asked, false)])).await;
     assert_eq!(no, [DeferredOutcome::Denied { reason: None }]);
     let yes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
-    assert_eq!(yes, [DeferredOutcome::Refused]);
+    assert_eq!(yes, [DeferredOutcome::Rejected]);
     assert!(bench.effects().is_empty());
 }
 
@@ -69,8 +71,8 @@ async fn nobody_else_can_answer_unless_the_host_says_so() {
     let bench = Bench::new();
     let asked = bench.ask("call_1", notes()).await;
     let answer = body(&[call("call_1", &asked, true)]);
-    let eve = bench.outcomes_of(&Principal::new("eve"), &answer).await;
-    assert_eq!(eve, [DeferredOutcome::Refused]);
+    let eve = bench.outcomes_for(&Principal::new("eve"), &answer).await;
+    assert_eq!(eve, [DeferredOutcome::Rejected]);
     assert!(bench.effects().is_empty());
     assert_eq!(bench.outcomes(&answer).await.len(), 1);
     assert_eq!(bench.effects().len(), 1);
@@ -85,7 +87,7 @@ async fn who_writes_in_a_chat_of_the_same_id_neither_sees_nor_closes_what_others
         let (results, outcomes) = bench.settled(&eve, &body).await;
         assert!(results.is_empty() && outcomes.is_empty(), "{results:?}");
     }
-    assert!(bench.approvals.of_chat(&eve, &"chat".into()).pending().await.unwrap().is_empty());
+    assert!(bench.approvals.for_chat(&eve, &"chat".into()).pending().await.unwrap().is_empty());
     assert!(bench.is_pending(&asked).await);
     bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
     assert_eq!(bench.effects().len(), 1);
@@ -96,9 +98,9 @@ async fn a_yes_after_the_yes_of_somebody_else_is_told_what_came_of_that() {
     let bench = Bench::new().with(|approvals| approvals.authorize_decision(|_, _| true));
     let asked = bench.ask("call_1", notes()).await;
     let answer = body(&[call("call_1", &asked, true)]);
-    let first = bench.outcomes_of(&Principal::new("bob"), &answer).await;
+    let first = bench.outcomes_for(&Principal::new("bob"), &answer).await;
     assert_eq!(bench.outcomes(&answer).await, first);
-    assert!(matches!(&first[..], [DeferredOutcome::Ran { .. }]), "{first:?}");
+    assert!(matches!(&first[..], [DeferredOutcome::Executed { .. }]), "{first:?}");
     assert_eq!(bench.effects().len(), 1);
     assert_eq!(
         happened(&bench, &asked),
@@ -115,7 +117,7 @@ async fn a_lost_attempt_of_an_idempotent_tool_is_made_again() {
     let lost = bench.claim_and_vanish(&asked).await;
     bench.wait(LEASE);
     let outcomes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
-    assert!(matches!(&outcomes[..], [DeferredOutcome::Ran { .. }]), "{outcomes:?}");
+    assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
     assert_eq!(bench.effects().len(), 1);
     bench.complete(&lost, &ToolOutcome::Failed("too late".into())).await;
     assert_eq!(bench.outcomes(&body(&[call("call_1", &asked, true)])).await, outcomes);
@@ -134,7 +136,7 @@ async fn an_attempt_that_is_lost_while_it_is_waited_for_is_made_again_and_told()
         bench.wait(LEASE);
     };
     let (outcomes, ()) = tokio::join!(bench.outcomes(&answer), later);
-    assert!(matches!(&outcomes[..], [DeferredOutcome::Ran { .. }]), "{outcomes:?}");
+    assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
     assert_eq!(happened(&bench, &asked), ["requested", "approved", "ran"]);
 }
 
@@ -145,13 +147,13 @@ async fn a_lost_attempt_is_not_made_again_with_what_was_not_approved() {
         |tool| tool.does = "deletes all files",
         |tool| tool.is_idempotent = false,
     ];
-    for (at, change) in changes.into_iter().enumerate() {
+    for (at, update) in changes.into_iter().enumerate() {
         for is_lost_while_waiting in [false, true] {
             let bench = Bench::new();
             bench.tool(|tool| tool.is_idempotent = true);
             let asked = bench.ask("call_1", notes()).await;
             bench.claim_and_vanish(&asked).await;
-            bench.tool(change);
+            bench.tool(update);
             let later = async {
                 if is_lost_while_waiting {
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -166,9 +168,9 @@ async fn a_lost_attempt_is_not_made_again_with_what_was_not_approved() {
                     bench.outcomes(&answer).await
                 }
             };
-            assert_eq!(outcomes, [DeferredOutcome::OutcomeUnknown], "change {at}");
-            assert!(bench.effects().is_empty(), "change {at}");
-            assert_eq!(happened(&bench, &asked), ["requested", "outcome-unknown"], "change {at}");
+            assert_eq!(outcomes, [DeferredOutcome::OutcomeUnknown], "update {at}");
+            assert!(bench.effects().is_empty(), "update {at}");
+            assert_eq!(happened(&bench, &asked), ["requested", "outcome-unknown"], "update {at}");
         }
     }
 }
@@ -197,7 +199,7 @@ async fn what_the_ledger_could_not_store_stays_open() {
         let answer = body(&[call("call_1", &asked, approved)]);
         let (results, outcomes) = bench.settled(&ada(), &answer).await;
         let expected = match approved {
-            true => DeferredOutcome::Refused,
+            true => DeferredOutcome::Rejected,
             false => DeferredOutcome::Denied { reason: None },
         };
         assert_eq!(outcomes, [expected]);
@@ -215,7 +217,10 @@ async fn a_tool_that_panics_before_it_waits_has_failed() {
     for _ in 0..2 {
         let outcomes = bench.outcomes(&answer).await;
         assert!(
-            matches!(&outcomes[..], [DeferredOutcome::Ran { outcome: ToolOutcome::Failed(_) }]),
+            matches!(
+                &outcomes[..],
+                [DeferredOutcome::Executed { outcome: ToolOutcome::Failed(_) }]
+            ),
             "{outcomes:?}"
         );
     }
@@ -228,7 +233,7 @@ async fn a_panic_while_permission_is_asked_leaves_the_question_open() {
     bench.tool(|tool| tool.panics = Some(Panics::WhenAskedForPermission));
     let answer = body(&[call("call_1", &asked, true)]);
     let (results, outcomes) = bench.settled(&ada(), &answer).await;
-    assert_eq!(outcomes, [DeferredOutcome::Refused]);
+    assert_eq!(outcomes, [DeferredOutcome::Rejected]);
     assert!(!results.results()[0].is_final && bench.is_pending(&asked).await);
     bench.tool(|tool| tool.panics = None);
     bench.outcomes(&answer).await;
@@ -240,7 +245,7 @@ async fn a_lease_of_no_time_is_no_panic() {
     let bench = Bench::new().with(|approvals| approvals.with_lease(Duration::ZERO));
     let asked = bench.ask("call_1", notes()).await;
     let outcomes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
-    assert!(matches!(&outcomes[..], [DeferredOutcome::Ran { .. }]), "{outcomes:?}");
+    assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
 }
 
 #[tokio::test]
@@ -256,7 +261,7 @@ async fn what_nobody_answered_in_time_cannot_be_taken_back_as_well() {
 #[tokio::test]
 async fn what_is_decided_elsewhere_meanwhile_is_told_as_it_is() {
     for (elsewhere, expected) in [
-        (Elsewhere::Approves, DeferredOutcome::Ran { outcome: done() }),
+        (Elsewhere::Approves, DeferredOutcome::Executed { outcome: done() }),
         (Elsewhere::Denies, DeferredOutcome::Denied { reason: Some("no".into()) }),
         (Elsewhere::Revokes, DeferredOutcome::Revoked),
     ] {
@@ -280,29 +285,29 @@ async fn a_refusal_at_one_of_two_calls_of_one_id_leaves_the_other_open() {
     forged["approval"]["id"] = "a1.forged".into();
     let parts = [forged, unanswered("call_0-1", &second)];
     let (results, outcomes) = bench.settled(&ada(), &body(&parts)).await;
-    assert_eq!(outcomes, [DeferredOutcome::Refused]);
+    assert_eq!(outcomes, [DeferredOutcome::Rejected]);
     let pending: Vec<_> = results.pending().iter().map(|call| &call.approval_id).collect();
     assert_eq!(pending, [&Some(second.approval_id)]);
 }
 
 /// A ledger whose disk is full.
 #[derive(Debug)]
-struct ReadOnly(Arc<MemoryLedger>);
+struct ReadOnly(Arc<InMemoryLedger>);
 
 impl LedgerStore for ReadOnly {
     fn insert<'a>(&'a self, _: &'a ApprovalRecord) -> Answer<'a, bool> {
         Box::pin(ready(Err(LedgerStoreError::new("disk full"))))
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
         self.0.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Loaded> {
+    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Snapshot> {
         self.0.pending(of)
     }
 
-    fn replace<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> Answer<'a, bool> {
+    fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> Answer<'a, bool> {
         Box::pin(ready(Err(LedgerStoreError::new("disk full"))))
     }
 }
@@ -310,7 +315,7 @@ impl LedgerStore for ReadOnly {
 /// A ledger in which somebody decides elsewhere as soon as the open questions were read.
 #[derive(Debug)]
 struct Overtaken {
-    ledger: Arc<MemoryLedger>,
+    ledger: Arc<InMemoryLedger>,
     id: RecordId,
     elsewhere: Elsewhere,
 }
@@ -327,35 +332,39 @@ impl LedgerStore for Overtaken {
         self.ledger.insert(record)
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Loaded> {
+    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Snapshot> {
         Box::pin(async move {
             let read = self.ledger.pending(of).await;
-            let decided = change(&*self.ledger, self.id, |record, now| {
+            let decided = update(&*self.ledger, self.id, |record, now| {
                 let reason = Some("no".to_owned());
-                let decision = Decision { approved_by: ada(), responded_at: now, reason };
+                let decision = RecordedDecision { decided_by: ada(), decided_at: now, reason };
                 let next = match self.elsewhere {
                     Elsewhere::Approves => {
-                        let claimant = ClaimantId::from_bytes([9; 16]);
+                        let claimant = LeaseHolderId::from_bytes([9; 16]);
                         let claimed = record.claim(&decision, claimant, LEASE);
-                        let ClaimAnswer::Won(claim) = &claimed.answer else { panic!() };
+                        let ClaimResult::Granted(claim) = &claimed.output else { panic!() };
                         claimed.next.unwrap().complete(claim, &done(), now).next
                     }
                     Elsewhere::Denies => record.deny(&decision).next,
-                    Elsewhere::Revokes => record.revoke(Revocation::ByHost, now).next,
+                    Elsewhere::Revokes => record.revoke(RevocationReason::ByHost, now).next,
                 };
-                Transition { answer: (), next }
+                Transition { output: (), next }
             });
             decided.await?;
             read
         })
     }
 
-    fn replace<'a>(&'a self, record: &'a ApprovalRecord, revision: u64) -> Answer<'a, bool> {
-        self.ledger.replace(record, revision)
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        self.ledger.compare_and_swap(record, revision)
     }
 }
 
@@ -370,7 +379,7 @@ fn notes() -> Value {
 }
 
 /// What the audit heard of a question, by name.
-fn happened(bench: &Bench, asked: &Asked) -> Vec<String> {
+fn happened(bench: &Bench, asked: &IssuedApproval) -> Vec<String> {
     let heard = bench.heard(asked.record).into_iter();
     let names = heard.map(|event| serde_json::to_value(&event).unwrap()["happened"].clone());
     names.map(|name| name.as_str().unwrap().to_owned()).collect()
@@ -386,15 +395,15 @@ async fn a_question_is_signed_as_the_ai_sdk_does_where_that_is_set() {
         approval_id: &asked.approval_id,
         tool_call_id: &"call_1".into(),
         tool_name: "delete_file",
-        input: &Json::of(&notes()).unwrap(),
+        input: &Json::from_serialize(&notes()).unwrap(),
     };
     secret().verify(asked.signature.as_deref().unwrap(), signed).unwrap();
     // Only a client that knows the field is sent it.
-    for (version, is_sent) in [(Version::V6, false), (Version::V6At(326), true)] {
+    for (version, is_sent) in [(Version::V6, false), (Version::V6Patch(326), true)] {
         let mut translator = Translator::new("m2").with_version(version);
         let mut sent = Vec::new();
         let call = ToolCall::new("call_1", "delete_file");
-        let input = Json::of(&notes()).unwrap();
+        let input = Json::from_serialize(&notes()).unwrap();
         for event in [AgentEvent::tool_input(call, input), asked.event("call_1".into())] {
             let mut out = |chunk: Chunk<'_>| sent.push(serde_json::to_value(&chunk).unwrap());
             translator.handle_event(&event, &mut out).unwrap();

@@ -11,14 +11,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use test_support::thread_subscriber::subscribe;
 use tracing_subscriber::fmt::MakeWriter;
+use ui_message_stream::approval::store::{
+    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter as Whose, Snapshot,
+};
 use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalRequest, KeyRing, OpenCall, Principal, RecordId, ResumePlan, UnixMillis,
+    ApprovalRecord, ApprovalRequest, AuditEvent, IssuedApproval, KeyRing, PendingToolCall,
+    Principal, RecordId, ResumePlan, TracingAudit, UnixMillis,
 };
-use ui_message_stream::approvals::{Asked, AuditEvent, TracingAudit};
 use ui_message_stream::checker::Checker;
-use ui_message_stream::ledger_store::{
-    Asked as Whose, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger,
-};
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, Chunk, Json, Translator};
@@ -32,7 +32,7 @@ fn secret() -> Value {
     json!({"path": CANARY})
 }
 
-fn answer(asked: &Asked, approved: bool) -> Value {
+fn answer(asked: &IssuedApproval, approved: bool) -> Value {
     let mut call = call("call_1", asked, approved);
     call["input"] = secret();
     call
@@ -66,7 +66,7 @@ async fn there_is_one_event_for_everything_that_happens_and_they_name_the_same_r
             match *deed {
                 "yes" => drop(bench.outcomes(&yes).await),
                 "no" => drop(bench.outcomes(&no).await),
-                "eve" => drop(bench.outcomes_of(&Principal::new("eve"), &yes).await),
+                "eve" => drop(bench.outcomes_for(&Principal::new("eve"), &yes).await),
                 "late" => bench.wait(Duration::from_secs(60 * 60)),
                 "write on" => drop(bench.outcomes(&body_written_on(&[])).await),
                 "take back" => assert!(bench.approvals.revoke(asked.record).await.unwrap()),
@@ -118,7 +118,7 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 /// Whether a text holds the whole of a token, the part of it that cannot be guessed, or the input.
-fn tells(text: &str, asked: &Asked) -> bool {
+fn tells(text: &str, asked: &IssuedApproval) -> bool {
     // Of the id, the head is no secret: a version, a key's id and two times.
     text.contains(&asked.approval_id[24..]) || text.contains(&asked.approval_id[24..60])
 }
@@ -153,7 +153,7 @@ async fn no_line_of_the_log_holds_a_token_an_input_or_a_line_of_the_clients() {
 async fn no_event_holds_a_token_or_an_input() {
     let bench = Bench::new();
     let asked = bench.ask("call_1", secret()).await;
-    bench.outcomes_of(&Principal::new("eve"), &body(&[answer(&asked, true)])).await;
+    bench.outcomes_for(&Principal::new("eve"), &body(&[answer(&asked, true)])).await;
     bench.outcomes(&body(&[answer(&asked, true)])).await;
     let events = bench.heard(asked.record);
     assert_eq!(names(&events), ["requested", "refused", "approved", "ran"]);
@@ -169,12 +169,12 @@ async fn nothing_that_holds_an_approvals_id_shows_it() {
     let bench = Bench::new();
     let asked = bench.ask("call_1", secret()).await;
     let other = bench.ask("call_2", secret()).await;
-    let chat = bench.approvals.of_chat(&ada(), &"chat".into());
+    let chat = bench.approvals.for_chat(&ada(), &"chat".into());
     let id = || asked.approval_id.clone();
     let text = body(&[answer(&asked, true), unanswered("call_2", &other)]).to_string();
     let request = ChatRequest::parse(text.as_bytes(), &Limits::default()).unwrap();
-    let plan = ResumePlan::new(request.messages(), request.continued());
-    let open = OpenCall::awaiting_approval(id(), "call_1", "delete_file", Json::null());
+    let plan = ResumePlan::new(request.messages(), request.continued_message());
+    let open = PendingToolCall::awaiting_approval(id(), "call_1", "delete_file", Json::null());
     let deferred = plan.clone().settle(std::slice::from_ref(&open));
     let requests: Vec<ApprovalRequest> = plan.pending().to_vec();
     let keys = KeyRing::new(1, &[1; 32]).unwrap();
@@ -188,7 +188,7 @@ async fn nothing_that_holds_an_approvals_id_shows_it() {
         signature: None,
     };
     let event = AgentEvent::approval_requested("call_1", id());
-    let message = request.continued().unwrap();
+    let message = request.continued_message().unwrap();
     let mut translator = Translator::continuing(message);
     let used_twice = translator.handle_event(&event, &mut |_| {}).unwrap_err();
     let checker = Checker::continuing(message);
@@ -217,7 +217,7 @@ async fn nothing_that_holds_an_approvals_id_shows_it() {
 /// A ledger behind a network: between asking and hearing others have their turn, and whoever asked
 /// may be gone by then, though it took place.
 #[derive(Debug)]
-struct Distant(Arc<MemoryLedger>);
+struct Distant(Arc<InMemoryLedger>);
 
 impl Distant {
     async fn away<T>(&self, there: impl Future<Output = T>) -> T {
@@ -233,16 +233,20 @@ impl LedgerStore for Distant {
         Box::pin(self.away(self.0.insert(record)))
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
         Box::pin(self.away(self.0.load(ids)))
     }
 
-    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Loaded> {
+    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Snapshot> {
         Box::pin(self.away(self.0.pending(of)))
     }
 
-    fn replace<'a>(&'a self, record: &'a ApprovalRecord, revision: u64) -> Answer<'a, bool> {
-        Box::pin(self.away(self.0.replace(record, revision)))
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        Box::pin(self.away(self.0.compare_and_swap(record, revision)))
     }
 }
 

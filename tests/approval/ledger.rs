@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use ui_message_stream::Json;
 use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantAnswer, ClaimantId, Decision,
-    DefinitionDigest, DenyAnswer, KeyRing, Principal, Question, RecordId, RefusalCause, Revocation,
-    ToolOutcome, Transition, UnixMillis,
+    ApprovalRecord, ApprovalState, Claim, ClaimResult, DefinitionDigest, DenyResult, KeyRing,
+    LeaseHolderId, LeaseResult, NewApprovalRequest, Principal, RecordId, RecordedDecision,
+    RejectionReason, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
 
 /// Who acts: two requests of one person, and one of somebody else who may decide as well.
@@ -53,7 +53,7 @@ fn operations() -> Vec<Operation> {
 
 /// What somebody is told.
 #[derive(Debug, Clone, PartialEq)]
-enum Told {
+enum ToolError {
     Won(u64),
     InFlight,
     /// Whose outcome, and whether it is a failure.
@@ -123,11 +123,11 @@ impl Model {
         }
     }
 
-    fn apply(&mut self, operation: Operation) -> Told {
+    fn apply(&mut self, operation: Operation) -> ToolError {
         match operation {
             Operation::Wait(time) => {
                 self.now += time;
-                Told::Nothing
+                ToolError::Nothing
             }
             Operation::Claim(by) => {
                 self.look_at_the_clock();
@@ -138,38 +138,38 @@ impl Model {
                 match self.deeds.first() {
                     None => {
                         self.deeds.push(Deed::Denied);
-                        Told::Denied
+                        ToolError::Denied
                     }
-                    Some(Deed::Denied) => Told::Denied,
-                    Some(Deed::TimeOver) => Told::TooLate,
-                    Some(Deed::TakenBack) => Told::TakenBack,
-                    Some(_) => Told::Decided,
+                    Some(Deed::Denied) => ToolError::Denied,
+                    Some(Deed::TimeOver) => ToolError::TooLate,
+                    Some(Deed::TakenBack) => ToolError::TakenBack,
+                    Some(_) => ToolError::Decided,
                 }
             }
             Operation::Revoke => {
                 self.look_at_the_clock();
                 if self.deeds.is_empty() {
                     self.deeds.push(Deed::TakenBack);
-                    return Told::Closed(true);
+                    return ToolError::Closed(true);
                 }
                 if self.is_lapsed() {
                     self.deeds.push(Deed::GivenUp);
                 }
-                Told::Closed(false)
+                ToolError::Closed(false)
             }
             Operation::Expire => {
                 self.look_at_the_clock();
                 if self.is_lapsed() && !self.idempotent {
                     self.deeds.push(Deed::GivenUp);
                 }
-                Told::Nothing
+                ToolError::Nothing
             }
             Operation::Renew(by) => {
                 if self.running().is_none() || !self.holds(self.held[by].last()) {
-                    return Told::Lost;
+                    return ToolError::Lost;
                 }
                 self.deeds.push(Deed::Renewed { until: self.now + LEASE });
-                Told::Stored
+                ToolError::Stored
             }
             Operation::Complete(by) => self.complete(self.held[by].last().copied(), by, false),
             Operation::Fail(by) => self.complete(self.held[by].last().copied(), by, true),
@@ -182,48 +182,48 @@ impl Model {
         attempt == Some(&self.attempts())
     }
 
-    fn complete(&mut self, attempt: Option<u64>, by: usize, failed: bool) -> Told {
+    fn complete(&mut self, attempt: Option<u64>, by: usize, failed: bool) -> ToolError {
         let done = Deed::Done { by, failed };
         if !self.holds(attempt.as_ref()) {
-            return Told::Lost;
+            return ToolError::Lost;
         }
         if self.running().is_some() {
             self.deeds.push(done);
-            return Told::Stored;
+            return ToolError::Stored;
         }
         // Said twice it is said once.
-        if self.deeds.last() == Some(&done) { Told::Stored } else { Told::Lost }
+        if self.deeds.last() == Some(&done) { ToolError::Stored } else { ToolError::Lost }
     }
 
-    fn claim(&mut self, by: usize) -> Told {
+    fn claim(&mut self, by: usize) -> ToolError {
         match self.deeds.first() {
             None => {}
-            Some(Deed::Denied) => return Told::Decided,
-            Some(Deed::TimeOver) => return Told::TooLate,
-            Some(Deed::TakenBack) => return Told::TakenBack,
+            Some(Deed::Denied) => return ToolError::Decided,
+            Some(Deed::TimeOver) => return ToolError::TooLate,
+            Some(Deed::TakenBack) => return ToolError::TakenBack,
             Some(_) => {}
         }
         if self.first_yes().is_some_and(|first| ACTORS[first].0 != ACTORS[by].0) {
-            return Told::Decided;
+            return ToolError::Decided;
         }
         match self.deeds.last() {
-            Some(Deed::Done { by, failed }) => return Told::Done(*by, *failed),
-            Some(Deed::GivenUp) => return Told::Unknown,
+            Some(Deed::Done { by, failed }) => return ToolError::Done(*by, *failed),
+            Some(Deed::GivenUp) => return ToolError::Unknown,
             _ => {}
         }
         if self.running().is_some() && !self.is_lapsed() {
             return match self.holds(self.held[by].last()) {
-                true => Told::Won(self.attempts()),
-                false => Told::InFlight,
+                true => ToolError::Won(self.attempts()),
+                false => ToolError::InFlight,
             };
         }
         if self.is_lapsed() && !self.idempotent {
             self.deeds.push(Deed::GivenUp);
-            return Told::Unknown;
+            return ToolError::Unknown;
         }
         self.deeds.push(Deed::Claimed { by, until: self.now + LEASE });
         self.held[by].push(self.attempts());
-        Told::Won(self.attempts())
+        ToolError::Won(self.attempts())
     }
 
     /// What is to be seen of it.
@@ -253,59 +253,59 @@ impl Ledger {
         if let Some(next) = transition.next {
             self.record = next;
         }
-        transition.answer
+        transition.output
     }
 
-    fn apply(&mut self, operation: Operation) -> Told {
+    fn apply(&mut self, operation: Operation) -> ToolError {
         let (now, lease) = (UnixMillis(self.now), Duration::from_millis(LEASE));
-        let decision = |actor: usize| Decision {
-            approved_by: Principal::new(ACTORS[actor].0),
-            responded_at: now,
+        let decision = |actor: usize| RecordedDecision {
+            decided_by: Principal::new(ACTORS[actor].0),
+            decided_at: now,
             reason: None,
         };
         match operation {
             Operation::Wait(time) => {
                 self.now += time;
-                Told::Nothing
+                ToolError::Nothing
             }
             Operation::Claim(by) => {
-                let claimant = ClaimantId::from_bytes([ACTORS[by].1; 16]);
+                let claimant = LeaseHolderId::from_bytes([ACTORS[by].1; 16]);
                 match self.keep(self.record.claim(&decision(by), claimant, lease)) {
-                    ClaimAnswer::Won(claim) => {
+                    ClaimResult::Granted(claim) => {
                         assert_eq!(claim.idempotency_key(), self.record.id);
                         let fence = claim.fence;
                         if self.claims[by].last() != Some(&claim) {
                             self.claims[by].push(claim);
                         }
-                        Told::Won(fence)
+                        ToolError::Won(fence)
                     }
-                    ClaimAnswer::InFlight => Told::InFlight,
-                    ClaimAnswer::Done(ToolOutcome::Output(output)) => {
-                        Told::Done(output.to().unwrap(), false)
+                    ClaimResult::InFlight => ToolError::InFlight,
+                    ClaimResult::Completed(ToolOutcome::Output(output)) => {
+                        ToolError::Done(output.decode().unwrap(), false)
                     }
-                    ClaimAnswer::Done(ToolOutcome::Failed(by)) => {
-                        Told::Done(by.parse().unwrap(), true)
+                    ClaimResult::Completed(ToolOutcome::Failed(by)) => {
+                        ToolError::Done(by.parse().unwrap(), true)
                     }
-                    ClaimAnswer::Unknown => Told::Unknown,
-                    ClaimAnswer::Refused(cause) => refused(cause),
+                    ClaimResult::OutcomeUnknown => ToolError::Unknown,
+                    ClaimResult::Refused(cause) => refused(cause),
                     other => panic!("{other:?}"),
                 }
             }
             Operation::Deny(by) => match self.keep(self.record.deny(&decision(by))) {
-                DenyAnswer::Denied => Told::Denied,
-                DenyAnswer::Refused(cause) => refused(cause),
+                DenyResult::Denied => ToolError::Denied,
+                DenyResult::Refused(cause) => refused(cause),
                 other => panic!("{other:?}"),
             },
             Operation::Revoke => {
-                Told::Closed(self.keep(self.record.revoke(Revocation::ByHost, now)))
+                ToolError::Closed(self.keep(self.record.revoke(RevocationReason::ByHost, now)))
             }
             Operation::Expire => {
                 self.keep(self.record.expire(now));
-                Told::Nothing
+                ToolError::Nothing
             }
             Operation::Renew(by) => match self.claims[by].last() {
                 Some(claim) => claimant(self.keep(self.record.renew(claim, lease, now))),
-                None => Told::Lost,
+                None => ToolError::Lost,
             },
             Operation::Complete(by) => self.complete(self.claims[by].last().cloned(), output(by)),
             Operation::CompleteLate(by) => {
@@ -318,8 +318,8 @@ impl Ledger {
         }
     }
 
-    fn complete(&mut self, claim: Option<Claim>, outcome: ToolOutcome) -> Told {
-        let Some(claim) = claim else { return Told::Lost };
+    fn complete(&mut self, claim: Option<Claim>, outcome: ToolOutcome) -> ToolError {
+        let Some(claim) = claim else { return ToolError::Lost };
         claimant(self.keep(self.record.complete(&claim, &outcome, UnixMillis(self.now))))
     }
 
@@ -330,42 +330,42 @@ impl Ledger {
             ApprovalState::Expired => "expired",
             ApprovalState::Revoked { .. } => "revoked",
             ApprovalState::Claimed { .. } => "claimed",
-            ApprovalState::Done { .. } => "done",
-            ApprovalState::Unknown { .. } => "unknown",
+            ApprovalState::Completed { .. } => "done",
+            ApprovalState::OutcomeUnknown { .. } => "unknown",
             ref other => panic!("{other:?}"),
         }
     }
 }
 
 fn output(by: usize) -> ToolOutcome {
-    ToolOutcome::Output(Json::of(&by).unwrap())
+    ToolOutcome::Output(Json::from_serialize(&by).unwrap())
 }
 
-fn refused(cause: RefusalCause) -> Told {
+fn refused(cause: RejectionReason) -> ToolError {
     match cause {
-        RefusalCause::Expired => Told::TooLate,
-        RefusalCause::Revoked(Revocation::ByHost) => Told::TakenBack,
-        RefusalCause::AlreadyDecided => Told::Decided,
+        RejectionReason::Expired => ToolError::TooLate,
+        RejectionReason::Revoked(RevocationReason::ByHost) => ToolError::TakenBack,
+        RejectionReason::AlreadyDecided => ToolError::Decided,
         other => panic!("{other:?}"),
     }
 }
 
-fn claimant(answer: ClaimantAnswer) -> Told {
+fn claimant(answer: LeaseResult) -> ToolError {
     match answer {
-        ClaimantAnswer::Stored => Told::Stored,
-        ClaimantAnswer::Lost => Told::Lost,
+        LeaseResult::Stored => ToolError::Stored,
+        LeaseResult::Lost => ToolError::Lost,
         other => panic!("{other:?}"),
     }
 }
 
 fn issued(idempotent: bool) -> ApprovalRecord {
-    let question = Question {
+    let question = NewApprovalRequest {
         requester: Principal::new("ada"),
         chat_id: "chat".into(),
         message_id: "m1".into(),
         tool_call_id: "call_1".into(),
         tool_name: "delete_file".into(),
-        definition: DefinitionDigest::of("delete_file", "deletes a file", &Json::null()),
+        definition: DefinitionDigest::new("delete_file", "deletes a file", &Json::null()),
         input: Json::null(),
         provider_executed: false,
         idempotent,
@@ -447,21 +447,21 @@ const MOST_OPERATIONS: u32 = 6;
 fn what_the_provider_runs_has_no_claimant_that_could_be_gone() {
     let mut record = issued(false);
     record.provider_executed = true;
-    let yes = |at| Decision {
-        approved_by: Principal::new("ada"),
-        responded_at: UnixMillis(at),
+    let yes = |at| RecordedDecision {
+        decided_by: Principal::new("ada"),
+        decided_at: UnixMillis(at),
         reason: None,
     };
     let lease = Duration::from_millis(1);
-    let (first, second) = (ClaimantId::from_bytes([1; 16]), ClaimantId::from_bytes([2; 16]));
+    let (first, second) = (LeaseHolderId::from_bytes([1; 16]), LeaseHolderId::from_bytes([2; 16]));
     let won = record.claim(&yes(START), first, lease);
-    assert!(matches!(won.answer, ClaimAnswer::Won(_)));
+    assert!(matches!(won.output, ClaimResult::Granted(_)));
     let claimed = won.next.unwrap();
     let later = START + 1_000_000;
     assert_eq!(claimed.expire(UnixMillis(later)).next, None);
-    assert_eq!(claimed.revoke(Revocation::NotPermitted, UnixMillis(later)).next, None);
+    assert_eq!(claimed.revoke(RevocationReason::NotPermitted, UnixMillis(later)).next, None);
     let again = claimed.claim(&yes(later), second, lease);
-    assert_eq!((again.answer, again.next), (ClaimAnswer::Unknown, None));
+    assert_eq!((again.output, again.next), (ClaimResult::OutcomeUnknown, None));
     let soon = claimed.claim(&yes(START), second, lease);
-    assert_eq!((soon.answer, soon.next), (ClaimAnswer::InFlight, None));
+    assert_eq!((soon.output, soon.next), (ClaimResult::InFlight, None));
 }

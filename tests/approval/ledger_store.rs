@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex};
 
 use test_support::contention;
 use test_support::external_processes::{number, say};
-use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
-use ui_message_stream::ledger_store::{
-    Asked, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger, conformance,
+use ui_message_stream::approval::store::{
+    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, conformance,
 };
+use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
 
 #[tokio::test]
 async fn the_ledger_in_memory_passes() {
-    let cases = conformance::check(async || MemoryLedger::new()).await;
+    let cases = conformance::check(async || InMemoryLedger::new()).await;
     say(&format!("conformance of the ledger in memory: {cases} cases"));
 }
 
 #[test]
 fn of_16_contenders_for_an_approval_one_wins() {
-    let ledger: Arc<dyn LedgerStore> = Arc::new(GivesWay(MemoryLedger::new()));
+    let ledger: Arc<dyn LedgerStore> = Arc::new(GivesWay(InMemoryLedger::new()));
     let tally = contention::race(number("MEMORY_RACES", 2_000), async || Arc::clone(&ledger));
     say(&format!("the ledger in memory, 16 threads: {tally}"));
 }
 
 /// A ledger in memory that lets other threads come between reading and replacing, as a network would.
 #[derive(Debug)]
-struct GivesWay(MemoryLedger);
+struct GivesWay(InMemoryLedger);
 
 impl LedgerStore for GivesWay {
     fn insert<'a>(
@@ -34,22 +34,28 @@ impl LedgerStore for GivesWay {
         self.0.insert(record)
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         let loaded = self.0.load(ids);
         std::thread::yield_now();
         loaded
     }
 
-    fn pending<'a>(&'a self, of: Asked<'a>) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn pending<'a>(
+        &'a self,
+        of: PendingFilter<'a>,
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         self.0.pending(of)
     }
 
-    fn replace<'a>(
+    fn compare_and_swap<'a>(
         &'a self,
         record: &'a ApprovalRecord,
         revision: u64,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        self.0.replace(record, revision)
+        self.0.compare_and_swap(record, revision)
     }
 }
 
@@ -72,14 +78,14 @@ enum Fault {
 /// A ledger in memory with a fault.
 #[derive(Debug)]
 struct Faulty {
-    inner: MemoryLedger,
+    inner: InMemoryLedger,
     fault: Fault,
     decided: Mutex<Vec<ApprovalRecord>>,
 }
 
 impl Faulty {
     fn new(fault: Fault) -> Self {
-        Faulty { inner: MemoryLedger::new(), fault, decided: Default::default() }
+        Faulty { inner: InMemoryLedger::new(), fault, decided: Default::default() }
     }
 
     async fn replace_anyway(&self, record: &ApprovalRecord) -> Result<bool, LedgerStoreError> {
@@ -89,7 +95,7 @@ impl Faulty {
                 _ => Ok(false),
             };
         };
-        self.inner.replace(record, kept.revision).await
+        self.inner.compare_and_swap(record, kept.revision).await
     }
 }
 
@@ -121,7 +127,10 @@ impl LedgerStore for Faulty {
         })
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         Box::pin(async move {
             let mut loaded = self.inner.load(ids).await?;
             match self.fault {
@@ -138,16 +147,21 @@ impl LedgerStore for Faulty {
         })
     }
 
-    fn pending<'a>(&'a self, of: Asked<'a>) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn pending<'a>(
+        &'a self,
+        of: PendingFilter<'a>,
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         Box::pin(async move {
             match (self.fault, of) {
-                (Fault::MixesTenants, Asked::InChat { chat, .. }) => {
-                    self.inner.pending(Asked::InChat { tenant: None, chat }).await
+                (Fault::MixesTenants, PendingFilter::Chat { chat, .. }) => {
+                    self.inner.pending(PendingFilter::Chat { tenant: None, chat }).await
                 }
-                (Fault::MixesTenants, Asked::By(person)) => {
-                    self.inner.pending(Asked::By(&person_without_tenant(person))).await
+                (Fault::MixesTenants, PendingFilter::Requester(person)) => {
+                    self.inner
+                        .pending(PendingFilter::Requester(&person_without_tenant(person)))
+                        .await
                 }
-                (Fault::ListsWhatIsDecided, Asked::By(person)) => {
+                (Fault::ListsWhatIsDecided, PendingFilter::Requester(person)) => {
                     let mut loaded = self.inner.pending(of).await?;
                     let decided = self.decided.lock().unwrap().clone();
                     for record in decided.iter().filter(|record| record.requester == *person) {
@@ -165,7 +179,7 @@ impl LedgerStore for Faulty {
         })
     }
 
-    fn replace<'a>(
+    fn compare_and_swap<'a>(
         &'a self,
         record: &'a ApprovalRecord,
         revision: u64,
@@ -177,9 +191,9 @@ impl LedgerStore for Faulty {
                     self.replace_anyway(record).await
                 }
                 Fault::SaysThatItReplaced => {
-                    self.inner.replace(record, revision).await.map(|_| true)
+                    self.inner.compare_and_swap(record, revision).await.map(|_| true)
                 }
-                _ => self.inner.replace(record, revision).await,
+                _ => self.inner.compare_and_swap(record, revision).await,
             }
         })
     }

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use ui_message_stream::approval::store::{BoxFuture, InMemoryLedger, LedgerStore, update};
 use ui_message_stream::approval::{
-    Claim, ClaimAnswer, ClaimantId, Decision, DeferredOutcome, DeferredToolResults,
-    DefinitionDigest, Principal, RecordId, ResumePlan, ToolOutcome, UnixMillis,
+    Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
+    DeferredToolResults, DefinitionDigest, IssuedApproval, LeaseHolderId, Principal, RecordId,
+    RecordedDecision, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
-use ui_message_stream::approvals::{
-    Approvals, ApprovedCall, Asked, AuditEvent, AuditSink, ToolFacts, Toolbox,
-};
-use ui_message_stream::ledger_store::{BoxFuture, LedgerStore, MemoryLedger, change};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
@@ -48,9 +46,9 @@ impl Effects {
 }
 
 impl Toolbox for Effects {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
         let tool = self.tool();
-        let facts = ToolFacts::new(DefinitionDigest::of(name, tool.does, &Json::null()));
+        let facts = ToolInfo::new(DefinitionDigest::new(name, tool.does, &Json::null()));
         let facts = if tool.is_idempotent { facts.idempotent() } else { facts };
         (name == "delete_file").then_some(facts)
     }
@@ -81,7 +79,7 @@ impl AuditSink for Heard {
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) approvals: Approvals,
-    pub(crate) ledger: Arc<MemoryLedger>,
+    pub(crate) ledger: Arc<InMemoryLedger>,
     effects: Effects,
     heard: Heard,
     now: Mutex<UnixMillis>,
@@ -91,7 +89,7 @@ impl Bench {
     pub(crate) fn new() -> Self {
         let now = UnixMillis(1_000_000_000_000);
         let (effects, heard) = (Effects::default(), Heard::default());
-        let ledger = Arc::new(MemoryLedger::at(now));
+        let ledger = Arc::new(InMemoryLedger::with_test_clock(now));
         let approvals = Approvals::new(effects.clone())
             .with_ledger(ledger.clone())
             .with_audit(heard.clone())
@@ -110,22 +108,24 @@ impl Bench {
         change(&mut self.effects.1.lock().unwrap());
     }
 
-    pub(crate) async fn ask(&self, tool_call_id: &str, input: impl Serialize) -> Asked {
-        let chat = self.approvals.of_chat(&ada(), &"chat".into());
-        let input = Json::of(&input).unwrap();
-        let asked = chat.ask(&"m2".into(), &tool_call_id.into(), "delete_file", &input, None).await;
+    pub(crate) async fn ask(&self, tool_call_id: &str, input: impl Serialize) -> IssuedApproval {
+        let chat = self.approvals.for_chat(&ada(), &"chat".into());
+        let input = Json::from_serialize(&input).unwrap();
+        let asked = chat
+            .request_approval(&"m2".into(), &tool_call_id.into(), "delete_file", &input, None)
+            .await;
         asked.unwrap()
     }
 
     /// Claims a call for a process that is never heard of again.
-    pub(crate) async fn claim_and_vanish(&self, asked: &Asked) -> Claim {
-        let claimant = ClaimantId::from_bytes([9; 16]);
-        let claimed = change(&*self.ledger, asked.record, |record, now| {
-            let decision = Decision { approved_by: ada(), responded_at: now, reason: None };
+    pub(crate) async fn claim_and_vanish(&self, asked: &IssuedApproval) -> Claim {
+        let claimant = LeaseHolderId::from_bytes([9; 16]);
+        let claimed = update(&*self.ledger, asked.record, |record, now| {
+            let decision = RecordedDecision { decided_by: ada(), decided_at: now, reason: None };
             record.claim(&decision, claimant, LEASE)
         });
         match claimed.await.unwrap().unwrap().1 {
-            ClaimAnswer::Won(claim) => claim,
+            ClaimResult::Granted(claim) => claim,
             other => panic!("{other:?}"),
         }
     }
@@ -133,15 +133,15 @@ impl Bench {
     /// Ends the run of a process that was thought gone.
     pub(crate) async fn complete(&self, claim: &Claim, outcome: &ToolOutcome) {
         let done =
-            change(&*self.ledger, claim.record, |record, now| record.complete(claim, outcome, now));
+            update(&*self.ledger, claim.record, |record, now| record.complete(claim, outcome, now));
         done.await.unwrap().unwrap();
     }
 
     pub(crate) async fn outcomes(&self, body: &Value) -> Vec<DeferredOutcome> {
-        self.outcomes_of(&ada(), body).await
+        self.outcomes_for(&ada(), body).await
     }
 
-    pub(crate) async fn outcomes_of(
+    pub(crate) async fn outcomes_for(
         &self,
         principal: &Principal,
         body: &Value,
@@ -157,8 +157,8 @@ impl Bench {
     ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
         let body = body.to_string();
         let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        let plan = ResumePlan::new(chat.messages(), chat.continued());
-        let approvals = self.approvals.of_chat(principal, chat.id());
+        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
+        let approvals = self.approvals.for_chat(principal, chat.id());
         let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
         let mut outcomes = Vec::new();
         while let Some(result) = resolved.next().await {
@@ -167,7 +167,7 @@ impl Bench {
         (resolved.results().clone(), outcomes)
     }
 
-    pub(crate) async fn is_pending(&self, asked: &Asked) -> bool {
+    pub(crate) async fn is_pending(&self, asked: &IssuedApproval) -> bool {
         let loaded = self.ledger.load(&[asked.record]).await.unwrap();
         loaded.records[0].record.is_pending()
     }
@@ -186,7 +186,7 @@ impl Bench {
     pub(crate) fn wait(&self, time: Duration) {
         let mut now = self.now.lock().unwrap();
         *now = now.after(time);
-        self.ledger.set_time(*now);
+        self.ledger.set_test_time(*now);
     }
 }
 
@@ -215,14 +215,14 @@ pub(crate) fn body_written_on(calls: &[Value]) -> Value {
 }
 
 /// A call of `delete_file` with the person's answer.
-pub(crate) fn call(tool_call_id: &str, asked: &Asked, approved: bool) -> Value {
+pub(crate) fn call(tool_call_id: &str, asked: &IssuedApproval, approved: bool) -> Value {
     json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-responded",
            "input": {"path": "notes.txt"},
            "approval": {"id": asked.approval_id, "approved": approved}})
 }
 
 /// A call of `delete_file` that waits for the person's answer.
-pub(crate) fn unanswered(tool_call_id: &str, asked: &Asked) -> Value {
+pub(crate) fn unanswered(tool_call_id: &str, asked: &IssuedApproval) -> Value {
     json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-requested",
            "input": {"path": "notes.txt"}, "approval": {"id": asked.approval_id}})
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, OpenCall, ResumePlan,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ResumePlan,
 };
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::request::Limits;
@@ -27,7 +27,7 @@ fn recorded(name: &str) -> Value {
 }
 
 fn plan(chat: &ChatRequest) -> ResumePlan {
-    ResumePlan::new(chat.messages(), chat.continued())
+    ResumePlan::new(chat.messages(), chat.continued_message())
 }
 
 /// What a plan says, in the words of the `parse-request` contract.
@@ -70,12 +70,12 @@ fn output(call: &str, output: Value) -> Value {
            "input": {}, "output": output})
 }
 
-fn asked(call: &str, approval: &str) -> OpenCall {
-    OpenCall::awaiting_approval(approval, call, "delete", host_input())
+fn asked(call: &str, approval: &str) -> PendingToolCall {
+    PendingToolCall::awaiting_approval(approval, call, "delete", host_input())
 }
 
-fn left(call: &str) -> OpenCall {
-    OpenCall::left_to_client(call, "location", Json::of(&json!({})).unwrap())
+fn left(call: &str) -> PendingToolCall {
+    PendingToolCall::client_executed(call, "location", Json::from_serialize(&json!({})).unwrap())
 }
 
 fn host_input() -> Json {
@@ -83,10 +83,14 @@ fn host_input() -> Json {
 }
 
 /// The outcomes by call, then the calls pending, then the calls superseded.
-fn settled(body: &Value, open: &[OpenCall]) -> (Vec<(String, Value)>, Vec<String>, Vec<String>) {
+fn settled(
+    body: &Value,
+    open: &[PendingToolCall],
+) -> (Vec<(String, Value)>, Vec<String>, Vec<String>) {
     let deferred = plan(&parse(body)).settle(open);
-    let calls =
-        |calls: &[OpenCall]| calls.iter().map(|call| call.tool_call_id.to_string()).collect();
+    let calls = |calls: &[PendingToolCall]| {
+        calls.iter().map(|call| call.tool_call_id.to_string()).collect()
+    };
     let results = deferred.results().iter().map(|result| {
         (result.tool_call_id.to_string(), serde_json::to_value(&result.outcome).unwrap())
     });
@@ -182,10 +186,11 @@ fn only_an_answer_is_an_answer() {
             ])
         )
     ]));
-    let open: Vec<OpenCall> = (1..=6).map(|n| asked(&format!("c{n}"), &format!("ap{n}"))).collect();
+    let open: Vec<PendingToolCall> =
+        (1..=6).map(|n| asked(&format!("c{n}"), &format!("ap{n}"))).collect();
     let (results, pending, _) = settled(&body, &open);
     // The client shows a result for it, so nobody can answer any more.
-    assert_eq!(results, [("c3".to_owned(), json!("refused"))]);
+    assert_eq!(results, [("c3".to_owned(), json!("rejected"))]);
     assert_eq!(pending.len(), 5);
     assert!(said(&body)["approvals"].as_array().unwrap().is_empty());
 }
@@ -208,7 +213,7 @@ fn only_what_the_host_asked_for_runs_and_with_the_hosts_input() {
     let approved = json!({"approved": {"input": {"path": "/host"}}});
     assert_eq!(settled(&body, &[asked("c1", "ap1")]).0, [("c1".into(), approved)]);
 
-    let refused = [("c1".to_owned(), json!("refused"))];
+    let refused = [("c1".to_owned(), json!("rejected"))];
     for (open, pending) in [
         (vec![], vec![]),
         // Asked under another id, or not a person at all: it stays open.
@@ -299,7 +304,7 @@ fn a_call_of_the_provider_is_handed_the_answer_and_never_run_here() {
             let mut part = responded("c1", "ap1", approved);
             part["providerExecuted"] = json!(claim);
             let body = request(json!([message("m", "assistant", json!([part]))]));
-            let outcome = json!({"for-provider": {"approved": approved}});
+            let outcome = json!({"forward-to-provider": {"approved": approved}});
             assert_eq!(settled(&body, &open).0, [("c1".into(), outcome)]);
         }
     }
@@ -373,7 +378,7 @@ fn a_provider_that_numbers_its_calls_anew_every_turn_can_ask_every_turn() {
         message("n", "assistant", json!([responded("call_0", "ap2", true)])),
     ]));
     let deferred = plan(&parse(&body)).settle(&[asked("call_0", "ap2")]);
-    let result = deferred.result_of(&ToolCallId::new("call_0")).unwrap();
+    let result = deferred.get(&ToolCallId::new("call_0")).unwrap();
     assert_eq!(result.outcome, DeferredOutcome::Approved { input: host_input(), claim: None });
     assert_eq!(result.message_id.as_deref(), Some("n"));
     // And the output of the old call is not the output of the new one.
@@ -424,7 +429,7 @@ fn an_output_that_is_not_final_is_none() {
 fn an_output_for_a_call_that_waits_for_a_person_is_refused_and_locks_nothing() {
     let body = recorded("15-tool-output-for-unanswered-approval");
     let open = [asked("c1", "ap1")];
-    assert_eq!(settled(&body, &open), (vec![("c1".into(), json!("refused"))], vec![], vec![]));
+    assert_eq!(settled(&body, &open), (vec![("c1".into(), json!("rejected"))], vec![], vec![]));
 }
 
 #[test]
@@ -448,7 +453,7 @@ fn what_the_person_wrote_past_is_superseded() {
 fn every_combination_of_answers_settles_each_call_once() {
     let outcomes = [json!({"approved": {"input": {"path": "/host"}}}), json!({"denied": {}})];
     for n in 1..=4_usize {
-        let open: Vec<OpenCall> =
+        let open: Vec<PendingToolCall> =
             (0..n).map(|i| asked(&format!("c{i}"), &format!("ap{i}"))).collect();
         for answers in 0..3_usize.pow(n as u32) {
             // 0: approved, 1: denied, 2: not answered.
@@ -493,7 +498,7 @@ fn deferred_results_can_wait_in_a_store() {
 
 #[test]
 fn a_host_that_decides_by_itself_has_the_last_word() {
-    let deferred = DeferredToolResults::decided_by_host()
+    let deferred = DeferredToolResults::builder()
         .deny("c1", "delete", None)
         .pending(asked("c2", "ap2"))
         .output("c3", "location", Json::string("Paris"))
@@ -504,7 +509,7 @@ fn a_host_that_decides_by_itself_has_the_last_word() {
     let calls: Vec<&str> = deferred.results().iter().map(|r| r.tool_call_id.as_str()).collect();
     assert_eq!(calls, ["c3", "c1", "c2"]);
     assert!(!deferred.is_empty());
-    assert!(DeferredToolResults::decided_by_host().build().is_empty());
+    assert!(DeferredToolResults::builder().build().is_empty());
 }
 
 /// A history of absurd parts: few calls, few approval ids, in every state.
@@ -543,10 +548,10 @@ proptest! {
             .map(|m| ui_message_stream::UiMessage::parse(&m.to_string()).unwrap())
             .collect();
         // The host asks about a call once at a time, and under an id of its own.
-        let mut open: Vec<OpenCall> = Vec::new();
+        let mut open: Vec<PendingToolCall> = Vec::new();
         for (call, approval) in asked_for {
             let call = asked(&format!("c{call}"), &format!("ap{approval}"));
-            let is_new = |known: &OpenCall| {
+            let is_new = |known: &PendingToolCall| {
                 known.tool_call_id != call.tool_call_id && known.approval_id != call.approval_id
             };
             if open.iter().all(is_new) {

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::stream;
-use ui_message_stream::approval::Principal;
-use ui_message_stream::approvals::{Approvals, NoTools};
-use ui_message_stream::chat::{ChatError, Chats, Turn};
-use ui_message_stream::chat_store::{BoxFuture, ChatStore, ChatStoreError, KeptChat, MemoryChats};
-use ui_message_stream::history::Chat;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::chat::store::{
+    BoxFuture, ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat,
+};
+use ui_message_stream::chat::{Chat, ChatError, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 
 #[tokio::test]
 async fn a_chat_that_was_forgotten_does_not_replace_the_one_that_has_its_id_now() {
-    let store = MemoryChats::of_at_most(1);
+    let store = InMemoryChatStore::with_capacity(1);
     let alices = Chat::new("chat", Principal::new("alice"));
     assert!(store.save(&alices, None).await.unwrap());
     let read = store.load(None, &alices.id).await.unwrap().unwrap();
@@ -37,7 +37,7 @@ impl ChatStore for AlwaysLate {
         &'a self,
         _: Option<&'a str>,
         _: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<KeptChat>, ChatStoreError>> {
+    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -54,9 +54,9 @@ impl ChatStore for AlwaysLate {
 #[tokio::test]
 async fn a_store_that_takes_nothing_is_an_error_and_not_tried_for_ever() {
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hello")]);
-    let chats = Chats::new(agent, Approvals::new(NoTools));
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
     let chats = chats.with_store(Arc::new(AlwaysLate::default()));
     let request = ChatRequest::parse(br#"{"id": "chat", "messages": []}"#, &Limits::default());
-    let answered = chats.answer(&Principal::anonymous(), request.unwrap()).await;
+    let answered = chats.stream_response(&Principal::anonymous(), request.unwrap()).await;
     assert!(matches!(answered, Err(ChatError::Store(_))), "{answered:?}");
 }

@@ -9,12 +9,14 @@ use async_stream::stream;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{DefinitionDigest, PersonsDecision, Principal, ToolOutcome};
-use ui_message_stream::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
-use ui_message_stream::chat::{Chats, Turn};
+use ui_message_stream::approval::store::BoxFuture;
+use ui_message_stream::approval::{
+    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome,
+    Toolbox,
+};
+use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::ledger_store::BoxFuture;
-use ui_message_stream::model_message::FromUi;
+use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
@@ -23,8 +25,8 @@ use ui_message_stream::{ChatRequest, Json};
 struct Slow(Arc<Semaphore>);
 
 impl Toolbox for Slow {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
-        Some(ToolFacts::new(DefinitionDigest::of(name, "Is slow.", &Json::null())))
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "Is slow.", &Json::null())))
     }
 
     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
@@ -41,7 +43,7 @@ impl Toolbox for Slow {
 }
 
 struct Host {
-    chats: Chats,
+    chats: ChatServer,
     /// Lets the agent go on, and the tool.
     agent: Arc<Semaphore>,
     tool: Arc<Semaphore>,
@@ -57,8 +59,9 @@ fn host() -> Host {
     let (may, heard) = (Arc::clone(&agent), Arc::clone(&read));
     let calls = AtomicUsize::new(0);
     let respond = move |turn: Turn| {
-        let messages =
-            FromUi::new().with_deferred(&turn.deferred).model_messages(&turn.chat.messages);
+        let messages = ToModelMessages::new()
+            .with_deferred(&turn.deferred)
+            .model_messages(&turn.chat.messages);
         heard.lock().unwrap().push(serde_json::to_string(&messages).unwrap());
         let (may, call) = (Arc::clone(&may), calls.fetch_add(1, Ordering::SeqCst));
         let said = serde_json::to_string(&turn.chat.messages[0]).unwrap();
@@ -77,7 +80,7 @@ fn host() -> Host {
                 let call = ToolCall::new(name, "slow");
                 let (id, input) = (call.id.clone(), Json::null());
                 yield Ok(AgentEvent::tool_input(call, input.clone()));
-                let asked = turn.approvals.ask(&turn.message_id, &id, "slow", &input, None).await;
+                let asked = turn.approvals.request_approval(&turn.message_id, &id, "slow", &input, None).await;
                 yield Ok(asked.unwrap().event(id));
                 if name == "first" && said.contains("twice") {
                     may.acquire().await.unwrap().forget();
@@ -85,7 +88,7 @@ fn host() -> Host {
             }
         }
     };
-    let chats = Chats::new(respond, Approvals::new(Slow(Arc::clone(&tool))));
+    let chats = ChatServer::new(respond, Approvals::new(Slow(Arc::clone(&tool))));
     Host { chats, agent, tool, read }
 }
 
@@ -105,7 +108,7 @@ impl Host {
     async fn post(&self, message: Value) -> String {
         let body = json!({"id": "chat", "messages": [message]}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        let response = self.chats.answer(&ada(), request).await.unwrap();
+        let response = self.chats.stream_response(&ada(), request).await.unwrap();
         let bytes = response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await;
         String::from_utf8(bytes.concat()).unwrap()
     }
@@ -114,8 +117,8 @@ impl Host {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
         let it = pending.iter().find(|it| it.record.tool_call_id.as_str() == call).unwrap();
         let approval_id = it.approval_id.clone();
-        let decision = PersonsDecision { approval_id, approved: true, reason: None };
-        assert!(self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].counts);
+        let decision = ApprovalDecision { approval_id, approved: true, reason: None };
+        assert!(self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted);
     }
 
     /// The last message, as a page sends it that has run the client's tool.
@@ -204,7 +207,7 @@ async fn an_answer_that_goes_on_and_is_taken_away_is_not_worked_on() {
     assert_eq!(host.calls(), 2, "it went on, and takes its time");
     let edited = json!({"id": "chat", "messages": [user("m1", "once more")]}).to_string();
     let request = ChatRequest::parse(edited.as_bytes(), &Limits::default()).unwrap();
-    drop(host.chats.answer(&ada(), request).await.unwrap());
+    drop(host.chats.stream_response(&ada(), request).await.unwrap());
     a_while().await;
     // The new answer takes one; the one that was taken away would take the other.
     host.agent.add_permits(2);

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, PERSON, Scripted};
 use tokio::time::sleep;
 use tower::ServiceExt;
-use ui_message_stream::approval::{PersonsDecision, Principal};
-use ui_message_stream::approvals::{Approvals, NoTools};
-use ui_message_stream::chat::{Chats, Turn};
-use ui_message_stream::chat_store::MemoryChats;
+use ui_message_stream::approval::{ApprovalDecision, Approvals, EmptyToolbox, Principal};
+use ui_message_stream::chat::store::InMemoryChatStore;
+use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 
@@ -95,7 +94,7 @@ async fn a_reader_who_is_slow_reads_everything() {
 /// taken its id.
 #[tokio::test(start_paused = true)]
 async fn what_was_asked_in_a_forgotten_chat_is_not_answered_in_that_of_somebody_else() {
-    let host = Host::new().with_store(MemoryChats::of_at_most(1));
+    let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
     Client::new("alice", "chat").say(&host, "delete notes.txt").await;
     Client::new("bob", "other").say(&host, "hello").await;
     Client::new("bob", "chat").say(&host, "what is mine").await;
@@ -112,7 +111,7 @@ async fn what_was_asked_in_a_forgotten_chat_is_not_answered_in_that_of_somebody_
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_chat_was_forgotten_does_not_write_into_that_of_somebody_else() {
-    let host = Host::new().with_store(MemoryChats::of_at_most(1));
+    let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
     host.tools.hold(true);
@@ -139,7 +138,7 @@ async fn a_decision_whose_sender_hangs_up_goes_on_all_the_same() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
-    let decision = PersonsDecision {
+    let decision = ApprovalDecision {
         approval_id: browser.approval_ids()[0].as_str().into(),
         approved: true,
         reason: None,
@@ -157,12 +156,12 @@ async fn a_decision_whose_sender_hangs_up_goes_on_all_the_same() {
 #[tokio::test]
 async fn an_agent_that_panics_before_it_says_anything_is_told_as_an_error() {
     let agent = |_: Turn| -> stream::Empty<AgentEvent> { panic!("a secret") };
-    let chats = Chats::new(agent, Approvals::new(NoTools));
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
     let body = br#"{"id": "chat", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
     ]}"#;
     let request = ChatRequest::parse(body, &Limits::default()).unwrap();
-    let answer = chats.answer(&Principal::new("alice"), request).await.unwrap();
+    let answer = chats.stream_response(&Principal::new("alice"), request).await.unwrap();
     let read = answer.collect().await.unwrap().to_bytes();
     let read = String::from_utf8(read.to_vec()).unwrap();
     assert!(read.contains(r#""type":"error""#) && !read.contains("secret"), "{read}");

@@ -8,12 +8,14 @@ use async_stream::stream;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{DefinitionDigest, PersonsDecision, Principal, ToolOutcome};
-use ui_message_stream::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
-use ui_message_stream::chat::{Chats, Turn};
-use ui_message_stream::chat_store::MemoryChats;
+use ui_message_stream::approval::store::BoxFuture;
+use ui_message_stream::approval::{
+    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome,
+    Toolbox,
+};
+use ui_message_stream::chat::store::InMemoryChatStore;
+use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::ledger_store::BoxFuture;
 use ui_message_stream::message::Part;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
@@ -23,8 +25,8 @@ use ui_message_stream::{ChatRequest, Json};
 struct Deletes(Arc<std::sync::atomic::AtomicUsize>);
 
 impl Toolbox for Deletes {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
-        Some(ToolFacts::new(DefinitionDigest::of(name, "Deletes.", &Json::null())))
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "Deletes.", &Json::null())))
     }
 
     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
@@ -38,7 +40,7 @@ impl Toolbox for Deletes {
 }
 
 /// Answers what the person says last: "slow" only once it may, "delete" with a question.
-fn chats(may: &Arc<Semaphore>, deletes: &Deletes) -> Chats {
+fn chats(may: &Arc<Semaphore>, deletes: &Deletes) -> ChatServer {
     let may = Arc::clone(may);
     let respond = move |turn: Turn| {
         let may = Arc::clone(&may);
@@ -52,14 +54,14 @@ fn chats(may: &Arc<Semaphore>, deletes: &Deletes) -> Chats {
                 let call = ToolCall::new("call", "delete");
                 yield Ok::<_, std::io::Error>(AgentEvent::tool_input(call, input.clone()));
                 let id = "call".into();
-                let asked = turn.approvals.ask(&turn.message_id, &id, "delete", &input, None).await;
+                let asked = turn.approvals.request_approval(&turn.message_id, &id, "delete", &input, None).await;
                 yield Ok(asked.unwrap().event(id));
                 return;
             }
             yield Ok(AgentEvent::text(format!("An answer to {said}")));
         }
     };
-    Chats::new(respond, Approvals::new(deletes.clone()))
+    ChatServer::new(respond, Approvals::new(deletes.clone()))
 }
 
 fn text(parts: &[Part]) -> String {
@@ -78,22 +80,22 @@ fn user(id: &str, text: &str) -> Value {
     json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
 }
 
-async fn post(chats: &Chats, body: Value) -> String {
+async fn post(chats: &ChatServer, body: Value) -> String {
     let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    let response = chats.answer(&ada(), request).await.unwrap();
+    let response = chats.stream_response(&ada(), request).await.unwrap();
     let bytes = response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
     String::from_utf8(bytes).unwrap()
 }
 
-async fn say(chats: &Chats, id: &str, text: &str) -> String {
+async fn say(chats: &ChatServer, id: &str, text: &str) -> String {
     post(chats, json!({"id": "chat", "messages": [user(id, text)]})).await
 }
 
 /// Says something, and stops reading.
-async fn say_and_leave(chats: &Chats, id: &str, text: &str) {
+async fn say_and_leave(chats: &ChatServer, id: &str, text: &str) {
     let body = json!({"id": "chat", "messages": [user(id, text)]}).to_string();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    drop(chats.answer(&ada(), request).await.unwrap());
+    drop(chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
@@ -103,7 +105,7 @@ async fn go_on(may: &Semaphore) {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-async fn kept(chats: &Chats) -> Vec<String> {
+async fn kept(chats: &ChatServer) -> Vec<String> {
     let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     chat.messages.iter().map(|message| text(&message.parts)).collect()
 }
@@ -177,11 +179,11 @@ async fn what_nobody_wants_any_more_is_not_worked_on() {
 #[tokio::test(start_paused = true)]
 async fn a_decision_about_a_chat_that_was_forgotten_begins_none() {
     let (may, deletes) = (Arc::new(Semaphore::new(0)), Deletes::default());
-    let store = MemoryChats::new();
+    let store = InMemoryChatStore::new();
     let chats = chats(&may, &deletes);
     say(&chats, "m1", "delete").await;
     let pending = chats.approvals().pending(&ada()).await.unwrap();
-    let decision = PersonsDecision {
+    let decision = ApprovalDecision {
         approval_id: pending[0].approval_id.clone(),
         approved: true,
         reason: None,
@@ -190,7 +192,7 @@ async fn a_decision_about_a_chat_that_was_forgotten_begins_none() {
     let chats = chats.with_store(Arc::new(store));
     let decided = chats.decide(&ada(), vec![decision]).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(decided[0].counts);
+    assert!(decided[0].accepted);
     assert_eq!(deletes.0.load(std::sync::atomic::Ordering::SeqCst), 1, "it was approved");
     assert!(chats.chat(&ada(), &"chat".into()).await.is_err(), "there is nothing to go on with");
 

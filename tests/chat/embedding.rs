@@ -18,12 +18,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::axum::{approval_routes, chat_routes};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model_message::ModelMessage;
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 
 /// What the application keeps.
 #[derive(Clone, Default)]
@@ -45,10 +44,10 @@ impl Model for Notes {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
         let said = match request.messages.iter().any(is_result) {
-            true => ModelEvent::Said(AgentEvent::text("Noted")),
+            true => ModelEvent::Event(AgentEvent::text("Noted")),
             false => {
                 let call = ToolCall::new("call_1", "note");
-                ModelEvent::Call(Box::new(call), r#"{"text":"milk"}"#.to_owned())
+                ModelEvent::ToolCall(Box::new(call), r#"{"text":"milk"}"#.to_owned())
             }
         };
         Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Finished(FinishReason::Stop))]))
@@ -60,10 +59,10 @@ fn app(asks: bool) -> (Router, App) {
     let notes = Arc::clone(&app.notes);
     let note = Tool::new("note", move |note: Note| {
         notes.lock().unwrap().push(note.text);
-        async { Ok::<_, Told>("written down") }
+        async { Ok::<_, ToolError>("written down") }
     });
     let note = if asks { note.needs_approval() } else { note };
-    let chats = Agent::new(Notes).tool(note).into_chats();
+    let chats = Agent::new(Notes).tool(note).into_chat_server();
     let list = async |State(app): State<App>| AxumJson(app.notes.lock().unwrap().clone());
     let routes: Router<App> = Router::new()
         .route("/notes", get(list))

@@ -6,8 +6,8 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use test_support::test_server::{Host, Line, PERSON, Scripted};
 use tower::ServiceExt;
-use ui_message_stream::approval::{OpenCall, Principal};
-use ui_message_stream::history::{Answers, Chat};
+use ui_message_stream::approval::{PendingToolCall, Principal};
+use ui_message_stream::chat::{Chat, ClientAnswers};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{Json, UiMessage};
 
@@ -38,7 +38,7 @@ async fn post_as(
     (status, media_type, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Answers by id, and reads what comes of it in full.
+/// ClientAnswers by id, and reads what comes of it in full.
 async fn answer(host: &Host, answers: &Value) -> Value {
     let path = "/api/chat/chat/answers";
     let (status, _, text) = post_as("alice", host, path, "application/json", answers).await;
@@ -46,7 +46,7 @@ async fn answer(host: &Host, answers: &Value) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Answers by id what nothing waits for: the status and why.
+/// ClientAnswers by id what nothing waits for: the status and why.
 async fn refused(host: &Host, person: &str, answers: &Value) -> (u16, String) {
     let path = "/api/chat/chat/answers";
     let (status, _, text) = post_as(person, host, path, "application/json", answers).await;
@@ -260,7 +260,8 @@ fn answers_by_id_are_read_as_strictly_as_any_request() {
         (&*many, "more than 20000 messages, parts and unknown fields"),
         ("[", "the body is not JSON"),
     ] {
-        let error = Answers::parse(body.as_bytes(), &Limits::default()).unwrap_err().to_string();
+        let error =
+            ClientAnswers::parse(body.as_bytes(), &Limits::default()).unwrap_err().to_string();
         assert!(error.starts_with(why), "{error}");
     }
 }
@@ -268,7 +269,7 @@ fn answers_by_id_are_read_as_strictly_as_any_request() {
 #[test]
 fn an_output_by_id_is_of_the_call_that_was_left_to_the_client() {
     let given = br#"{"toolOutputs": [{"toolCallId": "call_1", "output": "paid"}]}"#;
-    let given = Answers::parse(given, &Limits::default()).unwrap();
+    let given = ClientAnswers::parse(given, &Limits::default()).unwrap();
     let part = |tool: &str, more: Value| {
         let mut part = json!({"type": format!("tool-{tool}"), "toolCallId": "call_1", "input": {}});
         part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -287,7 +288,8 @@ fn an_output_by_id_is_of_the_call_that_was_left_to_the_client() {
         let message = json!({"id": "m1", "role": "assistant", "parts": [part]});
         let mut chat = Chat::new("chat", Principal::new("alice"));
         chat.messages.push(UiMessage::parse(&message.to_string()).unwrap());
-        let left = OpenCall::left_to_client("call_1", "get_location", Json::parse("{}").unwrap());
+        let left =
+            PendingToolCall::client_executed("call_1", "get_location", Json::parse("{}").unwrap());
         chat.left_to_client.push(left);
         assert_eq!(chat.answered(&given).is_ok(), is_it, "{message}");
     }

@@ -1,4 +1,4 @@
-//! Chats over HTTP: turns, retries, decisions and stored conversations.
+//! ChatServer over HTTP: turns, retries, decisions and stored conversations.
 
 mod chat_store;
 mod concurrent_turns;

@@ -10,10 +10,10 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, Scripted};
-use ui_message_stream::approval::{ApprovalRecord, RecordId};
-use ui_message_stream::ledger_store::{
-    Asked, BoxFuture, LedgerStore, LedgerStoreError, Loaded, MemoryLedger,
+use ui_message_stream::approval::store::{
+    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
 };
+use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
 fn decisions(ids: &[(&str, bool)]) -> Value {
     let decisions = ids.iter().map(|(id, yes)| json!({"approvalId": id, "approved": yes}));
@@ -355,7 +355,7 @@ async fn a_yes_here_and_a_no_there_at_once_end_in_one_of_them() {
 /// Counts the records that are asked for at once.
 #[derive(Debug, Default)]
 struct Counting {
-    ledger: MemoryLedger,
+    ledger: InMemoryLedger,
     most: Arc<AtomicUsize>,
 }
 
@@ -364,17 +364,21 @@ impl LedgerStore for Counting {
         self.ledger.insert(record)
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Loaded> {
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
         self.most.fetch_max(ids.len(), Relaxed);
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: Asked<'a>) -> Answer<'a, Loaded> {
+    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
         self.ledger.pending(of)
     }
 
-    fn replace<'a>(&'a self, record: &'a ApprovalRecord, revision: u64) -> Answer<'a, bool> {
-        self.ledger.replace(record, revision)
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        self.ledger.compare_and_swap(record, revision)
     }
 }
 
@@ -383,7 +387,7 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 #[tokio::test]
 async fn a_decision_sent_a_thousand_times_is_looked_up_once() {
     let most = Arc::new(AtomicUsize::new(0));
-    let ledger = Counting { ledger: MemoryLedger::new(), most: most.clone() };
+    let ledger = Counting { ledger: InMemoryLedger::new(), most: most.clone() };
     let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;

@@ -249,8 +249,8 @@ async fn after_the_outcome_was_stored_and_the_history_was_not() {
         let host = Host::new();
         let (mut client, body) = asked(&host, "delete notes.txt", approved).await;
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        let plan = ResumePlan::new(request.messages(), request.continued());
-        let approvals = host.chats.approvals().of_chat(&Principal::new("alice"), request.id());
+        let plan = ResumePlan::new(request.messages(), request.continued_message());
+        let approvals = host.chats.approvals().for_chat(&Principal::new("alice"), request.id());
         let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
         while resolved.next().await.is_some() {}
         assert_eq!(host.tools.effects().len(), usize::from(approved));

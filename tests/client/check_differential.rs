@@ -8,7 +8,7 @@
 use test_support::external_processes::{node_project, say};
 use test_support::rng::setting;
 use ui_message_stream::UiMessage;
-use ui_message_stream::checker::{Checker, Reader, Rule, Severity};
+use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity};
 
 use crate::random_streams::case::Case;
 use crate::random_streams::client::Client;
@@ -29,11 +29,13 @@ fn an_error_is_found_where_a_reader_of_the_client_throws() {
     let mut renamed = 0;
     for number in numbers {
         let case = Case { reads_on: true, ..generator::case(seed, number) };
-        for reader in [Reader::ReadUiMessageStream, Reader::Chat, Reader::ChatResume] {
+        for reader in
+            [ClientReader::ReadUiMessageStream, ClientReader::Chat, ClientReader::ChatResume]
+        {
             let mut question = case.question(&[NEWEST]);
-            question["resumes"] = (reader == Reader::ChatResume).into();
+            question["resumes"] = (reader == ClientReader::ChatResume).into();
             let answer = match reader {
-                Reader::ReadUiMessageStream => {
+                ClientReader::ReadUiMessageStream => {
                     judge.ask(&question)["results"][NEWEST]["rejected"].take()
                 }
                 _ => chat.ask(&question)["rejected"].take(),
@@ -59,7 +61,7 @@ fn an_error_is_found_where_a_reader_of_the_client_throws() {
 }
 
 /// The first chunk that is an error to this reader, and whether the message got another id.
-fn first_error(case: &Case, reader: Reader) -> (Option<(u64, Rule)>, bool) {
+fn first_error(case: &Case, reader: ClientReader) -> (Option<(u64, Rule)>, bool) {
     let message = case.message.as_deref().map(|message| UiMessage::parse(message).unwrap());
     let checker = message.as_ref().map_or_else(Checker::new, Checker::continuing);
     let mut checker = checker.with_reader(reader);

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use test_support::external_processes::say;
 use test_support::rng::setting;
 use ui_message_stream::UiMessage;
-use ui_message_stream::checker::{Checker, Reader, Rule};
-use ui_message_stream::chunk::Received;
+use ui_message_stream::checker::{Checker, ClientReader, Rule};
+use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::message::{Part, TextState, ToolState};
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::testing::{
@@ -53,12 +53,12 @@ fn warnings_say_what_the_message_shows() {
 fn said_and_shown(case: &Case) -> Option<(BTreeSet<Rule>, BTreeSet<Rule>)> {
     let message = case.message.as_deref().map(|message| UiMessage::parse(message).unwrap());
     let checker = message.as_ref().map_or_else(Checker::new, Checker::continuing);
-    let mut checker = checker.with_reader(Reader::Chat);
+    let mut checker = checker.with_reader(ClientReader::Chat);
     let has_left_text = message.as_ref().is_some_and(leaves_text);
     let mut reducer = message.map_or_else(Reducer::new, Reducer::continuing);
     let mut said = BTreeSet::new();
     for chunk in &case.chunks {
-        reducer.push(&Received::parse(chunk).ok()?).ok()?;
+        reducer.push(&ReceivedChunk::parse(chunk).ok()?).ok()?;
         said.extend(checker.handle_data(chunk).iter().map(|violation| violation.rule));
     }
     said.extend(checker.finish().iter().map(|violation| violation.rule));
@@ -67,7 +67,7 @@ fn said_and_shown(case: &Case) -> Option<(BTreeSet<Rule>, BTreeSet<Rule>)> {
     if reducer.error_text().is_some() || is_repeated || has_left_text {
         return None;
     }
-    let messages = [reducer.shown()?.into_owned()];
+    let messages = [reducer.rendered()?.into_owned()];
     let mut ids = BTreeSet::new();
     if !messages[0].tool_parts().all(|part| ids.insert(part.tool_call_id.as_str())) {
         return None;

@@ -13,7 +13,7 @@ use std::thread;
 use serde_json::{Value, json};
 use test_support::external_processes::{node_project, say};
 use test_support::rng::setting;
-use ui_message_stream::chunk::{Chunk, Received};
+use ui_message_stream::chunk::{Chunk, ReceivedChunk};
 use ui_message_stream::reducer::{PartialJson, ResetOn, compact};
 use ui_message_stream::{Json, UiMessage};
 
@@ -214,8 +214,8 @@ fn same(a: &str, b: &str) -> bool {
 /// The case of the chunks that the message of a case compacts to, if a stream alone gave it.
 fn compacted(case: &Case) -> Option<(Case, Value)> {
     // A chunk that is written has no place for fields that are not known; a data part keeps them.
-    let keeps_unknown = |chunk: &String| match Received::parse(chunk) {
-        Ok(Received::Known { chunk: Chunk::Data { .. }, extra }) => !extra.is_empty(),
+    let keeps_unknown = |chunk: &String| match ReceivedChunk::parse(chunk) {
+        Ok(ReceivedChunk::Known { chunk: Chunk::Data { .. }, extra }) => !extra.is_empty(),
         _ => false,
     };
     if case.message.is_some() || case.chunks.iter().any(keeps_unknown) {

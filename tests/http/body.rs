@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::stream::{EventItem, Outcome, StreamError};
+use ui_message_stream::response::{IntoEvent, ResponseOutcome, StreamError};
 use ui_message_stream::{Chunk, Json, Translator, UiMessageStream};
 
 fn respond<S>(events: S) -> UiMessageStream
 where
-    S: Stream<Item: EventItem> + Send + 'static,
+    S: Stream<Item: IntoEvent> + Send + 'static,
 {
     UiMessageStream::with_translator(Translator::new("msg_1"), events)
 }
@@ -121,7 +121,7 @@ async fn pieces_of_a_tool_input_that_are_ready_together_leave_as_one() {
 #[tokio::test(start_paused = true)]
 async fn pieces_of_a_tool_input_wait_no_longer_than_they_are_told_to() {
     let (events, stream) = channel();
-    let mut body = respond(stream).with_input_delta_wait(Duration::from_millis(100));
+    let mut body = respond(stream).with_input_delta_coalescing(Duration::from_millis(100));
     tokio::spawn(async move {
         events.send(AgentEvent::tool_input_start(ToolCall::new("c", "t"))).unwrap();
         for _ in 0..8 {
@@ -156,7 +156,7 @@ async fn pieces_of_a_tool_input_leave_as_one_as_chunks_too() {
 #[tokio::test(start_paused = true)]
 async fn a_piece_of_another_call_waits_its_own_time() {
     let (events, stream) = channel();
-    let mut body = respond(stream).with_input_delta_wait(Duration::from_millis(100));
+    let mut body = respond(stream).with_input_delta_coalescing(Duration::from_millis(100));
     tokio::spawn(async move {
         for call in ["a", "b"] {
             events.send(AgentEvent::tool_input_start(ToolCall::new(call, "t"))).unwrap();
@@ -184,7 +184,7 @@ async fn a_translator_that_has_started_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn events_that_write_nothing_do_not_keep_the_task_to_themselves() {
     let empty = stream::repeat_with(|| AgentEvent::text(""));
-    let body = respond(empty).stop_when(sleep(Duration::from_secs(1)));
+    let body = respond(empty).abort_when(sleep(Duration::from_secs(1)));
     let stopped = tokio::select! {
         text = whole(body) => text,
         // Paused time stands still while a task is busy: it moves only if others get their turn.
@@ -245,7 +245,7 @@ async fn a_panic_in_the_agent_ends_the_message_like_an_error() {
     assert!(text.contains("\"text-end\"") && text.contains("An error occurred."), "{text}");
     assert!(!text.contains("bounds"), "{text}");
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
-    assert_eq!(*outcome.lock().unwrap(), Some(Outcome::Failed));
+    assert_eq!(*outcome.lock().unwrap(), Some(ResponseOutcome::Failed));
 }
 
 #[tokio::test]
@@ -263,11 +263,11 @@ async fn on_finish_is_called_once_with_how_it_ended() {
     };
     let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
     let abort = AgentEvent::Abort { reason: None };
-    assert_eq!(outcomes(9, vec![finish]).await, [Outcome::Finished]);
-    assert_eq!(outcomes(9, vec![abort]).await, [Outcome::Aborted]);
-    assert_eq!(outcomes(9, vec![AgentEvent::error("no")]).await, [Outcome::Failed]);
-    assert_eq!(outcomes(0, vec![]).await, [Outcome::Disconnected]);
-    assert_eq!(outcomes(2, vec![AgentEvent::text("a")]).await, [Outcome::Disconnected]);
+    assert_eq!(outcomes(9, vec![finish]).await, [ResponseOutcome::Finished]);
+    assert_eq!(outcomes(9, vec![abort]).await, [ResponseOutcome::Aborted]);
+    assert_eq!(outcomes(9, vec![AgentEvent::error("no")]).await, [ResponseOutcome::Failed]);
+    assert_eq!(outcomes(0, vec![]).await, [ResponseOutcome::Disconnected]);
+    assert_eq!(outcomes(2, vec![AgentEvent::text("a")]).await, [ResponseOutcome::Disconnected]);
 }
 
 #[tokio::test]
@@ -310,7 +310,7 @@ fn on_finish_needs_no_runtime() {
 async fn a_run_is_stopped_when_its_signal_comes() {
     let (events, stream) = channel();
     events.send(AgentEvent::text("Half a sen")).unwrap();
-    let body = respond(stream).stop_when(sleep(Duration::from_secs(3)));
+    let body = respond(stream).abort_when(sleep(Duration::from_secs(3)));
     let text = whole(body).await;
     assert!(
         text.ends_with(
@@ -338,8 +338,8 @@ async fn a_stream_is_not_polled_after_its_end() {
 
 fn written<F, Fut>(write: F) -> impl Future<Output = String>
 where
-    F: FnOnce(ui_message_stream::writer::UiWriter) -> Fut,
-    Fut: Future<Output = Result<(), ui_message_stream::writer::WriteError>> + Send + 'static,
+    F: FnOnce(ui_message_stream::response::UiWriter) -> Fut,
+    Fut: Future<Output = Result<(), ui_message_stream::response::WriteError>> + Send + 'static,
 {
     let chat = ui_message_stream::ChatRequest::parse(
         br#"{"id":"c","messages":[],"trigger":"submit-message"}"#,

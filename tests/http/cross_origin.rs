@@ -532,7 +532,7 @@ async fn a_handler_may_look_at_why_a_request_was_refused() {
     let routes = Router::new().route(
         "/",
         get(async |policy: Result<ChatPolicy, ChatRejection>| match policy {
-            Err(refused) if refused.kind() == ChatRejectionKind::ForeignHost => "foreign host",
+            Err(refused) if refused.kind() == ChatRejectionKind::HostNotAllowed => "foreign host",
             Err(_) => "refused",
             Ok(_) => "taken",
         }),

@@ -9,7 +9,7 @@ use std::fs;
 use serde_json::Value;
 use test_support::fixture_files::fixture_files;
 use ui_message_stream::UiMessage;
-use ui_message_stream::checker::{Checker, Reader, Rule, Severity, Violation};
+use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity, Violation};
 use ui_message_stream::chunk::Version;
 
 #[test]
@@ -65,8 +65,8 @@ fn what_the_translator_sends_is_without_a_finding() {
         let text = fs::read_to_string(&path).unwrap();
         let (_, chunks) = stream(&text);
         let newer = text.contains(r#""version":"v6.0.326""#);
-        let oldest = if newer { Version::V6At(326) } else { Version::V6 };
-        for reader in [Reader::ReadUiMessageStream, Reader::Chat] {
+        let oldest = if newer { Version::V6Patch(326) } else { Version::V6 };
+        for reader in [ClientReader::ReadUiMessageStream, ClientReader::Chat] {
             let (checker, _) = stream(&text);
             let checker = checker.with_oldest_client(oldest).with_reader(reader);
             let found = findings(checker, chunks.iter().map(String::as_str));

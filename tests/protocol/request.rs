@@ -49,7 +49,8 @@ fn what_a_real_client_sends_is_understood() {
         assert_eq!(chat.trigger().as_str(), body["trigger"], "{name}");
         assert_eq!(chat.message_id().map(|id| id.as_str()), body["messageId"].as_str(), "{name}");
         assert_eq!(chat.is_last_message_only(), body.get("messages").is_none(), "{name}");
-        let sent: Vec<_> = chat.as_sent().map(|m| serde_json::to_value(m).unwrap()).collect();
+        let sent: Vec<_> =
+            chat.unsanitized_messages().map(|m| serde_json::to_value(m).unwrap()).collect();
         let expected = match body.get("messages") {
             Some(messages) => messages.clone(),
             None => json!([body["message"]]),
@@ -57,7 +58,7 @@ fn what_a_real_client_sends_is_understood() {
         assert_eq!(json!(sent), expected, "{name}");
         for (field, value) in body.as_object().unwrap() {
             let own = !["id", "messages", "message", "trigger", "messageId"].contains(&&**field);
-            let custom = chat.custom(field).map(|json| json.to::<Value>().unwrap());
+            let custom = chat.custom(field).map(|json| json.decode::<Value>().unwrap());
             assert_eq!(custom.as_ref(), own.then_some(value), "{name}: {field}");
         }
     }
@@ -94,7 +95,7 @@ fn the_response_goes_on_with_the_message_that_the_request_is_about() {
     for ((name, body), (expected_name, continued, answered)) in recorded.iter().zip(expected) {
         assert_eq!(name, expected_name);
         let chat = parse(body).unwrap();
-        assert_eq!(chat.continued().map(|m| m.id.as_str()), continued, "{name}");
+        assert_eq!(chat.continued_message().map(|m| m.id.as_str()), continued, "{name}");
         assert_eq!(chat.new_user_message().map(|m| m.id.as_str()), answered, "{name}");
     }
 }
@@ -106,13 +107,13 @@ fn a_regenerated_message_is_not_continued_though_it_is_named() {
         {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
     ]));
     body["messageId"] = json!("a1");
-    assert_eq!(parse(&body).unwrap().continued().unwrap().id.as_str(), "a1");
+    assert_eq!(parse(&body).unwrap().continued_message().unwrap().id.as_str(), "a1");
     body["trigger"] = json!("regenerate-message");
     let chat = parse(&body).unwrap();
-    assert!(chat.continued().is_none());
+    assert!(chat.continued_message().is_none());
     assert_eq!(chat.trigger(), &Trigger::RegenerateMessage);
     body["messages"].as_array_mut().unwrap().pop();
-    assert_eq!(parse(&body).unwrap().continued().unwrap().id.as_str(), "a1");
+    assert_eq!(parse(&body).unwrap().continued_message().unwrap().id.as_str(), "a1");
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn a_body_that_an_application_wrote_itself_is_understood() {
     let chat = chat.unwrap();
     assert_eq!(chat.trigger(), &Trigger::SubmitMessage);
     assert_eq!((chat.message_id(), chat.messages().len()), (None, 0));
-    assert!(chat.continued().is_none() && chat.new_user_message().is_none());
+    assert!(chat.continued_message().is_none() && chat.new_user_message().is_none());
 
     let chat = parse(&json!({"id": "c", "messages": [], "trigger": "later"})).unwrap();
     assert_eq!(chat.trigger(), &Trigger::Other("later".into()));
@@ -362,9 +363,12 @@ fn no_instructions_and_nothing_for_a_provider_reach_the_agent() {
     assert_eq!(seen[1]["parts"].as_array().unwrap().len(), 12);
     assert_eq!(seen[1]["parts"][10], json!({"type": "later", "kept": 1}));
     assert!(chat.messages().iter().all(|message| message.role != Role::System));
-    assert_eq!(chat.continued().unwrap(), &chat.messages()[1]);
+    assert_eq!(chat.continued_message().unwrap(), &chat.messages()[1]);
     // As it was sent, for whoever asks for it by name.
-    assert_eq!(serde_json::to_value(chat.as_sent().collect::<Vec<_>>()).unwrap(), history);
+    assert_eq!(
+        serde_json::to_value(chat.unsanitized_messages().collect::<Vec<_>>()).unwrap(),
+        history
+    );
 }
 
 #[test]
@@ -464,7 +468,7 @@ fn of_parts_with_the_same_call_id_the_one_that_has_come_furthest_counts() {
         let left: Vec<&str> =
             chat.messages()[0].tool_parts().map(|part| &*part.tool_name).collect();
         assert_eq!(left, [kept], "{parts}");
-        assert_eq!(chat.as_sent().next().unwrap().tool_parts().count(), 2);
+        assert_eq!(chat.unsanitized_messages().next().unwrap().tool_parts().count(), 2);
     }
     // Providers number the calls of every turn anew: in another message it is another call.
     let message = |part: Value| json!({"id": "m", "role": "assistant", "parts": [part]});
@@ -523,7 +527,7 @@ proptest! {
         let limits = Limits::default().with_max_nodes(300).with_max_depth(12);
         if let Ok(chat) = ChatRequest::parse(&body, &limits) {
             // As text: no tree holds `1e999`.
-            let sent = serde_json::to_string(&chat.as_sent().collect::<Vec<_>>()).unwrap();
+            let sent = serde_json::to_string(&chat.unsanitized_messages().collect::<Vec<_>>()).unwrap();
             let again = format!(r#"{{"id":"","messages":{sent}}}"#);
             let again = ChatRequest::parse(again.as_bytes(), &Limits::default()).unwrap();
             prop_assert_eq!(again.messages(), chat.messages());

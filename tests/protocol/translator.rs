@@ -45,7 +45,7 @@ fn translate_fixture(recorded: &str) -> String {
         if let Some(options) = parsed.get("options") {
             version = match options["version"].as_str() {
                 Some("v5") => Version::V5,
-                Some("v6.0.326") => Version::V6At(326),
+                Some("v6.0.326") => Version::V6Patch(326),
                 None => Version::V6,
                 Some(other) => panic!("no such version: {other}"),
             };

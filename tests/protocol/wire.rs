@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use test_support::fixture_files::fixture_files;
 use test_support::js_numbers::as_doubles;
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::sse::Decoder;
 
 /// The lines of a fixture as `(note, the value under key)`.
@@ -28,8 +28,8 @@ fn a_chunk_that_the_client_accepts_is_read_and_written_back_whole() {
     assert!(cases.len() > 80);
     for (note, chunk) in cases {
         let text = chunk.to_string();
-        let received = Received::parse(&text).unwrap_or_else(|e| panic!("{note}: {e}"));
-        assert!(matches!(received, Received::Known { .. }), "{note}");
+        let received = ReceivedChunk::parse(&text).unwrap_or_else(|e| panic!("{note}: {e}"));
+        assert!(matches!(received, ReceivedChunk::Known { .. }), "{note}");
         assert_eq!(serde_json::to_value(&received).unwrap(), chunk, "{note}");
     }
 }
@@ -40,8 +40,8 @@ fn a_chunk_that_the_client_refuses_is_refused_or_of_an_unknown_kind() {
     assert!(cases.len() > 100);
     for (note, chunk) in cases {
         let text = chunk.to_string();
-        let received = Received::parse(&text);
-        assert!(!matches!(received, Ok(Received::Known { .. })), "{note}: {received:?}");
+        let received = ReceivedChunk::parse(&text);
+        assert!(!matches!(received, Ok(ReceivedChunk::Known { .. })), "{note}: {received:?}");
     }
 }
 
@@ -53,9 +53,9 @@ fn every_chunk_of_the_recorded_streams_is_read_and_written_back_whole() {
             let line: Value = serde_json::from_str(line).unwrap();
             let Some(chunk) = line.get("chunk") else { continue };
             let name = path.file_stem().unwrap().to_str().unwrap();
-            match Received::parse(&chunk.to_string()) {
-                Ok(Received::Known { chunk: read, extra }) => {
-                    let written = Received::Known { chunk: read, extra };
+            match ReceivedChunk::parse(&chunk.to_string()) {
+                Ok(ReceivedChunk::Known { chunk: read, extra }) => {
+                    let written = ReceivedChunk::Known { chunk: read, extra };
                     assert_eq!(serde_json::to_value(&written).unwrap(), *chunk, "{name}");
                 }
                 refused => {
@@ -81,8 +81,8 @@ fn a_body_is_decoded_to_the_chunks_that_the_client_reads_from_it() {
             if event.data == "[DONE]" {
                 continue;
             }
-            match Received::parse(&event.data) {
-                Ok(received @ Received::Known { .. }) => {
+            match ReceivedChunk::parse(&event.data) {
+                Ok(received @ ReceivedChunk::Known { .. }) => {
                     let written = serde_json::to_string(&received).unwrap();
                     chunks.push(as_doubles(serde_json::from_str(&whole(&written)).unwrap()));
                 }

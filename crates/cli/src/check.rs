@@ -1,4 +1,4 @@
-//! `check`: what is wrong with a stream.
+//! The command `check`: reports what is wrong with a stream.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use ui_message_stream::checker::{Rule, Severity, Violation};
 use ui_message_stream::chunk::Version;
 
 use crate::input::{Input, Item};
-use crate::{StreamArguments, Trouble};
+use crate::{CliError, StreamArguments};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     let input = Input::open(&arguments.stream)?;
     let start = |message: Option<UiMessage>| {
         let checker = arguments.stream.reader.checker(message.as_ref());
@@ -36,12 +36,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
         }
     };
     let mut checker = start(input.message.clone());
-    let mut findings = Findings { arguments, out: io::stdout().lock(), any: false };
-    // The last line of the stream, once it has one.
+    let mut findings = Findings { arguments, out: io::stdout().lock(), has_any: false };
+    // The number of the stream's last line so far.
     let mut last = None;
     input.for_each(|item| {
         match item {
-            Item::Beginning { line, message } => {
+            Item::StreamStart { line, message } => {
                 let before = std::mem::replace(&mut checker, start(message));
                 if let Some(last) = last.replace(line) {
                     for violation in before.finish() {
@@ -55,9 +55,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
                     findings.print(line, &violation)?;
                 }
             }
-            Item::Unfinished { line } => {
+            Item::Truncated { line } => {
                 last = Some(line);
-                for violation in checker.handle_unfinished() {
+                for violation in checker.handle_truncated() {
                     findings.print(line, &violation)?;
                 }
             }
@@ -67,24 +67,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     for violation in checker.finish() {
         findings.print(last.unwrap_or(1), &violation)?;
     }
-    Ok(ExitCode::from(u8::from(findings.any)))
+    Ok(ExitCode::from(u8::from(findings.has_any)))
 }
 
 struct Findings<'a, W> {
     arguments: &'a Arguments,
     out: W,
-    any: bool,
+    has_any: bool,
 }
 
 impl<W: Write> Findings<'_, W> {
     fn print(&mut self, line: usize, violation: &Violation) -> io::Result<()> {
         let is_error = violation.rule.severity() == Severity::Error;
-        // Of nothing, silence would be taken for a yes.
-        let is_said = is_error || self.arguments.warnings || violation.rule == Rule::NoChunks;
-        if !is_said {
+        // For an empty stream, no output would look like a success.
+        let is_reported = is_error || self.arguments.warnings || violation.rule == Rule::NoChunks;
+        if !is_reported {
             return Ok(());
         }
-        self.any = true;
+        self.has_any = true;
         if self.arguments.json {
             let finding = json!({
                 "line": line,
@@ -107,13 +107,13 @@ impl<W: Write> Findings<'_, W> {
     }
 }
 
-/// `5`, `6` or `6.0.197`.
+/// Parses `5`, `6` or `6.0.197`.
 fn version(text: &str) -> Result<Version, String> {
     let numbers: Result<Vec<u16>, _> = text.split('.').map(str::parse).collect();
     match numbers.as_deref() {
         Ok([5, ..]) => Ok(Version::V5),
         Ok([6] | [6, 0] | [6, 0, 0]) => Ok(Version::V6),
-        Ok([6, 0, patch]) => Ok(Version::V6At(*patch)),
+        Ok([6, 0, patch]) => Ok(Version::V6Patch(*patch)),
         _ => Err("a version of ai@5 or ai@6, such as 6.0.197".to_owned()),
     }
 }

@@ -1,9 +1,9 @@
-//! Streams from files: server-sent events or JSON lines, told apart by their first character.
+//! Streams from files: server-sent events or JSON lines. The first character of the file decides.
 //!
-//! A line of JSON is a chunk, or an object around one as fixtures and recordings have it:
-//! `{"chunk":…}`, `{"message":…}` for the message that the stream goes on with, and `{"request":…}`
-//! for a POST that may name one, and begins another stream in any case. Other lines of such files
-//! (events) are passed over.
+//! A JSON line is a chunk, or one of the objects that fixtures and recordings use: `{"chunk":…}`
+//! holds a chunk, `{"message":…}` holds the message that the stream continues, and `{"request":…}`
+//! holds the body of a POST, which may name such a message. A request always begins another stream.
+//! Other lines of such files (events) are skipped.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -16,27 +16,27 @@ use ui_message_stream::request::Limits;
 use ui_message_stream::sse::Decoder;
 use ui_message_stream::{ChatRequest, UiMessage};
 
-use crate::{StreamArguments, Trouble};
+use crate::{CliError, StreamArguments};
 
 /// A stream that is open for reading.
 pub(crate) struct Input {
     reader: Box<dyn BufRead>,
-    /// The message that the stream goes on with, by `--message`, unless the file names one.
+    /// The message that the stream continues, from `--message`, unless the file names one.
     pub(crate) message: Option<UiMessage>,
 }
 
-/// What a file says next.
+/// The next item of a file.
 pub(crate) enum Item<'a> {
-    /// The data of an event, on this line.
+    /// The data of an event, with its line number.
     Data { line: usize, data: &'a str },
-    /// On this line a stream begins, and goes on with this message.
-    Beginning { line: usize, message: Option<UiMessage> },
-    /// The file ends within an event: a browser drops it.
-    Unfinished { line: usize },
+    /// The beginning of a stream, with its line number and the message that it continues.
+    StreamStart { line: usize, message: Option<UiMessage> },
+    /// The file ends within an event, which a browser drops.
+    Truncated { line: usize },
 }
 
 impl Input {
-    pub(crate) fn open(arguments: &StreamArguments) -> Result<Self, Trouble> {
+    pub(crate) fn open(arguments: &StreamArguments) -> Result<Self, CliError> {
         let message = match &arguments.message {
             Some(path) => Some(read_message(path)?),
             None => None,
@@ -44,24 +44,26 @@ impl Input {
         Ok(Input { reader: open(arguments.file.as_deref())?, message })
     }
 
-    /// Reads to the end, in memory of the order of one event.
+    /// Reads to the end and calls `handle` for each item. The memory needed is about the size of
+    /// one event.
     pub(crate) fn for_each(
         mut self,
-        mut handle: impl FnMut(Item<'_>) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
-        let blank = read_blank(&mut self.reader)?;
+        mut handle: impl FnMut(Item<'_>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let blank = read_leading_blanks(&mut self.reader)?;
         let is_json = matches!(self.reader.fill_buf()?.first(), Some(b'{' | b'[' | b'"'));
         let reader = Cursor::new(blank).chain(self.reader);
         if is_json {
-            Lines { given: self.message, chunks_are_bare: false }.read(reader, &mut handle)
+            JsonLines { default_message: self.message, has_bare_chunks: false }
+                .read(reader, &mut handle)
         } else {
             events(reader, &mut handle)
         }
     }
 }
 
-/// Reads the white space and the byte order mark at the start.
-fn read_blank(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+/// Reads the white space and the byte order mark at the beginning.
+fn read_leading_blanks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut read = Vec::new();
     loop {
         let bytes = reader.fill_buf()?;
@@ -75,13 +77,13 @@ fn read_blank(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Opens a file, or standard input.
-pub(crate) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, Trouble> {
+/// Opens a file, or standard input if `path` is `None` or `-`.
+pub(crate) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, CliError> {
     match path {
         Some(path) if path != Path::new("-") => {
             let named = |error| format!("{}: {error}", path.display());
             let file = File::open(path).map_err(named)?;
-            // A folder opens, and fails where it is read.
+            // Opening a directory succeeds; reading it fails.
             if file.metadata().map_err(named)?.is_dir() {
                 return Err(named(io::ErrorKind::IsADirectory.into()).into());
             }
@@ -92,21 +94,21 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, Trouble> {
 }
 
 /// Reads a whole file, or standard input.
-pub(crate) fn read_all(path: Option<&Path>) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn read_all(path: Option<&Path>) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn read_message(path: &Path) -> Result<UiMessage, Trouble> {
+fn read_message(path: &Path) -> Result<UiMessage, CliError> {
     let text = String::from_utf8(read_all(Some(path))?)?;
     UiMessage::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 fn events(
     mut reader: impl BufRead,
-    handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    handle: &mut impl FnMut(Item<'_>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let mut decoder = Decoder::default();
     loop {
         let bytes = reader.fill_buf()?;
@@ -120,79 +122,80 @@ fn events(
             handle(Item::Data { line: event.line, data: &event.data })?;
         }
     }
-    match decoder.unfinished() {
-        Some(line) => handle(Item::Unfinished { line }),
+    match decoder.incomplete_event_line() {
+        Some(line) => handle(Item::Truncated { line }),
         None => Ok(()),
     }
 }
 
-/// Lines of JSON, and what was seen of them.
-struct Lines {
-    /// The message by `--message`, for the first request if it names none itself.
-    given: Option<UiMessage>,
-    chunks_are_bare: bool,
+/// A reader for JSON lines, and what the lines so far contained.
+struct JsonLines {
+    /// The message from `--message`, for the first request if that names no message itself.
+    default_message: Option<UiMessage>,
+    has_bare_chunks: bool,
 }
 
-impl Lines {
+impl JsonLines {
     fn read(
         mut self,
         mut reader: impl BufRead,
-        handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        handle: &mut impl FnMut(Item<'_>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
         let mut buffer = Vec::new();
         let mut line = 0;
         while reader.read_until(b'\n', &mut buffer)? > 0 {
             line += 1;
-            // Three times as fast as the lossy reading where nothing is lost.
+            // For valid UTF-8, three times as fast as `from_utf8_lossy`.
             let text = str::from_utf8(&buffer)
                 .map_or_else(|_| String::from_utf8_lossy(&buffer), Cow::Borrowed);
             let text = text.trim_start_matches('\u{FEFF}').trim();
             if !text.is_empty() {
-                self.take(line, text, handle)?;
+                self.handle_line(line, text, handle)?;
             }
             buffer.clear();
         }
         Ok(())
     }
 
-    fn take(
+    fn handle_line(
         &mut self,
         line: usize,
         text: &str,
-        handle: &mut impl FnMut(Item<'_>) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        handle: &mut impl FnMut(Item<'_>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
         if text.starts_with(r#"{"type""#) {
-            self.chunks_are_bare = true;
+            self.has_bare_chunks = true;
             return handle(Item::Data { line, data: text });
         }
-        let around = match serde_json::from_str::<Around<'_>>(text) {
-            Ok(around) if around.kind.is_none() => around,
+        let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
+            Ok(envelope) if envelope.kind.is_none() => envelope,
             _ => {
-                self.chunks_are_bare = true;
+                self.has_bare_chunks = true;
                 return handle(Item::Data { line, data: text });
             }
         };
-        let is_other = around.event.or(around.message).is_some();
-        let message = around.message.filter(|message| message.get().starts_with('{'));
-        if let Some(chunk) = around.chunk {
+        let is_fixture_line = envelope.event.or(envelope.message).is_some();
+        let message = envelope.message.filter(|message| message.get().starts_with('{'));
+        if let Some(chunk) = envelope.chunk {
             handle(Item::Data { line, data: chunk.get() })
         } else if let Some(message) = message {
             let message =
                 UiMessage::parse(message.get()).map_err(|error| format!("line {line}: {error}"))?;
-            handle(Item::Beginning { line, message: Some(message) })
-        } else if let Some(request) = around.request {
-            let given = self.given.take();
+            handle(Item::StreamStart { line, message: Some(message) })
+        } else if let Some(request) = envelope.request {
+            let default_message = self.default_message.take();
             let message = match ChatRequest::parse(request.get().as_bytes(), &unlimited()) {
-                Ok(chat) => chat.continued_as_sent().cloned(),
-                // A front end may send what it likes: its last message alone, for instance.
+                Ok(chat) => chat.unsanitized_continued_message().cloned(),
+                // A front end may send other bodies: for example, only its last message.
                 Err(error) => {
                     eprintln!("line {line}: the request is not read: {error}");
-                    given
+                    default_message
                 }
             };
-            handle(Item::Beginning { line, message })
-        } else if is_other && !self.chunks_are_bare {
-            // An event of a fixture; or the body of a failed response, in which the client sees nothing.
+            handle(Item::StreamStart { line, message })
+        } else if is_fixture_line && !self.has_bare_chunks {
+            // An event of a fixture, or the body of a failed response, which the client shows as no
+            // stream.
             Ok(())
         } else {
             handle(Item::Data { line, data: text })
@@ -200,7 +203,8 @@ impl Lines {
     }
 }
 
-/// A recording is a file of one's own: only what is too deep to read is refused.
+/// Limits for the user's own recordings: only a request that is nested too deep to parse is
+/// refused.
 fn unlimited() -> Limits {
     Limits::default()
         .with_max_bytes(usize::MAX)
@@ -210,9 +214,9 @@ fn unlimited() -> Limits {
         .with_max_nodes(usize::MAX)
 }
 
-/// What may stand around a chunk in fixtures and recordings.
+/// The object around a chunk in fixtures and recordings.
 #[derive(Deserialize)]
-struct Around<'a> {
+struct Envelope<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -1,6 +1,7 @@
-//! `ui-message-stream`: looks at UI message streams and chat requests from the command line.
+//! The program `ui-message-stream`: inspects UI message streams and chat requests on the command
+//! line.
 //!
-//! Exit codes: 0, nothing to say; 1, a finding; 2, the command itself is wrong.
+//! Exit codes: 0, no findings; 1, a finding; 2, the command failed or its arguments are wrong.
 
 mod check;
 mod input;
@@ -54,23 +55,23 @@ struct StreamArguments {
     reader: Reader,
 }
 
-/// Why a command cannot do what it was asked to: exit code 2.
-type Trouble = Box<dyn std::error::Error>;
+/// The reason why a command failed. The exit code is 2.
+type CliError = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    // Wrong arguments exit with 2 here.
-    let done = match Arguments::parse().command {
+    // `parse` exits with 2 if the arguments are wrong.
+    let result = match Arguments::parse().command {
         Command::Check(arguments) => check::run(&arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),
         Command::ParseRequest(arguments) => parse_request::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Record(arguments) => record::run(arguments),
     };
-    done.unwrap_or_else(|trouble| {
-        // Whoever reads the findings, `head` for instance, has had enough of them.
-        let kind = trouble.downcast_ref::<io::Error>().map(io::Error::kind);
+    result.unwrap_or_else(|error| {
+        // The reader of the findings, for example `head`, has closed the pipe.
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
         if kind != Some(io::ErrorKind::BrokenPipe) {
-            eprintln!("{trouble}");
+            eprintln!("{error}");
         }
         ExitCode::from(2)
     })

@@ -1,4 +1,4 @@
-//! `parse-request`: what a chat request asks for, and what was decided in it.
+//! The command `parse-request`: prints what a chat request asks for and what was decided in it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::approval::{ApprovalRequest, ApprovalResponse, ClientOutput, ResumePlan};
+use ui_message_stream::approval::{
+    ApprovalRequest, ApprovalResponse, ClientToolOutput, ResumePlan,
+};
 use ui_message_stream::id::{ChatId, MessageId};
 use ui_message_stream::request::Limits;
 
-use crate::Trouble;
+use crate::CliError;
 use crate::input::read_all;
 
 #[derive(Debug, clap::Args)]
@@ -19,7 +21,7 @@ pub(crate) struct Arguments {
     file: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     let body = read_all(arguments.file.as_deref())?;
     let chat = match ChatRequest::parse(&body, &Limits::default()) {
         Ok(chat) => chat,
@@ -28,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
             return Ok(ExitCode::from(1));
         }
     };
-    let plan = ResumePlan::new(chat.messages(), chat.continued());
+    let plan = ResumePlan::new(chat.messages(), chat.continued_message());
     let pending = plan.superseded().iter().chain(plan.pending());
     let parsed = Parsed {
         chat_id: chat.id(),
@@ -49,7 +51,8 @@ struct Parsed<'a> {
     trigger: &'a str,
     message_id: Option<&'a MessageId>,
     approvals: Vec<&'a ApprovalResponse>,
-    tool_outputs: Vec<&'a ClientOutput>,
-    /// Those that the person wrote past have no answer either.
+    tool_outputs: Vec<&'a ClientToolOutput>,
+    /// Includes the approval requests after which the user sent another message: they have no
+    /// response either.
     pending: Vec<&'a ApprovalRequest>,
 }

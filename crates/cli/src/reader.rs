@@ -1,4 +1,4 @@
-//! Whose reading of a stream it is.
+//! The readers of the real client.
 
 use clap::ValueEnum;
 use ui_message_stream::UiMessage;
@@ -18,28 +18,28 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
-    /// Reduces a stream that goes on with this message, if with any.
+    /// Creates a reducer for a stream that continues this message, if there is one.
     pub(crate) fn reducer(self, message: Option<UiMessage>) -> Reducer {
-        // A chat that resumes goes on with a message only for the sake of an input that was cut off.
+        // A resumed chat continues a message only if the message holds an incomplete tool input.
         let is_cut_off = |part: &ToolPart| matches!(part.state, ToolState::InputStreaming { .. });
         let message = message
             .filter(|message| self != Reader::ChatResume || message.tool_parts().any(is_cut_off));
         let reducer = message.map_or_else(Reducer::new, Reducer::continuing);
         match self {
             Reader::ReadUiMessageStream => {
-                reducer.with_reset_on(ResetOn::OtherId).with_after_error(AfterError::ReadOn)
+                reducer.with_reset_on(ResetOn::OtherId).with_after_error(AfterError::Continue)
             }
             Reader::Chat => reducer,
             Reader::ChatResume => reducer.with_reset_on(ResetOn::FirstStart),
         }
     }
 
-    /// Checks a stream that goes on with this message, if with any.
+    /// Creates a checker for a stream that continues this message, if there is one.
     pub(crate) fn checker(self, message: Option<&UiMessage>) -> Checker {
         message.map_or_else(Checker::new, Checker::continuing).with_reader(match self {
-            Reader::ReadUiMessageStream => checker::Reader::ReadUiMessageStream,
-            Reader::Chat => checker::Reader::Chat,
-            Reader::ChatResume => checker::Reader::ChatResume,
+            Reader::ReadUiMessageStream => checker::ClientReader::ReadUiMessageStream,
+            Reader::Chat => checker::ClientReader::Chat,
+            Reader::ChatResume => checker::ClientReader::ChatResume,
         })
     }
 }

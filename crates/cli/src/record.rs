@@ -1,9 +1,11 @@
-//! `record`: sits between a front end and a backend, and writes each exchange to a file.
+//! The command `record`: a proxy between a front end and a backend that writes each exchange to a
+//! file.
 //!
-//! What passes is passed on untouched and as it comes; the file is written beside it. One thing is
-//! asked for otherwise: the answer to a POST uncompressed. What the client would read is written,
-//! which is any body of a POST's success, whatever its content type; where nothing is, stderr says
-//! why.
+//! Requests and responses are forwarded unchanged and without buffering; the file is written in
+//! addition. There is one exception: for a POST, the proxy asks the backend for an uncompressed
+//! response. A file is written for every response that the client would read: every successful
+//! response to a POST with an event in it, with any content type, and every `text/event-stream`,
+//! even without an event. If no file is written, standard error says why.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -29,7 +31,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use ui_message_stream::sse::Decoder;
 
-use crate::Trouble;
+use crate::CliError;
 use crate::recording::one_line;
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +47,7 @@ pub(crate) struct Arguments {
     port: u16,
 }
 
-/// What every request needs.
+/// The state that all requests share.
 #[derive(Debug)]
 struct Recorder {
     client: Client<HttpConnector, Body>,
@@ -55,7 +57,7 @@ struct Recorder {
 }
 
 #[tokio::main(flavor = "current_thread")]
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Trouble> {
+pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, CliError> {
     let backend = match (arguments.backend.scheme_str(), arguments.backend.authority()) {
         (Some("http"), Some(authority)) if arguments.backend.path() == "/" => authority.clone(),
         _ => return Err("the backend is named as `http://host:port`".into()),
@@ -68,7 +70,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Trouble> {
         out: arguments.out,
         exchanges: AtomicUsize::new(0),
     };
-    let app = Router::new().fallback(pass).with_state(Arc::new(recorder));
+    let app = Router::new().fallback(proxy).with_state(Arc::new(recorder));
     let listener = TcpListener::bind(("127.0.0.1", arguments.port)).await?;
     println!("http://{}", listener.local_addr()?);
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
@@ -76,18 +78,18 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn pass(State(recorder): State<Arc<Recorder>>, request: Request) -> Response<Body> {
+async fn proxy(State(recorder): State<Arc<Recorder>>, request: Request) -> Response<Body> {
     match recorder.clone().exchange(request).await {
         Ok(response) => response,
-        Err(trouble) => {
-            eprintln!("{}: {trouble}", recorder.backend);
+        Err(error) => {
+            eprintln!("{}: {error}", recorder.backend);
             (StatusCode::BAD_GATEWAY, "the backend does not answer").into_response()
         }
     }
 }
 
 impl Recorder {
-    async fn exchange(self: Arc<Self>, request: Request) -> Result<Response<Body>, Trouble> {
+    async fn exchange(self: Arc<Self>, request: Request) -> Result<Response<Body>, CliError> {
         let (mut parts, body) = request.into_parts();
         let is_post = parts.method == Method::POST;
         let subject = format!("{} {}", parts.method, parts.uri.path());
@@ -107,8 +109,8 @@ impl Recorder {
         if !is_post {
             return Ok(Response::from_parts(head, Body::new(stream)));
         }
-        if let Some(why) = why_unreadable(&head) {
-            eprintln!("{subject}: {why}, nothing is written");
+        if let Some(reason) = why_unreadable(&head) {
+            eprintln!("{subject}: {reason}, nothing is written");
             return Ok(Response::from_parts(head, Body::new(stream)));
         }
         let mut recording = Recording {
@@ -117,9 +119,10 @@ impl Recorder {
             request: body,
             began,
             decoder: Decoder::default(),
-            file: Written::NotYet,
+            file: RecordingFile::NotCreated,
         };
-        // One without an event is a recording too: it has its place among those that are replayed.
+        // A response without an event is recorded too, so that `replay` serves it in the right
+        // order.
         if is_event_stream(&head) {
             recording.open();
         }
@@ -132,8 +135,8 @@ impl Recorder {
         Ok(Response::from_parts(head, Body::new(recorded)))
     }
 
-    /// Creates the next file; those of an earlier run stay.
-    fn create_file(&self) -> Result<(PathBuf, File), Trouble> {
+    /// Creates the next file. Files of an earlier run are kept.
+    fn create_file(&self) -> Result<(PathBuf, File), CliError> {
         loop {
             let number = self.exchanges.fetch_add(1, Ordering::Relaxed) + 1;
             let path = self.out.join(format!("{number:03}.jsonl"));
@@ -146,7 +149,8 @@ impl Recorder {
     }
 }
 
-/// Why the client would not read events from this response, or they cannot be read here.
+/// Returns why the client would not read events from this response, or why the proxy cannot read
+/// them. Returns `None` if both can.
 fn why_unreadable(head: &response::Parts) -> Option<String> {
     if !head.status.is_success() || head.status == StatusCode::NO_CONTENT {
         return Some(format!("the answer is {}", head.status));
@@ -160,30 +164,31 @@ fn is_event_stream(head: &response::Parts) -> bool {
     kind.get(..EVENT_STREAM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM))
 }
 
-/// One exchange, written as it passes.
+/// An exchange that is written while it is forwarded.
 struct Recording {
     recorder: Arc<Recorder>,
-    /// Which request it is: `POST /api/chat`.
+    /// The method and path of the request: `POST /api/chat`.
     subject: String,
     request: Bytes,
     began: Instant,
     decoder: Decoder,
-    file: Written,
+    file: RecordingFile,
 }
 
-/// Where a recording is written.
-enum Written {
-    /// No event has come of a response that may be none of a chat.
-    NotYet,
-    To(PathBuf, File),
-    /// It could not be, which was said.
-    Nowhere,
+/// The file of a recording.
+enum RecordingFile {
+    /// Not created: there was no event so far, and the response may not belong to a chat.
+    NotCreated,
+    Created(PathBuf, File),
+    /// The file could not be created. The error was printed.
+    Failed,
 }
 
 impl Recording {
     fn open(&mut self) {
         let opened = self.recorder.create_file().and_then(|(path, mut file)| {
-            // A body that is not JSON is not a chat's; the chunks are worth having all the same.
+            // A body that is not JSON is not a chat request. The chunks of the response are
+            // recorded anyway.
             if let Ok(request) = serde_json::from_slice::<&RawValue>(&self.request) {
                 writeln!(file, "{{\"request\":{}}}", one_line(request.get()))?;
             }
@@ -192,11 +197,11 @@ impl Recording {
         self.file = match opened {
             Ok((path, file)) => {
                 let _ = writeln!(std::io::stdout(), "{}", path.display());
-                Written::To(path, file)
+                RecordingFile::Created(path, file)
             }
-            Err(trouble) => {
-                eprintln!("{}: nothing is written: {trouble}", self.subject);
-                Written::Nowhere
+            Err(error) => {
+                eprintln!("{}: nothing is written: {error}", self.subject);
+                RecordingFile::Failed
             }
         };
     }
@@ -204,10 +209,10 @@ impl Recording {
     fn write(&mut self, bytes: &[u8]) {
         self.decoder.push(bytes);
         while let Some(event) = self.decoder.poll() {
-            if matches!(self.file, Written::NotYet) {
+            if matches!(self.file, RecordingFile::NotCreated) {
                 self.open();
             }
-            let Written::To(path, file) = &mut self.file else { continue };
+            let RecordingFile::Created(path, file) = &mut self.file else { continue };
             if event.data == "[DONE]" {
                 continue;
             }
@@ -227,7 +232,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        if matches!(self.file, Written::NotYet) {
+        if matches!(self.file, RecordingFile::NotCreated) {
             eprintln!("{}: no event in the answer, nothing is written", self.subject);
         }
     }

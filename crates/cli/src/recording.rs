@@ -1,8 +1,8 @@
-//! Recordings: one exchange a file, as `record` writes it and `replay` serves it.
+//! Recordings: files with one exchange each, written by `record` and served by `replay`.
 //!
-//! A line `{"request":…}` holds the body of the POST; each line `{"at":…,"chunk":…}` a chunk and
-//! how many milliseconds after the request it came. A body of server-sent events is a recording
-//! too, without times.
+//! A line `{"request":…}` holds the body of the POST. Each line `{"at":…,"chunk":…}` holds a chunk
+//! and its time in milliseconds after the request. A body of server-sent events is a recording too,
+//! without times.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use ui_message_stream::sse::Decoder;
 
-use crate::Trouble;
+use crate::CliError;
 use crate::input::read_all;
 
-/// One chunk of a recorded response.
+/// A chunk of a recorded response.
 #[derive(Debug, Clone)]
-pub(crate) struct Recorded {
-    /// When it came, after the request.
+pub(crate) struct RecordedChunk {
+    /// The time after the request.
     pub(crate) at: Duration,
-    /// Its JSON, as it came.
+    /// The JSON of the chunk, as it was received.
     pub(crate) data: String,
 }
 
@@ -36,18 +36,18 @@ struct Line<'a> {
     request: Option<IgnoredAny>,
 }
 
-/// Reads the chunks of a recording. One of an empty answer holds its request alone.
-pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Trouble> {
+/// Reads the chunks of a recording. The recording of an empty response holds only its request.
+pub(crate) fn read(path: &Path) -> Result<Vec<RecordedChunk>, CliError> {
     let bytes = read_all(Some(path))?;
     let text = String::from_utf8_lossy(&bytes);
     let is_blank = |character: char| character.is_whitespace() || character == BYTE_ORDER_MARK;
-    let mut chunks: Vec<Recorded> = Vec::new();
+    let mut chunks: Vec<RecordedChunk> = Vec::new();
     let mut has_request = false;
     if !text.trim_start_matches(is_blank).starts_with('{') {
         let mut decoder = Decoder::default();
         decoder.push(&bytes);
         let events = std::iter::from_fn(|| decoder.poll()).filter(|event| event.data != "[DONE]");
-        chunks.extend(paced(events.map(|event| one_line(&event.data))));
+        chunks.extend(with_default_times(events.map(|event| one_line(&event.data))));
     } else {
         for (index, line) in text.lines().enumerate() {
             let line = line.trim_matches(is_blank);
@@ -63,8 +63,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Trouble> {
                 (None, None) => continue,
             };
             let before = chunks.last().map_or(Duration::ZERO, |chunk| chunk.at);
-            let at = parsed.at.map_or(before + PACE, Duration::from_millis);
-            chunks.push(Recorded { at, data: data.to_owned() });
+            let at = parsed.at.map_or(before + DEFAULT_INTERVAL, Duration::from_millis);
+            chunks.push(RecordedChunk { at, data: data.to_owned() });
         }
     }
     if chunks.is_empty() && !has_request {
@@ -74,16 +74,16 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Trouble> {
     Ok(chunks)
 }
 
-/// JSON on one line: a raw newline in it stands between tokens only.
+/// Puts JSON on one line. A raw newline in JSON can only stand between tokens.
 pub(crate) fn one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
 
-fn paced(data: impl Iterator<Item = String>) -> Vec<Recorded> {
-    data.zip(1..).map(|(data, n)| Recorded { at: PACE * n, data }).collect()
+fn with_default_times(data: impl Iterator<Item = String>) -> Vec<RecordedChunk> {
+    data.zip(1..).map(|(data, n)| RecordedChunk { at: DEFAULT_INTERVAL * n, data }).collect()
 }
 
-/// Between two chunks of a recording without times.
-const PACE: Duration = Duration::from_millis(20);
+/// The time between two chunks of a recording without times.
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(20);
 
 const BYTE_ORDER_MARK: char = '\u{FEFF}';

@@ -1,12 +1,12 @@
-//! `reduce`: the message that a stream comes to.
+//! The command `reduce`: prints the message that a stream produces.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chunk::ReceivedChunk;
 
 use crate::input::{Input, Item};
-use crate::{StreamArguments, Trouble};
+use crate::{CliError, StreamArguments};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -14,43 +14,43 @@ pub(crate) struct Arguments {
     stream: StreamArguments,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     let input = Input::open(&arguments.stream)?;
     let start = |message| arguments.stream.reader.reducer(message);
     let mut reducer = start(input.message.clone());
-    // By the present stream, and by any in the file.
-    let (mut has_thrown, mut any_has_thrown) = (false, false);
+    // Whether a chunk of the current stream failed, and whether any chunk of the file failed.
+    let (mut has_failed, mut any_has_failed) = (false, false);
     input.for_each(|item| {
         match item {
-            Item::Beginning { message, .. } => {
+            Item::StreamStart { message, .. } => {
                 reducer = start(message);
-                has_thrown = false;
+                has_failed = false;
             }
             Item::Data { line, data }
-                if !has_thrown && !reducer.has_stopped() && data != "[DONE]" =>
+                if !has_failed && !reducer.has_stopped() && data != "[DONE]" =>
             {
-                let taken = match Received::parse(data) {
+                let result = match ReceivedChunk::parse(data) {
                     Ok(received) => reducer.push(&received).map_err(|error| error.to_string()),
                     Err(error) => Err(error.to_string()),
                 };
-                if let Err(error) = taken {
-                    eprintln!("line {line}: {error}: {}", beginning(data));
-                    (has_thrown, any_has_thrown) = (true, true);
+                if let Err(error) = result {
+                    eprintln!("line {line}: {error}: {}", excerpt(data));
+                    (has_failed, any_has_failed) = (true, true);
                 }
             }
-            Item::Data { .. } | Item::Unfinished { .. } => {}
+            Item::Data { .. } | Item::Truncated { .. } => {}
         }
         Ok(())
     })?;
     let mut out = BufWriter::new(io::stdout().lock());
-    serde_json::to_writer(&mut out, &reducer.shown()).map_err(io::Error::from)?;
+    serde_json::to_writer(&mut out, &reducer.rendered()).map_err(io::Error::from)?;
     writeln!(out)?;
     out.flush()?;
-    Ok(ExitCode::from(u8::from(any_has_thrown)))
+    Ok(ExitCode::from(u8::from(any_has_failed)))
 }
 
-/// Enough of a chunk to know it by.
-fn beginning(data: &str) -> String {
+/// Returns enough of a chunk to identify it.
+fn excerpt(data: &str) -> String {
     match data.char_indices().nth(120) {
         Some((end, _)) => format!("{}…", &data[..end]),
         None => data.to_owned(),

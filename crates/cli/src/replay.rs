@@ -1,8 +1,9 @@
-//! `replay`: recorded streams, served to a front end under development.
+//! The command `replay`: serves recorded streams to a front end under development.
 //!
-//! The routes are those of a chat server: POST takes the next recording, whatever is posted, so
-//! that an approval is answered by the recording that followed it. After the last one comes the
-//! first again. GET finds nothing to reconnect to, DELETE nothing to stop.
+//! The routes are those of a chat server. Each POST returns the next recording, independent of the
+//! request body: an approval response is answered with the recording that followed it. After the
+//! last recording, the first one is next. GET returns 204 because there is no stream to reconnect
+//! to, and DELETE returns 204 because there is nothing to stop.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,10 +20,10 @@ use futures_core::Stream;
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tower_http::cors::{Any, CorsLayer};
-use ui_message_stream::body::headers;
+use ui_message_stream::response::headers;
 
-use crate::Trouble;
-use crate::recording::{self, Recorded};
+use crate::CliError;
+use crate::recording::{self, RecordedChunk};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -45,14 +46,15 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     let recordings: Result<Vec<_>, _> =
         arguments.files.iter().map(|path| recording::read(path).map(Arc::from)).collect();
-    let recordings: Arc<[Arc<[Recorded]>]> = recordings?.into();
+    let recordings: Arc<[Arc<[RecordedChunk]>]> = recordings?.into();
     let next = Arc::new(AtomicUsize::new(0));
     let speed = arguments.speed;
-    let answer = post(async move |request: Body| {
-        // A response over unread bytes would be cut off when the connection closes.
+    let post_route = post(async move |request: Body| {
+        // A response sent before the request body is read would be cut off when the connection
+        // closes.
         drop(request.collect().await);
         let number = next.fetch_add(1, Ordering::Relaxed) % recordings.len();
         let mut response =
@@ -60,12 +62,12 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
         *response.headers_mut() = headers();
         response
     });
-    let nothing = get(async || StatusCode::NO_CONTENT).delete(async || StatusCode::NO_CONTENT);
-    // The front end is under development, and on another port.
+    let empty_route = get(async || StatusCode::NO_CONTENT).delete(async || StatusCode::NO_CONTENT);
+    // The front end is under development and uses another port.
     let cors = CorsLayer::new().allow_origin(Any).allow_methods(Any).allow_headers(Any);
     let app = Router::new()
-        .route("/api/chat", answer)
-        .route("/api/chat/{id}/stream", nothing)
+        .route("/api/chat", post_route)
+        .route("/api/chat/{id}/stream", empty_route)
         .layer(cors);
     let listener = TcpListener::bind(("127.0.0.1", arguments.port)).await?;
     println!("http://{}/api/chat", listener.local_addr()?);
@@ -74,9 +76,9 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A recording's frames at their times.
+/// Returns the frames of a recording at their recorded times, scaled by `speed`.
 fn frames(
-    recording: Arc<[Recorded]>,
+    recording: Arc<[RecordedChunk]>,
     speed: f64,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
     async_stream::stream! {
@@ -84,8 +86,8 @@ fn frames(
         for chunk in recording.iter() {
             if speed > 0.0 {
                 let at = Duration::try_from_secs_f64(chunk.at.as_secs_f64() / speed);
-                let left = at.unwrap_or(Duration::MAX).saturating_sub(began.elapsed());
-                tokio::time::sleep(left).await;
+                let remaining = at.unwrap_or(Duration::MAX).saturating_sub(began.elapsed());
+                tokio::time::sleep(remaining).await;
             }
             yield Ok(Bytes::from(format!("data: {}\n\n", chunk.data)));
         }

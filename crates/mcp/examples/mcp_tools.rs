@@ -1,7 +1,9 @@
-//! The tools of a Model Context Protocol server, of which one asks first. No key, no service.
+//! An agent with the tools of a Model Context Protocol server, one of which needs approval. It
+//! needs no key and no service.
 //!
-//! `cargo run -p ui-message-stream-mcp --example mcp_tools` starts itself once more as the server, a process of
-//! its own, and connects to it. A scripted model looks at the files and deletes one; you are asked.
+//! `cargo run -p ui-message-stream-mcp --example mcp_tools` starts a second instance of itself as
+//! the server, in a separate process, and connects to it. A scripted model lists the files and
+//! deletes one; you are asked to approve the deletion.
 
 use std::error::Error;
 use std::io::Write;
@@ -19,15 +21,14 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
+use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::Chats;
+use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
-use ui_message_stream::run::ModelEvent;
-use ui_message_stream_mcp::McpServer;
+use ui_message_stream_mcp::McpClient;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -38,8 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut server = Command::new(std::env::current_exe()?);
     server.arg("serve");
-    let files = McpServer::connect((), TokioChildProcess::new(server)?).await?;
-    let chats = Agent::new(ScriptedModel).tools(files.tools().await?).into_chats();
+    let files = McpClient::connect((), TokioChildProcess::new(server)?).await?;
+    let chats = Agent::new(ScriptedModel).tools(files.tools().await?).into_chat_server();
 
     let user =
         json!({"id": "1", "role": "user", "parts": [{"type": "text", "text": "Delete a file."}]});
@@ -59,21 +60,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Posts what the browser would, prints what comes, and returns the message that it makes.
-async fn turn(chats: &Chats, messages: &[&Value]) -> Result<Value, Box<dyn Error>> {
+/// Sends the request that a browser would send, prints the frames of the response, and returns the
+/// resulting message.
+async fn turn(chats: &ChatServer, messages: &[&Value]) -> Result<Value, Box<dyn Error>> {
     let me = Principal::new("me");
     let body = json!({"id": "chat", "messages": messages}).to_string();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default())?;
     let id = request.id().clone();
-    let mut answer = chats.answer(&me, request).await?;
-    while let Some(frames) = answer.next().await {
+    let mut response = chats.stream_response(&me, request).await?;
+    while let Some(frames) = response.next().await {
         print!("{}", String::from_utf8_lossy(&frames?).replace("\n\n", "\n"));
     }
     let chat = chats.chat(&me, &id).await?;
     Ok(serde_json::to_value(chat.messages.last())?)
 }
 
-/// The server: files that can be listed, and deleted.
+/// The server: its tools list and delete files.
 struct Files(Mutex<Vec<String>>);
 
 impl ServerHandler for Files {
@@ -91,9 +93,10 @@ impl ServerHandler for Files {
                 properties.as_object().into_iter().flatten().map(|p| p.0).collect();
             json!({"type": "object", "required": required, "properties": properties})
         };
-        let tool = |name: &'static str, does: &'static str, schema: Value, only_reads| {
+        let tool = |name: &'static str, description: &'static str, schema: Value, is_read_only| {
             let schema = schema.as_object().cloned().unwrap_or_default();
-            Tool::new(name, does, schema).annotate(ToolAnnotations::new().read_only(only_reads))
+            Tool::new(name, description, schema)
+                .annotate(ToolAnnotations::new().read_only(is_read_only))
         };
         Ok(ListToolsResult::with_all_items(vec![
             tool("list_files", "Lists the files.", schema(json!({})), true),
@@ -115,7 +118,7 @@ impl ServerHandler for Files {
     }
 }
 
-/// Looks, deletes, and says so.
+/// A model that lists the files, deletes one, and ends with a text.
 #[derive(Debug)]
 struct ScriptedModel;
 
@@ -124,12 +127,12 @@ impl Model for ScriptedModel {
         let is_result = |message: &&ModelMessage| matches!(message, ModelMessage::Tool { .. });
         let call = |tool, input: Value| {
             let call = ToolCall::new(tool, tool);
-            (ModelEvent::Call(Box::new(call), input.to_string()), FinishReason::ToolCalls)
+            (ModelEvent::ToolCall(Box::new(call), input.to_string()), FinishReason::ToolCalls)
         };
         let (event, reason) = match request.messages.iter().filter(is_result).count() {
             0 => call("list_files", json!({})),
             1 => call("delete_file", json!({"name": "notes.txt"})),
-            _ => (ModelEvent::Said(AgentEvent::text("That was that.")), FinishReason::Stop),
+            _ => (ModelEvent::Event(AgentEvent::text("That was that.")), FinishReason::Stop),
         };
         Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Finished(reason))]))
     }

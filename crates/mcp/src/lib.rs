@@ -1,18 +1,20 @@
-//! [`McpServer`]: the tools of a Model Context Protocol server, as tools of an
+//! [`McpClient`]: the tools of a Model Context Protocol server, as tools of an
 //! [`Agent`](ui_message_stream::agent::Agent).
 //!
-//! What a server says of its tools, that one only reads, that another destroys nothing, is the claim
-//! of that server, and so is every description, which the model reads. By default one claim is
-//! believed: what says that it only reads runs, and a person is asked about everything else
-//! ([`McpTool`]). Connect to servers that you trust so far, or decide for each tool yourself.
+//! The annotations of a tool, for example that it only reads or that it is not destructive, are
+//! claims of the server. So are the descriptions, which the model reads. By default one claim is
+//! trusted: a tool that claims to only read runs without approval, and every other tool needs a
+//! user's approval ([`McpTool`]). Connect only to servers that you trust that far, or set the
+//! approval policy of each tool yourself.
 //!
-//! A server may put another tool under a name that was approved. So what a person approved is held
-//! against what the server says of the tool at that moment, its title and its annotations too: it is
-//! asked again, past the client's cache, just before an approved call is claimed. That costs one round
-//! trip to the server that is about to be called anyway, after a wait for a person; to hear of changes
-//! alone would not do, since the server need not tell. If the tool is another one, or the server does
-//! not answer, the approval is revoked. A server that changes what a tool does, and nothing that it
-//! says of it, is not found out by anybody here.
+//! A server may replace a tool by another tool of the same name after an approval was requested. So
+//! the definition in the approval request is compared with the server's current definition,
+//! including its title and its annotations. The server is queried again, without the client's
+//! cache, immediately before an approved call is claimed. This costs one round trip to the server
+//! that is about to be called anyway, after a wait for the user. Change notifications alone would
+//! not be enough, because a server is not required to send them. If the definition differs, or if
+//! the server does not respond, the approval is revoked. A server that changes what a tool does,
+//! but not its definition, cannot be detected.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
@@ -43,71 +45,74 @@ pub use ::rmcp;
 
 pub use self::tool::McpTool;
 
-use self::tool::Listed;
-use ui_message_stream::stream::BoxError;
+use self::tool::ListedTool;
+use ui_message_stream::response::BoxError;
 
-/// A Model Context Protocol server, and what it says of its tools.
+/// A client of a Model Context Protocol server, with the server's list of tools.
 ///
-/// Cheap to clone; all clones are one. The tools keep it connected.
+/// A clone is cheap and shares the connection. The tools keep the connection open.
 ///
 /// ```no_run
 /// use tokio::process::Command;
 /// use rmcp::transport::TokioChildProcess;
-/// use ui_message_stream::agent::{Agent, Model};
-/// use ui_message_stream_mcp::McpServer;
+/// use ui_message_stream::agent::Agent;
+/// use ui_message_stream::model::Model;
+/// use ui_message_stream_mcp::McpClient;
 ///
 /// # async fn make(model: impl Model) -> Result<Agent, Box<dyn std::error::Error>> {
 /// let files = TokioChildProcess::new(Command::new("files-server"))?;
-/// let files = McpServer::connect((), files).await?;
+/// let files = McpClient::connect((), files).await?;
 /// let agent = Agent::new(model)
 ///     .tools(files.tools().await?.into_iter().map(|tool| tool.with_prefix("files_")));
 /// # Ok(agent)
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct McpServer(Arc<Connection>);
+pub struct McpClient(Arc<Connection>);
 
-/// A connection, and what was last said over it.
+/// A connection to a server, and the tools that the server listed last.
 pub(crate) struct Connection {
     peer: Peer<RoleClient>,
-    listed: RwLock<Arc<[Arc<Listed>]>>,
-    /// One at a time, or an older list might come to stand over a newer one.
-    listing: tokio::sync::Mutex<()>,
-    /// Open for as long as this is kept; `None` if somebody else keeps it.
-    running: Mutex<Option<Box<dyn Any + Send>>>,
-    listening: Option<AbortHandle>,
-    /// That it is gone is said once.
-    went: Once,
+    tools: RwLock<Arc<[Arc<ListedTool>]>>,
+    /// Serializes refreshes, so that an older list never replaces a newer one.
+    refresh_lock: tokio::sync::Mutex<()>,
+    /// Keeps the connection open while it is stored here. `None` if the host keeps the connection.
+    service: Mutex<Option<Box<dyn Any + Send>>>,
+    refresh_task: Option<AbortHandle>,
+    /// Ensures that the warning about a closed connection is logged once.
+    closed_warning: Once,
 }
 
-/// Why there are no tools of a server.
+/// An error of connecting to a server or of listing its tools.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum McpError {
     /// The server cannot be reached, or does not speak the protocol.
     #[error("the tool server cannot be reached: {0}")]
     Connect(#[source] BoxError),
-    /// It does not say what tools it has.
+    /// The server does not list its tools.
     #[error("the tool server does not list its tools: {0}")]
     List(#[source] BoxError),
-    /// It has not said so within 10 seconds.
+    /// The server did not respond in time: 30 seconds to connect, 10 seconds to list its tools.
     #[error("the tool server did not list its tools in time")]
     Timeout,
-    /// It lists more than 1000 tools, or 100 pages of them.
+    /// The server lists more than 1000 tools, or more than 100 pages of tools.
     #[error("the tool server lists more tools than anybody can choose from")]
     TooMany,
 }
 
-impl McpServer {
-    /// Connects to a server, and hears it say that its tools have changed.
+impl McpClient {
+    /// Connects to a server, and refreshes the tools when the server reports that they have
+    /// changed.
     ///
-    /// `handler` answers what the server asks of its client, as `rmcp` has it: `()` for nothing.
+    /// `handler` handles the requests of the server to its client, as in `rmcp`; use `()` for none.
     ///
-    /// The connection is not made anew when the server goes: its tools are gone then, for the model
-    /// and for what was approved, until the host connects again and makes its agent again.
+    /// A lost connection is not established again. The tools of the server are then not available,
+    /// for the model and for approved calls, until the host connects again and builds a new agent.
     ///
     /// # Errors
-    /// [`McpError::Connect`]; [`McpError::Timeout`] if the server says nothing for half a minute.
+    /// - [`McpError::Connect`] if the server cannot be reached or does not speak the protocol.
+    /// - [`McpError::Timeout`] if the connection is not established within 30 seconds.
     pub async fn connect<S, T, E, A>(handler: S, transport: T) -> Result<Self, McpError>
     where
         S: Service<RoleClient>,
@@ -115,36 +120,37 @@ impl McpServer {
         E: std::error::Error + Send + Sync + 'static,
     {
         let changed = Arc::new(Notify::new());
-        let listener = Listener { handler, changed: Arc::clone(&changed) };
-        let running = timeout(TIME_TO_CONNECT, listener.serve(transport)).await;
+        let listener = ChangeListener { handler, changed: Arc::clone(&changed) };
+        let running = timeout(CONNECT_TIMEOUT, listener.serve(transport)).await;
         let running = running.map_err(|_| McpError::Timeout)?;
         let running = running.map_err(|error| McpError::Connect(error.into()))?;
-        Ok(McpServer(Arc::new_cyclic(|connection| {
-            let listening = tokio::spawn(listen(Weak::clone(connection), changed));
-            let mut connection = Connection::of(running.peer().clone());
-            connection.running = Mutex::new(Some(Box::new(running)));
-            connection.listening = Some(listening.abort_handle());
+        Ok(McpClient(Arc::new_cyclic(|connection| {
+            let refresh_task = tokio::spawn(refresh_on_change(Weak::clone(connection), changed));
+            let mut connection = Connection::new(running.peer().clone());
+            connection.service = Mutex::new(Some(Box::new(running)));
+            connection.refresh_task = Some(refresh_task.abort_handle());
             connection
         })))
     }
 
-    /// The server at the other end of a connection that is kept elsewhere. Whoever keeps it hears
-    /// what the server says: [`refresh`](Self::refresh) when that is `tools/list_changed`.
-    pub fn of_peer(peer: Peer<RoleClient>) -> Self {
-        McpServer(Arc::new(Connection::of(peer)))
+    /// Creates a client for a connection that the host keeps. The host must call
+    /// [`refresh`](Self::refresh) when the server sends `tools/list_changed`.
+    pub fn from_peer(peer: Peer<RoleClient>) -> Self {
+        McpClient(Arc::new(Connection::new(peer)))
     }
 
-    /// Its tools, as they are now.
+    /// Returns the current tools of the server.
     ///
-    /// A tool that cannot be called is left out, with a warning: one whose schema is none, or that
-    /// has the name of another. What the server adds later no agent gets by itself.
+    /// Tools that cannot be called are skipped with a warning: a tool with an invalid schema, or
+    /// with the name of another tool. An existing agent does not receive tools that the server adds
+    /// later.
     ///
     /// # Errors
-    /// [`McpError`], except `Connect`.
+    /// [`McpError::List`], [`McpError::Timeout`] or [`McpError::TooMany`].
     pub async fn tools(&self) -> Result<Vec<McpTool>, McpError> {
         self.refresh().await?;
         let mut names = HashSet::new();
-        let tools = self.0.listed().iter().map(|listed| McpTool::of(&self.0, listed)).collect();
+        let tools = self.0.tools().iter().map(|listed| McpTool::new(&self.0, listed)).collect();
         let mut tools: Vec<McpTool> = tools;
         tools.retain(|tool| {
             let name = tool.callable_name();
@@ -157,24 +163,26 @@ impl McpServer {
         Ok(tools)
     }
 
-    /// Asks the server what its tools are. Those that an agent has are then what they are now.
+    /// Requests the list of tools from the server, and updates the definitions of the tools that
+    /// agents already have.
     ///
     /// # Errors
-    /// [`McpError`], except `Connect`. What was known before stays.
+    /// [`McpError::List`], [`McpError::Timeout`] or [`McpError::TooMany`]. The previous list is
+    /// kept.
     pub async fn refresh(&self) -> Result<(), McpError> {
         self.0.refresh().await
     }
 }
 
 impl Connection {
-    fn of(peer: Peer<RoleClient>) -> Self {
+    fn new(peer: Peer<RoleClient>) -> Self {
         Connection {
             peer,
-            listed: RwLock::new(Arc::new([])),
-            listing: tokio::sync::Mutex::default(),
-            running: Mutex::default(),
-            listening: None,
-            went: Once::new(),
+            tools: RwLock::new(Arc::new([])),
+            refresh_lock: tokio::sync::Mutex::default(),
+            service: Mutex::default(),
+            refresh_task: None,
+            closed_warning: Once::new(),
         }
     }
 
@@ -182,44 +190,46 @@ impl Connection {
         &self.peer
     }
 
-    fn listed(&self) -> Arc<[Arc<Listed>]> {
-        Arc::clone(&self.listed.read().unwrap_or_else(PoisonError::into_inner))
+    fn tools(&self) -> Arc<[Arc<ListedTool>]> {
+        Arc::clone(&self.tools.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the server last said of a tool; `None` if it has none of this name, or is gone.
-    fn tool(&self, name: &str) -> Option<Arc<Listed>> {
+    /// Returns the tool that the server listed last under this name. `None` if there is none, or if
+    /// the connection is closed.
+    fn tool(&self, name: &str) -> Option<Arc<ListedTool>> {
         if self.peer.is_transport_closed() {
-            self.went.call_once(|| tracing::warn!("a tool server is gone, and its tools with it"));
+            self.closed_warning
+                .call_once(|| tracing::warn!("a tool server is gone, and its tools with it"));
             return None;
         }
-        self.listed().iter().find(|listed| *listed.tool.name == *name).cloned()
+        self.tools().iter().find(|listed| *listed.tool.name == *name).cloned()
     }
 
     async fn refresh(&self) -> Result<(), McpError> {
-        let deadline = Instant::now() + TIME_TO_LIST;
+        let deadline = Instant::now() + LIST_TIMEOUT;
         let list = async {
-            let _alone = self.listing.lock().await;
-            let listed = self.list(deadline).await?;
-            *self.listed.write().unwrap_or_else(PoisonError::into_inner) = listed.into();
+            let _guard = self.refresh_lock.lock().await;
+            let tools = self.list(deadline).await?;
+            *self.tools.write().unwrap_or_else(PoisonError::into_inner) = tools.into();
             Ok(())
         };
         timeout_at(deadline, list).await.unwrap_or(Err(McpError::Timeout))
     }
 
-    /// Not by the peer's own `list_tools`: for as long as the server likes, that says what the server
-    /// said before.
-    async fn list(&self, deadline: Instant) -> Result<Vec<Arc<Listed>>, McpError> {
+    /// Requests all pages of the list of tools. It does not use `list_tools` of the peer, because
+    /// that method may return a cached list for as long as the server allows.
+    async fn list(&self, deadline: Instant) -> Result<Vec<Arc<ListedTool>>, McpError> {
         let (mut tools, mut cursor) = (Vec::new(), None);
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let page = self.page(cursor, deadline).await;
             let page = page.map_err(|error| McpError::List(error.into()))?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
-            if tools.len() > MOST_TOOLS {
+            if tools.len() > MAX_TOOLS {
                 return Err(McpError::TooMany);
             }
             if cursor.is_none() {
-                return Ok(tools.into_iter().filter_map(Listed::of).map(Arc::new).collect());
+                return Ok(tools.into_iter().filter_map(ListedTool::new).map(Arc::new).collect());
             }
         }
         Err(McpError::TooMany)
@@ -235,8 +245,8 @@ impl Connection {
         let options =
             PeerRequestOptions::with_timeout(deadline.saturating_duration_since(Instant::now()));
         let request = ClientRequest::ListToolsRequest(request);
-        let answer = self.peer.send_request_with_option(request, options).await?;
-        match answer.await_response().await? {
+        let response = self.peer.send_request_with_option(request, options).await?;
+        match response.await_response().await? {
             ServerResult::ListToolsResult(page) => Ok(page),
             _ => Err(ServiceError::UnexpectedResponse),
         }
@@ -245,21 +255,21 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(listening) = &self.listening {
-            listening.abort();
+        if let Some(refresh_task) = &self.refresh_task {
+            refresh_task.abort();
         }
     }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.listed().iter().map(|tool| tool.tool.name.clone()).collect();
-        f.debug_struct("McpServer").field("tools", &names).finish_non_exhaustive()
+        let names: Vec<_> = self.tools().iter().map(|tool| tool.tool.name.clone()).collect();
+        f.debug_struct("McpClient").field("tools", &names).finish_non_exhaustive()
     }
 }
 
-/// Asks anew whenever the server says that something changed.
-async fn listen(connection: Weak<Connection>, changed: Arc<Notify>) {
+/// Refreshes the tools each time the server reports a change.
+async fn refresh_on_change(connection: Weak<Connection>, changed: Arc<Notify>) {
     loop {
         changed.notified().await;
         let Some(connection) = connection.upgrade() else { return };
@@ -269,13 +279,13 @@ async fn listen(connection: Weak<Connection>, changed: Arc<Notify>) {
     }
 }
 
-/// Hears that the tools have changed, and passes everything on.
-struct Listener<S> {
+/// A handler that reports changes of the tools, and forwards everything to the host's handler.
+struct ChangeListener<S> {
     handler: S,
     changed: Arc<Notify>,
 }
 
-impl<S: Service<RoleClient>> Service<RoleClient> for Listener<S> {
+impl<S: Service<RoleClient>> Service<RoleClient> for ChangeListener<S> {
     async fn handle_request(
         &self,
         request: ServerRequest,
@@ -304,17 +314,17 @@ impl<S: Service<RoleClient>> Service<RoleClient> for Listener<S> {
     }
 }
 
-/// How long a server may take to say that it is one. Some are downloaded first.
-const TIME_TO_CONNECT: Duration = Duration::from_secs(30);
+/// The maximum time to connect to a server. Some servers are downloaded first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a server may take to list its tools.
-const TIME_TO_LIST: Duration = Duration::from_secs(10);
+/// The maximum time for a server to list its tools.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many pages of them are read.
-const MOST_PAGES: usize = 100;
+/// The maximum number of pages that are read.
+const MAX_PAGES: usize = 100;
 
-/// How many tools a server may have.
-const MOST_TOOLS: usize = 1000;
+/// The maximum number of tools of a server.
+const MAX_TOOLS: usize = 1000;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,42 +1,49 @@
-//! What a tool of a server returned: an output, or why it failed.
+//! Converts the result of a tool of a server into an output or an error.
 
 use ::rmcp::model::{CallToolResult, ContentBlock};
 
-use ui_message_stream::agent::Told;
+use ui_message_stream::agent::ToolError;
 use ui_message_stream::json::Json;
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::response::BoxError;
 
-/// The structured content, if there is any; else the text, if there is nothing but text; else the
-/// blocks of content as they stand. What the server says of an error is meant to be told, in its
-/// first words.
+/// Returns the structured content if there is any; the text if all blocks are text; otherwise the
+/// content blocks unchanged.
+///
+/// # Errors
+/// The error text of the server as a [`ToolError`], cut to 2000 characters, because the protocol
+/// intends it for the model. Another error if the text is empty or the result cannot be written as
+/// JSON.
 pub(super) fn output(result: CallToolResult) -> Result<Json, BoxError> {
     let texts = result.content.iter().map(|block| block.as_text().map(|text| text.text.as_str()));
     if result.is_error == Some(true) {
-        let why = texts.flatten().collect::<Vec<_>>().join("\n");
-        let told: String = why.chars().take(MOST_TOLD).collect();
-        return Err(match told.trim() {
+        let text = texts.flatten().collect::<Vec<_>>().join("\n");
+        let message: String = text.chars().take(MAX_ERROR_CHARS).collect();
+        return Err(match message.trim() {
             "" => "the tool says that it failed, and not why".into(),
-            told => Told(told.to_owned()).into(),
+            message => ToolError(message.to_owned()).into(),
         });
     }
     if let Some(structured) = &result.structured_content {
-        return Ok(Json::of(structured)?);
+        return Ok(Json::from_serialize(structured)?);
     }
     Ok(match texts.collect::<Option<Vec<_>>>() {
         Some(texts) => Json::string(&texts.join("\n")),
-        None => Json::of::<[ContentBlock]>(&result.content)?,
+        None => Json::from_serialize::<[ContentBlock]>(&result.content)?,
     })
 }
 
-/// What a model reads of an output in blocks: of pictures and sounds that there is one. As text they
-/// would fill its context, and say nothing. `None` of an output without any.
+/// Returns an output of content blocks in which a text replaces each image and each sound. The text
+/// says that there is one. As base64 text they would fill the context of the model without being
+/// readable.
+///
+/// Returns `None` if the output has no image and no sound.
 pub(super) fn without_media(output: &Json) -> Option<Json> {
-    let blocks: Vec<ContentBlock> = output.to().ok()?;
+    let blocks: Vec<ContentBlock> = output.decode().ok()?;
     let is_media = |block: &ContentBlock| block.as_image().is_some() || block.as_audio().is_some();
     if !blocks.iter().any(is_media) {
         return None;
     }
-    let told = blocks.into_iter().map(|block| {
+    let blocks = blocks.into_iter().map(|block| {
         let media = block.as_image().map(|image| ("image", image.mime_type.clone()));
         let media = media.or_else(|| Some(("sound", block.as_audio()?.mime_type.clone())));
         match media {
@@ -46,8 +53,8 @@ pub(super) fn without_media(output: &Json) -> Option<Json> {
             None => block,
         }
     });
-    Json::of(&told.collect::<Vec<_>>()).ok()
+    Json::from_serialize(&blocks.collect::<Vec<_>>()).ok()
 }
 
-/// How many characters of an error are told.
-const MOST_TOLD: usize = 2000;
+/// The maximum number of characters of an error text that are shown.
+const MAX_ERROR_CHARS: usize = 2000;

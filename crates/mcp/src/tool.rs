@@ -1,4 +1,4 @@
-//! [`McpTool`]: a tool of a server, with what the host decides about it.
+//! [`McpTool`]: a tool of a server, with the settings of the host.
 
 use std::fmt;
 use std::future::ready;
@@ -10,27 +10,26 @@ use ::rmcp::ServiceError;
 use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
 
 use super::{Connection, result};
-use ui_message_stream::adapter::tools::{DEFAULT_MAX_OUTPUT_BYTES, predicate_or_ask};
-use ui_message_stream::agent::{
-    AnyTool, ApprovalContext, IntoTool, Told, ToolContext, ToolDescription,
-};
+use ui_message_stream::agent::tool_policy::{DEFAULT_MAX_OUTPUT_BYTES, predicate_or_ask};
+use ui_message_stream::agent::{ApprovalContext, DynTool, IntoTool, ToolContext, ToolError};
+use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::json::Json;
-use ui_message_stream::ledger_store::BoxFuture;
-use ui_message_stream::model_message::sanitize_tool_name;
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
+use ui_message_stream::response::BoxError;
 
-/// A tool of a server.
+/// A tool of a Model Context Protocol server.
 ///
-/// Whether a person is asked before it runs, its annotations say, unless the host does: one that
-/// claims only to read runs, every other one asks. To destroy nothing is not enough: what sends a
-/// message may claim that. Where the agent [asks by default], no claim of the server is believed. In
-/// any case a person is asked once the server's definition of it, annotations included, is not the
-/// one that the agent was made with: what anybody trusted was that one.
+/// Unless the host sets an approval policy, the annotations of the tool decide: a tool that claims
+/// to only read runs without approval, and every other tool needs a user's approval. A claim that a
+/// tool is not destructive is not enough, because a tool that sends messages may make that claim.
+/// If the agent [requires approval by default], no claim of the server is trusted. In any case a
+/// call needs approval if the server's definition, including the annotations, differs from the one
+/// with which the agent was built, because only that definition was trusted.
 ///
-/// The model reads its current definition, and an input is held against the current schema. Its name
-/// goes to the model with `_` for what model providers do not take in names.
+/// The model reads the current definition, and inputs are validated against the current schema. In
+/// the name that the model reads, `_` replaces characters that model providers do not accept.
 ///
-/// [asks by default]: ui_message_stream::agent::Agent::with_approval_by_default
+/// [requires approval by default]: ui_message_stream::agent::Agent::require_approval_by_default
 ///
 /// ```
 /// use serde::Deserialize;
@@ -42,99 +41,103 @@ use ui_message_stream::stream::BoxError;
 ///     cents: u64,
 /// }
 ///
-/// fn with_a_person(tool: McpTool) -> McpTool {
-///     tool.needs_approval_when(|input, _| match input.to::<Payment>() {
+/// fn with_approval(tool: McpTool) -> McpTool {
+///     tool.needs_approval_when(|input, _| match input.decode::<Payment>() {
 ///         Ok(payment) => payment.cents > 1_000,
 ///         Err(_) => true,
 ///     })
-///     .describe(|input| match input.to::<Payment>() {
+///     .approval_description(|input| match input.decode::<Payment>() {
 ///         Ok(payment) => format!("Send {} cents to {}?", payment.cents, payment.to),
 ///         Err(_) => format!("Make this payment? {}", input.as_str()),
 ///     })
 /// }
-/// # let _ = with_a_person;
+/// # let _ = with_approval;
 /// ```
 #[derive(Clone)]
 pub struct McpTool {
     server: Arc<Connection>,
-    /// What the model calls it by.
+    /// The name by which the model calls the tool.
     name: Box<str>,
-    /// What it was when the host took it.
-    taken: Arc<Listed>,
+    /// The tool as it was when the host received it.
+    definition: Arc<ListedTool>,
     title: Option<Box<str>>,
-    /// `None` where the host says nothing.
+    /// `None` if the host set no policy.
     needs_approval: Option<NeedsApproval>,
-    describe: Option<Arc<Describe>>,
-    idempotent: bool,
+    approval_description: Option<Arc<ApprovalDescriptionFn>>,
+    is_idempotent: bool,
     timeout: Duration,
-    time_to_answer: Option<Duration>,
-    most_output_bytes: usize,
+    approval_ttl: Option<Duration>,
+    max_output_bytes: usize,
 }
 
 #[derive(Clone)]
 enum NeedsApproval {
     Never,
     Always,
-    When(Arc<When>),
+    When(Arc<PredicateFn>),
 }
 
-type When = dyn Fn(&Json, &ApprovalContext) -> bool + Send + Sync;
-type Describe = dyn Fn(&Json) -> String + Send + Sync;
+type PredicateFn = dyn Fn(&Json, &ApprovalContext) -> bool + Send + Sync;
+type ApprovalDescriptionFn = dyn Fn(&Json) -> String + Send + Sync;
 
 impl McpTool {
-    pub(super) fn of(server: &Arc<Connection>, listed: &Arc<Listed>) -> Self {
+    pub(super) fn new(server: &Arc<Connection>, listed: &Arc<ListedTool>) -> Self {
         McpTool {
             server: Arc::clone(server),
-            name: callable(&listed.tool.name),
-            taken: Arc::clone(listed),
+            name: sanitize_name(&listed.tool.name),
+            definition: Arc::clone(listed),
             title: None,
             needs_approval: None,
-            describe: None,
-            idempotent: false,
+            approval_description: None,
+            is_idempotent: false,
             timeout: Duration::from_secs(60),
-            time_to_answer: None,
-            most_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            approval_ttl: None,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
         }
     }
 
-    /// What the server said of it when the host took it: its name there, its annotations.
+    /// Returns the server's definition of the tool when the host received it, with its name on the
+    /// server and its annotations.
     pub fn definition(&self) -> &Tool {
-        &self.taken.tool
+        &self.definition.tool
     }
 
-    /// Puts this before its name: two servers may have tools of one name. Model providers take 64
-    /// characters of both together.
+    /// Adds a prefix to the name, because two servers may have tools of the same name.
+    ///
+    /// Model providers accept 64 characters for the prefix and the name together.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
-        self.name = callable(&format!("{prefix}{}", self.name));
+        self.name = sanitize_name(&format!("{prefix}{}", self.name));
         self
     }
 
-    /// What a person reads for its name, instead of what the server says.
+    /// Sets the title, which the user reads instead of the title that the server sent.
     #[must_use]
     pub fn with_title(mut self, title: impl Into<Box<str>>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// A person is asked before each call, whatever the server claims.
+    /// Requires a user's approval for each call, independent of the claims of the server.
     #[must_use]
     pub fn needs_approval(mut self) -> Self {
         self.needs_approval = Some(NeedsApproval::Always);
         self
     }
 
-    /// Nobody is asked before a call, whatever the server claims, for as long as its definition is
-    /// what it was.
+    /// Requires no approval for any call, independent of the claims of the server, as long as the
+    /// server's definition has not changed.
     #[must_use]
-    pub fn needs_no_approval(mut self) -> Self {
+    pub fn never_needs_approval(mut self) -> Self {
         self.needs_approval = Some(NeedsApproval::Never);
         self
     }
 
-    /// A person is asked where this says so, whatever the server claims, and once its definition is
-    /// not what it was. The input is the model's: it says what an injected text may have made it say.
-    /// If it panics, a person is asked.
+    /// Requires a user's approval for each call for which the predicate returns `true`, independent
+    /// of the claims of the server, and for each call after the server's definition has changed.
+    ///
+    /// The input comes from the model, so text that was injected into its context can control it.
+    /// If the predicate panics, the call requires approval.
     #[must_use]
     pub fn needs_approval_when(
         mut self,
@@ -144,41 +147,47 @@ impl McpTool {
         self
     }
 
-    /// What the person is asked, made from the input; the tool's name and the input unless set, and
-    /// if it panics.
+    /// Sets the text of the approval request, made from the input. By default, and if the function
+    /// panics, the user sees the name of the tool and the input.
     #[must_use]
-    pub fn describe(mut self, describe: impl Fn(&Json) -> String + Send + Sync + 'static) -> Self {
-        self.describe = Some(Arc::new(describe));
+    pub fn approval_description(
+        mut self,
+        describe: impl Fn(&Json) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.approval_description = Some(Arc::new(describe));
         self
     }
 
-    /// It may be run again after a crash. The server's own word for that is not taken.
+    /// Allows the tool to run again after a crash. The annotation of the server is not trusted for
+    /// this.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.idempotent = true;
+        self.is_idempotent = true;
         self
     }
 
-    /// How long it may take; a minute unless set. The server is told then that nobody waits any more.
+    /// Sets how long a call may run. The default is 60 seconds. After the timeout the request to
+    /// the server is cancelled.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long an answer of the person is waited for, if not as long as for other tools.
+    /// Sets how long an approval request of this tool stays open, if it differs from other tools.
     #[must_use]
-    pub fn with_time_to_answer(mut self, time: Duration) -> Self {
-        self.time_to_answer = Some(time);
+    pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
+        self.approval_ttl = Some(ttl);
         self
     }
 
-    /// How long its output may be, in bytes of JSON; 256 KiB unless set. One that is longer fails:
-    /// the client sends what it holds back with every request, and those have their
-    /// [`Limits`](ui_message_stream::request::Limits).
+    /// Sets the maximum length of the output, in bytes of JSON. The default is 256 KiB.
+    ///
+    /// A call with a longer output fails: the client sends the messages back with every request,
+    /// and requests have [`Limits`](ui_message_stream::request::Limits).
     #[must_use]
-    pub fn with_most_output_bytes(mut self, most: usize) -> Self {
-        self.most_output_bytes = most;
+    pub fn with_max_output_bytes(mut self, max: usize) -> Self {
+        self.max_output_bytes = max;
         self
     }
 
@@ -191,30 +200,30 @@ impl fmt::Debug for McpTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpTool")
             .field("name", &self.name)
-            .field("definition", &self.taken.tool)
+            .field("definition", &self.definition.tool)
             .finish_non_exhaustive()
     }
 }
 
 impl IntoTool for McpTool {
-    fn into_tool(self) -> Arc<dyn AnyTool> {
+    fn into_tool(self) -> Arc<dyn DynTool> {
         Arc::new(self)
     }
 }
 
-impl AnyTool for McpTool {
+impl DynTool for McpTool {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn description(&self) -> Option<ToolDescription> {
-        let now = self.server.tool(&self.taken.tool.name)?;
-        let description = now.tool.description.as_deref().unwrap_or_default();
-        Some(ToolDescription::new(self.name.clone(), description, now.input_schema.clone()))
+    fn description(&self) -> Option<ToolDefinition> {
+        let current = self.server.tool(&self.definition.tool.name)?;
+        let description = current.tool.description.as_deref().unwrap_or_default();
+        Some(ToolDefinition::new(self.name.clone(), description, current.input_schema.clone()))
     }
 
-    fn further_definition(&self) -> Option<Json> {
-        Some(self.server.tool(&self.taken.tool.name)?.claims.clone())
+    fn definition_extras(&self) -> Option<Json> {
+        Some(self.server.tool(&self.definition.tool.name)?.claims.clone())
     }
 
     fn refresh(&self) -> BoxFuture<'_, bool> {
@@ -232,7 +241,7 @@ impl AnyTool for McpTool {
     }
 
     fn title(&self) -> Option<&str> {
-        let Tool { title, annotations, .. } = &self.taken.tool;
+        let Tool { title, annotations, .. } = &self.definition.tool;
         let claimed = || title.as_deref().or_else(|| annotations.as_ref()?.title.as_deref());
         self.title.as_deref().or_else(claimed)
     }
@@ -250,12 +259,12 @@ impl AnyTool for McpTool {
     }
 
     fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool> {
-        let now = self.server.tool(&self.taken.tool.name);
-        if now.is_none_or(|now| !now.is_same(&self.taken)) {
+        let current = self.server.tool(&self.definition.tool.name);
+        if current.is_none_or(|current| !current.is_equivalent(&self.definition)) {
             return Box::pin(ready(true));
         }
         Box::pin(ready(match &self.needs_approval {
-            None => !only_reads(self.taken.tool.annotations.as_ref()),
+            None => !is_read_only(self.definition.tool.annotations.as_ref()),
             Some(NeedsApproval::Never) => false,
             Some(NeedsApproval::Always) => true,
             Some(NeedsApproval::When(predicate)) => {
@@ -264,13 +273,13 @@ impl AnyTool for McpTool {
         }))
     }
 
-    fn describe(&self, input: &Json) -> Option<String> {
-        let describe = self.describe.as_ref()?;
+    fn approval_description(&self, input: &Json) -> Option<String> {
+        let describe = self.approval_description.as_ref()?;
         catch_unwind(AssertUnwindSafe(|| describe(input))).ok()
     }
 
     fn is_idempotent(&self) -> bool {
-        self.idempotent
+        self.is_idempotent
     }
 
     fn model_output(&self, output: &Json) -> Option<Json> {
@@ -282,74 +291,74 @@ impl AnyTool for McpTool {
     }
 
     fn time_to_answer(&self) -> Option<Duration> {
-        self.time_to_answer
+        self.approval_ttl
     }
 
     fn most_output_bytes(&self) -> usize {
-        self.most_output_bytes
+        self.max_output_bytes
     }
 
     fn call(&self, input: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
         let server = Arc::clone(&self.server);
-        let params = CallToolRequestParams::new(self.taken.tool.name.clone());
+        let params = CallToolRequestParams::new(self.definition.tool.name.clone());
         Box::pin(async move {
             if server.peer().is_transport_closed() {
-                return Err(Told(GONE.to_owned()).into());
+                return Err(ToolError(SERVER_GONE.to_owned()).into());
             }
-            let params = params.with_arguments(input.to::<JsonObject>()?);
+            let params = params.with_arguments(input.decode::<JsonObject>()?);
             match server.peer().call_tool_once(params).await {
                 Ok(CallToolResponse::Complete(result)) => result::output(result),
                 Ok(_) => Err("the server answered with a question or a task".into()),
-                Err(ServiceError::TransportClosed) => Err(Told(WENT.to_owned()).into()),
+                Err(ServiceError::TransportClosed) => Err(ToolError(SERVER_LOST.to_owned()).into()),
                 Err(error) => Err(error.into()),
             }
         })
     }
 }
 
-/// What a server says of a tool, if it can be called.
-pub(super) struct Listed {
+/// A tool that a server listed, if it can be called.
+pub(super) struct ListedTool {
     pub(super) tool: Tool,
     input_schema: Json,
-    /// Its title and its annotations.
+    /// The title and the annotations.
     claims: Json,
 }
 
-impl Listed {
-    pub(super) fn of(tool: Tool) -> Option<Self> {
-        let input_schema = Json::of(&*tool.input_schema)
+impl ListedTool {
+    pub(super) fn new(tool: Tool) -> Option<Self> {
+        let input_schema = Json::from_serialize(&*tool.input_schema)
             .ok()
-            .filter(|schema| ToolDescription::new("", "", schema.clone()).has_valid_schema());
+            .filter(|schema| ToolDefinition::new("", "", schema.clone()).has_valid_schema());
         if input_schema.is_none() {
             tracing::warn!(tool = &*tool.name, "a tool whose schema is none is left out");
         }
-        let claims = Json::of(&(&tool.title, &tool.annotations)).ok()?;
-        Some(Listed { input_schema: input_schema?, claims, tool })
+        let claims = Json::from_serialize(&(&tool.title, &tool.annotations)).ok()?;
+        Some(ListedTool { input_schema: input_schema?, claims, tool })
     }
 
-    /// Whether everything is the same that a model, a person or a rule goes by.
-    fn is_same(&self, other: &Listed) -> bool {
+    /// Returns whether everything is equal on which a model, a user or a policy bases a decision.
+    fn is_equivalent(&self, other: &ListedTool) -> bool {
         self.tool.description == other.tool.description
             && self.tool.input_schema == other.tool.input_schema
             && self.claims == other.claims
     }
 }
 
-/// Whether that is what it claims. What claims to destroy in the same breath is not believed the
-/// better one.
-fn only_reads(annotations: Option<&ToolAnnotations>) -> bool {
+/// Returns whether the annotations claim that the tool only reads. A tool that also claims to be
+/// destructive is not trusted.
+fn is_read_only(annotations: Option<&ToolAnnotations>) -> bool {
     annotations.is_some_and(|annotations| {
         annotations.read_only_hint == Some(true) && annotations.destructive_hint != Some(true)
     })
 }
 
-/// A name that model providers take, unless there is nothing of it.
-fn callable(name: &str) -> Box<str> {
+/// Returns a name that model providers accept, or an empty name if `name` is empty.
+fn sanitize_name(name: &str) -> Box<str> {
     if name.is_empty() { name.into() } else { sanitize_tool_name(name) }
 }
 
-/// Said of a call whose server was gone before.
-const GONE: &str = "This tool call was not executed: the tool server is gone.";
+/// The error text of a call that was not sent because the connection was already closed.
+const SERVER_GONE: &str = "This tool call was not executed: the tool server is gone.";
 
-/// Said of a call whose server went while it ran.
-const WENT: &str = "The tool server went away. What the tool did until then is not known.";
+/// The error text of a call during which the connection was closed.
+const SERVER_LOST: &str = "The tool server went away. What the tool did until then is not known.";

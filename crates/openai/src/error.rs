@@ -1,8 +1,10 @@
-//! [`ProviderError`]: why there is no answer, for the log and never for the person.
+//! [`ProviderError`]: the error of a provider's response, for logs and never for users.
 
 use serde_json::Value;
 
-/// Why a provider gave no answer, or broke off. Made for a log: it repeats what the provider says.
+/// The error of a request to a provider: there is no response, or the response is incomplete.
+///
+/// The message is written for logs: it repeats what the provider reports.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ProviderError(#[from] Cause);
@@ -11,19 +13,19 @@ pub struct ProviderError(#[from] Cause);
 enum Cause {
     #[error("the provider cannot be reached, or broke off: {0}")]
     Unreachable(String),
-    #[error("the provider answers {status}: {said}")]
-    Status { status: u16, said: String },
+    #[error("the provider answers {status}: {body}")]
+    Status { status: u16, body: String },
     #[error("the provider reports an error in its stream: {0}")]
     Reported(String),
     #[error("the provider's stream is none: {0}")]
-    NotUnderstood(String),
+    Malformed(String),
     #[error("the provider's stream ended before the answer did")]
-    Cut,
+    Truncated,
 }
 
 impl ProviderError {
-    /// The status of the answer, if it was an answer that is an error: 401 says that the key is
-    /// wrong, 429 that there were too many requests.
+    /// Returns the HTTP status of the response if the status is an error: 401 for an invalid key,
+    /// 429 for too many requests.
     pub fn status(&self) -> Option<u16> {
         match self.0 {
             Cause::Status { status, .. } => Some(status),
@@ -31,44 +33,45 @@ impl ProviderError {
         }
     }
 
-    /// Whether it is an answer that is an error and names this.
-    pub(super) fn names(&self, what: &str) -> bool {
-        matches!(&self.0, Cause::Status { said, .. } if said.contains(what))
+    /// Whether the error is an HTTP response with an error status whose body contains this text.
+    pub(super) fn mentions(&self, what: &str) -> bool {
+        matches!(&self.0, Cause::Status { body, .. } if body.contains(what))
     }
 
-    pub(super) fn unreachable(said: String) -> Self {
-        Cause::Unreachable(said).into()
+    pub(super) fn unreachable(message: String) -> Self {
+        Cause::Unreachable(message).into()
     }
 
-    pub(super) fn status_of(status: u16, said: String) -> Self {
-        Cause::Status { status, said }.into()
+    pub(super) fn from_status(status: u16, body: String) -> Self {
+        Cause::Status { status, body }.into()
     }
 
-    /// What an event of the stream says: the `message` of the error, if it has one.
-    pub(super) fn reported(error: &Value) -> Self {
+    /// Creates the error from an error event of the stream: its `code` and `message`, if they are
+    /// present.
+    pub(super) fn from_error_event(error: &Value) -> Self {
         let message = error.get("message").and_then(Value::as_str);
         let code = error.get("code").and_then(Value::as_str);
-        let said = match (message, code) {
+        let message = match (message, code) {
             (Some(message), Some(code)) => format!("{code}: {message}"),
             (Some(message), None) => message.to_owned(),
             _ => error.to_string(),
         };
-        Cause::Reported(said).into()
+        Cause::Reported(message).into()
     }
 
-    pub(super) fn not_understood(why: impl ToString) -> Self {
-        Cause::NotUnderstood(why.to_string()).into()
+    pub(super) fn malformed(why: impl ToString) -> Self {
+        Cause::Malformed(why.to_string()).into()
     }
 
-    pub(super) fn cut() -> Self {
-        Cause::Cut.into()
+    pub(super) fn truncated() -> Self {
+        Cause::Truncated.into()
     }
 
-    /// The same, each text of the provider seen through `clean`.
-    pub(super) fn cleaned(self, clean: impl Fn(&str) -> String) -> Self {
+    /// Returns the error with each text of the provider passed through `clean`.
+    pub(super) fn map_provider_text(self, clean: impl Fn(&str) -> String) -> Self {
         ProviderError(match self.0 {
-            Cause::Reported(said) => Cause::Reported(clean(&said)),
-            Cause::NotUnderstood(said) => Cause::NotUnderstood(clean(&said)),
+            Cause::Reported(message) => Cause::Reported(clean(&message)),
+            Cause::Malformed(message) => Cause::Malformed(clean(&message)),
             other => other,
         })
     }

@@ -1,54 +1,56 @@
-//! Files of a message, as a model can read them.
+//! Files of a message, in a form that a model can read.
 //!
-//! A file stays in the history. So one that the provider refuses would end the chat, and all that
-//! is not known to be taken is told in words.
+//! A file stays in the history. A file that the provider rejects would make every later request
+//! fail. Therefore a file of a type that is not known to be accepted is described as text.
 
-pub(super) use ui_message_stream::adapter::files::placeholder;
+pub(super) use ui_message_stream::model::files::placeholder;
 
-use ui_message_stream::adapter::files::{as_text, is_http_url, media_type_essence};
-use ui_message_stream::model_message::{FileContent, FileSource};
+use ui_message_stream::model::files::{as_text, is_http_url, media_type_essence};
+use ui_message_stream::model::{FileContent, FileSource};
 
-/// Which files a server takes.
+/// The kinds of files that a server accepts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Takes {
+pub(super) struct SupportedFiles {
     pub(super) images: bool,
-    /// Pictures that are elsewhere, by their address.
+    /// Images that are given by their URL.
     pub(super) image_urls: bool,
     /// PDF.
     pub(super) files: bool,
 }
 
-impl Takes {
-    pub(super) const ALL: Self = Takes { images: true, image_urls: true, files: true };
+impl SupportedFiles {
+    pub(super) const ALL: Self = SupportedFiles { images: true, image_urls: true, files: true };
 }
 
-/// A file, as a model can read it.
-pub(super) enum Readable {
-    /// What it says, or that it is there.
+/// A file in a form that a model can read.
+pub(super) enum ReadableFile {
+    /// The content of a text file, or a sentence that names the file.
     Text(String),
-    /// A picture, by its URL, `data:` if it is here.
+    /// The URL of an image, or a `data:` URL with its data.
     Image(String),
-    /// A PDF that is here, as a `data:` URL.
+    /// A `data:` URL with the data of a PDF.
     Pdf(String),
-    /// A PDF that is there.
-    PdfAt(String),
+    /// The URL of a PDF.
+    PdfUrl(String),
 }
 
-impl Readable {
-    pub(super) fn of(file: &FileContent, takes: Takes) -> Self {
+impl ReadableFile {
+    pub(super) fn new(file: &FileContent, supported_files: SupportedFiles) -> Self {
         let media_type = media_type_essence(&file.media_type);
         let is_image =
             matches!(&*media_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp");
-        let (is_image, is_pdf) =
-            (takes.images && is_image, takes.files && media_type == "application/pdf");
+        let (is_image, is_pdf) = (
+            supported_files.images && is_image,
+            supported_files.files && media_type == "application/pdf",
+        );
         match &file.source {
-            FileSource::Base64(data) if is_image => Readable::Image(url(&media_type, data)),
-            FileSource::Base64(data) if is_pdf => Readable::Pdf(url(&media_type, data)),
-            FileSource::Url(url) if is_image && takes.image_urls && is_http_url(url) => {
-                Readable::Image(url.clone())
+            FileSource::Base64(data) if is_image => ReadableFile::Image(url(&media_type, data)),
+            FileSource::Base64(data) if is_pdf => ReadableFile::Pdf(url(&media_type, data)),
+            FileSource::Url(url) if is_image && supported_files.image_urls && is_http_url(url) => {
+                ReadableFile::Image(url.clone())
             }
-            FileSource::Url(url) if is_pdf && is_http_url(url) => Readable::PdfAt(url.clone()),
-            _ => Readable::Text(as_text(file)),
+            FileSource::Url(url) if is_pdf && is_http_url(url) => ReadableFile::PdfUrl(url.clone()),
+            _ => ReadableFile::Text(as_text(file)),
         }
     }
 }

@@ -1,14 +1,16 @@
-//! Functions, as both requests describe them; and what a call of one is that was cut off.
+//! Function tools, as both APIs describe them.
 
 use serde_json::{Map, Value};
 
-use ui_message_stream::agent::ToolDescription;
+use ui_message_stream::model::ToolDefinition;
 
-/// The schema of what a function takes. An object without `properties` is refused, and of some
-/// servers a `$schema`, and with it the whole request.
-pub(super) fn parameters(tool: &ToolDescription) -> Value {
-    // A schema that cannot be read was refused when the agent was made.
-    let mut schema: Value = tool.input_schema.to().unwrap_or_default();
+/// Returns the JSON Schema of a function's input.
+///
+/// Servers reject the whole request if an object schema has no `properties`, and some if it has a
+/// `$schema`.
+pub(super) fn parameters(tool: &ToolDefinition) -> Value {
+    // Creating the agent fails if a schema cannot be read.
+    let mut schema: Value = tool.input_schema.decode().unwrap_or_default();
     if let Value::Object(schema) = &mut schema {
         schema.remove("$schema");
         if schema.get("type").is_some_and(|kind| kind == "object") {
@@ -18,8 +20,10 @@ pub(super) fn parameters(tool: &ToolDescription) -> Value {
     schema
 }
 
-/// The arguments of a call that was cut off. Where none came yet, these are none that parse: no
-/// arguments at all would read as those of a tool that takes nothing, and it would run.
-pub(super) fn cut_off(arguments: String) -> String {
+/// Returns the arguments of a tool call that was truncated.
+///
+/// Empty arguments are replaced with text that is not valid JSON: empty arguments would be read as
+/// those of a tool without parameters, and the tool would run.
+pub(super) fn truncated_arguments(arguments: String) -> String {
     if arguments.trim().is_empty() { "{".to_owned() } else { arguments }
 }

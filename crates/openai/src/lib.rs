@@ -1,4 +1,5 @@
-//! [`ChatCompletions`] and [`Responses`]: models of OpenAI, and of every server that speaks as it does.
+//! [`ChatCompletions`] and [`Responses`]: adapters for OpenAI's models and for every server with a
+//! compatible API.
 //!
 //! ```no_run
 //! use ui_message_stream::agent::Agent;
@@ -8,17 +9,17 @@
 //! let key = std::env::var("OPENAI_API_KEY")?;
 //! let agent = Agent::new(ChatCompletions::new(Endpoint::openai(&key)?, "gpt-4.1-mini"));
 //! // Any other server: Ollama, vLLM, Groq, Mistral, DeepSeek, xAI, OpenRouter.
-//! let local = Endpoint::at("http://localhost:11434/v1")?;
+//! let local = Endpoint::new("http://localhost:11434/v1")?;
 //! let agent = Agent::new(ChatCompletions::new(local, "qwen3"));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The feature `client`, on by default, is all of this. Without it there is [`response_items`] alone, for
-//! other adapters of the same API, without an HTTP client.
+//! The default feature `client` contains these adapters. Without it the crate consists only of
+//! [`response_items`], which other adapters of the same API use without an HTTP client.
 //!
-//! A failure of the provider is an error of the stream: it goes to `tracing`, and the person reads
-//! that something went wrong. A key stands in neither.
+//! A failure of the provider is an error of the stream. The error is logged with `tracing`, and the
+//! user sees a general message. Neither contains a key.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]

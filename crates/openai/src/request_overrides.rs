@@ -1,4 +1,4 @@
-//! [`Extra`]: fields of a request that the host sets by itself.
+//! [`RequestOverrides`]: request fields that the host sets.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use serde_json::{Map, Value};
 
 use ui_message_stream::json::Json;
 
-/// Fields of a request that the host sets by itself, in place of the adapter's own.
+/// Request fields that the host sets. They replace the fields of the adapter.
 #[derive(Clone, Default)]
-pub(super) struct Extra(Vec<(Box<str>, Value)>);
+pub(super) struct RequestOverrides(Vec<(Box<str>, Value)>);
 
-impl Extra {
+impl RequestOverrides {
     pub(super) fn set(&mut self, name: &str, value: &Json) {
-        // What is written is JSON that any reader takes.
-        let value = value.to().unwrap_or(Value::Null);
+        // A `Json` always contains valid JSON.
+        let value = value.decode().unwrap_or(Value::Null);
         self.0.push((name.into(), value));
     }
 
-    /// What a field is set to, if it is.
+    /// Returns the value of a field that the host has set last.
     pub(super) fn value(&self, name: &str) -> Option<&Value> {
         self.0.iter().rev().find(|(other, _)| **other == *name).map(|(_, value)| value)
     }
 
-    /// Puts them into a request; `null` takes a field out.
-    pub(super) fn put_into(&self, body: &mut Map<String, Value>) {
+    /// Writes the fields to a request. `null` removes a field.
+    pub(super) fn apply_to(&self, body: &mut Map<String, Value>) {
         for (name, value) in &self.0 {
             match value {
                 Value::Null => drop(body.remove(&**name)),
@@ -33,8 +33,8 @@ impl Extra {
     }
 }
 
-/// The names only: a value may be a secret.
-impl fmt::Debug for Extra {
+/// Shows only the names, because a value may be a secret.
+impl fmt::Debug for RequestOverrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
     }

@@ -8,8 +8,8 @@ use ui_message_stream::event::{AgentEvent, File};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
 
-/// The items of tools that are a part of the provider, and the names of the tools.
-const HOSTED: &[(&str, &str)] = &[
+/// The item types of the provider's built-in tools, with the names of the tools.
+const BUILT_IN_TOOLS: &[(&str, &str)] = &[
     ("web_search_call", "web_search"),
     ("file_search_call", "file_search"),
     ("code_interpreter_call", "code_interpreter"),
@@ -20,7 +20,7 @@ const HOSTED: &[(&str, &str)] = &[
 pub const IMAGE_GENERATION_CALL: &str = "image_generation_call";
 
 /// The fields of an item that hold its result and are not part of the tool's input.
-const OUTCOME: &[&str] = &["status", "results", "outputs", "result", "output", "error"];
+const RESULT_FIELDS: &[&str] = &["status", "results", "outputs", "result", "output", "error"];
 
 /// An item of a response: a JSON object with a `type`.
 pub type Item = Map<String, Value>;
@@ -40,7 +40,7 @@ pub fn text_field<'i>(item: &'i Item, field: &str) -> &'i str {
 /// assert_eq!(tool_name("message"), None);
 /// ```
 pub fn tool_name(kind: &str) -> Option<&'static str> {
-    HOSTED.iter().find(|(hosted, _)| *hosted == kind).map(|(_, name)| *name)
+    BUILT_IN_TOOLS.iter().find(|(item_type, _)| *item_type == kind).map(|(_, name)| *name)
 }
 
 /// Returns the name of an MCP server's tool, `mcp.{server}.{tool}`, from an `mcp_call` or an
@@ -51,18 +51,18 @@ pub fn mcp_tool_name(item: &Item) -> String {
 
 /// Returns the input of a built-in tool.
 pub fn tool_input(item: &Item) -> Json {
-    let asked = match item.get("action") {
+    let input = match item.get("action") {
         Some(Value::Object(action)) => action,
         _ => item,
     };
-    let is_asked = |name: &str| {
-        !OUTCOME.contains(&name) && !matches!(name, "id" | "sources") && {
-            // The type of an item is its tool; that of an action is what was done.
+    let is_input = |name: &str| {
+        !RESULT_FIELDS.contains(&name) && !matches!(name, "id" | "sources") && {
+            // The `type` of an item names the tool. The `type` of an action is part of the input.
             name != "type" || item.contains_key("action")
         }
     };
-    let asked = asked.iter().filter(|(name, _)| is_asked(name));
-    to_json(&asked.map(|(name, value)| (name.clone(), value.clone())).collect::<Item>().into())
+    let input = input.iter().filter(|(name, _)| is_input(name));
+    to_json(&input.map(|(name, value)| (name.clone(), value.clone())).collect::<Item>().into())
 }
 
 /// Returns the input of an MCP server's tool. Arguments that are not JSON become a JSON string.
@@ -93,9 +93,9 @@ pub fn result_event(id: ToolCallId, item: &Item) -> AgentEvent {
     if text_field(item, "status") == "failed" {
         return AgentEvent::tool_failed(id, TOOL_FAILED);
     }
-    let mut said = item.clone();
-    said.retain(|name, _| !matches!(name.as_str(), "id" | "type"));
-    AgentEvent::tool_output(id, to_json(&said.into()))
+    let mut output = item.clone();
+    output.retain(|name, _| !matches!(name.as_str(), "id" | "type"));
+    AgentEvent::tool_output(id, to_json(&output.into()))
 }
 
 /// Returns the result of an MCP server's tool call as an event.
@@ -113,11 +113,11 @@ fn error_text(error: &Value) -> String {
         let texts: Vec<&str> = texts.filter_map(|piece| piece.get("text")?.as_str()).collect();
         (!texts.is_empty()).then(|| texts.join("\n"))
     };
-    let said = error.as_str().or_else(|| error.get("message")?.as_str()).map(str::to_owned);
-    said.or_else(|| texts(error.get("content")?)).unwrap_or_else(|| error.to_string())
+    let message = error.as_str().or_else(|| error.get("message")?.as_str()).map(str::to_owned);
+    message.or_else(|| texts(error.get("content")?)).unwrap_or_else(|| error.to_string())
 }
 
 /// Converts a value to JSON that every client accepts; else to a JSON string of its text.
 pub fn to_json(value: &Value) -> Json {
-    Json::of(value).unwrap_or_else(|_| Json::string(&value.to_string()))
+    Json::from_serialize(value).unwrap_or_else(|_| Json::string(&value.to_string()))
 }

@@ -1,4 +1,4 @@
-//! [`Answer`]: a provider's answer as it comes in, bytes to model events.
+//! [`ResponseStream`]: reads a provider's response, from bytes to model events.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,71 +11,73 @@ use serde_json::Value;
 
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::model::ModelEvent;
+use ui_message_stream::response::BoxError;
 use ui_message_stream::sse::Decoder;
-use ui_message_stream::stream::BoxError;
 
-/// What one kind of answer says, event by event.
-pub(super) trait Read: Send + Unpin + 'static {
-    /// Takes in the data of an event.
-    fn read(&mut self, data: &str, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+/// Reads the events of one kind of response.
+pub(super) trait ReadEvent: Send + Unpin + 'static {
+    /// Reads the data of one event and appends the model events that it produces.
+    fn read(&mut self, data: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 
-    /// There are no more events.
-    fn end(&mut self, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+    /// Handles the end of the stream and appends the remaining model events.
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 }
 
-/// A provider's answer. Dropped, it closes the connection, and the provider stops.
-pub(super) struct Answer<R> {
+/// The response of a provider as a stream of model events.
+///
+/// Dropping the stream closes the connection, and the provider stops generating.
+pub(super) struct ResponseStream<R> {
     endpoint: Endpoint,
     state: State,
-    read: R,
-    said: VecDeque<ModelEvent>,
+    reader: R,
+    events: VecDeque<ModelEvent>,
 }
 
 enum State {
-    Asked(Pin<Box<dyn Future<Output = Result<Body, ProviderError>> + Send>>),
-    /// With what came so far, until an event did: it may be no stream.
-    Comes(Body, Decoder, Option<Vec<u8>>),
+    Requested(Pin<Box<dyn Future<Output = Result<Body, ProviderError>> + Send>>),
+    /// The third field holds the bytes received before the first event, because the body may be an
+    /// error instead of a stream.
+    Streaming(Body, Decoder, Option<Vec<u8>>),
     Failed(ProviderError),
-    Over,
+    Ended,
 }
 
-impl<R: Read> Answer<R> {
-    /// Asks, once this is polled; and if that is refused, once more with the other body.
-    pub(super) fn to(
+impl<R: ReadEvent> ResponseStream<R> {
+    /// Creates the stream. The request is sent when the stream is first polled. If the provider
+    /// rejects it and the fallback applies to that error, the fallback request is sent once.
+    pub(super) fn new(
         endpoint: &Endpoint,
         path: &'static [&'static str],
         body: Value,
-        otherwise: Option<Otherwise>,
-        read: R,
+        fallback: Option<FallbackRequest>,
+        reader: R,
     ) -> Self {
-        let state = State::Asked(Box::pin(ask(endpoint.clone(), path, body, otherwise)));
-        Answer { endpoint: endpoint.clone(), state, read, said: VecDeque::new() }
+        let state = State::Requested(Box::pin(send(endpoint.clone(), path, body, fallback)));
+        ResponseStream { endpoint: endpoint.clone(), state, reader, events: VecDeque::new() }
     }
 
-    /// Takes in what is there; `false` once nothing more comes.
+    /// Reads more of the response. Returns `false` if the response has ended.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ProviderError>> {
         match &mut self.state {
-            State::Asked(asked) => {
-                let body = ready!(asked.as_mut().poll(cx))?;
-                self.state = State::Comes(body, Decoder::default(), Some(Vec::new()));
+            State::Requested(response) => {
+                let body = ready!(response.as_mut().poll(cx))?;
+                self.state = State::Streaming(body, Decoder::default(), Some(Vec::new()));
             }
-            State::Comes(body, decoder, plain) => {
+            State::Streaming(body, decoder, plain) => {
                 let mut is_done = false;
                 match ready!(Pin::new(body).poll_frame(cx)) {
                     Some(Ok(frame)) => {
                         if let Ok(bytes) = frame.into_data() {
                             decoder.push(&bytes);
                             if let Some(plain) =
-                                plain.as_mut().filter(|plain| plain.len() < LONGEST_ERROR)
+                                plain.as_mut().filter(|plain| plain.len() < MAX_ERROR_BYTES)
                             {
                                 plain.extend_from_slice(&bytes);
                             }
                         }
-                        if decoder.pending_bytes() > LONGEST_EVENT {
-                            return Poll::Ready(Err(ProviderError::not_understood(
-                                "an endless event",
-                            )));
+                        if decoder.pending_bytes() > MAX_EVENT_BYTES {
+                            return Poll::Ready(Err(ProviderError::malformed("an endless event")));
                         }
                         while let Some(event) = decoder.poll() {
                             *plain = None;
@@ -84,7 +86,7 @@ impl<R: Read> Answer<R> {
                                 break;
                             }
                             if !event.data.trim().is_empty() {
-                                self.read.read(&event.data, &mut self.said)?;
+                                self.reader.read(&event.data, &mut self.events)?;
                             }
                         }
                         if !is_done {
@@ -93,89 +95,89 @@ impl<R: Read> Answer<R> {
                     }
                     Some(Err(error)) => return Poll::Ready(Err(self.endpoint.unreachable(error))),
                     None => {
-                        if let Some(error) = plain.as_deref().and_then(error_in) {
+                        if let Some(error) = plain.as_deref().and_then(error_in_body) {
                             return Poll::Ready(Err(error));
                         }
                     }
                 }
-                self.state = State::Over;
-                self.read.end(&mut self.said)?;
+                self.state = State::Ended;
+                self.reader.end(&mut self.events)?;
             }
-            State::Failed(_) | State::Over => return Poll::Ready(Ok(false)),
+            State::Failed(_) | State::Ended => return Poll::Ready(Ok(false)),
         }
         Poll::Ready(Ok(true))
     }
 }
 
-/// A request that may be answered where another one was refused.
-pub(super) struct Otherwise {
-    /// Whether it may be where the other one was refused like this.
-    pub(super) may_help: fn(&ProviderError) -> bool,
+/// A second request for the case that the provider rejects the first one.
+pub(super) struct FallbackRequest {
+    /// Whether the second request may succeed after this error of the first one.
+    pub(super) can_help: fn(&ProviderError) -> bool,
     pub(super) body: Box<dyn FnOnce() -> Value + Send>,
 }
 
-async fn ask(
+async fn send(
     endpoint: Endpoint,
     path: &[&str],
     body: Value,
-    otherwise: Option<Otherwise>,
+    fallback: Option<FallbackRequest>,
 ) -> Result<Body, ProviderError> {
-    let runs_tools = runs_tools(&body);
-    match (endpoint.post(path, &body, runs_tools).await, otherwise) {
-        (Err(error), Some(otherwise)) if (otherwise.may_help)(&error) => {
-            let other = (otherwise.body)();
-            if other == body {
+    let may_run_tools = may_run_tools(&body);
+    match (endpoint.post(path, &body, may_run_tools).await, fallback) {
+        (Err(error), Some(fallback)) if (fallback.can_help)(&error) => {
+            let second = (fallback.body)();
+            if second == body {
                 return Err(error);
             }
             tracing::warn!(%error, "the provider refused, and is asked in another way");
-            endpoint.post(path, &other, runs_tools).await
+            endpoint.post(path, &second, may_run_tools).await
         }
         (answer, _) => answer,
     }
 }
 
-/// Whether the provider may run something because of this request.
-fn runs_tools(body: &Value) -> bool {
+/// Whether the provider may execute a tool because of this request.
+fn may_run_tools(body: &Value) -> bool {
     let any = |list: &str, is_it: fn(&Value) -> bool| {
         body.get(list).and_then(Value::as_array).is_some_and(|list| list.iter().any(is_it))
     };
     any("tools", |tool| tool["type"] != "function") || any("input", |item| item["approve"] == true)
 }
 
-/// The error that an answer is which says that it is none.
-fn error_in(plain: &[u8]) -> Option<ProviderError> {
-    let said: Value = serde_json::from_slice(plain).ok()?;
-    said.get("error").filter(|error| !error.is_null()).map(ProviderError::reported)
+/// Returns the error if the body is a JSON object with an `error` instead of a stream.
+fn error_in_body(plain: &[u8]) -> Option<ProviderError> {
+    let body: Value = serde_json::from_slice(plain).ok()?;
+    body.get("error").filter(|error| !error.is_null()).map(ProviderError::from_error_event)
 }
 
-impl<R: Read> Stream for Answer<R> {
+impl<R: ReadEvent> Stream for ResponseStream<R> {
     type Item = Result<ModelEvent, BoxError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.said.pop_front() {
+            if let Some(event) = this.events.pop_front() {
                 return Poll::Ready(Some(Ok(event)));
             }
             match ready!(this.poll_more(cx)) {
                 Ok(true) => {}
                 Ok(false) => {
-                    let State::Failed(error) = std::mem::replace(&mut this.state, State::Over)
+                    let State::Failed(error) = std::mem::replace(&mut this.state, State::Ended)
                     else {
                         return Poll::Ready(None);
                     };
-                    let error = error.cleaned(|said| this.endpoint.without_secrets(said));
+                    let error = error.map_provider_text(|text| this.endpoint.without_secrets(text));
                     return Poll::Ready(Some(Err(error.into())));
                 }
-                // What was said before it is said first.
+                // Events that were received before the error are returned first.
                 Err(error) => this.state = State::Failed(error),
             }
         }
     }
 }
 
-/// In bytes, where it came instead of a stream.
-const LONGEST_ERROR: usize = 64 * 1024;
+/// The maximum number of bytes that are kept of a body that is not a stream.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// In bytes. A picture that a model makes comes in one event.
-const LONGEST_EVENT: usize = 64 * 1024 * 1024;
+/// The maximum size of an event in bytes. A generated image arrives in one event.
+const MAX_EVENT_BYTES: usize = 64 * 1024 * 1024;

@@ -1,68 +1,76 @@
-//! An answer in a structure, as both requests ask for it.
+//! The format of structured output, which both APIs describe in the same way.
 
 use serde_json::{Map, Value, json};
 
-use ui_message_stream::agent::OutputSchema;
+use ui_message_stream::model::OutputSchema;
 
-/// The format of the answer. A model can be held to it strictly if its schema can be
-/// [said so](strictly); what that leaves out, the answer is held against here.
-pub(super) fn format(output: &OutputSchema) -> Value {
-    // A schema that cannot be read was refused when the agent was made.
-    let mut schema: Value = output.schema.to().unwrap_or_default();
+/// Returns the output format of a request.
+///
+/// It requests strict output if the schema can be [converted](to_strict_schema). The agent
+/// validates the response against the original schema, including what the conversion drops.
+pub(super) fn output_format(output: &OutputSchema) -> Value {
+    // Creating the agent fails if a schema cannot be read.
+    let mut schema: Value = output.schema.decode().unwrap_or_default();
     if let Value::Object(schema) = &mut schema {
         schema.remove("$schema");
     }
     let is_plain = |schema: &Value| schema["type"] == "object" && schema.get("anyOf").is_none();
-    let strict = strictly(&schema).filter(is_plain);
+    let strict = to_strict_schema(&schema).filter(is_plain);
     json!({
         "name": &*output.name, "strict": strict.is_some(), "schema": strict.unwrap_or(schema),
     })
 }
 
-/// A schema in the keywords that are taken strictly, where every object is closed and has all of its
-/// properties; `None` if it cannot be said in those. Every value that fits what takes part in it fits
-/// the schema too, but for the keywords that are [left out](LEFT_OUT).
-fn strictly(schema: &Value) -> Option<Value> {
+/// Converts a schema to the subset that providers enforce strictly: every object is closed and
+/// requires all of its properties. Returns `None` if the schema cannot be expressed in that subset.
+///
+/// Every value that matches the result also matches the schema, apart from the [dropped
+/// keywords](DROPPED_KEYWORDS).
+fn to_strict_schema(schema: &Value) -> Option<Value> {
     let schema = schema.as_object()?;
     if let Some(reference) = schema.get("$ref") {
         let is_here = reference.as_str().is_some_and(|reference| reference.starts_with('#'));
         return is_here.then(|| json!({"$ref": reference}));
     }
-    let mut said = Map::new();
+    let mut strict = Map::new();
     for (keyword, value) in schema {
         match keyword.as_str() {
             "properties" | "$defs" => {
                 let all = value.as_object()?.iter();
-                let all = all.map(|(name, schema)| Some((name.clone(), strictly(schema)?)));
-                said.insert(keyword.clone(), Value::Object(all.collect::<Option<_>>()?));
+                let all = all.map(|(name, schema)| Some((name.clone(), to_strict_schema(schema)?)));
+                strict.insert(keyword.clone(), Value::Object(all.collect::<Option<_>>()?));
             }
-            "items" => drop(said.insert(keyword.clone(), strictly(value)?)),
-            "anyOf" | "oneOf" if !said.contains_key("anyOf") => {
-                let all = value.as_array()?.iter().map(strictly).collect::<Option<_>>()?;
-                said.insert("anyOf".into(), Value::Array(all));
+            "items" => drop(strict.insert(keyword.clone(), to_strict_schema(value)?)),
+            "anyOf" | "oneOf" if !strict.contains_key("anyOf") => {
+                let all = value.as_array()?.iter().map(to_strict_schema).collect::<Option<_>>()?;
+                strict.insert("anyOf".into(), Value::Array(all));
             }
             "additionalProperties" if value == false => {}
             "required" => {}
-            "format" if !value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {}
-            keyword if LEFT_OUT.contains(&keyword) => {}
-            keyword if TAKEN.contains(&keyword) => drop(said.insert(keyword.into(), value.clone())),
+            "format"
+                if !value.as_str().is_some_and(|format| SUPPORTED_FORMATS.contains(&format)) => {}
+            keyword if DROPPED_KEYWORDS.contains(&keyword) => {}
+            keyword if SUPPORTED_KEYWORDS.contains(&keyword) => {
+                drop(strict.insert(keyword.into(), value.clone()))
+            }
             _ => return None,
         }
     }
-    if !SAY_WHAT_IT_IS.iter().any(|keyword| said.contains_key(*keyword)) {
+    if !TYPE_KEYWORDS.iter().any(|keyword| strict.contains_key(*keyword)) {
         return None;
     }
-    if is_object(&said) {
-        if said.contains_key("anyOf") {
-            // Closed on both sides, neither would let the properties of the other in.
+    if is_object(&strict) {
+        if strict.contains_key("anyOf") {
+            // If both alternatives and the object are closed, neither allows the properties of the
+            // other.
             return None;
         }
-        let properties = said.entry("properties").or_insert_with(|| Map::new().into());
+        let properties = strict.entry("properties").or_insert_with(|| Map::new().into());
         let names = properties.as_object()?.keys().map(|name| Value::from(name.as_str())).collect();
-        said.insert("required".into(), Value::Array(names));
-        said.insert("additionalProperties".into(), false.into());
+        strict.insert("required".into(), Value::Array(names));
+        strict.insert("additionalProperties".into(), false.into());
     }
-    Some(said.into())
+    Some(strict.into())
 }
 
 fn is_object(schema: &Map<String, Value>) -> bool {
@@ -73,8 +81,8 @@ fn is_object(schema: &Map<String, Value>) -> bool {
     }
 }
 
-/// Keywords that are taken as they are.
-const TAKEN: [&str; 14] = [
+/// Keywords that are copied unchanged.
+const SUPPORTED_KEYWORDS: [&str; 14] = [
     "type",
     "title",
     "description",
@@ -91,11 +99,11 @@ const TAKEN: [&str; 14] = [
     "maxItems",
 ];
 
-/// One of these every schema needs.
-const SAY_WHAT_IT_IS: [&str; 2] = ["type", "anyOf"];
+/// Every schema needs one of these keywords.
+const TYPE_KEYWORDS: [&str; 2] = ["type", "anyOf"];
 
-/// Keywords that are refused, and without which a schema takes no less.
-const LEFT_OUT: [&str; 11] = [
+/// Keywords that providers reject, and whose removal never makes a schema accept fewer values.
+const DROPPED_KEYWORDS: [&str; 11] = [
     "$schema",
     "$id",
     "$comment",
@@ -109,8 +117,8 @@ const LEFT_OUT: [&str; 11] = [
     "uniqueItems",
 ];
 
-/// What a string may be said to be; of numbers there is no such thing.
-const FORMATS: [&str; 9] =
+/// The formats of strings that providers accept. No formats of numbers are accepted.
+const SUPPORTED_FORMATS: [&str; 9] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
 #[cfg(test)]
@@ -120,9 +128,9 @@ mod tests {
     use schemars::{JsonSchema, schema_for};
     use serde_json::{Value, json};
 
-    use super::{format, strictly};
+    use super::{output_format, to_strict_schema};
     use ui_message_stream::Json;
-    use ui_message_stream::agent::OutputSchema;
+    use ui_message_stream::model::OutputSchema;
 
     #[derive(JsonSchema)]
     #[expect(dead_code, reason = "its schema is all that is looked at")]
@@ -170,7 +178,7 @@ mod tests {
     }
 
     fn asked<T: JsonSchema>() -> Value {
-        format(&OutputSchema::new("answer", Json::of(&schema_for!(T)).unwrap()))
+        output_format(&OutputSchema::new("answer", Json::from_serialize(&schema_for!(T)).unwrap()))
     }
 
     #[test]
@@ -209,7 +217,7 @@ mod tests {
             json!({"type": "object", "properties": {"there": {"$ref": "https://example.com/a"}}}),
             self::asked::<Flattened>()["schema"].clone(),
         ] {
-            assert_eq!(strictly(&schema), None, "{schema}");
+            assert_eq!(to_strict_schema(&schema), None, "{schema}");
         }
     }
 
@@ -220,8 +228,8 @@ mod tests {
             json!({"oneOf": [{"type": "object", "properties": {}}]}),
             json!({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {}}}}),
         ] {
-            let output = OutputSchema::new("answer", Json::of(&schema).unwrap());
-            let asked = format(&output);
+            let output = OutputSchema::new("answer", Json::from_serialize(&schema).unwrap());
+            let asked = output_format(&output);
             assert_eq!((&asked["strict"], &asked["schema"]), (&json!(false), &schema));
         }
     }

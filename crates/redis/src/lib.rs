@@ -1,4 +1,4 @@
-//! [`RedisLedger`]: a ledger that several servers share, in Redis.
+//! [`RedisLedger`]: a ledger of approvals in Redis, which several servers share.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
@@ -14,64 +14,73 @@ use ::redis::{Client, FromRedisValue, IntoConnectionInfo, RedisResult, Script, S
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
-use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
-use ui_message_stream::ledger_store::{
-    Asked, BoxFuture, KEPT_FOR, Kept, LedgerStore, LedgerStoreError, Loaded,
+use ui_message_stream::approval::store::{
+    BoxFuture, LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot,
+    VersionedRecord,
 };
+use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 
-/// A ledger in Redis, for all servers that share it. Redis 5 or later (tested with 7), one primary;
-/// not Redis Cluster.
+/// A ledger in Redis, for all servers that share it.
+///
+/// It needs Redis 5 or later (it is tested with 7) with one primary. Redis Cluster is not
+/// supported.
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use ui_message_stream::approval::KeyRing;
-/// use ui_message_stream::approvals::{Approvals, Toolbox};
+/// use ui_message_stream::approval::{Approvals, KeyRing, Toolbox};
 /// use ui_message_stream_redis::RedisLedger;
 ///
 /// # async fn approvals(tools: impl Toolbox, secret: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
 /// let ledger = RedisLedger::connect("redis://127.0.0.1/").await?.with_prefix("shop:approvals:");
-/// // Servers that share a ledger share the key too.
+/// // Servers that share a ledger must share the key, too.
 /// let keys = KeyRing::new(1, secret)?;
 /// let approvals = Approvals::new(tools).with_keys(keys).with_ledger(Arc::new(ledger));
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// # What is lost when Redis dies
-/// That an approval is used once is as lasting as what Redis wrote down.
+/// # What is lost when Redis fails
+/// An approval counts once only as long as Redis keeps its record. So the guarantee is as durable
+/// as the data of Redis.
 ///
-/// | Redis is set to | killed, it loses | without power, it loses |
+/// | Configuration of Redis | Lost if the process is killed | Lost if the power fails |
 /// |---|---|---|
 /// | `appendonly yes`, `appendfsync always` | nothing | nothing |
-/// | `appendonly yes`, `appendfsync everysec` | nothing, or two seconds where the disk is behind | the last second or two |
-/// | snapshots only, as it is installed | all since the last one | all since the last one |
+/// | `appendonly yes`, `appendfsync everysec` | nothing, or two seconds if the disk is behind | the last second or two |
+/// | snapshots only (the default) | everything since the last snapshot | everything since the last snapshot |
 /// | no persistence | everything | everything |
 ///
-/// A replica that takes over has lost what did not reach it yet, whatever the table says; and a disk
-/// that says that it wrote has to have written.
+/// The table holds only if the disk has written what it has confirmed. After a failover to a
+/// replica, everything is lost that the replica had not received yet, whatever the configuration.
 ///
-/// A *question* that is lost is refused when it is answered, and the person is asked again. An
-/// *answer* that is lost leaves its question pending once more: the same yes, sent again, runs the
-/// tool **a second time**. So a tool that must not run twice needs the first line, or has to be
-/// [idempotent](ui_message_stream::approvals::ToolFacts::idempotent).
+/// - If an *approval request* is lost, its answer is rejected, and the user must be asked again.
+/// - If an *answer* is lost, its approval request is pending again. The same approval, sent again,
+///   executes the tool **a second time**. So a tool that must not be executed twice needs the
+///   configuration of the first row, or must be
+///   [idempotent](ui_message_stream::approval::ToolInfo::idempotent).
 ///
-/// A Redis that evicts what it has no room for forgets questions and outcomes; that is refused, and
-/// nothing runs twice. `maxmemory-policy` should be `noeviction` all the same; if it is not, a
-/// warning says so when the ledger connects.
+/// If Redis evicts keys because its memory is full, records and outcomes are lost. Answers to them
+/// are rejected, and no tool is executed twice. `maxmemory-policy` should still be `noeviction`. If
+/// it is not, [`connect`](Self::connect) logs a warning.
 ///
 /// # The clock
-/// Redis's own `TIME`. If that is set back by up to a minute, the ledger's time stands still until it
-/// is made up for: it is never earlier than the last change of any record. A clock that is set back
-/// further was wrong before, and is followed: else no lease would end in all that time.
+/// The time is Redis's own `TIME`. The time of the ledger is never earlier than the last change of
+/// any record: if Redis's clock is set back by up to a minute, the ledger's time stands still until
+/// the clock has caught up. If the clock is set back by more than a minute, it was wrong before,
+/// and the ledger follows it. Otherwise no lease would end during that time.
 ///
-/// # When Redis is away
-/// Every operation ends within five seconds, with an error if it must. A connection that is lost is
-/// made again, and what was under way is asked for once more; it takes place once. For TLS
-/// (`rediss://`) enable the feature `tokio-rustls-comp` of the crate `redis` in your own `Cargo.toml`.
+/// # When Redis is not available
+/// Every operation ends within five seconds, if necessary with an error. A lost connection is
+/// opened again. The operation that was under way is sent a second time, and takes effect once. For
+/// TLS (`rediss://`), enable the feature `tokio-rustls-comp` of the crate `redis` in your own
+/// `Cargo.toml`.
 ///
 /// # Keys
-/// Each begins with the [prefix](Self::with_prefix): `record:` and the record's id, `chat:` and
-/// `person:` with a digest, `clock`. All expire by themselves, records [`KEPT_FOR`] after they have.
+/// Each key begins with the [prefix](Self::with_prefix). After it follows `record:` with the id of
+/// the record, `chat:` or `person:` with a digest, or `clock`. All keys expire: a record
+/// [`RECORD_RETENTION`] after the approval request has expired.
+#[doc(alias = "database")]
+#[doc(alias = "persist")]
 #[derive(Clone)]
 pub struct RedisLedger {
     connection: ConnectionManager,
@@ -79,41 +88,46 @@ pub struct RedisLedger {
 }
 
 impl RedisLedger {
-    /// Connects, with a URL such as `redis://user:password@host:6379/0`.
+    /// Connects to the Redis at a URL such as `redis://user:password@host:6379/0`.
+    ///
+    /// The connection attempt fails after one second, and in any case after five seconds.
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if that is no URL of a Redis, or none answers there within five seconds.
+    /// [`LedgerStoreError`] if `url` is not the URL of a Redis, or if no Redis answers there in
+    /// time.
     pub async fn connect(url: &str) -> Result<Self, LedgerStoreError> {
         let info = url.into_connection_info().map_err(LedgerStoreError::new)?;
         let info = info.set_tcp_settings(tcp_settings());
         let client = Client::open(info).map_err(LedgerStoreError::new)?;
-        // One attempt: whoever needs the connection then makes the next one. Answers have a time
-        // limit of their own.
+        // One attempt: the next operation that needs the connection makes the next attempt.
+        // Responses have their own time limit, in `with_timeout`.
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(0)
-            .set_connection_timeout(Some(CONNECT_WITHIN))
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
-        let connection = in_time(ConnectionManager::new_with_config(client, config)).await?;
-        let ledger = RedisLedger { connection, prefix: PREFIX.into() };
-        ledger.warn_of_eviction().await;
+        let connection = with_timeout(ConnectionManager::new_with_config(client, config)).await?;
+        let ledger = RedisLedger { connection, prefix: DEFAULT_PREFIX.into() };
+        ledger.warn_if_evicting().await;
         Ok(ledger)
     }
 
-    /// Begins each key with this instead of `ui-message-stream:`. Ledgers of different prefixes in
-    /// one Redis know nothing of each other.
+    /// Sets the prefix of all keys. The default is `ui-message-stream:`.
+    ///
+    /// Ledgers with different prefixes in one Redis are independent.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    async fn warn_of_eviction(&self) {
+    /// Logs a warning if Redis may evict keys, or if its eviction policy is not known.
+    async fn warn_if_evicting(&self) {
         let mut connection = self.connection.clone();
         let mut info = ::redis::cmd("INFO");
         info.arg("memory");
-        let said: Result<String, _> = in_time(info.query_async(&mut connection)).await;
-        let said = said.unwrap_or_default();
-        let policy = said.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        let memory: Result<String, _> = with_timeout(info.query_async(&mut connection)).await;
+        let memory = memory.unwrap_or_default();
+        let policy = memory.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
         match policy {
             Some("noeviction") => {}
             Some(policy) => tracing::warn!(
@@ -126,78 +140,86 @@ impl RedisLedger {
         }
     }
 
-    fn key(&self, rest: impl fmt::Display) -> String {
-        format!("{}{rest}", self.prefix)
+    fn key(&self, suffix: impl fmt::Display) -> String {
+        format!("{}{suffix}", self.prefix)
     }
 
     fn record_key(&self, id: RecordId) -> String {
         self.key(format_args!("record:{id}"))
     }
 
-    fn pending_key(&self, of: Asked<'_>) -> String {
-        match of {
-            Asked::InChat { tenant, chat } => {
+    fn pending_key(&self, filter: PendingFilter<'_>) -> String {
+        match filter {
+            PendingFilter::Chat { tenant, chat } => {
                 self.key(format_args!("chat:{}", digest([tenant, Some(chat)])))
             }
-            Asked::By(principal) => {
+            PendingFilter::Requester(principal) => {
                 let digest = digest([principal.tenant(), principal.id()]);
                 self.key(format_args!("person:{digest}"))
             }
         }
     }
 
-    /// Names the record, its two indexes, and the clock; then what all writing scripts take.
-    fn writing<'s>(
+    /// Prepares a writing script with the keys and arguments that all of them have.
+    ///
+    /// The keys are the record, its two indexes and the clock. The arguments are the id of the
+    /// record, its JSON, a random id of this attempt, the time at which the record expires in
+    /// Redis, and whether the record is pending.
+    fn prepare_write<'s>(
         &self,
         script: &'s Script,
         record: &ApprovalRecord,
     ) -> Result<ScriptInvocation<'s>, LedgerStoreError> {
         let requester = &record.requester;
-        let in_chat = Asked::InChat { tenant: requester.tenant(), chat: &record.chat_id };
+        let in_chat = PendingFilter::Chat { tenant: requester.tenant(), chat: &record.chat_id };
         let mut attempt = [0_u8; 16];
         getrandom::fill(&mut attempt).map_err(LedgerStoreError::new)?;
         let json = serde_json::to_string(record).map_err(LedgerStoreError::new)?;
-        let forget_at = record.expires_at.after(KEPT_FOR).0.min(LATEST);
+        let delete_at = record.expires_at.after(RECORD_RETENTION).0.min(MAX_EXACT_MILLIS);
         let mut invocation = script.prepare_invoke();
         invocation
             .key(self.record_key(record.id))
             .key(self.pending_key(in_chat))
-            .key(self.pending_key(Asked::By(requester)))
+            .key(self.pending_key(PendingFilter::Requester(requester)))
             .key(self.key("clock"))
             .arg(record.id.to_string())
             .arg(json)
             .arg(&attempt)
-            .arg(forget_at)
+            .arg(delete_at)
             .arg(u8::from(record.is_pending()));
         Ok(invocation)
     }
 
-    /// Runs a script, a second time where the connection was lost on the way: each of them gives
-    /// the same answer then.
-    async fn run<T: FromRedisValue + Send>(
+    /// Runs a script, and runs it again if the connection was lost. Every script gives the same
+    /// response when it is run again.
+    async fn run_script<T: FromRedisValue + Send>(
         &self,
         script: &ScriptInvocation<'_>,
     ) -> Result<T, LedgerStoreError> {
         let mut connection = self.connection.clone();
-        in_time(async {
+        with_timeout(async {
             match script.invoke_async(&mut connection).await {
                 Err(error) if error.is_io_error() || error.is_connection_dropped() => {
                     script.invoke_async(&mut connection).await
                 }
-                answered => answered,
+                result => result,
             }
         })
         .await
     }
 
-    async fn read(&self, script: &ScriptInvocation<'_>) -> Result<Loaded, LedgerStoreError> {
-        let (now, found): (u64, Vec<(String, u64, String)>) = self.run(script).await?;
-        let records = found.into_iter().filter_map(|(key, revision, json)| {
+    /// Runs a script that returns the time and records. Records that cannot be read are left out.
+    async fn read_snapshot(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<Snapshot, LedgerStoreError> {
+        let (now, rows): (u64, Vec<(String, u64, String)>) = self.run_script(script).await?;
+        let records = rows.into_iter().filter_map(|(key, revision, json)| {
             match serde_json::from_str::<ApprovalRecord>(&json) {
-                Ok(record) => Some(Kept { record, revision }),
-                // A newer version of this crate may have written it. It is as good as lost; the
-                // others are not.
-                // What the error says may hold what the record holds.
+                Ok(record) => Some(VersionedRecord { record, revision }),
+                // A newer version of this crate may have written the record. The record counts as
+                // lost, and the other records are still returned. Only the position of the error is
+                // logged, because its text may hold contents of the record.
                 Err(error) => {
                     let column = error.column();
                     tracing::error!(key, column, "a record in the ledger cannot be read");
@@ -205,7 +227,7 @@ impl RedisLedger {
                 }
             }
         });
-        Ok(Loaded { now: UnixMillis(now), records: records.collect() })
+        Ok(Snapshot { now: UnixMillis(now), records: records.collect() })
     }
 }
 
@@ -214,38 +236,46 @@ impl LedgerStore for RedisLedger {
         &'a self,
         record: &'a ApprovalRecord,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        Box::pin(async move { self.run(&self.writing(&INSERT, record)?).await })
+        Box::pin(async move { self.run_script(&self.prepare_write(&INSERT, record)?).await })
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         Box::pin(async move {
             let mut invocation = LOAD.key(self.key("clock"));
             for id in ids {
                 invocation.key(self.record_key(*id));
             }
-            self.read(&invocation).await
+            self.read_snapshot(&invocation).await
         })
     }
 
-    fn pending<'a>(&'a self, of: Asked<'a>) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn pending<'a>(
+        &'a self,
+        filter: PendingFilter<'a>,
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         Box::pin(async move {
             let mut invocation = PENDING.key(self.key("clock"));
-            invocation.key(self.pending_key(of)).arg(self.key("record:"));
-            let mut loaded = self.read(&invocation).await?;
-            loaded.records.sort_by_key(|kept| (kept.record.requested_at, kept.record.id));
-            Ok(loaded)
+            invocation.key(self.pending_key(filter)).arg(self.key("record:"));
+            let mut snapshot = self.read_snapshot(&invocation).await?;
+            snapshot
+                .records
+                .sort_by_key(|VersionedRecord { record, .. }| (record.requested_at, record.id));
+            Ok(snapshot)
         })
     }
 
-    fn replace<'a>(
+    fn compare_and_swap<'a>(
         &'a self,
         record: &'a ApprovalRecord,
         revision: u64,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
         Box::pin(async move {
-            let mut invocation = self.writing(&REPLACE, record)?;
+            let mut invocation = self.prepare_write(&COMPARE_AND_SWAP, record)?;
             invocation.arg(revision).arg(revision.wrapping_add(1));
-            self.run(&invocation).await
+            self.run_script(&invocation).await
         })
     }
 }
@@ -256,7 +286,10 @@ impl fmt::Debug for RedisLedger {
     }
 }
 
-/// Names two texts, either of which may be missing, so that no two pairs have one name.
+/// Returns the SHA-256 digest of two optional texts, in hex.
+///
+/// Each text is hashed with its presence and its length, so that different pairs never hash the
+/// same bytes.
 fn digest(texts: [Option<&str>; 2]) -> String {
     let mut digest = Sha256::new();
     for text in texts {
@@ -272,48 +305,55 @@ fn digest(texts: [Option<&str>; 2]) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A peer that is gone without a word is noticed within seconds, not within hours.
+/// Returns TCP settings that detect a lost peer within seconds. The defaults of the system take
+/// hours.
 fn tcp_settings() -> TcpSettings {
-    let keepalive = TcpKeepalive::new().with_time(PROBE_EVERY).with_interval(PROBE_EVERY);
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let settings = settings.set_user_timeout(GIVE_UP_AFTER);
+    let settings = settings.set_user_timeout(OPERATION_TIMEOUT);
     settings
 }
 
-async fn in_time<T>(
-    asked: impl Future<Output = RedisResult<T>> + Send,
+/// Waits for an operation for at most [`OPERATION_TIMEOUT`].
+async fn with_timeout<T>(
+    operation: impl Future<Output = RedisResult<T>> + Send,
 ) -> Result<T, LedgerStoreError> {
-    match timeout(GIVE_UP_AFTER, asked).await {
-        Ok(answered) => answered.map_err(LedgerStoreError::new),
+    match timeout(OPERATION_TIMEOUT, operation).await {
+        Ok(result) => result.map_err(LedgerStoreError::new),
         Err(elapsed) => Err(LedgerStoreError::new(elapsed)),
     }
 }
 
-const PREFIX: &str = "ui-message-stream:";
-const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-const PROBE_EVERY: Duration = Duration::from_secs(2);
-const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
+const DEFAULT_PREFIX: &str = "ui-message-stream:";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest time that Lua's numbers hold exactly.
-const LATEST: u64 = (1 << 53) - 1;
+/// The latest time, in milliseconds, that a Lua number represents exactly.
+const MAX_EXACT_MILLIS: u64 = (1 << 53) - 1;
 
-// A record is a hash: `record` is its JSON, `revision` counts the replacements, `inserted` and
-// `replaced` are the attempts that wrote it. An index is a sorted set of record ids, by when they
-// may be forgotten. What a script writes, Redis keeps and replays as one.
+// A record is a Redis hash. `record` is its JSON. `revision` counts the replacements. `inserted`
+// and `replaced` are the ids of the attempts that wrote the record, by which a repeated script
+// recognises its own write. An index is a sorted set of record ids, scored by the time at which the
+// record expires in Redis. Redis stores and replicates the writes of one script as one transaction.
 
-static LOAD: LazyLock<Script> = LazyLock::new(|| Script::new(&[NOW, READ_RECORDS].concat()));
+static LOAD: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[CLOCK_PREAMBLE, LOAD_BODY].concat()));
 
-static PENDING: LazyLock<Script> = LazyLock::new(|| Script::new(&[NOW, READ_INDEX].concat()));
+static PENDING: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[CLOCK_PREAMBLE, PENDING_BODY].concat()));
 
 static INSERT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[NOW, AFTER_A_WRITE, WRITE_NEW].concat()));
+    LazyLock::new(|| Script::new(&[CLOCK_PREAMBLE, WRITE_PREAMBLE, INSERT_BODY].concat()));
 
-static REPLACE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[NOW, AFTER_A_WRITE, WRITE_IF_CURRENT].concat()));
+static COMPARE_AND_SWAP: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[CLOCK_PREAMBLE, WRITE_PREAMBLE, COMPARE_AND_SWAP_BODY].concat())
+});
 
-/// `time` as Redis has it, and `now` as the ledger tells it, in milliseconds.
-const NOW: &str = r"
+/// Reads the clock, in milliseconds: `time` is the time of Redis, `now` is the time of the ledger.
+const CLOCK_PREAMBLE: &str = r"
 local clock = redis.call('TIME')
 local time = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local now = time
@@ -323,7 +363,8 @@ local function tell_time(key)
 end
 ";
 
-const READ_RECORDS: &str = r"
+/// Returns the time and the records with the given keys.
+const LOAD_BODY: &str = r"
 tell_time(KEYS[1])
 local found = {}
 for at = 2, #KEYS do
@@ -333,7 +374,8 @@ end
 return {now, found}
 ";
 
-const READ_INDEX: &str = r"
+/// Returns the time and the records of an index.
+const PENDING_BODY: &str = r"
 tell_time(KEYS[1])
 local found = {}
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
@@ -344,8 +386,9 @@ end
 return {now, found}
 ";
 
-/// What follows a write: the indexes, and the time below which the clock does not fall.
-const AFTER_A_WRITE: &str = r"
+/// Defines `wrote`, which updates the indexes after a write, and stores the time that the ledger's
+/// clock must not fall below.
+const WRITE_PREAMBLE: &str = r"
 local id, json, attempt, forget_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local is_pending = ARGV[5] == '1'
 local function wrote()
@@ -368,7 +411,8 @@ local function wrote()
 end
 ";
 
-const WRITE_NEW: &str = r"
+/// Inserts a record. Returns 1 if this attempt inserted it, else 0.
+const INSERT_BODY: &str = r"
 local by = redis.call('HGET', KEYS[1], 'inserted')
 if by then return by == attempt and 1 or 0 end
 redis.call('HSET', KEYS[1], 'record', json, 'revision', '0', 'inserted', attempt)
@@ -376,7 +420,8 @@ redis.call('PEXPIREAT', KEYS[1], forget_at)
 return wrote()
 ";
 
-const WRITE_IF_CURRENT: &str = r"
+/// Replaces a record that has the expected revision. Returns 1 if this attempt replaced it, else 0.
+const COMPARE_AND_SWAP_BODY: &str = r"
 local kept = redis.call('HMGET', KEYS[1], 'revision', 'replaced')
 if kept[1] == ARGV[7] and kept[2] == attempt then return 1 end
 if kept[1] ~= ARGV[6] then return 0 end

@@ -1,11 +1,11 @@
 //! Models and agents of [rig](https://docs.rs/rig-agent/0.44) 0.44 behind `useChat`, for
 //! [`ui_message_stream`].
 //!
-//! - [`RigModel`]: a completion model of rig, so any of its providers, as the model of an
-//!   [`Agent`](ui_message_stream::agent::Agent).
-//! - [`RigAgent`]: an agent built with rig, as the agent of a chat.
+//! - [`RigModel`]: a completion model of rig, and therefore of any provider that rig supports, as
+//!   the model of an [`Agent`](ui_message_stream::agent::Agent).
+//! - [`RigAgent`]: an agent that was built with rig, as the agent of a chat.
 //!
-//! The crates of rig are re-exported, in the version that fits: [`rig_core`] and [`rig_agent`].
+//! The crates [`rig_core`] and [`rig_agent`] are re-exported in the version that this crate uses.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]

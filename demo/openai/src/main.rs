@@ -1,14 +1,14 @@
-//! The demo with a model of a real provider: `OPENAI_API_KEY=… cargo run -p chat-openai`.
+//! The demo with the model of a real provider: `OPENAI_API_KEY=… cargo run -p chat-openai`.
 //!
-//! `OPENAI_BASE_URL` names another server with the same API, `OPENAI_MODEL` the model
-//! (`gpt-4.1-mini`), `OPENAI_API` the interface: `chat` (the default) or `responses`.
+//! `OPENAI_BASE_URL` sets another server with the same API. `OPENAI_MODEL` sets the model
+//! (`gpt-4.1-mini` by default). `OPENAI_API` sets the API: `chat` (the default) or `responses`.
 
 use std::env::{VarError, var};
 use std::error::Error;
 use std::sync::Arc;
 
 use demo::SharedWorld;
-use ui_message_stream::agent::Model;
+use ui_message_stream::model::Model;
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 #[tokio::main]
@@ -16,25 +16,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     demo::serve(model()?, Arc::new(SharedWorld::default())).await
 }
 
-/// Returns the model that the environment names.
+/// Creates the model that the environment variables select.
 fn model() -> Result<Arc<dyn Model>, Box<dyn Error>> {
-    let Some(key) = set("OPENAI_API_KEY")? else {
+    let Some(key) = env_var("OPENAI_API_KEY")? else {
         return Err("OPENAI_API_KEY is not set; `cargo run --example chat` needs no key".into());
     };
-    let endpoint = match set("OPENAI_BASE_URL")? {
-        Some(url) => Endpoint::at(&url)?.with_key(&key)?,
+    let endpoint = match env_var("OPENAI_BASE_URL")? {
+        Some(url) => Endpoint::new(&url)?.with_key(&key)?,
         None => Endpoint::openai(&key)?,
     };
-    let model = set("OPENAI_MODEL")?.unwrap_or_else(|| "gpt-4.1-mini".to_owned());
-    Ok(match set("OPENAI_API")?.as_deref() {
+    let model = env_var("OPENAI_MODEL")?.unwrap_or_else(|| "gpt-4.1-mini".to_owned());
+    Ok(match env_var("OPENAI_API")?.as_deref() {
         None | Some("chat") => Arc::new(ChatCompletions::new(endpoint, model)),
         Some("responses") => Arc::new(Responses::new(endpoint, model)),
         Some(_) => return Err("OPENAI_API is neither `chat` nor `responses`".into()),
     })
 }
 
-/// Returns a variable of the environment, if it is set and not empty.
-fn set(name: &str) -> Result<Option<String>, Box<dyn Error>> {
+/// Returns the value of an environment variable if it is set and not empty.
+fn env_var(name: &str) -> Result<Option<String>, Box<dyn Error>> {
     match var(name) {
         Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
         Err(VarError::NotPresent) => Ok(None),

@@ -1,19 +1,20 @@
-//! Where the time goes, and what approvals came to: the spans of an agent, after the OpenTelemetry
-//! conventions for generative AI, sent to a collector. `cargo run -p traced`, with a collector
-//! at `OTEL_EXPORTER_OTLP_ENDPOINT`, `http://localhost:4318` unless set.
+//! Tracing: sends the spans of an agent to a collector. The spans show where the time goes and how
+//! approvals were decided, and follow the OpenTelemetry conventions for generative AI. Run
+//! `cargo run -p traced` with a collector at `OTEL_EXPORTER_OTLP_ENDPOINT` (`http://localhost:4318`
+//! by default).
 //!
 //! ```sh
 //! say() { curl -s http://localhost:3000/api/chat -H 'content-type: application/json' \
 //!   -H 'accept: application/json' -d '{"id": "c", "messages": [{"id": "m'$RANDOM'", "role": "user",
 //!   "parts": [{"type": "text", "text": "'"$1"'"}]}]}'; }
 //! say 'How warm is it?'
-//! say 'Open the window'    # asks; `approvals[0].approvalId` is what is answered:
+//! say 'Open the window'    # requests an approval; `approvals[0].approvalId` is its id:
 //! curl http://localhost:3000/api/approvals -H 'content-type: application/json' \
 //!   -d '{"decisions": [{"approvalId": "…", "approved": true}]}'
 //! ```
 //!
-//! No text, no input and no output is in them; what the errors of tools and providers say is, unless
-//! they are [`Told`].
+//! The spans contain no message text, no tool input and no tool output. They contain the error
+//! messages of tools and providers, except for the messages of [`ToolError`].
 
 use std::error::Error;
 
@@ -30,32 +31,32 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::axum::{approval_routes, chat_routes};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::model_message::ModelMessage;
-use ui_message_stream::run::{ModelEvent, Usage};
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
 
-/// A model that looks at the thermometer, or opens the window, and says so.
+/// A model that reads the thermometer, or opens the window if the user's message contains "window",
+/// and then says so.
 #[derive(Debug)]
 struct Scripted;
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let last = request.messages.last();
-        let said = match last {
-            Some(ModelMessage::Tool { .. }) => ModelEvent::Said(AgentEvent::text("So be it.")),
+        let event = match last {
+            Some(ModelMessage::Tool { .. }) => ModelEvent::Event(AgentEvent::text("So be it.")),
             last => {
                 let is_hot = format!("{last:?}").contains("window");
                 let tool = if is_hot { "open_window" } else { "temperature" };
                 let call = ToolCall::new(uuid::Uuid::new_v4().to_string(), tool);
-                ModelEvent::Call(Box::new(call), r#"{"room":"kitchen"}"#.to_owned())
+                ModelEvent::ToolCall(Box::new(call), r#"{"room":"kitchen"}"#.to_owned())
             }
         };
-        let mut cost = Usage::default();
-        (cost.input_tokens, cost.output_tokens) = (42, 7);
-        let events = [said, ModelEvent::Used(cost), ModelEvent::Finished(FinishReason::Stop)];
+        let mut usage = Usage::default();
+        (usage.input_tokens, usage.output_tokens) = (42, 7);
+        let events = [event, ModelEvent::Usage(usage), ModelEvent::Finished(FinishReason::Stop)];
         Box::pin(stream::iter(events.map(Ok)))
     }
 
@@ -74,8 +75,8 @@ struct Temperature {
     room: String,
 }
 
-async fn temperature(asked: Temperature) -> Result<String, Told> {
-    Ok(format!("21 degrees in the {}", asked.room))
+async fn temperature(input: Temperature) -> Result<String, ToolError> {
+    Ok(format!("21 degrees in the {}", input.room))
 }
 
 /// Opens the window of a room.
@@ -84,8 +85,8 @@ struct OpenWindow {
     room: String,
 }
 
-async fn open_window(open: OpenWindow) -> Result<String, Told> {
-    Ok(format!("it is open in the {}", open.room))
+async fn open_window(input: OpenWindow) -> Result<String, ToolError> {
+    Ok(format!("it is open in the {}", input.room))
 }
 
 #[tokio::main]
@@ -101,7 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let agent = Agent::new(Scripted)
         .tool(Tool::new("temperature", temperature))
         .tool(Tool::new("open_window", open_window).needs_approval());
-    let chats = agent.into_chats();
+    let chats = agent.into_chat_server();
     let app = Router::new()
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats));

@@ -17,8 +17,8 @@ pub fn run(data: &[u8]) {
         let again = UiMessage::parse(&written).expect("what is written is read");
         assert_eq!(serde_json::to_string(&again).expect("a message serializes"), written);
     }
-    let _ = ResumePlan::new(chat.messages(), chat.continued()).settle(&[]);
-    if let Some(message) = chat.continued() {
+    let _ = ResumePlan::new(chat.messages(), chat.continued_message()).settle(&[]);
+    if let Some(message) = chat.continued_message() {
         Translator::continuing(message).finish(&mut |_| {});
     }
 }

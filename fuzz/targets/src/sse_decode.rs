@@ -1,6 +1,6 @@
 //! Bytes cut anywhere decode as they do in one piece. The first byte says where to cut.
 
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::sse::Decoder;
 
 /// Runs the target on one input.
@@ -15,9 +15,9 @@ pub fn run(data: &[u8]) {
     let pieces = decode(bytes.chunks(usize::from(size).max(1)));
     assert_eq!(whole, pieces);
     for text in whole {
-        if let Ok(received) = Received::parse(&text) {
+        if let Ok(received) = ReceivedChunk::parse(&text) {
             let written = serde_json::to_string(&received).expect("a chunk serializes");
-            let again = Received::parse(&written).expect("what is written is read");
+            let again = ReceivedChunk::parse(&written).expect("what is written is read");
             assert_eq!(serde_json::to_string(&again).expect("a chunk serializes"), written);
         }
     }

@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     };
     let version = match options >> 4 {
         0 => Version::V5,
-        1 => Version::V6At(326),
+        1 => Version::V6Patch(326),
         _ => Version::V6,
     };
     translator = translator.with_version(version);

@@ -1,9 +1,9 @@
-//! [`compact`]: from a message to the fewest chunks that rebuild it.
+//! [`compact`]: the fewest chunks that rebuild a message.
 //!
-//! Who reconnects late needs what the message came to, not each of the thousand deltas that led
-//! there. A text is one delta, a tool call as many chunks as its state takes. What comes out is
-//! reduced again and compared before it is handed over: it rebuilds the message, or there is an
-//! error.
+//! A client that reconnects late needs the result, not each of the thousand deltas that led to it.
+//! A text takes one delta. A tool call takes as many chunks as its state requires. Before the
+//! chunks are returned, they are reduced again and the result is compared with the message. They
+//! either rebuild the message, or an error is returned.
 
 mod tool_call;
 
@@ -12,23 +12,24 @@ use std::collections::{HashMap, HashSet};
 
 use self::tool_call::ToolCallChunks;
 use super::Reducer;
-use super::call::Call;
+use super::tool_part_fields::Call;
 use crate::chunk::Chunk;
 use crate::message::{Part, TextState, ToolPart, UiMessage};
 use crate::metadata::ProviderMetadata;
 
-/// The fewest chunks that rebuild a message: reducing them gives the same one.
+/// Returns the fewest chunks that rebuild a message. Reducing them gives an equal message.
 ///
-/// It begins with `start` and the message's id, so that a client that reconnects takes it for a
-/// replay; it ends without `finish`. Text that is not complete is left open, under an id of its own:
-/// for a stream that goes on, [`Reducer::compact`] keeps the stream's ids. An old client wants
-/// [`Chunk::for_version`].
+/// The chunks begin with `start` and the message's id, so that a reconnecting client treats them as
+/// a replay. They end without `finish`. A text that is incomplete stays open, under a new id. For a
+/// stream that continues, use [`Reducer::compact`], which keeps the ids of the stream. For an older
+/// client, convert each chunk with [`Chunk::for_version`].
 ///
 /// # Errors
-/// [`CompactError`] names what no stream of [`Chunk`]s gives a message that begins empty: an answered
-/// approval, say, or a field that this crate does not know. And one part that a stream can give: the
-/// input of a dynamic tool that went on in another step than it began in. Its text is lost to the
-/// client itself, until the next piece.
+/// [`CompactError`] if no stream of [`Chunk`]s that begins with an empty message produces this
+/// message: for example, if it holds an approval that was responded to, or a field that this crate
+/// does not know. There is one part that a stream can produce and that is an error here too: the
+/// input of a dynamic tool that continued in another step than the one it began in. The client
+/// itself loses the text of such an input until the next delta.
 ///
 /// ```
 /// use ui_message_stream::UiMessage;
@@ -56,14 +57,14 @@ pub fn compact(message: &UiMessage) -> Result<Vec<Chunk<'static>>, CompactError>
 }
 
 impl Reducer {
-    /// The fewest chunks that lead where this stream has come to, so that its next chunks can follow
-    /// them.
+    /// Returns the fewest chunks that produce the current message, so that the next chunks of this
+    /// stream can follow them.
     ///
-    /// As [`compact`], and texts and tool inputs that are open are so under the ids that they have
-    /// in the stream. More of an input that was whole already is not provided for.
+    /// Works like [`compact`], but open texts and tool inputs keep the ids that they have in the
+    /// stream. Further deltas for an input that was already complete are not supported.
     ///
     /// # Errors
-    /// As [`compact`].
+    /// [`CompactError`], as for [`compact`].
     pub fn compact(&mut self) -> Result<Vec<Chunk<'static>>, CompactError> {
         self.message();
         let open = self.texts.iter().chain(&self.reasonings);
@@ -72,22 +73,22 @@ impl Reducer {
     }
 }
 
-/// What no stream of chunks gives a message.
+/// A part of a message that no stream of chunks produces.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompactError {
     /// A field of the message.
     #[error("no stream gives a message this `{field}`")]
     Field {
-        /// Its name.
+        /// The name of the field.
         field: &'static str,
     },
-    /// A part.
+    /// A part of the message.
     #[error("no stream gives a message part {at} (`{kind}`) as it is")]
     Part {
-        /// Where it stands, from 0.
+        /// The index of the part, counted from 0.
         at: usize,
-        /// Its `type`.
+        /// The `type` of the part.
         kind: Box<str>,
     },
 }
@@ -99,8 +100,8 @@ impl CompactError {
     }
 }
 
-/// The chunks of a message, checked. With the parts that are open, whatever else is not complete
-/// will be closed.
+/// Returns the chunks of a message after checking that they rebuild it. If `open` is given, each
+/// part that is incomplete and not in `open` is closed.
 fn rebuild(
     message: &UiMessage,
     open: Option<&HashMap<usize, &str>>,
@@ -110,36 +111,37 @@ fn rebuild(
         message_id: Some(Cow::Owned(message.id.as_str().to_owned())),
         message_metadata: message.metadata.clone().map(Cow::Owned),
     });
-    let ids = Ids::of(message, open);
+    let ids = TextIds::new(message, open);
     for (at, part) in message.parts.iter().enumerate() {
         chunks.at = at;
-        chunks.add_part(part, ids.of_text(at)).ok_or_else(|| CompactError::part(message, at))?;
-        if ids.closed_behind == Some(at) {
+        chunks.add_part(part, ids.text_id(at)).ok_or_else(|| CompactError::part(message, at))?;
+        if ids.finish_step_after == Some(at) {
             chunks.add(Chunk::FinishStep {});
         }
     }
-    if let Some((at, _)) = chunks.later.first() {
+    if let Some((at, _)) = chunks.next_step.first() {
         return Err(CompactError::part(message, *at));
     }
     chunks.check(message)?;
     Ok(chunks.list.into_iter().map(|(_, chunk)| chunk).collect())
 }
 
-/// Under which ids texts are rebuilt.
-struct Ids<'a> {
-    /// The next open text of each part, whose id it has: that takes it from a text that is not open.
+/// The ids under which text parts are rebuilt.
+struct TextIds<'a> {
+    /// For each part: the id of the next open text, which this part uses too. The later
+    /// `text-start` then takes the id over, so this part is no longer open.
     open_by_part: Vec<Option<&'a str>>,
-    /// The id of all texts behind the last open one.
-    free: String,
-    /// Where a step has to end, so that nothing is open that should not be.
-    closed_behind: Option<usize>,
+    /// The id of all texts after the last open one.
+    unused: String,
+    /// The part after which a `finish-step` closes the parts that would otherwise stay open.
+    finish_step_after: Option<usize>,
 }
 
-impl<'a> Ids<'a> {
-    fn of(message: &UiMessage, open: Option<&HashMap<usize, &'a str>>) -> Self {
+impl<'a> TextIds<'a> {
+    fn new(message: &UiMessage, open: Option<&HashMap<usize, &'a str>>) -> Self {
         let used: HashSet<&str> = open.into_iter().flat_map(HashMap::values).copied().collect();
-        let is_free = |id: &String| !used.contains(id.as_str());
-        let free = (0..).map(|n: usize| n.to_string()).find(is_free).unwrap_or_default();
+        let is_unused = |id: &String| !used.contains(id.as_str());
+        let unused = (0..).map(|n: usize| n.to_string()).find(is_unused).unwrap_or_default();
         let mut next = None;
         let mut open_by_part = Vec::with_capacity(message.parts.len());
         for (at, part) in message.parts.iter().enumerate().rev() {
@@ -149,41 +151,47 @@ impl<'a> Ids<'a> {
             open_by_part.push(next);
         }
         open_by_part.reverse();
-        let mut ids = Ids { open_by_part, free, closed_behind: None };
-        ids.closed_behind = open.and_then(|open| ids.last_left_open(message, open));
+        let mut ids = TextIds { open_by_part, unused, finish_step_after: None };
+        ids.finish_step_after = open.and_then(|open| ids.last_wrongly_open(message, open));
         ids
     }
 
-    fn of_text(&self, at: usize) -> &str {
-        self.open_by_part.get(at).copied().flatten().unwrap_or(&self.free)
+    fn text_id(&self, at: usize) -> &str {
+        self.open_by_part.get(at).copied().flatten().unwrap_or(&self.unused)
     }
 
-    /// The last part that would be open though it is not: it is streaming, and nothing takes its id.
-    /// What is open was opened after it had been closed, so it stands behind it.
-    fn last_left_open(&self, message: &UiMessage, open: &HashMap<usize, &'a str>) -> Option<usize> {
+    /// Returns the last part that would be open although it must not be: it is streaming, and no
+    /// later part takes its id over. Every part that must stay open was opened after such a part
+    /// had been closed, so it stands after it.
+    fn last_wrongly_open(
+        &self,
+        message: &UiMessage,
+        open: &HashMap<usize, &'a str>,
+    ) -> Option<usize> {
         let mut taken: HashSet<(bool, &str)> = HashSet::new();
         let parts = message.parts.iter().enumerate().rev();
-        let mut left_open = parts.filter(|(at, part)| {
+        let mut wrongly_open = parts.filter(|(at, part)| {
             let (is_text, id, state) = match part {
-                Part::Text(part) => (true, self.of_text(*at), part.state),
+                Part::Text(part) => (true, self.text_id(*at), part.state),
                 Part::Reasoning(part) => (false, part.id.as_deref().unwrap_or(""), part.state),
                 _ => return false,
             };
             let is_taken = !taken.insert((is_text, id));
             state == Some(TextState::Streaming) && !open.contains_key(at) && !is_taken
         });
-        left_open.next().map(|(at, _)| at)
+        wrongly_open.next().map(|(at, _)| at)
     }
 }
 
-/// Chunks as they are collected, each with the part that it is for.
+/// The chunks collected so far, each with the index of the part that it belongs to.
 #[derive(Default)]
 struct Chunks {
     list: Vec<(usize, Chunk<'static>)>,
-    /// What has to wait for the next step: in its own, another part of the same call is in the way.
-    later: Vec<(usize, Chunk<'static>)>,
+    /// Chunks that must wait for the next step, because within their own step they would reach
+    /// another part of the same call.
+    next_step: Vec<(usize, Chunk<'static>)>,
     at: usize,
-    /// The calls of the current step.
+    /// The ids of the calls in the current step.
     calls: HashSet<Box<str>>,
 }
 
@@ -192,13 +200,13 @@ impl Chunks {
         self.list.push((self.at, chunk));
     }
 
-    /// Adds the chunks of a part; nothing if there are none for it.
+    /// Adds the chunks of a part. Returns `None` if no chunks produce this part.
     fn add_part(&mut self, part: &Part, id: &str) -> Option<()> {
         let owned = |text: &str| Cow::Owned(text.to_owned());
         match part {
             Part::Text(part) => {
                 let start = |id, provider_metadata| Chunk::TextStart { id, provider_metadata };
-                self.add(start(owned(id), kept(&part.provider_metadata)));
+                self.add(start(owned(id), owned_metadata(&part.provider_metadata)));
                 if !part.text.is_empty() {
                     let (id, delta) = (owned(id), owned(&part.text));
                     self.add(Chunk::TextDelta { id, delta, provider_metadata: None });
@@ -210,7 +218,7 @@ impl Chunks {
             Part::Reasoning(part) => {
                 let id = part.id.as_deref()?;
                 let start = |id, provider_metadata| Chunk::ReasoningStart { id, provider_metadata };
-                self.add(start(owned(id), kept(&part.provider_metadata)));
+                self.add(start(owned(id), owned_metadata(&part.provider_metadata)));
                 if !part.text.is_empty() {
                     let (id, delta) = (owned(id), owned(&part.text));
                     self.add(Chunk::ReasoningDelta { id, delta, provider_metadata: None });
@@ -223,30 +231,30 @@ impl Chunks {
                 source_id: owned(&part.source_id),
                 url: owned(&part.url),
                 title: part.title.as_deref().map(owned),
-                provider_metadata: kept(&part.provider_metadata),
+                provider_metadata: owned_metadata(&part.provider_metadata),
             }),
             Part::SourceDocument(part) => self.add(Chunk::SourceDocument {
                 source_id: owned(&part.source_id),
                 media_type: owned(&part.media_type),
                 title: owned(&part.title),
                 filename: part.filename.as_deref().map(owned),
-                provider_metadata: kept(&part.provider_metadata),
+                provider_metadata: owned_metadata(&part.provider_metadata),
             }),
             Part::File(part) => self.add(Chunk::File {
                 url: owned(&part.url),
                 media_type: owned(&part.media_type),
-                provider_metadata: kept(&part.provider_metadata),
+                provider_metadata: owned_metadata(&part.provider_metadata),
             }),
             Part::StepStart { .. } => {
                 self.add(Chunk::StartStep {});
-                self.list.append(&mut self.later);
+                self.list.append(&mut self.next_step);
                 self.calls.clear();
             }
             Part::Data(part) => self.add(Chunk::Data {
                 name: owned(&part.name),
                 id: part.id.as_deref().map(owned),
                 data: part.data.clone().map(Cow::Owned),
-                transient: part.extra.get("transient").and_then(|flag| flag.to().ok()),
+                transient: part.extra.get("transient").and_then(|flag| flag.decode().ok()),
             }),
             Part::Tool(part) => self.add_call(part),
             Part::Unknown(_) => return None,
@@ -256,13 +264,13 @@ impl Chunks {
 
     fn add_call(&mut self, part: &ToolPart) {
         let is_first = self.calls.insert(part.tool_call_id.as_str().into());
-        let chunks = ToolCallChunks::of(&Call::of(part.clone()), is_first);
+        let chunks = ToolCallChunks::new(&Call::from_part(part.clone()), is_first);
         let at = self.at;
-        self.list.extend(chunks.here.into_iter().map(|chunk| (at, chunk)));
-        self.later.extend(chunks.later.into_iter().map(|chunk| (at, chunk)));
+        self.list.extend(chunks.same_step.into_iter().map(|chunk| (at, chunk)));
+        self.next_step.extend(chunks.next_step.into_iter().map(|chunk| (at, chunk)));
     }
 
-    /// Whether the chunks rebuild the message, else where they do not.
+    /// Checks that the chunks rebuild the message. The error names the first difference.
     fn check(&self, message: &UiMessage) -> Result<(), CompactError> {
         let mut reducer = Reducer::new();
         for (at, chunk) in &self.list {
@@ -286,11 +294,11 @@ impl Chunks {
     }
 }
 
-fn kept(metadata: &Option<ProviderMetadata>) -> Option<Cow<'static, ProviderMetadata>> {
+fn owned_metadata(metadata: &Option<ProviderMetadata>) -> Option<Cow<'static, ProviderMetadata>> {
     metadata.clone().map(Cow::Owned)
 }
 
-/// The `type` of a part.
+/// Returns the `type` of a part.
 fn kind_of(part: &Part) -> String {
     match part {
         Part::Text(_) => "text".into(),

@@ -1,9 +1,9 @@
-//! [`ToolCallChunks`]: the fewest chunks that bring a tool call to where it is.
+//! [`ToolCallChunks`]: the fewest chunks that bring a tool call into its state.
 
 use std::borrow::Cow;
 
 use super::super::PartialJson;
-use super::super::call::{Call, Content, State};
+use super::super::tool_part_fields::{Call, Content, State};
 use crate::chunk::{Chunk, InputEncoding};
 use crate::json::{Json, unescaped};
 use crate::message::{ApprovalDetails, ToolKind};
@@ -12,16 +12,16 @@ use crate::metadata::ProviderMetadata;
 /// The chunks of one call.
 #[derive(Default)]
 pub(super) struct ToolCallChunks {
-    pub(super) here: Vec<Chunk<'static>>,
-    /// What refers to the call and would reach another part of its step.
-    pub(super) later: Vec<Chunk<'static>>,
-    /// The chunks that refer to the call reach it.
+    pub(super) same_step: Vec<Chunk<'static>>,
+    /// Chunks that refer to the call by its id and, in its own step, would reach another part.
+    pub(super) next_step: Vec<Chunk<'static>>,
+    /// Whether chunks that refer to the call by its id reach it within its own step.
     is_first: bool,
 }
 
-/// What the call was before somebody was asked about it, or said no.
-enum Base {
-    Begun(Option<InputEncoding>),
+/// The state of the call before an approval was requested or denied.
+enum BaseState {
+    Started(Option<InputEncoding>),
     Streaming(Option<InputEncoding>, String),
     Available,
     Output { output: Option<Json>, preliminary: Option<bool> },
@@ -29,17 +29,18 @@ enum Base {
 }
 
 impl ToolCallChunks {
-    /// The chunks of a call that is the first part of its step with this id, or is not.
-    pub(super) fn of(call: &Call, is_first: bool) -> Self {
+    /// Returns the chunks of a call. `is_first` says whether the call is the first part of its step
+    /// with this id.
+    pub(super) fn new(call: &Call, is_first: bool) -> Self {
         let mut chunks = ToolCallChunks { is_first, ..Self::default() };
-        let was_asked_last = was_asked_last(call);
-        let question = question(call);
-        let asked_before = question.clone().filter(|_| !was_asked_last);
-        match base(call) {
-            Base::Output { output, preliminary } => {
-                chunks.here.push(available(call));
-                chunks.refer(asked_before);
-                chunks.refer(Some(Chunk::ToolOutputAvailable {
+        let is_approval_last = is_approval_last(call);
+        let approval_request = approval_request(call);
+        let earlier_approval = approval_request.clone().filter(|_| !is_approval_last);
+        match base_state(call) {
+            BaseState::Output { output, preliminary } => {
+                chunks.same_step.push(input_available(call));
+                chunks.add_reference(earlier_approval);
+                chunks.add_reference(Some(Chunk::ToolOutputAvailable {
                     tool_call_id: id(call),
                     output: output.map(Cow::Owned),
                     provider_executed: None,
@@ -49,35 +50,38 @@ impl ToolCallChunks {
                     preliminary,
                 }));
             }
-            Base::Failed(text) => chunks.fail(call, text, asked_before),
-            begun => {
-                // Only an error or an output leaves this behind, and only a part can be asked about.
+            BaseState::Failed(text) => chunks.add_failure(call, text, earlier_approval),
+            unfinished => {
+                // Only an error or an output leaves result metadata behind, and an approval request
+                // needs a part that exists.
                 if let Some(metadata) = result_metadata(call) {
-                    chunks.here.push(invalid(call, None, "", Some(metadata)));
-                } else if asked_before.is_some() {
-                    chunks.here.push(begin(call, None));
+                    chunks.same_step.push(input_error(call, None, "", Some(metadata)));
+                } else if earlier_approval.is_some() {
+                    chunks.same_step.push(input_start(call, None));
                 }
-                chunks.refer(asked_before);
-                match begun {
-                    Base::Begun(encoding) => chunks.here.push(begin(call, encoding)),
-                    Base::Streaming(encoding, text) => {
-                        chunks.here.push(begin(call, encoding));
-                        chunks.here.push(delta(call, text));
+                chunks.add_reference(earlier_approval);
+                match unfinished {
+                    BaseState::Started(encoding) => {
+                        chunks.same_step.push(input_start(call, encoding))
                     }
-                    _ => chunks.here.push(available(call)),
+                    BaseState::Streaming(encoding, text) => {
+                        chunks.same_step.push(input_start(call, encoding));
+                        chunks.same_step.push(input_delta(call, text));
+                    }
+                    _ => chunks.same_step.push(input_available(call)),
                 }
             }
         }
-        if was_asked_last {
-            chunks.refer(question);
+        if is_approval_last {
+            chunks.add_reference(approval_request);
         }
         if matches!(call.state, State::OutputDenied) {
-            chunks.refer(Some(Chunk::ToolOutputDenied { tool_call_id: id(call) }));
+            chunks.add_reference(Some(Chunk::ToolOutputDenied { tool_call_id: id(call) }));
         }
         chunks
     }
 
-    fn fail(&mut self, call: &Call, text: String, asked_before: Option<Chunk<'static>>) {
+    fn add_failure(&mut self, call: &Call, text: String, earlier_approval: Option<Chunk<'static>>) {
         let input = input(call);
         let raw = match &call.raw_input {
             Some(Content::Value(json)) => Some(json.clone()),
@@ -87,24 +91,24 @@ impl ToolCallChunks {
         if is_invalid && self.is_first {
             if call.title.is_some()
                 || call.call_provider_metadata.is_some()
-                || asked_before.is_some()
+                || earlier_approval.is_some()
             {
-                self.here.push(begin(call, None));
+                self.same_step.push(input_start(call, None));
             }
-            self.refer(asked_before);
-            self.here.push(invalid(call, input.or(raw), &text, result_metadata(call)));
+            self.add_reference(earlier_approval);
+            self.same_step.push(input_error(call, input.or(raw), &text, result_metadata(call)));
             return;
         }
-        match raw.as_ref().and_then(text_of) {
+        match raw.as_ref().and_then(string_value) {
             Some(raw) => {
                 let is_text = PartialJson::from(&*raw).read() != input;
-                self.here.push(begin(call, is_text.then_some(InputEncoding::Text)));
-                self.here.push(delta(call, raw));
+                self.same_step.push(input_start(call, is_text.then_some(InputEncoding::Text)));
+                self.same_step.push(input_delta(call, raw));
             }
-            None => self.here.push(available(call)),
+            None => self.same_step.push(input_available(call)),
         }
-        self.refer(asked_before);
-        self.refer(Some(Chunk::ToolOutputError {
+        self.add_reference(earlier_approval);
+        self.add_reference(Some(Chunk::ToolOutputError {
             tool_call_id: id(call),
             error_text: Cow::Owned(text),
             provider_executed: None,
@@ -114,56 +118,60 @@ impl ToolCallChunks {
         }));
     }
 
-    /// Adds a chunk that refers to the call, where it reaches it.
-    fn refer(&mut self, chunk: Option<Chunk<'static>>) {
+    /// Adds a chunk that refers to the call by its id, in the step where it reaches the call.
+    fn add_reference(&mut self, chunk: Option<Chunk<'static>>) {
         if self.is_first {
-            self.here.extend(chunk);
+            self.same_step.extend(chunk);
         } else {
-            self.later.extend(chunk);
+            self.next_step.extend(chunk);
         }
     }
 }
 
-fn base(call: &Call) -> Base {
-    let left = |name| call.left.iter().find(|(left, _)| *left == name).map(|(_, value)| value);
+fn base_state(call: &Call) -> BaseState {
+    let stale =
+        |name| call.stale_fields.iter().find(|(stale, _)| *stale == name).map(|(_, value)| value);
     let encoding = match &call.state {
         State::InputStreaming { encoding } => *encoding,
         State::OutputAvailable { output, preliminary } => {
-            return Base::Output { output: output.clone(), preliminary: *preliminary };
+            return BaseState::Output { output: output.clone(), preliminary: *preliminary };
         }
-        State::OutputError { text } => return Base::Failed(text.clone()),
+        State::OutputError { text } => return BaseState::Failed(text.clone()),
         State::InputAvailable | State::ApprovalRequested(_) | State::OutputDenied => {
-            left("inputEncoding").and_then(text_of).and_then(|word| InputEncoding::from_wire(&word))
+            stale("inputEncoding")
+                .and_then(string_value)
+                .and_then(|name| InputEncoding::from_wire(&name))
         }
     };
-    let preliminary = left("preliminary").and_then(|flag| flag.to().ok());
+    let preliminary = stale("preliminary").and_then(|flag| flag.decode().ok());
     let raw = match &call.raw_input {
         Some(Content::Text(text)) => Some(text.clone()),
-        Some(Content::Value(json)) => text_of(json),
+        Some(Content::Value(json)) => string_value(json),
         _ => None,
     };
-    if let Some(text) = left("errorText").and_then(text_of) {
-        Base::Failed(text)
-    } else if left("output").is_some() || preliminary.is_some() {
-        Base::Output { output: left("output").cloned(), preliminary }
+    if let Some(text) = stale("errorText").and_then(string_value) {
+        BaseState::Failed(text)
+    } else if stale("output").is_some() || preliminary.is_some() {
+        BaseState::Output { output: stale("output").cloned(), preliminary }
     } else if let Some(raw) = raw {
-        Base::Streaming(encoding, raw)
+        BaseState::Streaming(encoding, raw)
     } else if encoding.is_some() || matches!(call.state, State::InputStreaming { .. }) {
-        Base::Begun(encoding)
-    } else if call.result_provider_metadata.is_some() && was_asked_last(call) {
+        BaseState::Started(encoding)
+    } else if call.result_provider_metadata.is_some() && is_approval_last(call) {
         // An output without a value.
-        Base::Output { output: None, preliminary: None }
+        BaseState::Output { output: None, preliminary: None }
     } else {
-        Base::Available
+        BaseState::Available
     }
 }
 
-/// Whether the question, if there was one, came over what the call was otherwise.
-fn was_asked_last(call: &Call) -> bool {
+/// Returns whether the approval request, if there was one, came after everything else that happened
+/// to the call.
+fn is_approval_last(call: &Call) -> bool {
     matches!(call.state, State::ApprovalRequested(_) | State::OutputDenied)
 }
 
-fn begin(call: &Call, input_encoding: Option<InputEncoding>) -> Chunk<'static> {
+fn input_start(call: &Call, input_encoding: Option<InputEncoding>) -> Chunk<'static> {
     Chunk::ToolInputStart {
         tool_call_id: id(call),
         tool_name: Cow::Owned(call.name.to_string()),
@@ -172,15 +180,15 @@ fn begin(call: &Call, input_encoding: Option<InputEncoding>) -> Chunk<'static> {
         provider_metadata: call.call_provider_metadata.clone().map(Cow::Owned),
         tool_metadata: call.tool_metadata.clone().map(Cow::Owned),
         dynamic: is_dynamic(call).then_some(true),
-        title: call.title.as_ref().and_then(text_of).map(Cow::Owned),
+        title: call.title.as_ref().and_then(string_value).map(Cow::Owned),
     }
 }
 
-fn delta(call: &Call, text: String) -> Chunk<'static> {
+fn input_delta(call: &Call, text: String) -> Chunk<'static> {
     Chunk::ToolInputDelta { tool_call_id: id(call), input_text_delta: Cow::Owned(text) }
 }
 
-fn available(call: &Call) -> Chunk<'static> {
+fn input_available(call: &Call) -> Chunk<'static> {
     Chunk::ToolInputAvailable {
         tool_call_id: id(call),
         tool_name: Cow::Owned(call.name.to_string()),
@@ -189,11 +197,11 @@ fn available(call: &Call) -> Chunk<'static> {
         provider_metadata: call.call_provider_metadata.clone().map(Cow::Owned),
         tool_metadata: call.tool_metadata.clone().map(Cow::Owned),
         dynamic: is_dynamic(call).then_some(true),
-        title: call.title.as_ref().and_then(text_of).map(Cow::Owned),
+        title: call.title.as_ref().and_then(string_value).map(Cow::Owned),
     }
 }
 
-fn invalid(
+fn input_error(
     call: &Call,
     input: Option<Json>,
     text: &str,
@@ -212,8 +220,8 @@ fn invalid(
     }
 }
 
-/// The question that was asked about the call, if one was.
-fn question(call: &Call) -> Option<Chunk<'static>> {
+/// Returns the approval request for the call, if there was one.
+fn approval_request(call: &Call) -> Option<Chunk<'static>> {
     let (approval_id, details) = match (&call.state, &call.approval) {
         (State::ApprovalRequested(approval), _) => (&approval.id, &approval.details),
         (_, Some(approval)) => (&approval.id, &approval.details),
@@ -248,7 +256,7 @@ fn is_dynamic(call: &Call) -> bool {
     call.kind != ToolKind::Static
 }
 
-/// The text of a JSON string.
-fn text_of(json: &Json) -> Option<String> {
+/// Returns the text of a JSON string, or `None` for any other JSON.
+fn string_value(json: &Json) -> Option<String> {
     json.as_str().starts_with('"').then(|| unescaped(json.as_str()).into_owned())
 }

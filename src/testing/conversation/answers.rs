@@ -1,19 +1,20 @@
-//! What a person or a front end puts into a message: answers to questions, outputs of tools.
+//! What a user or a front end writes into a message: approval responses and tool outputs.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
 use crate::id::ApprovalId;
-use crate::message::{AnsweredApproval, Part, ToolPart, ToolState, UiMessage};
+use crate::message::{Part, RespondedApproval, ToolPart, ToolState, UiMessage};
 
-/// Whether this part asks the question.
-pub(super) fn asks(part: &ToolPart, id: &ApprovalId) -> bool {
+/// Returns whether this part requests the approval with this id.
+pub(super) fn requests_approval(part: &ToolPart, id: &ApprovalId) -> bool {
     matches!(&part.state, ToolState::ApprovalRequested { approval, .. } if approval.id == *id)
 }
 
-/// Answers the question wherever the message asks it, as `addToolApprovalResponse` does.
-pub(super) fn answer(
+/// Writes the response to an approval request into every part that holds the request, as
+/// `addToolApprovalResponse` does.
+pub(super) fn respond(
     message: &mut UiMessage,
     id: &ApprovalId,
     approved: bool,
@@ -24,7 +25,7 @@ pub(super) fn answer(
             && let ToolState::ApprovalRequested { input, approval } = &part.state
             && approval.id == *id
         {
-            let approval = AnsweredApproval {
+            let approval = RespondedApproval {
                 id: id.clone(),
                 approved,
                 reason: reason.map(str::to_owned),
@@ -36,14 +37,14 @@ pub(super) fn answer(
     }
 }
 
-/// Gives every part of the call its result, whatever state it is in, as `addToolOutput` does:
+/// Sets the result in every part of the call, in any state, as `addToolOutput` does:
 /// `{ ...part, state, output, errorText }`.
-pub(super) fn settle(
+pub(super) fn set_result(
     message: &UiMessage,
     tool_call_id: &str,
     result: &Result<Box<RawValue>, String>,
 ) -> UiMessage {
-    let mut written = Fields::of(message);
+    let mut message_fields = Fields::of(message);
     let parts = message.parts.iter().map(|part| {
         let mut fields = Fields::of(part);
         if part.as_tool().is_some_and(|part| &*part.tool_call_id == tool_call_id) {
@@ -58,13 +59,13 @@ pub(super) fn settle(
         fields.0
     });
     let parts: Vec<_> = parts.collect();
-    written.set("parts", Some(raw(&parts)));
-    UiMessage::parse(raw(&written.0).get()).unwrap_or_else(|error| {
+    message_fields.set("parts", Some(raw(&parts)));
+    UiMessage::parse(raw(&message_fields.0).get()).unwrap_or_else(|error| {
         panic!("a message of the client, with the output of {tool_call_id:?}: {error}")
     })
 }
 
-/// The fields of an object, each as it was written.
+/// The fields of an object, each with its original text.
 struct Fields(BTreeMap<String, Box<RawValue>>);
 
 impl Fields {

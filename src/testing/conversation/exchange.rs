@@ -1,4 +1,4 @@
-//! A request and its response, step by step as `Chat` of `ai@6.0.326` does it.
+//! A request and its response, in the same steps as `Chat` of `ai@6.0.326`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::Conversation;
 use super::route::Reply;
-use crate::checker::Reader;
-use crate::chunk::{Chunk, Received};
+use crate::checker::ClientReader;
+use crate::chunk::{Chunk, ReceivedChunk};
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
 use crate::message::{Role, ToolPart, ToolState, UiMessage};
@@ -18,27 +18,29 @@ use crate::request::Trigger;
 use crate::testing::conformance::Conformance;
 
 impl Conversation<'_> {
-    /// Sends an answer. One that the server did not take is still to be sent.
-    pub(super) async fn request_for_answer(&mut self, message_id: Option<MessageId>) {
-        let sends_answer = message_id.is_some() && message_id == self.answered;
-        if sends_answer {
-            self.answered = None;
+    /// Sends an approval response. If the request fails, the approval response stays unsent.
+    pub(super) async fn send_approval_response(&mut self, message_id: Option<MessageId>) {
+        let sends_approval_response = message_id.is_some() && message_id == self.unsent_response;
+        if sends_approval_response {
+            self.unsent_response = None;
         }
         self.request(Trigger::SubmitMessage, message_id.clone()).await;
-        if sends_answer && self.error.is_some() && self.answered.is_none() {
-            self.answered = message_id;
+        if sends_approval_response && self.error.is_some() && self.unsent_response.is_none() {
+            self.unsent_response = message_id;
         }
     }
 
-    /// Sends a request, reads the response, and does so again while the client would.
+    /// Sends a request and reads the response. Repeats this while the client would send
+    /// automatically.
     pub(super) async fn request(&mut self, trigger: Trigger, message_id: Option<MessageId>) {
-        let ended = self.exchange(&trigger, message_id).await;
-        self.send_on(ended).await;
+        let end = self.exchange(&trigger, message_id).await;
+        self.send_automatically(end).await;
     }
 
-    /// Rejoins a live response, and sends what the client would behind it.
+    /// Reconnects to a live response, then sends the automatic requests that the client would send
+    /// after it.
     pub(super) async fn rejoin(&mut self) {
-        let reply = self.route.reconnect(self.id.clone(), self.stops_after.take()).await;
+        let reply = self.route.reconnect(self.id.clone(), self.max_chunks.take()).await;
         self.error = None;
         self.last_chunks.clear();
         if reply.status == StatusCode::NO_CONTENT {
@@ -49,27 +51,28 @@ impl Conversation<'_> {
             self.error = Some(reply.body.text());
             return;
         }
-        self.check(&reply, self.messages.last().cloned().as_ref(), Reader::ChatResume);
-        // What is shown is begun anew by the first `start`, unless it was cut off.
-        let begun = self.disconnected.take().unwrap_or_else(|| {
-            let made_id = self.make_id();
+        self.check(&reply, self.messages.last().cloned().as_ref(), ClientReader::ChatResume);
+        // The first `start` empties the message on the page, unless that message holds an
+        // incomplete tool input.
+        let initial = self.disconnected.take().unwrap_or_else(|| {
+            let new_id = self.generate_id();
             let is_cut_off =
                 |part: &ToolPart| matches!(part.state, ToolState::InputStreaming { .. });
             let last = self.messages.last().filter(|message| message.role == Role::Assistant);
             let cut_off = last.filter(|message| message.tool_parts().any(is_cut_off)).cloned();
-            cut_off.unwrap_or_else(|| UiMessage::new(made_id, Role::Assistant, Vec::new()))
+            cut_off.unwrap_or_else(|| UiMessage::new(new_id, Role::Assistant, Vec::new()))
         });
-        let reducer = Reducer::continuing(begun).with_reset_on(ResetOn::FirstStart);
-        let ended = self.read(reply, reducer, None);
-        self.send_on(ended).await;
+        let reducer = Reducer::continuing(initial).with_reset_on(ResetOn::FirstStart);
+        let end = self.read_reply(reply, reducer, None);
+        self.send_automatically(end).await;
     }
 
-    /// Sends by itself where the client would.
-    async fn send_on(&mut self, mut ended: Ended) {
+    /// Sends requests while the client would send automatically.
+    async fn send_automatically(&mut self, mut end: ExchangeEnd) {
         let mut sent = 1;
-        while ended == Ended::Ready && (self.sends_automatically_when)(&self.messages) {
+        while end == ExchangeEnd::Ready && (self.sends_automatically_when)(&self.messages) {
             assert!(
-                sent < AUTOMATIC_REQUESTS,
+                sent < MAX_AUTOMATIC_REQUESTS,
                 "the client sends the same again and again: `sendAutomaticallyWhen` holds after \
                  {sent} responses; follow tool results with a step that has content, or with an \
                  `error` chunk; {}",
@@ -77,12 +80,12 @@ impl Conversation<'_> {
             );
             sent += 1;
             let last = self.messages.last().map(|message| message.id.clone());
-            ended = self.exchange(&Trigger::SubmitMessage, last).await;
+            end = self.exchange(&Trigger::SubmitMessage, last).await;
         }
     }
 
-    /// One request and its response, step by step as `Chat.makeRequest` has it.
-    async fn exchange(&mut self, trigger: &Trigger, message_id: Option<MessageId>) -> Ended {
+    /// Sends one request and reads its response, in the same steps as `Chat.makeRequest`.
+    async fn exchange(&mut self, trigger: &Trigger, message_id: Option<MessageId>) -> ExchangeEnd {
         let position = |id: &MessageId| self.messages.iter().position(|m| m.id == *id);
         let named = message_id.as_ref().filter(|_| *trigger == Trigger::SubmitMessage);
         let last = self.messages.len().checked_sub(1);
@@ -90,27 +93,27 @@ impl Conversation<'_> {
         let target = at.and_then(|at| self.messages.get(at)).cloned();
         let target = target.filter(|message| message.role == Role::Assistant);
         let is_earlier = at < last && named.is_some_and(|id| position(id).is_some());
-        let earlier = target.as_ref().filter(|_| is_earlier).map(|message| message.id.clone());
+        let replaced_id = target.as_ref().filter(|_| is_earlier).map(|message| message.id.clone());
 
         let continued = target.filter(|_| *trigger != Trigger::RegenerateMessage);
-        let made_id = self.make_id();
+        let new_id = self.generate_id();
         let body = self.body(trigger, message_id.as_ref());
         self.requests.push(body.clone());
         self.error = None;
         self.disconnected = None;
         self.last_chunks.clear();
-        let reply = self.route.post(body, self.stops_after.take()).await;
-        self.check(&reply, continued.as_ref(), Reader::Chat);
-        let begun =
-            continued.unwrap_or_else(|| UiMessage::new(made_id, Role::Assistant, Vec::new()));
-        self.read(reply, Reducer::continuing(begun), earlier.as_ref())
+        let reply = self.route.post(body, self.max_chunks.take()).await;
+        self.check(&reply, continued.as_ref(), ClientReader::Chat);
+        let initial =
+            continued.unwrap_or_else(|| UiMessage::new(new_id, Role::Assistant, Vec::new()));
+        self.read_reply(reply, Reducer::continuing(initial), replaced_id.as_ref())
     }
 
-    /// Holds a response against the checker. One that was refused, stopped, or broke off is no
-    /// whole stream.
-    fn check(&self, reply: &Reply, continued: Option<&UiMessage>, reader: Reader) {
+    /// Checks a response with the checker. A response that was refused, stopped or interrupted is
+    /// not checked, because it is incomplete.
+    fn check(&self, reply: &Reply, continued: Option<&UiMessage>, reader: ClientReader) {
         let body = &reply.body;
-        let is_whole = reply.status.is_success() && body.broken.is_none() && !body.is_cut_off;
+        let is_whole = reply.status.is_success() && body.error.is_none() && !body.is_cut_off;
         let Some(oldest_client) = self.oldest_client.filter(|_| is_whole) else {
             return;
         };
@@ -119,30 +122,37 @@ impl Conversation<'_> {
             rules = rules.continuing(message.clone());
         }
         let data = reply.body.chunk_events().map(|event| &event.data);
-        rules.assert_none(&rules.check_data(data, reply.body.unfinished.is_some()));
+        rules.assert_none(&rules.check_data(data, reply.body.incomplete_event_line.is_some()));
     }
 
-    /// Reads a response as the client does: as far as it can, and what it shows is kept.
-    fn read(&mut self, reply: Reply, mut reducer: Reducer, earlier: Option<&MessageId>) -> Ended {
+    /// Reads a response as the client does: as far as possible. What the client shows is kept even
+    /// after an error.
+    fn read_reply(
+        &mut self,
+        reply: Reply,
+        mut reducer: Reducer,
+        replaced_id: Option<&MessageId>,
+    ) -> ExchangeEnd {
         let is_stopped = reply.body.is_cut_off;
-        let broken = reply.body.broken.is_some();
-        self.error = self.take(reply, &mut reducer, earlier).err();
+        let is_interrupted = reply.body.error.is_some();
+        self.error = self.apply_reply(reply, &mut reducer, replaced_id).err();
         match &self.error {
-            None if is_stopped => Ended::Stopped,
-            None => Ended::Ready,
+            None if is_stopped => ExchangeEnd::Stopped,
+            None => ExchangeEnd::Ready,
             Some(_) => {
-                let was_told = reducer.has_stopped();
-                self.disconnected = (broken && !was_told).then(|| reducer.into_message());
-                Ended::Failed
+                let has_error_chunk = reducer.has_stopped();
+                self.disconnected =
+                    (is_interrupted && !has_error_chunk).then(|| reducer.into_message());
+                ExchangeEnd::Failed
             }
         }
     }
 
-    fn take(
+    fn apply_reply(
         &mut self,
         reply: Reply,
         reducer: &mut Reducer,
-        earlier: Option<&MessageId>,
+        replaced_id: Option<&MessageId>,
     ) -> Result<(), String> {
         if !reply.status.is_success() {
             return Err(reply.body.text());
@@ -150,12 +160,12 @@ impl Conversation<'_> {
         if reply.status == StatusCode::NO_CONTENT {
             return Err("The response body is empty.".to_owned());
         }
-        let result = self.reduce(&reply, reducer, earlier);
-        self.show(reducer, earlier);
+        let result = self.reduce(&reply, reducer, replaced_id);
+        self.update_messages(reducer, replaced_id);
         result?;
-        match (reducer.error_text(), reply.body.broken) {
+        match (reducer.error_text(), reply.body.error) {
             (Some(text), _) => Err(text.to_owned()),
-            (None, Some(broken)) => Err(broken.to_string()),
+            (None, Some(error)) => Err(error.to_string()),
             (None, None) => Ok(()),
         }
     }
@@ -164,31 +174,33 @@ impl Conversation<'_> {
         &mut self,
         reply: &Reply,
         reducer: &mut Reducer,
-        earlier: Option<&MessageId>,
+        replaced_id: Option<&MessageId>,
     ) -> Result<(), String> {
         for event in reply.body.chunk_events() {
-            let received = match Received::parse(&event.data) {
+            let received = match ReceivedChunk::parse(&event.data) {
                 Ok(received) => received,
-                // Nobody reads it any more.
+                // The client no longer reads the stream.
                 Err(_) if reducer.error_text().is_some() => continue,
                 Err(error) => return Err(error.to_string()),
             };
-            if let Received::Known { chunk, .. } = &received {
+            if let ReceivedChunk::Known { chunk, .. } = &received {
                 self.last_chunks.push(chunk.clone().into_owned());
                 if matches!(chunk, Chunk::Start { .. }) {
-                    // From here on the message may have another name; what was shown stays.
-                    self.show(reducer, earlier);
+                    // This chunk may change the id of the message. What was shown before it stays
+                    // in the list.
+                    self.update_messages(reducer, replaced_id);
                 }
             }
             reducer.push(&received).map_err(|error| error.to_string())?;
-            if let Received::Known { chunk, .. } = &received {
+            if let ReceivedChunk::Known { chunk, .. } = &received {
                 self.run_tool(chunk, reducer);
             }
         }
         Ok(())
     }
 
-    /// Runs a tool of the page's own, whose result is in the message before the next chunk.
+    /// Calls `on_tool_call` for a tool call that the page executes. The result is in the message
+    /// before the next chunk is read.
     fn run_tool(&self, chunk: &Chunk<'_>, reducer: &mut Reducer) {
         let Chunk::ToolInputAvailable { tool_call_id, tool_name, input, provider_executed, .. } =
             chunk
@@ -224,13 +236,13 @@ impl Conversation<'_> {
         reducer.push_chunk(&result).expect("the message holds the call whose input just came");
     }
 
-    /// Puts the message of the response where the client puts it.
-    fn show(&mut self, reducer: &mut Reducer, earlier: Option<&MessageId>) {
-        let Some(shown) = reducer.shown().map(Cow::into_owned) else {
+    /// Puts the message of the response into the list, where the client puts it.
+    fn update_messages(&mut self, reducer: &mut Reducer, replaced_id: Option<&MessageId>) {
+        let Some(shown) = reducer.rendered().map(Cow::into_owned) else {
             return;
         };
         let position = |id: &MessageId| self.messages.iter().rposition(|m| m.id == *id);
-        match position(&shown.id).or_else(|| position(earlier?)) {
+        match position(&shown.id).or_else(|| position(replaced_id?)) {
             Some(at) => self.messages[at] = shown,
             None => self.messages.push(shown),
         }
@@ -261,13 +273,13 @@ impl Conversation<'_> {
 
 /// How a response ended for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum ExchangeEnd {
     Ready,
-    /// The person stopped it.
+    /// The user stopped the response.
     Stopped,
     Failed,
 }
 
-/// How many requests a client may send without a word of the person. The real one has no such
-/// guard.
-const AUTOMATIC_REQUESTS: usize = 5;
+/// The maximum number of requests that a client sends without an action of the user. The real
+/// client has no such limit.
+const MAX_AUTOMATIC_REQUESTS: usize = 5;

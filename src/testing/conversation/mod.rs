@@ -1,8 +1,8 @@
-//! [`Conversation`]: plays the browser's side of a chat against a handler.
+//! [`Conversation`]: acts as the browser of a chat and talks to a handler.
 
 mod answers;
 mod exchange;
-mod named;
+mod lookup;
 mod route;
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use http::{Request, Response};
 use http_body::Body;
 use serde::Serialize;
 
-use self::named::is_named;
+use self::lookup::matches_name;
 use self::route::Route;
 use super::send_automatically::{
     last_assistant_message_is_complete_with_approval_responses,
@@ -23,30 +23,30 @@ use crate::id::{ChatId, MessageId};
 use crate::json::Json;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, Trigger};
-use crate::stream::BoxError;
+use crate::response::BoxError;
 
-/// The browser's side of a chat, in the thread of the test and without a socket.
+/// A client of a chat that runs in the thread of the test, without a socket.
 ///
-/// It holds the messages as `Chat` of `ai@6.0.326` does, sends what that sends, and sends again by
-/// itself where `sendAutomaticallyWhen` says so. Every method returns when the response has been
-/// read to its end, or as far as [`stop_after`](Self::stop_after) says; under tokio's paused time
-/// nothing waits. The chat is `chat-1`, and the ids that the client makes are `client-1`,
-/// `client-2`, …
+/// It holds the messages as `Chat` of `ai@6.0.326` does and sends the same requests. It also sends
+/// requests automatically where `sendAutomaticallyWhen` returns true. Each method returns when the
+/// response was read to its end, or as far as [`stop_after`](Self::stop_after) allows. Under
+/// tokio's paused time nothing waits. The id of the chat is `chat-1`. The ids that the client
+/// generates are `client-1`, `client-2`, …
 ///
-/// Every response is held against the [`Checker`](crate::checker::Checker), for clients from
+/// Every response is checked with the [`Checker`](crate::checker::Checker), for clients from
 /// `ai@6.0.0` on.
 ///
 /// ```
-/// use ui_message_stream::approval::{DeferredOutcome, OpenCall, ResumePlan};
+/// use ui_message_stream::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
 /// use ui_message_stream::event::ToolCall;
 /// use ui_message_stream::testing::{Conversation, ScriptedAgent};
 /// use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
 ///
-/// /// Asks before it deletes.
+/// /// Requests an approval before it deletes.
 /// async fn handler(chat: ChatRequest) -> UiMessageStream {
 ///     let path = Json::string("notes.txt");
-///     let asked = OpenCall::awaiting_approval("ap_1", "call_1", "delete_file", path.clone());
-///     let deferred = ResumePlan::new(chat.messages(), chat.continued()).settle(&[asked]);
+///     let asked = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete_file", path.clone());
+///     let deferred = ResumePlan::new(chat.messages(), chat.continued_message()).settle(&[asked]);
 ///     let events = match deferred.results().first().map(|result| &result.outcome) {
 ///         Some(DeferredOutcome::Denied { reason }) => vec![
 ///             AgentEvent::tool_denied("call_1"),
@@ -70,11 +70,12 @@ use crate::stream::BoxError;
 /// ```
 ///
 /// # Panics
-/// - If a response is not conformant, with the rules that are broken; see
-///   [`with_oldest_client`](Self::with_oldest_client) and [`unchecked`](Self::unchecked).
-/// - If the client would send by itself for ever: after the 5th request without a word of the
-///   person.
-/// - If nothing, or more than one thing, is meant by the name of a call.
+/// - If a response is not conformant. The panic message names the broken rules. See
+///   [`with_oldest_client`](Self::with_oldest_client) and
+///   [`without_conformance_checks`](Self::without_conformance_checks).
+/// - If the client would send automatic requests without end: after the 5th request without an
+///   action of the user.
+/// - If the name of a call fits no call, or more than one.
 #[must_use]
 pub struct Conversation<'h> {
     route: Route<'h>,
@@ -85,15 +86,15 @@ pub struct Conversation<'h> {
     id: ChatId,
     custom: BTreeMap<String, Json>,
     messages: Vec<UiMessage>,
-    /// How many ids the client has made.
-    made_ids: usize,
-    /// The message in which an answer was given that has not been sent.
-    answered: Option<MessageId>,
+    /// How many ids the client has generated.
+    generated_ids: usize,
+    /// The message that holds an approval response that was not sent yet.
+    unsent_response: Option<MessageId>,
     requests: Vec<String>,
     last_chunks: Vec<Chunk<'static>>,
     error: Option<String>,
     /// After how many chunks the next response is stopped.
-    stops_after: Option<usize>,
+    max_chunks: Option<usize>,
     /// The message of the last response, if the connection broke.
     disconnected: Option<UiMessage>,
 }
@@ -101,14 +102,15 @@ pub struct Conversation<'h> {
 /// The front end's `sendAutomaticallyWhen`.
 type SendsWhen<'h> = Box<dyn Fn(&[UiMessage]) -> bool + 'h>;
 
-/// The front end's `onToolCall`: a tool's name and input in, its output or error out.
+/// The front end's `onToolCall`: takes a tool's name and input, returns its output or error.
 type OnToolCall<'h> = Box<dyn Fn(&str, &Json) -> Option<Result<Json, String>> + 'h>;
 
 impl<'h> Conversation<'h> {
-    /// Talks to a handler: `async fn(ChatRequest) -> UiMessageStream`, or whatever body it returns.
+    /// Creates a conversation with a handler: `async fn(ChatRequest) -> UiMessageStream`, or a
+    /// handler that returns another body.
     ///
-    /// A request that cannot be parsed under the default limits is refused as the axum extractor
-    /// refuses it; see [`error`](Self::error).
+    /// If a request cannot be parsed under the default limits, the client receives the same error
+    /// as from the axum extractor; see [`error`](Self::error).
     pub fn new<H, B>(handler: H) -> Self
     where
         H: AsyncFn(ChatRequest) -> B + 'h,
@@ -117,8 +119,8 @@ impl<'h> Conversation<'h> {
         Self::over(Route::handler(handler))
     }
 
-    /// Talks to a service at the path of its route: an axum `Router` by `oneshot`, with its layers,
-    /// extractors and rejections.
+    /// Creates a conversation with a service at the URI of its route: for example, an axum `Router`
+    /// called with `oneshot`, with its layers, extractors and rejections.
     ///
     /// ```
     /// # #[cfg(feature = "axum")] {
@@ -134,7 +136,7 @@ impl<'h> Conversation<'h> {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// let app: Router = Router::new().route("/api/chat", post(handler));
     /// let mut chat =
-    ///     Conversation::over_http("/api/chat", async |request| app.clone().oneshot(request).await);
+    ///     Conversation::with_service("/api/chat", async |request| app.clone().oneshot(request).await);
     /// chat.send("Hi").await;
     /// assert_eq!(chat.last_text(), "Hello!");
     /// # });
@@ -142,8 +144,9 @@ impl<'h> Conversation<'h> {
     /// ```
     ///
     /// # Panics
-    /// Once it is used, if `uri` is none, or the service fails without a response.
-    pub fn over_http<H, B, E>(uri: &str, service: H) -> Self
+    /// When the first request is sent: if `uri` is not a URI, or if the service fails without a
+    /// response.
+    pub fn with_service<H, B, E>(uri: &str, service: H) -> Self
     where
         H: AsyncFn(Request<String>) -> Result<Response<B>, E> + 'h,
         B: Body<Error: Into<BoxError>> + 'h,
@@ -164,36 +167,37 @@ impl<'h> Conversation<'h> {
             id: "chat-1".into(),
             custom: BTreeMap::new(),
             messages: Vec::new(),
-            made_ids: 0,
-            answered: None,
+            generated_ids: 0,
+            unsent_response: None,
             requests: Vec::new(),
             last_chunks: Vec::new(),
             error: None,
-            stops_after: None,
+            max_chunks: None,
             disconnected: None,
         }
     }
 
-    /// Names the chat; `chat-1` unless set.
+    /// Sets the id of the chat. The default is `chat-1`.
     pub fn with_id(mut self, id: impl Into<ChatId>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// Begins with these messages, a stored history for instance.
+    /// Sets the messages with which the conversation begins: for example, a stored history.
     pub fn with_messages(mut self, messages: impl Into<Vec<UiMessage>>) -> Self {
         self.messages = messages.into();
         self
     }
 
-    /// The application's own fields, sent with every request. As in the client, they cannot replace
-    /// `id`, `messages`, `trigger` or `messageId`.
+    /// Sets the application's own fields, which are sent with every request. As in the client, they
+    /// cannot replace `id`, `messages`, `trigger` or `messageId`.
     ///
     /// # Panics
-    /// If this is not an object, or not a [`Json`].
+    /// If `fields` is not an object, or is not valid as [`Json`].
     pub fn with_body(mut self, fields: &(impl Serialize + ?Sized)) -> Self {
-        let json = Json::of(fields).unwrap_or_else(|error| panic!("the fields of a body: {error}"));
-        let fields = json.to::<BTreeMap<String, Json>>();
+        let json = Json::from_serialize(fields)
+            .unwrap_or_else(|error| panic!("the fields of a body: {error}"));
+        let fields = json.decode::<BTreeMap<String, Json>>();
         self.custom = fields.unwrap_or_else(|error| panic!("the fields of a body: {error}"));
         for own in ["id", "messages", "trigger", "messageId"] {
             self.custom.remove(own);
@@ -201,22 +205,24 @@ impl<'h> Conversation<'h> {
         self
     }
 
-    /// The front end's `sendAutomaticallyWhen`; `|_| false` is a front end without one, which sends
-    /// answers by [`submit`](Self::submit).
+    /// Sets the front end's `sendAutomaticallyWhen`. `|_| false` is a front end without this
+    /// setting, which sends approval responses with [`submit`](Self::submit).
     ///
-    /// Unless set, both helpers of the client hold: when either of
-    /// [`last_assistant_message_is_complete_with_approval_responses`] and
-    /// [`last_assistant_message_is_complete_with_tool_calls`] says so.
+    /// By default the client sends when either of its two helpers returns true:
+    /// [`last_assistant_message_is_complete_with_approval_responses`] or
+    /// [`last_assistant_message_is_complete_with_tool_calls`].
     pub fn send_automatically_when(mut self, when: impl Fn(&[UiMessage]) -> bool + 'h) -> Self {
         self.sends_automatically_when = Box::new(when);
         self
     }
 
-    /// The front end's `onToolCall`, which runs the page's own tools while the response is read:
-    /// the tool's name and input in, its output or an error text out, or `None` for a tool that it
-    /// leaves alone. It is not asked about provider-executed calls.
+    /// Sets the front end's `onToolCall`, which executes the page's own tools while the response is
+    /// read. The function takes the tool's name and input. It returns the tool's output or an error
+    /// text, or `None` for a tool that it does not execute. It is not called for provider-executed
+    /// calls.
     ///
-    /// Unless set it leaves all of them alone, to [`tool_output`](Self::tool_output).
+    /// By default it executes no tool. Such calls get their output from
+    /// [`tool_output`](Self::tool_output).
     pub fn on_tool_call(
         mut self,
         run: impl Fn(&str, &Json) -> Option<Result<Json, String>> + 'h,
@@ -225,8 +231,9 @@ impl<'h> Conversation<'h> {
         self
     }
 
-    /// Where [`reconnect`](Self::reconnect) asks a conversation with a handler: the chat's id in,
-    /// the response that is still live out, from its beginning. `None` is a status of 204.
+    /// Sets how [`reconnect`](Self::reconnect) works in a conversation with a handler: the function
+    /// takes the id of the chat and returns the live response, from its beginning. `None` means the
+    /// status 204.
     ///
     /// ```
     /// # use futures::stream;
@@ -246,7 +253,8 @@ impl<'h> Conversation<'h> {
     /// # });
     /// ```
     ///
-    /// [`over_http`](Self::over_http) needs none: it sends the client's GET to the service.
+    /// A conversation created with [`with_service`](Self::with_service) does not need this: it
+    /// sends the client's GET to the service.
     pub fn with_reconnect<H, B>(mut self, handler: H) -> Self
     where
         H: AsyncFn(ChatId) -> Option<B> + 'h,
@@ -256,37 +264,38 @@ impl<'h> Conversation<'h> {
         self
     }
 
-    /// The oldest client that the responses are held against; `ai@6.0.0` unless set.
+    /// Sets the oldest client for which the responses are checked. The default is `ai@6.0.0`.
     pub fn with_oldest_client(mut self, version: Version) -> Self {
         self.oldest_client = Some(version);
         self
     }
 
-    /// Takes every response as the client takes it, right or wrong.
-    pub fn unchecked(mut self) -> Self {
+    /// Accepts every response that the client accepts, without checking it.
+    pub fn without_conformance_checks(mut self) -> Self {
         self.oldest_client = None;
         self
     }
 
-    /// Writes a message, whatever is still open, and reads the answer.
+    /// Sends a message of the user, even if approval requests or tool calls are open, and reads the
+    /// response.
     pub async fn send(&mut self, text: impl Into<String>) {
         self.send_parts(vec![Part::text(text)]).await;
     }
 
-    /// Writes a message of these parts, files for instance, and reads the answer.
+    /// Sends a message of the user with these parts (files, for example) and reads the response.
     pub async fn send_parts(&mut self, parts: Vec<Part>) {
-        let id = self.make_id();
+        let id = self.generate_id();
         self.messages.push(UiMessage::new(id, Role::User, parts));
         self.request(Trigger::SubmitMessage, None).await;
     }
 
-    /// Writes a message of the person anew: what follows it is gone.
+    /// Replaces a message of the user, removes the messages after it, and sends the request.
     ///
     /// # Panics
-    /// If no message of the person has this id.
+    /// If no user message has this id.
     pub async fn edit(&mut self, message_id: &str, text: impl Into<String>) {
-        let is_it = |message: &UiMessage| &*message.id == message_id;
-        let at = self.messages.iter().position(is_it);
+        let has_id = |message: &UiMessage| &*message.id == message_id;
+        let at = self.messages.iter().position(has_id);
         let Some(at) = at.filter(|at| self.messages[*at].role == Role::User) else {
             panic!("no message of the person has the id {message_id:?}");
         };
@@ -295,7 +304,7 @@ impl<'h> Conversation<'h> {
         self.request(Trigger::SubmitMessage, Some(message_id.into())).await;
     }
 
-    /// Asks for the last answer anew.
+    /// Requests the last response again.
     ///
     /// # Panics
     /// If there is no message.
@@ -307,7 +316,7 @@ impl<'h> Conversation<'h> {
         self.request(Trigger::RegenerateMessage, None).await;
     }
 
-    /// Asks for this answer anew: it and what follows it is gone.
+    /// Requests this response again. The response and all messages after it are removed.
     ///
     /// # Panics
     /// If no message has this id.
@@ -319,73 +328,83 @@ impl<'h> Conversation<'h> {
         self.request(Trigger::RegenerateMessage, Some(message_id.into())).await;
     }
 
-    /// Says yes to a question, named by its approval id, its tool call id, or the tool's name.
+    /// Approves an approval request. `question` is its approval id, its tool call id, or the name
+    /// of the tool.
     ///
-    /// The answer is sent when the last question is answered, as `sendAutomaticallyWhen` has it.
+    /// The approval response is sent when `sendAutomaticallyWhen` returns true: by default, when
+    /// the last open request has a response.
     ///
     /// # Panics
-    /// If no question, or more than one, is named so.
+    /// If `question` fits no approval request, or more than one.
     pub async fn approve(&mut self, question: &str) {
-        self.answer(question, true, None).await;
+        self.respond(question, true, None).await;
     }
 
-    /// Says no to a question, named as in [`approve`](Self::approve), with a reason or `None`.
+    /// Denies an approval request, with a reason or `None`. `question` is as for
+    /// [`approve`](Self::approve).
     ///
     /// # Panics
-    /// If no question, or more than one, is named so.
+    /// If `question` fits no approval request, or more than one.
     pub async fn deny<'r>(&mut self, question: &str, reason: impl Into<Option<&'r str>>) {
-        self.answer(question, false, reason.into()).await;
+        self.respond(question, false, reason.into()).await;
     }
 
-    /// Gives a client-executed call its output; the call is named by its id or the tool's name.
+    /// Sets the output of a client-executed call. `call` is the id of the call or the name of its
+    /// tool.
     ///
-    /// As in the client, any call can be given one: by its id even where it has a result.
+    /// As in the client, any call can be given an output. A call that already has a result can only
+    /// be named by its id.
     ///
     /// # Panics
-    /// If no call without a result, or more than one, is named so; if the output is not a [`Json`].
+    /// If `call` fits no call without a result, or more than one, or if the output is not valid as
+    /// [`Json`].
     pub async fn tool_output(&mut self, call: &str, output: &(impl Serialize + ?Sized)) {
-        let json = Json::of(output).unwrap_or_else(|error| panic!("the output: {error}"));
+        let json =
+            Json::from_serialize(output).unwrap_or_else(|error| panic!("the output: {error}"));
         let raw = serde_json::value::to_raw_value(&json).expect("checked JSON serializes");
-        self.settle(call, Ok(raw)).await;
+        self.set_result(call, Ok(raw)).await;
     }
 
-    /// Says that a client-executed call, named as in [`tool_output`](Self::tool_output), failed.
+    /// Sets the error of a client-executed call. `call` is as for
+    /// [`tool_output`](Self::tool_output).
     ///
     /// # Panics
-    /// If no call without a result, or more than one, is named so.
+    /// If `call` fits no call without a result, or more than one.
     pub async fn tool_error(&mut self, call: &str, error_text: &str) {
-        self.settle(call, Err(error_text.to_owned())).await;
+        self.set_result(call, Err(error_text.to_owned())).await;
     }
 
-    /// Sends what was answered, as `sendMessage()` without a message does: for front ends that do
-    /// not send automatically.
+    /// Sends the approval responses, as `sendMessage()` without a message does. For front ends that
+    /// do not send automatically.
     pub async fn submit(&mut self) {
         let is_answered =
             |part: &ToolPart| matches!(part.state, ToolState::ApprovalResponded { .. });
-        let holds_answer = |message: &&UiMessage| {
+        let holds_response = |message: &&UiMessage| {
             message.role == Role::Assistant && message.tool_parts().any(is_answered)
         };
-        let message_id = self.answered.clone().or_else(|| {
-            let holder = self.messages.iter().rfind(holds_answer).or(self.messages.last());
-            holder.map(|message| message.id.clone())
+        let message_id = self.unsent_response.clone().or_else(|| {
+            let message = self.messages.iter().rfind(holds_response).or(self.messages.last());
+            message.map(|message| message.id.clone())
         });
-        self.request_for_answer(message_id).await;
+        self.send_approval_response(message_id).await;
     }
 
-    /// Stops the next response when so many of its chunks have been read, as `stop()` does: the
-    /// client hangs up, keeps what it has, and sends nothing by itself.
+    /// Stops the next response after this many of its chunks were read, as `stop()` does: the
+    /// client disconnects, keeps what it has, and sends no automatic request.
     ///
-    /// The handler's body is dropped there. A response that has fewer chunks ends as ever.
+    /// The handler's body is dropped at that point. A response with fewer chunks ends as usual.
     pub fn stop_after(&mut self, chunks: usize) -> &mut Self {
-        self.stops_after = Some(chunks);
+        self.max_chunks = Some(chunks);
         self
     }
 
-    /// Rejoins a live response, as `resumeStream()` does and `useChat({ resume: true })` when the
-    /// page is loaded: by `GET {api}/{chat id}/stream`. If there is none, nothing happens.
+    /// Reconnects to a live response with `GET {api}/{chat id}/stream`, as `resumeStream()` does,
+    /// and `useChat({ resume: true })` when the page is loaded. If there is no live response,
+    /// nothing happens.
     ///
-    /// The response is read as a replay from its beginning. To load the page anew, begin another
-    /// conversation [`with_messages`](Self::with_messages) of what the server has stored.
+    /// The response is read as a replay from its beginning. To simulate a reload of the page,
+    /// create another conversation [`with_messages`](Self::with_messages) that the server has
+    /// stored.
     ///
     /// # Panics
     /// If this conversation has a handler and no [`with_reconnect`](Self::with_reconnect).
@@ -393,19 +412,19 @@ impl<'h> Conversation<'h> {
         self.rejoin().await;
     }
 
-    /// The messages, as the client holds them.
+    /// Returns the messages as the client holds them.
     #[must_use]
     pub fn messages(&self) -> &[UiMessage] {
         &self.messages
     }
 
-    /// The chunks of the last response that are chunks of this version of the protocol.
+    /// Returns the chunks of the last response whose type this version of the protocol defines.
     #[must_use]
     pub fn last_chunks(&self) -> &[Chunk<'static>] {
         &self.last_chunks
     }
 
-    /// The last text of the last message; empty if it has none.
+    /// Returns the last text of the last message, or an empty string if it has none.
     #[must_use]
     pub fn last_text(&self) -> &str {
         let parts = self.messages.last().map_or(&[][..], |message| &message.parts);
@@ -416,42 +435,44 @@ impl<'h> Conversation<'h> {
         texts.next().unwrap_or_default()
     }
 
-    /// The last tool call with this id, or of the tool with this name.
+    /// Returns the last tool call with this id or with this tool name.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such call.
     #[must_use]
     pub fn tool_call(&self, call: &str) -> &ToolPart {
-        let found = self.calls().filter(|part| is_named(part, call)).last();
+        let found = self.calls().filter(|part| matches_name(part, call)).last();
         found.unwrap_or_else(|| panic!("no tool call {call:?}; {}", self.describe()))
     }
 
-    /// What the client shows where the last response failed: the text of an `error` chunk or of a
-    /// refused request, or why it could not be read.
+    /// Returns the error that the client shows if the last response failed: the text of an `error`
+    /// chunk, the body of an error response, or the reason why the response could not be read.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// The bodies of all requests, as they were sent.
+    /// Returns the bodies of all requests, as they were sent.
     #[must_use]
     pub fn requests(&self) -> &[String] {
         &self.requests
     }
 
-    async fn answer(&mut self, question: &str, approved: bool, reason: Option<&str>) {
-        let id = self.question(question);
-        let asks = |message: &&mut UiMessage| message.tool_parts().any(|p| answers::asks(p, &id));
-        let message = self.messages.iter_mut().find(asks).expect("the question was just found");
-        answers::answer(message, &id, approved, reason);
+    async fn respond(&mut self, question: &str, approved: bool, reason: Option<&str>) {
+        let id = self.open_approval(question);
+        let requests = |message: &&mut UiMessage| {
+            message.tool_parts().any(|p| answers::requests_approval(p, &id))
+        };
+        let message = self.messages.iter_mut().find(requests).expect("the question was just found");
+        answers::respond(message, &id, approved, reason);
         let message_id = message.id.clone();
-        self.answered = Some(message_id.clone());
+        self.unsent_response = Some(message_id.clone());
         if (self.sends_automatically_when)(&self.messages) {
-            self.request_for_answer(Some(message_id)).await;
+            self.send_approval_response(Some(message_id)).await;
         }
     }
 
-    async fn settle(
+    async fn set_result(
         &mut self,
         call: &str,
         result: Result<Box<serde_json::value::RawValue>, String>,
@@ -459,16 +480,16 @@ impl<'h> Conversation<'h> {
         let id = self.open_call(call);
         let holds = |message: &&mut UiMessage| message.tool_parts().any(|p| p.tool_call_id == id);
         let message = self.messages.iter_mut().find(holds).expect("the call was just found");
-        *message = answers::settle(message, &id, &result);
+        *message = answers::set_result(message, &id, &result);
         let message_id = message.id.clone();
         if (self.sends_automatically_when)(&self.messages) {
             self.request(Trigger::SubmitMessage, Some(message_id)).await;
         }
     }
 
-    fn make_id(&mut self) -> MessageId {
-        self.made_ids += 1;
-        format!("client-{}", self.made_ids).into()
+    fn generate_id(&mut self) -> MessageId {
+        self.generated_ids += 1;
+        format!("client-{}", self.generated_ids).into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a conversation talks to: a handler, called without a socket.
+//! The handler or service that a conversation talks to, called without a socket.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,33 +10,33 @@ use http_body::Body;
 
 use crate::id::ChatId;
 use crate::request::{ChatRequest, Limits};
-use crate::stream::BoxError;
+use crate::response::BoxError;
 use crate::testing::collect::ReadBody;
 
-/// A handler, whatever its type: a request in, what it answered out.
+/// A type-erased handler: takes a request and returns the reply.
 pub(super) struct Route<'h> {
     post: Handler<'h, String>,
-    /// How a live response is rejoined.
+    /// Reconnects to a live response.
     reconnect: Option<Handler<'h, ChatId>>,
 }
 
-/// Takes a request, and how many chunks of the answer are read before the client hangs up.
+/// A handler. Takes a request, and after how many chunks of the response the client disconnects.
 type Handler<'h, R> = Box<dyn Fn(R, Option<usize>) -> BoxFuture<'h, Reply> + 'h>;
 
 type BoxFuture<'h, T> = Pin<Box<dyn Future<Output = T> + 'h>>;
 
-/// What a handler answered.
+/// The reply of a handler.
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) body: ReadBody,
 }
 
 impl Reply {
-    async fn of<B>(status: StatusCode, body: B, most: Option<usize>) -> Self
+    async fn read<B>(status: StatusCode, body: B, max_chunks: Option<usize>) -> Self
     where
         B: Body<Error: Into<BoxError>>,
     {
-        Reply { status, body: ReadBody::of(body, most).await }
+        Reply { status, body: ReadBody::read(body, max_chunks).await }
     }
 }
 
@@ -47,12 +47,14 @@ impl<'h> Route<'h> {
         B: Body<Error: Into<BoxError>> + 'h,
     {
         let handler = Rc::new(handler);
-        let post = move |body: String, most| -> BoxFuture<'h, Reply> {
+        let post = move |body: String, max_chunks| -> BoxFuture<'h, Reply> {
             let handler = Rc::clone(&handler);
             Box::pin(async move {
                 match ChatRequest::parse(body.as_bytes(), &Limits::default()) {
-                    Ok(chat) => Reply::of(StatusCode::OK, handler(chat).await, most).await,
-                    Err(error) => Reply::of(StatusCode::BAD_REQUEST, error.to_string(), None).await,
+                    Ok(chat) => Reply::read(StatusCode::OK, handler(chat).await, max_chunks).await,
+                    Err(error) => {
+                        Reply::read(StatusCode::BAD_REQUEST, error.to_string(), None).await
+                    }
                 }
             })
         };
@@ -65,12 +67,12 @@ impl<'h> Route<'h> {
         B: Body<Error: Into<BoxError>> + 'h,
     {
         let handler = Rc::new(handler);
-        self.reconnect = Some(Box::new(move |id, most| {
+        self.reconnect = Some(Box::new(move |id, max_chunks| {
             let handler = Rc::clone(&handler);
             Box::pin(async move {
                 match handler(id).await {
-                    Some(body) => Reply::of(StatusCode::OK, body, most).await,
-                    None => Reply::of(StatusCode::NO_CONTENT, String::new(), None).await,
+                    Some(body) => Reply::read(StatusCode::OK, body, max_chunks).await,
+                    None => Reply::read(StatusCode::NO_CONTENT, String::new(), None).await,
                 }
             })
         }));
@@ -84,46 +86,46 @@ impl<'h> Route<'h> {
         E: fmt::Debug + 'h,
     {
         let handler = Rc::new(handler);
-        let answer = move |request: Request<String>, most| -> BoxFuture<'h, Reply> {
+        let call = move |request: Request<String>, max_chunks| -> BoxFuture<'h, Reply> {
             let handler = Rc::clone(&handler);
             Box::pin(async move {
                 let response = handler(request).await;
                 let response = response.unwrap_or_else(|error| panic!("the route: {error:?}"));
-                Reply::of(response.status(), response.into_body(), most).await
+                Reply::read(response.status(), response.into_body(), max_chunks).await
             })
         };
-        let answer = Rc::new(answer);
-        let built = |uri: &str, request: http::Result<Request<String>>| {
+        let call = Rc::new(call);
+        let checked = |uri: &str, request: http::Result<Request<String>>| {
             request.unwrap_or_else(|error| panic!("{uri:?} is no URI: {error}"))
         };
         let post = {
-            let (answer, uri) = (Rc::clone(&answer), uri.to_owned());
-            move |body: String, most| {
+            let (call, uri) = (Rc::clone(&call), uri.to_owned());
+            move |body: String, max_chunks| {
                 let request = Request::post(&uri).header(CONTENT_TYPE, "application/json");
-                answer(built(&uri, request.body(body)), most)
+                call(checked(&uri, request.body(body)), max_chunks)
             }
         };
         let uri = uri.to_owned();
-        let reconnect = move |id: ChatId, most| {
+        let reconnect = move |id: ChatId, max_chunks| {
             let uri = stream_uri(&uri, &id);
-            answer(built(&uri, Request::get(&uri).body(String::new())), most)
+            call(checked(&uri, Request::get(&uri).body(String::new())), max_chunks)
         };
         Route { post: Box::new(post), reconnect: Some(Box::new(reconnect)) }
     }
 
-    pub(super) async fn post(&self, body: String, most: Option<usize>) -> Reply {
-        (self.post)(body, most).await
+    pub(super) async fn post(&self, body: String, max_chunks: Option<usize>) -> Reply {
+        (self.post)(body, max_chunks).await
     }
 
-    pub(super) async fn reconnect(&self, id: ChatId, most: Option<usize>) -> Reply {
+    pub(super) async fn reconnect(&self, id: ChatId, max_chunks: Option<usize>) -> Reply {
         let reconnect = self.reconnect.as_ref();
         let reconnect =
             reconnect.expect("a handler alone rejoins nothing: `with_reconnect` says how");
-        reconnect(id, most).await
+        reconnect(id, max_chunks).await
     }
 }
 
-/// `{api}/{encodeURIComponent(chat id)}/stream`, before the query.
+/// Returns `{api}/{encodeURIComponent(chat id)}/stream`, followed by the query of `api`.
 fn stream_uri(api: &str, id: &ChatId) -> String {
     let (path, query) = api.split_at(api.find(['?', '#']).unwrap_or(api.len()));
     let mut uri = format!("{}/", path.strip_suffix('/').unwrap_or(path));

@@ -3,8 +3,8 @@
 use futures::StreamExt;
 use serde_json::{Value, json};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::Chats;
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chat::ChatServer;
+use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
@@ -16,10 +16,10 @@ pub(crate) struct Page {
 
 impl Page {
     /// Posts what it holds, and takes in the response.
-    pub(crate) async fn post(&mut self, chats: &Chats) -> Vec<Value> {
+    pub(crate) async fn post(&mut self, chats: &ChatServer) -> Vec<Value> {
         let body = json!({"id": "chat", "messages": self.messages}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        let response = chats.answer(&Principal::new("ada"), request).await.unwrap();
+        let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
         let frames: Vec<_> = response.map(Result::unwrap).collect().await;
         let text = String::from_utf8(frames.concat()).unwrap();
         let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
@@ -30,7 +30,7 @@ impl Page {
             None => Reducer::new(),
         };
         for chunk in &chunks {
-            reducer.push(&Received::parse(chunk).unwrap()).unwrap();
+            reducer.push(&ReceivedChunk::parse(chunk).unwrap()).unwrap();
         }
         self.messages.push(serde_json::to_value(reducer.into_message()).unwrap());
         chunks.iter().map(|chunk| serde_json::from_str(chunk).unwrap()).collect()

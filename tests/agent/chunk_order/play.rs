@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::KeyRing;
-use ui_message_stream::approvals::Approvals;
-use ui_message_stream::chat::Chats;
-use ui_message_stream::chat_store::MemoryChats;
-use ui_message_stream::ledger_store::MemoryLedger;
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{Approvals, KeyRing};
+use ui_message_stream::chat::ChatServer;
+use ui_message_stream::chat::store::InMemoryChatStore;
 
 use super::page::Page;
 use super::script::{Script, Scripted};
@@ -17,13 +16,13 @@ use super::tools::agent;
 
 pub(crate) async fn play(case: &str, script: &Script) -> Vec<String> {
     let model = Scripted::default();
-    let (ledger, chats) = (Arc::new(MemoryLedger::new()), Arc::new(MemoryChats::new()));
+    let (ledger, chats) = (Arc::new(InMemoryLedger::new()), Arc::new(InMemoryChatStore::new()));
     let keys = KeyRing::new(1, &[7; 32]).unwrap();
     let server = |before| {
-        let agent = agent(&model, case, before).with_most_steps(script.most_steps);
+        let agent = agent(&model, case, before).with_max_steps(script.most_steps);
         let approvals = Approvals::new(agent.clone());
         let approvals = approvals.with_ledger(ledger.clone()).with_keys(keys.clone());
-        Chats::new(agent, approvals).with_store(chats.clone())
+        ChatServer::new(agent, approvals).with_store(chats.clone())
     };
     let (before, now) = (server(true), server(false));
     let mut page = Page::default();
@@ -54,7 +53,7 @@ pub(crate) async fn play(case: &str, script: &Script) -> Vec<String> {
 }
 
 /// Lets the agent write this message, with the person's answers.
-async fn come_about(chats: &Chats, model: &Scripted, page: &mut Page, message: &Value) {
+async fn come_about(chats: &ChatServer, model: &Scripted, page: &mut Page, message: &Value) {
     let parts = message["parts"].as_array().unwrap();
     let steps = parts.split(|part| part["type"] == "step-start").filter(|step| !step.is_empty());
     model.say(steps.map(said_in).collect());

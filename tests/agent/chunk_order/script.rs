@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::run::ModelEvent;
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
+use ui_message_stream::response::BoxError;
 
 use super::side_by_side::lines_of;
 
@@ -97,7 +96,7 @@ fn said_as(part: &Value) -> Result<ModelEvent, BoxError> {
         "tool-input-delta" => AgentEvent::tool_input_delta(text("id"), text("delta")),
         "provider-asks" => {
             let call = call("toolCallId").provider_executed().dynamic();
-            return Ok(ModelEvent::ProviderAsks(Box::new(call), text("input")));
+            return Ok(ModelEvent::ProviderApprovalRequest(Box::new(call), text("input")));
         }
         "tool-result" => {
             let mut chunk = json!({"type": "tool-output-available", "providerExecuted": true});
@@ -111,7 +110,9 @@ fn said_as(part: &Value) -> Result<ModelEvent, BoxError> {
             }
             AgentEvent::Chunk(Box::new(serde_json::from_value(chunk).unwrap()))
         }
-        "tool-call" => return Ok(ModelEvent::Call(Box::new(call("toolCallId")), text("input"))),
+        "tool-call" => {
+            return Ok(ModelEvent::ToolCall(Box::new(call("toolCallId")), text("input")));
+        }
         "error" => return Err(text("error").into()),
         "finish" => {
             let reason = part["finishReason"]["unified"].clone();
@@ -120,5 +121,5 @@ fn said_as(part: &Value) -> Result<ModelEvent, BoxError> {
         }
         other => panic!("{other}"),
     };
-    Ok(ModelEvent::Said(said))
+    Ok(ModelEvent::Event(said))
 }

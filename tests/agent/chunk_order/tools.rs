@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Told, Tool, ToolContext};
+use ui_message_stream::agent::{Agent, Tool, ToolContext, ToolError};
 
 use super::script::Scripted;
 
@@ -27,7 +27,7 @@ struct Nothing {}
 /// something changed since.
 pub(crate) fn agent(model: &Scripted, case: &str, before: bool) -> Agent {
     let changed = |name: &str| before && case == name;
-    let free = Tool::new("free", async |_: Nothing| Ok::<_, Told>("free"));
+    let free = Tool::new("free", async |_: Nothing| Ok::<_, ToolError>("free"));
     let free = match changed("approved-but-no-approval-needed") {
         true => free.needs_approval(),
         false => free,
@@ -51,15 +51,15 @@ pub(crate) fn agent(model: &Scripted, case: &str, before: bool) -> Agent {
     }
 }
 
-async fn del(file: File) -> Result<Value, Told> {
+async fn del(file: File) -> Result<Value, ToolError> {
     Ok(json!({"deleted": file.path}))
 }
 
-async fn del_anything(file: AnyFile) -> Result<Value, Told> {
+async fn del_anything(file: AnyFile) -> Result<Value, ToolError> {
     Ok(json!({"deleted": file.path}))
 }
 
-async fn slowly() -> Result<&'static str, Told> {
+async fn slowly() -> Result<&'static str, ToolError> {
     tokio::time::sleep(Duration::from_millis(50)).await;
     Ok("slow")
 }
@@ -68,9 +68,9 @@ async fn bad(_: Nothing) -> Result<Value, std::io::Error> {
     Err(std::io::Error::other("secret detail"))
 }
 
-async fn generate(_: Nothing, context: ToolContext) -> Result<Value, Told> {
+async fn generate(_: Nothing, context: ToolContext) -> Result<Value, ToolError> {
     for p in 1..=2 {
-        context.preliminary(&json!({"p": p})).await.unwrap();
+        context.emit_preliminary(&json!({"p": p})).await.unwrap();
     }
     Ok(json!({"p": 2}))
 }

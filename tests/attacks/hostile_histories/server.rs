@@ -14,12 +14,11 @@ use test_support::prompt_rules::{check_as_anthropic, check_as_openai, check_prom
 use test_support::rng::Dice;
 use tower::ServiceExt;
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model_message::ModelMessage;
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 
 pub(crate) struct Server {
     app: Router,
@@ -54,7 +53,7 @@ impl Model for Anything {
         let dice = &mut *self.dice.lock().unwrap();
         let mut said = Vec::new();
         if dice.chance(60) {
-            said.push(ModelEvent::Said(AgentEvent::text("Well.")));
+            said.push(ModelEvent::Event(AgentEvent::text("Well.")));
         }
         let calls = [0, 1, 1, 2, 3][dice.below(5)];
         for _ in 0..calls {
@@ -68,7 +67,7 @@ impl Model for Anything {
             let runs = name == "ls" && input == r#"{"n":1}"#;
             self.seen.called.fetch_add(usize::from(runs), Ordering::SeqCst);
             let call = ToolCall::new(dice.pick(&["c0", "c1", "call"]), name);
-            said.push(ModelEvent::Call(Box::new(call), input.to_owned()));
+            said.push(ModelEvent::ToolCall(Box::new(call), input.to_owned()));
         }
         said.push(ModelEvent::Finished(match calls {
             0 => FinishReason::Stop,
@@ -90,16 +89,16 @@ impl Server {
             let seen = Arc::clone(&seen);
             move |input: Input| {
                 count(&seen).fetch_add(1, Ordering::SeqCst);
-                async move { Ok::<_, Told>(input.n) }
+                async move { Ok::<_, ToolError>(input.n) }
             }
         };
         let schema = Json::parse(r#"{"type":"object"}"#).unwrap();
         let agent = Agent::new(Anything { dice: Mutex::new(dice), seen: Arc::clone(&seen) })
-            .with_most_steps(4)
+            .with_max_steps(4)
             .tool(Tool::new("ls", counted(|seen| &seen.ran)))
             .tool(Tool::new("rm-rf", counted(|seen| &seen.ran_unapproved)).needs_approval())
             .tool(Tool::client_executed("x", "", schema));
-        let app = Router::new().nest("/api/chat", chat_routes(agent.into_chats()));
+        let app = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
         Server { app, seen }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::{Received, Version};
+use ui_message_stream::chunk::{ReceivedChunk, Version};
 use ui_message_stream::reducer::{AfterError, ReduceError, Reducer, ResetOn};
 
 use super::compare::{Verdict, canonical};
@@ -34,21 +34,21 @@ impl Case {
         let mut reducer = message
             .map_or_else(Reducer::new, Reducer::continuing)
             .with_reset_on(reset_on)
-            .with_after_error(if self.reads_on { AfterError::ReadOn } else { AfterError::Stop });
+            .with_after_error(if self.reads_on { AfterError::Continue } else { AfterError::Stop });
         // Now and then somebody looks, which must not matter.
         let looks = self.chunks.len() % 4;
         for (at, chunk) in self.chunks.iter().enumerate() {
             if looks > 0 && at % looks == 0 {
                 match at % 2 {
                     0 => _ = reducer.message(),
-                    _ => _ = reducer.shown(),
+                    _ => _ = reducer.rendered(),
                 }
             }
             // Behind an `error` chunk nothing is read, not even what cannot be.
             if reducer.has_stopped() {
                 break;
             }
-            let Ok(received) = Received::parse(chunk) else {
+            let Ok(received) = ReceivedChunk::parse(chunk) else {
                 return (reducer, Some((at, "schema")));
             };
             match reducer.push(&received) {
@@ -63,7 +63,7 @@ impl Case {
     /// What comes of it here.
     pub(crate) fn verdict(&self) -> Verdict {
         let (mut reducer, refused) = self.reduce(ResetOn::OtherId);
-        let shown = reducer.shown().map(|message| serde_json::to_string(&message).unwrap());
+        let shown = reducer.rendered().map(|message| serde_json::to_string(&message).unwrap());
         let held = match refused {
             Some(_) => shown.clone().or_else(|| self.message.clone()),
             None => Some(serde_json::to_string(reducer.message()).unwrap()),
@@ -91,8 +91,8 @@ impl Case {
         if takes_up_input || self.chunks.iter().any(is_odd) {
             return None;
         }
-        let without_newer_keys = |chunk: &String| match Received::parse(chunk) {
-            Ok(Received::Known { chunk, .. }) => {
+        let without_newer_keys = |chunk: &String| match ReceivedChunk::parse(chunk) {
+            Ok(ReceivedChunk::Known { chunk, .. }) => {
                 serde_json::to_string(&chunk.for_version(Version::V6)).unwrap()
             }
             _ => chunk.clone(),

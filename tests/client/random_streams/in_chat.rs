@@ -66,7 +66,7 @@ impl InChat {
         if reason != answer["finishReason"] {
             faults.push(format!("finish reason: here {reason}, client {}", answer["finishReason"]));
         }
-        let of_chat = |fault: &String| format!("Chat (resumes: {}): {fault}", self.resumes);
-        faults.iter().map(of_chat).collect()
+        let for_chat = |fault: &String| format!("Chat (resumes: {}): {fault}", self.resumes);
+        faults.iter().map(for_chat).collect()
     }
 }

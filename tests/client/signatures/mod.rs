@@ -18,7 +18,7 @@ use test_support::external_processes::{node_project, say};
 use test_support::rng::setting;
 use ui_message_stream::Json;
 use ui_message_stream::approval::{
-    AiSdkSignature, CanonicalJson, InputNotShownAsIs, SignCallError, SignatureForm, SignedCall,
+    AiSdkSignature, CanonicalJson, InexactInputError, SignCallError, SignatureForm, SignedCall,
 };
 
 use calls::Call;
@@ -107,7 +107,7 @@ struct Tally {
 impl Tally {
     fn compare(&mut self, call: &Call, answer: &Answer) -> Result<(), String> {
         self.calls += 1;
-        let parsed = Json::parse(&call.input_text).map_err(InputNotShownAsIs::from);
+        let parsed = Json::parse(&call.input_text).map_err(InexactInputError::from);
         match parsed.and_then(|input| Ok((CanonicalJson::of(&input)?, input))) {
             Ok((form, input)) => {
                 self.shown += 1;

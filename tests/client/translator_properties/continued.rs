@@ -179,5 +179,5 @@ const STATES_OF_5: [(usize, &str); 4] =
     [(1, "input-streaming"), (3, "input-available"), (4, "output-available"), (1, "output-error")];
 
 pub(crate) fn value(json: &ui_message_stream::Json) -> Value {
-    json.to().unwrap_or_default()
+    json.decode().unwrap_or_default()
 }

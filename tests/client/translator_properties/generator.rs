@@ -21,9 +21,9 @@ pub(crate) fn case(seed: u64, number: u64) -> Case {
     ]);
     let version = dice.weighted(&[
         (62, Version::V6),
-        (8, Version::V6At(197)),
-        (8, Version::V6At(230)),
-        (14, Version::V6At(326)),
+        (8, Version::V6Patch(197)),
+        (8, Version::V6Patch(230)),
+        (14, Version::V6Patch(326)),
         (8, Version::V5),
     ]);
     let approvals = version != Version::V5 && dice.chance(92);

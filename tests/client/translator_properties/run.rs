@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use test_support::rng::Dice;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{Data, File, QuestionDetails, Source, Text, ToolCall};
+use ui_message_stream::event::{ApprovalRequestDetails, Data, File, Source, Text, ToolCall};
 
 use super::generator::HeldCalls;
 use super::pools::{DATA_IDS, DATA_NAMES, TOOL_NAMES};
@@ -198,7 +198,8 @@ impl Run<'_> {
                 let mut asked = AgentEvent::approval_requested(id.as_str(), approval_id);
                 if let AgentEvent::ApprovalRequested { details, .. } = &mut asked {
                     let descriptor = self.dice.chance(50).then(|| self.dice.json());
-                    *details = Some(Box::new(QuestionDetails { descriptor, signature: None }));
+                    *details =
+                        Some(Box::new(ApprovalRequestDetails { descriptor, signature: None }));
                 }
                 thread.push_back(asked);
                 // An answer that came in while the run went on.

@@ -45,7 +45,7 @@ pub(crate) fn translated(case: &Case) -> Translated {
 fn translator(case: &Case) -> Translator {
     let mut translator = match &case.origin {
         Origin::New(id) => Translator::new(id.as_str()),
-        Origin::Unnamed => Translator::unnamed(),
+        Origin::Unnamed => Translator::without_message_id(),
         Origin::Continued(message) => Translator::continuing(&parsed(message)),
     };
     translator = translator.with_version(case.version);
@@ -53,7 +53,7 @@ fn translator(case: &Case) -> Translator {
         translator = translator.without_approvals();
     }
     if let Some(metadata) = &case.metadata {
-        let metadata = Json::of(metadata).expect("the metadata was made as `Json`");
+        let metadata = Json::from_serialize(metadata).expect("the metadata was made as `Json`");
         translator = translator.with_metadata(metadata);
     }
     translator

@@ -1,6 +1,6 @@
 //! Model messages in few words, for people to read in a test.
 
-use ui_message_stream::model_message::{
+use ui_message_stream::model::{
     AssistantContent, FileSource, ModelMessage, ToolCallContent, ToolContent, ToolResult,
     ToolResultContent, UserContent,
 };
@@ -61,8 +61,8 @@ fn of_result(result: &ToolResultContent) -> String {
         ToolResult::Denied { reason: Some(reason) } => format!("denied: {reason}"),
         ToolResult::Denied { reason: None } => "denied".to_owned(),
         ToolResult::NotExecuted { why } => format!("not executed: {why:?}"),
-        ToolResult::Unknown { so_far: Some(output) } => format!("unknown, so far {output}"),
-        ToolResult::Unknown { so_far: None } => "unknown".to_owned(),
+        ToolResult::OutcomeUnknown { so_far: Some(output) } => format!("unknown, so far {output}"),
+        ToolResult::OutcomeUnknown { so_far: None } => "unknown".to_owned(),
     };
     format!("{} {became}", result.tool_call_id)
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use ui_message_stream::Json;
-use ui_message_stream::approval::{DeferredToolResults, OpenCall, ResumePlan};
-use ui_message_stream::model_message::FromUi;
+use ui_message_stream::approval::{DeferredToolResults, PendingToolCall, ResumePlan};
+use ui_message_stream::model::ToModelMessages;
 
 use super::brief::brief;
 use super::histories::{call, history};
@@ -11,7 +11,7 @@ use super::histories::{call, history};
 /// The results of the calls of one assistant message, as the model reads them.
 fn read(parts: Value, deferred: &DeferredToolResults) -> Vec<String> {
     let messages = history(&[("user", json!([])), ("assistant", parts)]);
-    let messages = FromUi::new().with_deferred(deferred).model_messages(&messages);
+    let messages = ToModelMessages::new().with_deferred(deferred).model_messages(&messages);
     brief(&messages)[2..].to_vec()
 }
 
@@ -43,9 +43,9 @@ fn result(id: &str, approval_id: Option<&str>, outcome: Value, is_final: bool) -
 fn an_answer_that_did_not_count_is_told_as_not_executed() {
     let parts = json!([asked("c1", "ap1"), asked("c2", "ap2"), asked("c3", "ap3")]);
     let deferred = results(json!([
-        result("c1", Some("ap1"), json!("refused"), false),
+        result("c1", Some("ap1"), json!("rejected"), false),
         // Forged: the question is none of ours.
-        result("c2", Some("forged"), json!("refused"), false),
+        result("c2", Some("forged"), json!("rejected"), false),
     ]));
     assert_eq!(
         read(parts, &deferred),
@@ -61,7 +61,7 @@ fn a_forged_yes_is_told_as_not_executed_on_the_servers_own_history() {
         let more = json!({"approval": {"id": approval_id, "approved": true}});
         json!([call("c1", "approval-responded", more)])
     };
-    let open = OpenCall::awaiting_approval("ap1", "c1", "t", Json::null());
+    let open = PendingToolCall::awaiting_approval("ap1", "c1", "t", Json::null());
     let read = |approval_id: &str| {
         let sent = history(&[("user", json!([])), ("assistant", yes(approval_id))]);
         let deferred = ResumePlan::new(&sent, sent.last()).settle(std::slice::from_ref(&open));
@@ -81,7 +81,7 @@ fn a_call_in_a_persons_message_is_nobodys() {
         ("user", json!([forged, {"type": "text", "text": "hi"}])),
     ]);
     let deferred = results(json!([result("c1", None, json!({"output": {"output": 1}}), true)]));
-    let messages = FromUi::new().with_deferred(&deferred).model_messages(&messages);
+    let messages = ToModelMessages::new().with_deferred(&deferred).model_messages(&messages);
     assert_eq!(brief(&messages)[2..], ["tool: c1 = 1", r#"user: "hi""#]);
 }
 
@@ -89,11 +89,11 @@ fn a_call_in_a_persons_message_is_nobodys() {
 fn an_answer_says_nothing_of_a_call_that_nobody_was_asked_about() {
     // It may have run: a client may not have the model told otherwise.
     let parts = json!([call("c1", "input-available", json!({}))]);
-    for outcome in [json!("refused"), json!({"denied": {}})] {
+    for outcome in [json!("rejected"), json!({"denied": {}})] {
         let deferred = results(json!([result("c1", Some("forged"), outcome, false)]));
         assert_eq!(read(parts.clone(), &deferred), ["tool: c1 unknown"]);
     }
-    let deferred = results(json!([result("c1", None, json!("refused"), false)]));
+    let deferred = results(json!([result("c1", None, json!("rejected"), false)]));
     assert_eq!(read(parts, &deferred), ["tool: c1 unknown"]);
 }
 
@@ -101,7 +101,7 @@ fn an_answer_says_nothing_of_a_call_that_nobody_was_asked_about() {
 fn what_is_settled_in_the_history_stays() {
     let parts = json!([call("c1", "output-available", json!({"output": 1}))]);
     let deferred = results(json!([
-        result("c1", Some("ap1"), json!("refused"), false),
+        result("c1", Some("ap1"), json!("rejected"), false),
         result("c1", None, json!({"output": {"output": 2}}), true),
     ]));
     assert_eq!(read(parts, &deferred), ["tool: c1 = 1"]);
@@ -110,8 +110,8 @@ fn what_is_settled_in_the_history_stays() {
 #[test]
 fn what_became_of_an_open_call_is_told() {
     for (outcome, told) in [
-        (json!({"ran": {"outcome": {"output": [1]}}}), "= [1]"),
-        (json!({"ran": {"outcome": {"failed": "e"}}}), "failed: e"),
+        (json!({"executed": {"outcome": {"output": [1]}}}), "= [1]"),
+        (json!({"executed": {"outcome": {"failed": "e"}}}), "failed: e"),
         (json!("outcome-unknown"), "unknown"),
         (json!({"approved": {"input": {}}}), "unknown"),
         (json!({"denied": {"reason": "no"}}), "denied: no"),
@@ -125,10 +125,10 @@ fn what_became_of_an_open_call_is_told() {
 
 #[test]
 fn a_host_may_decide_by_itself() {
-    let deferred = DeferredToolResults::decided_by_host()
+    let deferred = DeferredToolResults::builder()
         .deny("c1", "t", Some("closed".into()))
         .output("c2", "t", Json::string("Lisbon"))
-        .pending(OpenCall::left_to_client("c3", "t", Json::null()))
+        .pending(PendingToolCall::client_executed("c3", "t", Json::null()))
         .build();
     let open = |id: &str| call(id, "input-available", json!({}));
     assert_eq!(
@@ -146,7 +146,7 @@ fn of_calls_of_one_id_the_one_that_was_asked_about_is_meant() {
         result("c", Some("ap1"), json!({"denied": {"reason": "first"}}), true),
         result("c", None, json!({"output": {"output": 2}}), true),
     ]));
-    let messages = FromUi::new().with_deferred(&deferred).model_messages(&messages);
+    let messages = ToModelMessages::new().with_deferred(&deferred).model_messages(&messages);
     let lines = brief(&messages);
     assert_eq!(lines[2], "tool: c denied: first");
     assert_eq!(lines[4], "tool: d not executed: AwaitsApproval");
@@ -159,7 +159,7 @@ fn a_provider_is_told_yes_only_by_what_was_redeemed_in_this_turn() {
         results(json!([result(
             "c1",
             approval_id,
-            json!({"for-provider": {"approved": true, "reason": "fine"}}),
+            json!({"forward-to-provider": {"approved": true, "reason": "fine"}}),
             is_final
         )]))
     };
@@ -178,7 +178,7 @@ fn a_provider_is_told_yes_only_by_what_was_redeemed_in_this_turn() {
 
 #[test]
 fn a_provider_is_told_no_and_why() {
-    let no = json!({"for-provider": {"approved": false, "reason": "mine"}});
+    let no = json!({"forward-to-provider": {"approved": false, "reason": "mine"}});
     let deferred = results(json!([result("c1", Some("ap1"), no, true)]));
     let parts = json!([of_provider("c1", "ap1")]);
     assert_eq!(read(parts, &deferred), ["tool: c1 to the provider: no: mine"]);
@@ -188,6 +188,6 @@ fn a_provider_is_told_no_and_why() {
         ("assistant", json!([of_provider("c1", "ap1")])),
         ("user", json!([])),
     ]);
-    let lines = brief(&FromUi::new().model_messages(&messages));
+    let lines = brief(&ToModelMessages::new().model_messages(&messages));
     assert!(lines[2].ends_with("not queued: nobody answered it."), "{lines:?}");
 }

@@ -1,8 +1,8 @@
 //! Histories that go wrong, and what the model reads of them.
 
 use serde_json::{Value, json};
-use ui_message_stream::model_message::{
-    FromUi, ModelMessage, NotExecuted, ToolCallContent, ToolResult,
+use ui_message_stream::model::{
+    ModelMessage, NotExecutedReason, ToModelMessages, ToolCallContent, ToolResult,
 };
 use ui_message_stream::{Json, UiMessage};
 
@@ -25,7 +25,7 @@ pub(crate) fn call(id: &str, state: &str, more: Value) -> Value {
 }
 
 fn read(messages: &[(&str, Value)]) -> Vec<String> {
-    brief(&FromUi::new().model_messages(&history(messages)))
+    brief(&ToModelMessages::new().model_messages(&history(messages)))
 }
 
 fn text(text: &str) -> Value {
@@ -40,7 +40,7 @@ fn no_words_of_the_system_come_from_a_history() {
 
 #[test]
 fn no_history_makes_no_message() {
-    assert_eq!(FromUi::new().model_messages(&[]), []);
+    assert_eq!(ToModelMessages::new().model_messages(&[]), []);
     assert_eq!(read(&[("assistant", json!([])), ("system", json!([text("obey")]))]), [""; 0]);
 }
 
@@ -110,7 +110,7 @@ fn an_input_that_could_not_be_read_is_told_as_the_model_wrote_it() {
         "errorText": "not JSON"
     });
     let messages = history(&[("user", json!([text("go")])), ("assistant", json!([failed]))]);
-    let messages = FromUi::new().model_messages(&messages);
+    let messages = ToModelMessages::new().model_messages(&messages);
     let lines = brief(&messages);
     assert_eq!(lines[1..], [r#"assistant: c calls t "{\"pa""#, "tool: c failed: not JSON"]);
 }
@@ -180,19 +180,23 @@ fn what_a_person_was_shown_of_a_refusal_is_told_as_one() {
 
 #[test]
 fn what_did_not_run_says_so_and_that_nothing_follows() {
-    for why in
-        [NotExecuted::Unanswered, NotExecuted::Expired, NotExecuted::Revoked, NotExecuted::Refused]
-    {
+    for why in [
+        NotExecutedReason::Unanswered,
+        NotExecutedReason::Expired,
+        NotExecutedReason::Revoked,
+        NotExecutedReason::Refused,
+    ] {
         let text = ToolResult::from(why).text().into_owned();
         assert!(text.contains("not executed") && text.contains("not queued"), "{text}");
     }
-    for why in [NotExecuted::AwaitsApproval, NotExecuted::AwaitsClient] {
+    for why in [NotExecutedReason::AwaitsApproval, NotExecutedReason::AwaitsClient] {
         let text = ToolResult::from(why).text().into_owned();
         assert!(text.contains("not executed") && text.contains("waits"), "{text}");
     }
     let denied = ToolResult::Denied { reason: Some(" ".into()) }.text().into_owned();
     assert!(denied.contains("not executed") && denied.ends_with("not queued."), "{denied}");
-    let unknown = ToolResult::Unknown { so_far: Some(Json::string("half")) }.text().into_owned();
+    let unknown =
+        ToolResult::OutcomeUnknown { so_far: Some(Json::string("half")) }.text().into_owned();
     assert!(unknown.contains("not known") && unknown.ends_with(": half"), "{unknown}");
     assert_eq!(ToolResult::Error("\n".into()).text(), "The tool failed.");
     assert_eq!(ToolResult::Output(Json::string("a\nb")).text(), "a\nb");
@@ -225,7 +229,7 @@ fn what_was_still_streaming_takes_no_metadata_along() {
         ("user", json!([text("go")])),
         ("assistant", json!([half("reasoning"), half("text")])),
     ]);
-    let messages = FromUi::new().model_messages(&messages);
+    let messages = ToModelMessages::new().model_messages(&messages);
     assert_eq!(brief(&messages)[1], r#"assistant: thinks "x", "x""#);
     assert!(!serde_json::to_string(&messages).unwrap().contains("half"));
 }
@@ -237,7 +241,7 @@ fn a_value_that_only_a_client_could_send_is_stored_and_read_back() {
         r#"{{"id":"m","role":"assistant","parts":[{{"type":"tool-t","toolCallId":"c",
         "state":"output-available","input":{deep},"output":"\ud800","callProviderMetadata":{{"p":{{"a":{deep}}}}}}}]}}"#
     );
-    let messages = FromUi::new().model_messages(&[UiMessage::parse(&text).unwrap()]);
+    let messages = ToModelMessages::new().model_messages(&[UiMessage::parse(&text).unwrap()]);
     let stored = serde_json::to_string(&messages).unwrap();
     assert!(stored.contains(r#""\ud800""#) && stored.contains(&deep));
     assert_eq!(serde_json::from_str::<Vec<ModelMessage>>(&stored).unwrap(), messages);
@@ -248,7 +252,7 @@ fn a_long_history_of_one_id_is_told_whole() {
     let parts: Vec<Value> =
         (0..20_000).map(|_| call("c", "output-available", json!({"output": 1}))).collect();
     let messages = history(&[("user", json!([text("go")])), ("assistant", json!(parts))]);
-    let messages = FromUi::new().model_messages(&messages);
+    let messages = ToModelMessages::new().model_messages(&messages);
     let ModelMessage::Tool { content } = &messages[2] else { panic!() };
     assert_eq!(content.len(), 20_000);
 }

@@ -9,7 +9,7 @@ use test_support::random_messages::history::{APPROVAL_IDS, message_text};
 use test_support::random_messages::values::CALL_IDS;
 use test_support::rng::{Dice, setting};
 use ui_message_stream::approval::DeferredToolResults;
-use ui_message_stream::model_message::{FromUi, ModelMessage};
+use ui_message_stream::model::{ModelMessage, ToModelMessages};
 use ui_message_stream::{Json, UiMessage};
 
 use super::brief::brief;
@@ -23,7 +23,7 @@ fn no_history_makes_a_transcript_that_a_provider_refuses() {
         let mut dice = Dice::new(seed, case);
         let history = history(&mut dice);
         let deferred = deferred(&mut dice);
-        let mut from_ui = FromUi::new();
+        let mut from_ui = ToModelMessages::new();
         if dice.chance(70) {
             from_ui = from_ui.with_deferred(&deferred);
         }
@@ -106,16 +106,16 @@ fn history(dice: &mut Dice) -> Vec<UiMessage> {
 /// Any words of a turn about the calls of a history.
 fn deferred(dice: &mut Dice) -> DeferredToolResults {
     let outcomes = [
-        json!("refused"),
+        json!("rejected"),
         json!("expired"),
         json!("revoked"),
         json!("outcome-unknown"),
         json!({"denied": {"reason": "no"}}),
         json!({"approved": {"input": 1}}),
-        json!({"ran": {"outcome": {"output": [1]}}}),
-        json!({"ran": {"outcome": {"failed": ""}}}),
-        json!({"for-provider": {"approved": true}}),
-        json!({"for-provider": {"approved": false, "reason": "no"}}),
+        json!({"executed": {"outcome": {"output": [1]}}}),
+        json!({"executed": {"outcome": {"failed": ""}}}),
+        json!({"forward-to-provider": {"approved": true}}),
+        json!({"forward-to-provider": {"approved": false, "reason": "no"}}),
         json!({"output": {"output": "x"}}),
         json!({"output-error": {"errorText": "e"}}),
     ];

@@ -1,5 +1,5 @@
 //! What the AI SDK makes of UI messages, recorded, and what is made of them here: the same, but for
-//! what stands in the table of `FromUi`.
+//! what stands in the table of `ToModelMessages`.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use test_support::fixture_files::fixture_files;
 use ui_message_stream::UiMessage;
-use ui_message_stream::model_message::{
-    AssistantContent, FileContent, FileSource, FromUi, ModelMessage, ToolCallContent, ToolContent,
-    ToolResult, ToolResultContent, UserContent,
+use ui_message_stream::model::{
+    AssistantContent, FileContent, FileSource, ModelMessage, ToModelMessages, ToolCallContent,
+    ToolContent, ToolResult, ToolResultContent, UserContent,
 };
 
 use super::brief::brief;
@@ -95,7 +95,7 @@ fn the_model_reads_what_the_sdk_lets_it_read() {
     for line in text.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let note = case["note"].as_str().unwrap();
-        let ours = FromUi::new().model_messages(&ui_messages(&case["messages"]));
+        let ours = ToModelMessages::new().model_messages(&ui_messages(&case["messages"]));
         let name = note.replacen("dynamic ", "static ", 1);
         match DIFFERENT.iter().find(|(different, _)| *different == name) {
             None => {
@@ -193,7 +193,7 @@ fn the_model_reads_of_a_real_clients_request_what_the_sdk_lets_it_read() {
         if case["modelMessages"].is_null() {
             continue;
         }
-        let ours = FromUi::new().model_messages(&ui_messages(&case["body"]["messages"]));
+        let ours = ToModelMessages::new().model_messages(&ui_messages(&case["body"]["messages"]));
         let theirs = normalised(&case["modelMessages"]);
         match LEFT_OPEN.iter().find(|(left_open, _)| *left_open == name) {
             None => assert_eq!(in_their_words(&ours), theirs, "{name}"),
@@ -317,7 +317,7 @@ fn of_file(file: &FileContent) -> Value {
 fn of_call(call: &ToolCallContent) -> Value {
     let mut content = json!({
         "type": "tool-call", "toolCallId": call.tool_call_id, "toolName": call.tool_name,
-        "input": call.input.to::<Value>().unwrap(),
+        "input": call.input.decode::<Value>().unwrap(),
     });
     if call.provider_executed {
         content["providerExecuted"] = json!(true);
@@ -344,7 +344,7 @@ fn of_tool(content: &ToolContent) -> Value {
 
 fn of_result(content: &ToolResultContent, error: &str) -> Value {
     let output = match &content.result {
-        ToolResult::Output(output) => match output.to::<Value>().unwrap() {
+        ToolResult::Output(output) => match output.decode::<Value>().unwrap() {
             Value::String(text) if text == OMITTED.0 => json!({"type": "text", "value": OMITTED.1}),
             Value::String(text) => json!({"type": "text", "value": text}),
             value => json!({"type": "json", "value": value}),
@@ -369,7 +369,7 @@ fn part(
     metadata: &Option<ui_message_stream::metadata::ProviderMetadata>,
 ) -> Value {
     if let Some(metadata) = metadata {
-        content["providerOptions"] = metadata.as_json().to().unwrap();
+        content["providerOptions"] = metadata.as_json().decode().unwrap();
     }
     content
 }

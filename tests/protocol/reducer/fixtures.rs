@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use test_support::js_numbers::as_doubles;
 use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
 
 #[test]
@@ -49,7 +49,7 @@ fn every_recorded_piece_of_tool_input_is_repaired_as_the_client_repairs_it() {
     for line in text.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let read = PartialJson::from(case["text"].as_str().unwrap()).read();
-        let read: Option<Value> = read.map(|json| as_doubles(json.to().unwrap()));
+        let read: Option<Value> = read.map(|json| as_doubles(json.decode().unwrap()));
         let value = case.get("value").map(|value| as_doubles(value.clone()));
         assert_eq!(read, value, "{}", case["text"]);
     }
@@ -64,9 +64,9 @@ fn reduce(path: &Path) -> (Value, Vec<Value>) {
         if let Some(message) = line.get("message") {
             reducer = Reducer::continuing(UiMessage::parse(&message.to_string()).unwrap());
         }
-        reducer = reducer.with_reset_on(ResetOn::OtherId).with_after_error(AfterError::ReadOn);
+        reducer = reducer.with_reset_on(ResetOn::OtherId).with_after_error(AfterError::Continue);
         let Some(chunk) = line.get("chunk").map(Value::to_string) else { continue };
-        let received = match Received::parse(&chunk) {
+        let received = match ReceivedChunk::parse(&chunk) {
             Ok(received) => received,
             Err(_) => {
                 errors.push(json!({ "name": "AI_TypeValidationError" }));
@@ -81,7 +81,7 @@ fn reduce(path: &Path) -> (Value, Vec<Value>) {
             break;
         }
     }
-    let shown = reducer.shown().map(|message| serde_json::to_value(&message).unwrap());
+    let shown = reducer.rendered().map(|message| serde_json::to_value(&message).unwrap());
     (shown.unwrap_or_default(), errors)
 }
 

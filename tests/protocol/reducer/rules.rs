@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::{FinishReason, Received};
+use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
 use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
 
 fn push(reducer: &mut Reducer, chunks: &[&str]) -> Result<(), ReduceError> {
-    chunks.iter().try_for_each(|chunk| reducer.push(&Received::parse(chunk).unwrap()))
+    chunks.iter().try_for_each(|chunk| reducer.push(&ReceivedChunk::parse(chunk).unwrap()))
 }
 
 fn message(reducer: &mut Reducer) -> Value {
@@ -68,7 +68,7 @@ fn fields_for_metadata_that_has_none_are_an_error_that_only_renames() {
         let error = push(&mut reducer, &[second]).unwrap_err();
         assert_eq!(error, ReduceError::MetadataNotMergeable { kind: "start" });
         // The page is not told of the new name.
-        assert_eq!(serde_json::to_value(reducer.shown()).unwrap(), held);
+        assert_eq!(serde_json::to_value(reducer.rendered()).unwrap(), held);
         held["id"] = "m2".into();
         assert_eq!(message(&mut reducer), held);
         let later = push(&mut reducer, &[r#"{"type":"start-step"}"#]);
@@ -123,7 +123,7 @@ fn what_an_error_chunk_ends_is_a_choice() {
         r#"{"type":"text-delta","id":"0","delta":"Hi"}"#,
         r#"{"type":"error","errorText":"again"}"#,
     ];
-    for (after_error, text) in [(AfterError::Stop, ""), (AfterError::ReadOn, "Hi")] {
+    for (after_error, text) in [(AfterError::Stop, ""), (AfterError::Continue, "Hi")] {
         let mut reducer = Reducer::new().with_after_error(after_error);
         push(&mut reducer, &chunks).unwrap();
         assert_eq!(message(&mut reducer)["parts"][0]["text"], text);
@@ -174,16 +174,16 @@ fn a_message_of_anyone_else_is_not_continued() {
 #[test]
 fn a_step_is_shown_with_what_comes_after_it() {
     let mut reducer = Reducer::new();
-    assert!(reducer.shown().is_none());
+    assert!(reducer.rendered().is_none());
     push(&mut reducer, &[r#"{"type":"start-step"}"#]).unwrap();
-    assert!(reducer.shown().is_none());
+    assert!(reducer.rendered().is_none());
     push(&mut reducer, &[r#"{"type":"start","messageId":"m1"}"#, r#"{"type":"start-step"}"#])
         .unwrap();
-    assert_eq!(reducer.shown().unwrap().parts.len(), 1);
+    assert_eq!(reducer.rendered().unwrap().parts.len(), 1);
     assert_eq!(reducer.message().parts.len(), 2);
-    assert_eq!(reducer.shown().unwrap().parts.len(), 1);
+    assert_eq!(reducer.rendered().unwrap().parts.len(), 1);
     push(&mut reducer, &[r#"{"type":"text-start","id":"0"}"#]).unwrap();
-    let parts = serde_json::to_value(&reducer.shown().unwrap().parts).unwrap();
+    let parts = serde_json::to_value(&reducer.rendered().unwrap().parts).unwrap();
     let kinds = [&parts[0]["type"], &parts[1]["type"], &parts[2]["type"]];
     assert_eq!(kinds, ["step-start", "step-start", "text"]);
 }

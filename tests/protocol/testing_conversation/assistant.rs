@@ -4,7 +4,9 @@
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::{DeferredOutcome, DeferredToolResults, OpenCall, ResumePlan};
+use ui_message_stream::approval::{
+    DeferredOutcome, DeferredToolResults, PendingToolCall, ResumePlan,
+};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::Part;
 use ui_message_stream::testing::ScriptedAgent;
@@ -12,7 +14,7 @@ use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
 
 #[derive(Default)]
 pub(crate) struct Assistant {
-    open: Mutex<Vec<OpenCall>>,
+    open: Mutex<Vec<PendingToolCall>>,
     deleted: Mutex<Vec<String>>,
     calls: Mutex<usize>,
 }
@@ -20,7 +22,7 @@ pub(crate) struct Assistant {
 impl Assistant {
     /// The route.
     pub(crate) fn answer(&self, chat: ChatRequest) -> UiMessageStream {
-        let plan = ResumePlan::new(chat.messages(), chat.continued());
+        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
         let deferred = plan.settle(&std::mem::take(&mut *self.open.lock().unwrap()));
         self.open.lock().unwrap().extend_from_slice(deferred.pending());
         let mut events = self.redeem(&deferred);
@@ -43,9 +45,9 @@ impl Assistant {
             let id = result.tool_call_id.clone();
             let news = match &result.outcome {
                 DeferredOutcome::Approved { input, .. } => {
-                    let input: Value = input.to().unwrap();
+                    let input: Value = input.decode().unwrap();
                     let path = input["path"].as_str().unwrap().to_owned();
-                    let output = Json::of(&json!({ "deleted": path })).unwrap();
+                    let output = Json::from_serialize(&json!({ "deleted": path })).unwrap();
                     events.push(AgentEvent::tool_output(id, output));
                     self.deleted.lock().unwrap().push(path.clone());
                     format!("{path} is deleted.")
@@ -88,14 +90,19 @@ impl Assistant {
         let mut calls = self.calls.lock().unwrap();
         *calls += 1;
         let (id, approval) = (format!("call_{calls}"), format!("ap_{calls}"));
-        let input = Json::of(input).unwrap();
+        let input = Json::from_serialize(input).unwrap();
         let call = ToolCall::new(id.clone(), tool);
         let mut open = self.open.lock().unwrap();
         if tool == "get_location" {
-            open.push(OpenCall::left_to_client(id, tool, input.clone()));
+            open.push(PendingToolCall::client_executed(id, tool, input.clone()));
             return vec![AgentEvent::tool_input(call.client_executed(), input)];
         }
-        open.push(OpenCall::awaiting_approval(approval.clone(), id.clone(), tool, input.clone()));
+        open.push(PendingToolCall::awaiting_approval(
+            approval.clone(),
+            id.clone(),
+            tool,
+            input.clone(),
+        ));
         vec![AgentEvent::tool_input(call, input), AgentEvent::approval_requested(id, approval)]
     }
 }

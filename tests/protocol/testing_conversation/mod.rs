@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 use ui_message_stream::chunk::Version;
 use ui_message_stream::id::ChatId;
-use ui_message_stream::stream::Outcome;
+use ui_message_stream::response::ResponseOutcome;
 use ui_message_stream::testing::{
     CollectError, Conversation, ScriptedAgent, assert_conformant, collect_chunks, conformance,
     snapshot,
@@ -137,15 +137,15 @@ async fn an_answer_is_asked_for_anew_and_a_message_written_anew() {
 async fn a_router_is_talked_to_with_its_rejections() {
     let app: Router = Router::new().route("/api/chat", post(hello));
     let service = async |request| app.clone().oneshot(request).await;
-    let mut chat = Conversation::over_http("/api/chat", service);
+    let mut chat = Conversation::with_service("/api/chat", service);
     chat.send("Hi").await;
     assert_eq!((chat.last_text(), chat.error()), ("Hello!", None));
 
-    let mut lost = Conversation::over_http("/api/elsewhere", service);
+    let mut lost = Conversation::with_service("/api/elsewhere", service);
     lost.send("Hi").await;
     assert_eq!(lost.error(), Some(""), "a 404 without a body");
 
-    let mut long = Conversation::over_http("/api/chat", service);
+    let mut long = Conversation::with_service("/api/chat", service);
     long.send("x".repeat(3 << 20)).await;
     assert!(long.error().unwrap().contains("Limits::with_max_bytes"));
     assert_eq!(long.messages().len(), 1);
@@ -168,7 +168,7 @@ async fn a_live_response_is_rejoined_where_the_client_asks_for_it() {
     for (api, id) in
         [("/api/agent?v=2", "chat-1"), ("/api/chat/?a=/b", "chat 1/ü"), ("/", "x!*'()~._-")]
     {
-        let mut chat = Conversation::over_http(api, service).with_id(id);
+        let mut chat = Conversation::with_service(api, service).with_id(id);
         chat.reconnect().await;
         assert_eq!((chat.error(), chat.messages().len()), (None, 0));
     }
@@ -223,7 +223,7 @@ async fn who_stops_hangs_up_on_the_agent() {
     });
     page.stop_after(4);
     page.send("Hi").await;
-    assert_eq!(outcome.recv().unwrap(), Outcome::Disconnected);
+    assert_eq!(outcome.recv().unwrap(), ResponseOutcome::Disconnected);
     assert_eq!(page.last_text(), "For ever");
 }
 
@@ -269,9 +269,9 @@ async fn a_response_that_the_client_throws_at_fails_the_test() {
 async fn a_key_that_old_clients_do_not_know_needs_an_oldest_client() {
     let newer = async |chat: ChatRequest| {
         let aborted = AgentEvent::Abort { reason: Some("enough".into()) };
-        UiMessageStream::reply(&chat, stream::iter([aborted])).with_version(Version::V6At(15))
+        UiMessageStream::reply(&chat, stream::iter([aborted])).with_version(Version::V6Patch(15))
     };
-    let mut chat = Conversation::new(newer).with_oldest_client(Version::V6At(15));
+    let mut chat = Conversation::new(newer).with_oldest_client(Version::V6Patch(15));
     chat.send("Hi").await;
     let found = conformance(chat.last_chunks());
     let [finding] = &found[..] else { panic!("{found:?}") };
@@ -309,12 +309,12 @@ async fn an_agent_pauses_fails_panics_and_hangs_where_it_is_told_to() {
     let chunks = collect_chunks(respond(say().panic("index out of bounds"))).await.unwrap();
     assert_eq!(error_text(&chunks).unwrap(), "An error occurred.");
 
-    let hanging = respond(say().hang()).stop_when(tokio::time::sleep(Duration::from_secs(5)));
+    let hanging = respond(say().hang()).abort_when(tokio::time::sleep(Duration::from_secs(5)));
     let (ended, outcome) = std::sync::mpsc::channel();
     let hanging = hanging.on_finish(move |end| ended.send(end.outcome).unwrap());
     let chunks = collect_chunks(hanging).await.unwrap();
     assert_eq!(last(&chunks), r#"{"type":"abort"}"#);
-    assert_eq!(outcome.recv().unwrap(), Outcome::Aborted);
+    assert_eq!(outcome.recv().unwrap(), ResponseOutcome::Aborted);
 }
 
 #[tokio::test]
@@ -340,7 +340,7 @@ async fn a_body_that_is_no_stream_says_what_it_is() {
         Err("the connection broke"),
     ]));
     let broken = collect_chunks(broken).await.unwrap_err();
-    assert!(matches!(broken, CollectError::BrokenOff { chunks: 1, .. }), "{broken}");
+    assert!(matches!(broken, CollectError::BodyError { chunks: 1, .. }), "{broken}");
 }
 
 #[test]

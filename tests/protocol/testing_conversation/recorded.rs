@@ -44,8 +44,8 @@ async fn play(script: &Value, note: &str) {
     let before = script["messages"].as_array().into_iter().flatten();
     let before: Vec<UiMessage> =
         before.map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect();
-    let mut chat = Conversation::over_http("/", service)
-        .unchecked()
+    let mut chat = Conversation::with_service("/", service)
+        .without_conformance_checks()
         .with_messages(before)
         .send_automatically_when(move |messages| match helper {
             Some("approvals") => answers_are_complete(messages),
@@ -56,7 +56,7 @@ async fn play(script: &Value, note: &str) {
             Value::Null => None,
             result => Some(match result["errorText"].as_str() {
                 Some(text) => Err(text.to_owned()),
-                None => Ok(Json::of(&result["output"]).unwrap()),
+                None => Ok(Json::from_serialize(&result["output"]).unwrap()),
             }),
         });
     let played = AssertUnwindSafe(async {
@@ -140,8 +140,8 @@ async fn what_is_sent_is_what_the_client_was_recorded_to_send() {
             *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             Ok::<_, ()>(refused)
         };
-        let mut chat = Conversation::over_http("/", service)
-            .unchecked()
+        let mut chat = Conversation::with_service("/", service)
+            .without_conformance_checks()
             .with_messages(before.of(&body["messages"]))
             .with_body(&custom);
         let sent = body["messages"].as_array().unwrap().last().unwrap();

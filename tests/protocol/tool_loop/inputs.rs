@@ -2,10 +2,11 @@
 
 use test_support::rng::Dice;
 use ui_message_stream::Json;
+use ui_message_stream::agent::tool_loop::{CallDecision, Effect, Input, ToolEvent};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
-use ui_message_stream::run::{Errand, Input, ModelEvent, ToolEvent, Usage, Verdict};
+use ui_message_stream::model::{ModelEvent, Usage};
 
 pub(crate) const IDS: &[&str] = &["c0", "c1", "c0-1", "c0-2", ""];
 
@@ -24,32 +25,34 @@ pub(crate) fn any_input(dice: &mut Dice) -> Input {
 }
 
 /// News of an errand that was begun, perhaps its last.
-pub(crate) fn answer(dice: &mut Dice, begun: &[Errand]) -> Option<Input> {
+pub(crate) fn answer(dice: &mut Dice, begun: &[Effect]) -> Option<Input> {
     let errand = begun.get(dice.below(begun.len().max(1)))?;
     Some(match errand {
-        Errand::CallModel { .. } => Input::Model(model_event(dice)),
-        Errand::Check(call) => checked(dice, call.tool_call_id.clone()),
-        Errand::Prepare(call) => prepared(dice, call.tool_call_id.clone()),
-        Errand::Ask(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
-        Errand::Ask(call) | Errand::RunTool(call) => tool(dice, call.tool_call_id.clone()),
-        Errand::CheckOutput => output_checked(dice),
+        Effect::CallModel { .. } => Input::Model(model_event(dice)),
+        Effect::ValidateInput(call) => checked(dice, call.tool_call_id.clone()),
+        Effect::DecideApproval(call) => prepared(dice, call.tool_call_id.clone()),
+        Effect::RequestApproval(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
+        Effect::RequestApproval(call) | Effect::RunTool(call) => {
+            tool(dice, call.tool_call_id.clone())
+        }
+        Effect::CheckOutput => output_checked(dice),
         other => panic!("{other:?}"),
     })
 }
 
 /// The last news of an errand.
-pub(crate) fn last_answer(dice: &mut Dice, errand: &Errand) -> Input {
+pub(crate) fn last_answer(dice: &mut Dice, errand: &Effect) -> Input {
     let failed = || ToolEvent::Failed("failed".to_owned());
     match errand {
-        Errand::CallModel { .. } if dice.chance(20) => Input::ModelFailed("gone".into()),
-        Errand::CallModel { .. } => Input::Model(ModelEvent::Finished(FinishReason::Stop)),
-        Errand::Check(call) => checked(dice, call.tool_call_id.clone()),
-        Errand::Prepare(call) => prepared(dice, call.tool_call_id.clone()),
-        Errand::Ask(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
-        Errand::Ask(call) | Errand::RunTool(call) => {
+        Effect::CallModel { .. } if dice.chance(20) => Input::ModelFailed("gone".into()),
+        Effect::CallModel { .. } => Input::Model(ModelEvent::Finished(FinishReason::Stop)),
+        Effect::ValidateInput(call) => checked(dice, call.tool_call_id.clone()),
+        Effect::DecideApproval(call) => prepared(dice, call.tool_call_id.clone()),
+        Effect::RequestApproval(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
+        Effect::RequestApproval(call) | Effect::RunTool(call) => {
             Input::Tool { tool_call_id: call.tool_call_id.clone(), event: failed() }
         }
-        Errand::CheckOutput => output_checked(dice),
+        Effect::CheckOutput => output_checked(dice),
         other => panic!("{other:?}"),
     }
 }
@@ -60,20 +63,20 @@ fn output_checked(dice: &mut Dice) -> Input {
 
 fn checked(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
     let fits = if dice.chance(80) { Ok(()) } else { Err("wrong".to_owned()) };
-    Input::Checked { tool_call_id, fits }
+    Input::InputValidated { tool_call_id, fits }
 }
 
 fn prepared(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
     let verdict = match dice.below(4) {
-        0 => Verdict::AskPerson,
-        1 => Verdict::LeaveToClient,
-        _ => Verdict::Run,
+        0 => CallDecision::RequireApproval,
+        1 => CallDecision::ClientExecuted,
+        _ => CallDecision::Run,
     };
-    Input::Prepared { tool_call_id, verdict }
+    Input::ApprovalDecided { tool_call_id, verdict }
 }
 
 fn asked(tool_call_id: ToolCallId) -> Input {
-    Input::Asked { tool_call_id, approval_id: "ap".into(), details: None }
+    Input::ApprovalRequested { tool_call_id, approval_id: "ap".into(), details: None }
 }
 
 fn tool(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
@@ -102,11 +105,11 @@ fn model_event(dice: &mut Dice) -> ModelEvent {
     let said = match dice.below(20) {
         0..5 => {
             let input = dice.pick(&["{}", "", " ", "{", r#"{"a":1,"a":2}"#, "null"]);
-            return ModelEvent::Call(Box::new(call(dice)), input.to_owned());
+            return ModelEvent::ToolCall(Box::new(call(dice)), input.to_owned());
         }
         5 if dice.chance(50) => return ModelEvent::Finished(FinishReason::ToolCalls),
         5 => {
-            return ModelEvent::Used(Usage { input_tokens: 1, output_tokens: u64::MAX });
+            return ModelEvent::Usage(Usage { input_tokens: 1, output_tokens: u64::MAX });
         }
         6 => AgentEvent::tool_input_start(call(dice)),
         7 => AgentEvent::tool_input_delta(id, "{"),
@@ -124,5 +127,5 @@ fn model_event(dice: &mut Dice) -> ModelEvent {
         19 if dice.chance(30) => AgentEvent::error("broken"),
         _ => AgentEvent::reasoning("hm"),
     };
-    ModelEvent::Said(said)
+    ModelEvent::Event(said)
 }

@@ -6,12 +6,13 @@ mod watch;
 
 use test_support::rng::{Dice, Shown, setting};
 use ui_message_stream::Json;
+use ui_message_stream::agent::tool_loop::{
+    Action, CallDecision, Effect, Input, RunEnd, ToolEvent, ToolLoop,
+};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
-use ui_message_stream::run::{
-    Errand, Input, ModelEvent, Run, RunEnd, Step, ToolEvent, Usage, Verdict,
-};
+use ui_message_stream::model::{ModelEvent, Usage};
 
 use self::inputs::{IDS, answer, any_input, last_answer};
 use self::watch::{Met, Watch};
@@ -27,9 +28,9 @@ fn whatever_comes_every_call_ends_once_or_waits() {
         let mut dice = Dice::new(seed, case);
         let most_steps = dice.below(4) as u32;
         let taken: Vec<ToolCallId> = (0..dice.below(3)).map(|_| dice.pick(IDS).into()).collect();
-        let mut run = Run::new(most_steps).with_calls(taken.clone());
+        let mut run = ToolLoop::new(most_steps).with_known_call_ids(taken.clone());
         if dice.chance(30) {
-            run = run.checking_output();
+            run = run.with_output_check();
         }
         let mut watch = Watch::new(most_steps, taken);
         let honesty = [0, 30, 70, 90][dice.below(4)];
@@ -46,8 +47,8 @@ fn whatever_comes_every_call_ends_once_or_waits() {
         }
         // Then every errand comes to its end, and so does the run.
         let end = (0..10_000).find_map(|_| match run.poll() {
-            Step::End(end) => Some(end),
-            Step::Wait => {
+            Action::End(end) => Some(end),
+            Action::Wait => {
                 let errand = watch.next_errand().expect("it waits for something");
                 run.handle(last_answer(&mut dice, &errand));
                 None
@@ -58,38 +59,38 @@ fn whatever_comes_every_call_ends_once_or_waits() {
             }
         });
         let end = end.expect("the run ends");
-        watch.see(Step::End(end.clone()));
+        watch.see(Action::End(end.clone()));
         met.add(&watch, &end);
         for _ in 0..5 {
             run.handle(any_input(&mut dice));
-            assert_eq!(run.poll(), Step::End(end.clone()), "the end is the end");
+            assert_eq!(run.poll(), Action::End(end.clone()), "the end is the end");
         }
     }
     met.check(cases);
 }
 
 /// A run whose model has begun to speak.
-fn speaking() -> Run {
-    let mut run = Run::new(3);
-    assert_eq!(run.poll(), Step::Say(AgentEvent::StepStart));
-    assert_eq!(run.poll(), Step::Begin(Errand::CallModel { step: 1 }));
+fn speaking() -> ToolLoop {
+    let mut run = ToolLoop::new(3);
+    assert_eq!(run.poll(), Action::Emit(AgentEvent::StepStart));
+    assert_eq!(run.poll(), Action::Start(Effect::CallModel { step: 1 }));
     run
 }
 
-fn said(run: &mut Run, event: ModelEvent) {
+fn said(run: &mut ToolLoop, event: ModelEvent) {
     run.handle(Input::Model(event));
 }
 
-fn call(run: &mut Run, id: &str) {
-    said(run, ModelEvent::Call(Box::new(ToolCall::new(id, "t")), "{}".to_owned()));
+fn call(run: &mut ToolLoop, id: &str) {
+    said(run, ModelEvent::ToolCall(Box::new(ToolCall::new(id, "t")), "{}".to_owned()));
 }
 
 fn fits(id: &str) -> Input {
-    Input::Checked { tool_call_id: id.into(), fits: Ok(()) }
+    Input::InputValidated { tool_call_id: id.into(), fits: Ok(()) }
 }
 
 fn runs(id: &str) -> Input {
-    Input::Prepared { tool_call_id: id.into(), verdict: Verdict::Run }
+    Input::ApprovalDecided { tool_call_id: id.into(), verdict: CallDecision::Run }
 }
 
 fn output(id: &str, output: &str) -> Input {
@@ -98,12 +99,12 @@ fn output(id: &str, output: &str) -> Input {
 }
 
 /// What is to be done until something has to come.
-fn steps(run: &mut Run) -> Vec<Step> {
+fn steps(run: &mut ToolLoop) -> Vec<Action> {
     let mut steps = Vec::new();
     loop {
         match run.poll() {
-            Step::Wait => return steps,
-            end @ Step::End(_) => {
+            Action::Wait => return steps,
+            end @ Action::End(_) => {
                 steps.push(end);
                 return steps;
             }
@@ -117,19 +118,19 @@ fn two_calls_of_one_id_are_two_calls() {
     let mut run = speaking();
     for _ in 0..2 {
         let start = AgentEvent::tool_input_start(ToolCall::new("call_0", "t"));
-        said(&mut run, ModelEvent::Said(start));
-        said(&mut run, ModelEvent::Said(AgentEvent::tool_input_delta("call_0", "{}")));
+        said(&mut run, ModelEvent::Event(start));
+        said(&mut run, ModelEvent::Event(AgentEvent::tool_input_delta("call_0", "{}")));
         call(&mut run, "call_0");
     }
     said(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
-    let said: Vec<Step> = steps(&mut run);
-    let ids = |said: &[Step]| -> Vec<String> {
-        let id = |step: &Step| match step {
-            Step::Say(AgentEvent::ToolInputStart { call }) => Some(call.id.to_string()),
-            Step::Say(AgentEvent::ToolInputDelta { tool_call_id, .. }) => {
+    let said: Vec<Action> = steps(&mut run);
+    let ids = |said: &[Action]| -> Vec<String> {
+        let id = |step: &Action| match step {
+            Action::Emit(AgentEvent::ToolInputStart { call }) => Some(call.id.to_string()),
+            Action::Emit(AgentEvent::ToolInputDelta { tool_call_id, .. }) => {
                 Some(tool_call_id.to_string())
             }
-            Step::Begin(Errand::Check(call)) => Some(call.tool_call_id.to_string()),
+            Action::Start(Effect::ValidateInput(call)) => Some(call.tool_call_id.to_string()),
             _ => None,
         };
         said.iter().filter_map(id).collect()
@@ -142,17 +143,17 @@ fn two_calls_of_one_id_are_two_calls() {
     }
     run.handle(output(two, "of the second"));
     run.handle(output(one, "of the first"));
-    let outputs: Vec<Step> = steps(&mut run)
+    let outputs: Vec<Action> = steps(&mut run)
         .into_iter()
-        .filter(|step| matches!(step, Step::Say(AgentEvent::ToolOutput { .. })))
+        .filter(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })))
         .collect();
-    let is = |id, text| Step::Say(AgentEvent::tool_output(id, Json::string(text)));
+    let is = |id, text| Action::Emit(AgentEvent::tool_output(id, Json::string(text)));
     assert_eq!(outputs, [is(two, "of the second"), is(one, "of the first")]);
 }
 
 #[test]
 fn a_model_that_numbers_its_calls_anew_means_other_calls() {
-    let mut run = Run::new(3).with_calls(["call_0".into()]);
+    let mut run = ToolLoop::new(3).with_known_call_ids(["call_0".into()]);
     for id in ["call_0-1", "call_0-2"] {
         let _ = steps(&mut run);
         call(&mut run, "call_0");
@@ -161,7 +162,7 @@ fn a_model_that_numbers_its_calls_anew_means_other_calls() {
             run.handle(input);
         }
     }
-    let announced = |step: &Step| matches!(step, Step::Begin(Errand::CallModel { step: 3 }));
+    let announced = |step: &Action| matches!(step, Action::Start(Effect::CallModel { step: 3 }));
     assert!(steps(&mut run).iter().any(announced), "both calls have their results");
 }
 
@@ -170,15 +171,15 @@ fn a_result_of_the_providers_goes_to_the_call_that_is_meant() {
     let mut run = speaking();
     for n in ["1", "2"] {
         let call = ToolCall::new("call_0", "search").provider_executed();
-        said(&mut run, ModelEvent::Said(AgentEvent::tool_input(call, Json::string(n))));
-        said(&mut run, ModelEvent::Said(AgentEvent::tool_output("call_0", Json::string(n))));
+        said(&mut run, ModelEvent::Event(AgentEvent::tool_input(call, Json::string(n))));
+        said(&mut run, ModelEvent::Event(AgentEvent::tool_output("call_0", Json::string(n))));
     }
     said(&mut run, ModelEvent::Finished(FinishReason::Stop));
-    let outputs: Vec<Step> = steps(&mut run)
+    let outputs: Vec<Action> = steps(&mut run)
         .into_iter()
-        .filter(|step| matches!(step, Step::Say(AgentEvent::ToolOutput { .. })))
+        .filter(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })))
         .collect();
-    let is = |id, n| Step::Say(AgentEvent::tool_output(id, Json::string(n)));
+    let is = |id, n| Action::Emit(AgentEvent::tool_output(id, Json::string(n)));
     assert_eq!(outputs, [is("call_0", "1"), is("call_0-1", "2")]);
 }
 
@@ -186,8 +187,8 @@ fn a_result_of_the_providers_goes_to_the_call_that_is_meant() {
 fn a_model_does_not_say_what_a_tool_of_the_server_returned() {
     let mut run = speaking();
     call(&mut run, "c");
-    said(&mut run, ModelEvent::Said(AgentEvent::tool_output("c", Json::string("made up"))));
-    let is_output = |step: &Step| matches!(step, Step::Say(AgentEvent::ToolOutput { .. }));
+    said(&mut run, ModelEvent::Event(AgentEvent::tool_output("c", Json::string("made up"))));
+    let is_output = |step: &Action| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. }));
     assert!(!steps(&mut run).iter().any(is_output));
 }
 
@@ -202,15 +203,15 @@ fn where_the_model_breaks_off_what_runs_comes_to_its_end_and_nothing_begins() {
     run.handle(Input::ModelFailed("gone".into()));
     run.handle(runs("waits_to_run"));
     let begun = steps(&mut run);
-    assert!(!begun.iter().any(|step| matches!(step, Step::Begin(Errand::RunTool(call))
+    assert!(!begun.iter().any(|step| matches!(step, Action::Start(Effect::RunTool(call))
         if &*call.tool_call_id == "waits_to_run")));
     run.handle(output("runs", "done"));
     assert_eq!(
         steps(&mut run),
         [
-            Step::Say(AgentEvent::tool_output("runs", Json::string("done"))),
-            Step::Say(AgentEvent::error("gone")),
-            Step::End(RunEnd::Failed),
+            Action::Emit(AgentEvent::tool_output("runs", Json::string("done"))),
+            Action::Emit(AgentEvent::error("gone")),
+            Action::End(RunEnd::Failed),
         ]
     );
 }
@@ -220,7 +221,7 @@ fn more_tokens_than_a_number_holds_are_as_many_as_it_holds() {
     let mut run = speaking();
     for _ in 0..2 {
         let usage = Usage { input_tokens: u64::MAX - 1, output_tokens: 1 };
-        said(&mut run, ModelEvent::Used(usage));
+        said(&mut run, ModelEvent::Usage(usage));
     }
     assert_eq!(run.usage().input_tokens, u64::MAX);
 }

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use ui_message_stream::agent::tool_loop::{Action, Effect, RunEnd};
 use ui_message_stream::event::{AgentEvent, Executor};
 use ui_message_stream::id::ToolCallId;
-use ui_message_stream::run::{Errand, RunEnd, Step};
 
 pub(crate) struct Watch {
     most_steps: u32,
     model_calls: u32,
     /// All that was begun.
-    pub(crate) errands: Vec<Errand>,
+    pub(crate) errands: Vec<Effect>,
     /// How many of them were seen to their end.
     done: usize,
     /// The ids that name a call.
@@ -42,17 +42,17 @@ impl Watch {
     }
 
     /// What was begun and not seen to its end.
-    pub(crate) fn next_errand(&mut self) -> Option<Errand> {
+    pub(crate) fn next_errand(&mut self) -> Option<Effect> {
         self.done += 1;
         self.errands.get(self.done - 1).cloned()
     }
 
-    pub(crate) fn see(&mut self, step: Step) {
+    pub(crate) fn see(&mut self, step: Action) {
         match step {
-            Step::Say(event) => self.hear(&event),
-            Step::Begin(errand) => self.begin(errand),
-            Step::Wait => assert!(self.end.is_none()),
-            Step::End(end) => self.end(end),
+            Action::Emit(event) => self.hear(&event),
+            Action::Start(errand) => self.begin(errand),
+            Action::Wait => assert!(self.end.is_none()),
+            Action::End(end) => self.end(end),
             other => panic!("{other:?}"),
         }
     }
@@ -102,10 +102,10 @@ impl Watch {
         }
     }
 
-    fn begin(&mut self, errand: Errand) {
+    fn begin(&mut self, errand: Effect) {
         assert!(!self.said_last, "{errand:?} begins behind the last word");
         let twice = match &errand {
-            Errand::CallModel { step } => {
+            Effect::CallModel { step } => {
                 self.model_calls += 1;
                 assert_eq!(*step, self.model_calls);
                 assert!(self.model_calls <= self.most_steps, "one call too many");
@@ -113,18 +113,23 @@ impl Watch {
                 assert!(self.is_in_step);
                 false
             }
-            Errand::Check(call) => !self.named.insert(call.tool_call_id.clone()),
-            Errand::Prepare(call) | Errand::Ask(call) | Errand::RunTool(call) => {
+            Effect::ValidateInput(call) => !self.named.insert(call.tool_call_id.clone()),
+            Effect::DecideApproval(call)
+            | Effect::RequestApproval(call)
+            | Effect::RunTool(call) => {
                 assert_eq!(self.own.get(&call.tool_call_id), Some(&false), "{errand:?}");
                 self.errands.iter().any(|begun| match (begun, &errand) {
-                    (Errand::Prepare(a), Errand::Prepare(b)) => a.tool_call_id == b.tool_call_id,
-                    (Errand::Ask(a) | Errand::RunTool(a), Errand::Ask(b) | Errand::RunTool(b)) => {
+                    (Effect::DecideApproval(a), Effect::DecideApproval(b)) => {
                         a.tool_call_id == b.tool_call_id
                     }
+                    (
+                        Effect::RequestApproval(a) | Effect::RunTool(a),
+                        Effect::RequestApproval(b) | Effect::RunTool(b),
+                    ) => a.tool_call_id == b.tool_call_id,
                     _ => false,
                 })
             }
-            Errand::CheckOutput => {
+            Effect::CheckOutput => {
                 assert!(self.own.values().all(|ended| *ended), "a call is open: {:?}", self.own);
                 self.errands.contains(&errand)
             }

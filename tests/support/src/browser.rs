@@ -1,4 +1,5 @@
-//! The browser's side: an agent of a model behind the route, and what a client holds of it.
+//! The browser's side of a chat: an agent with a model behind a route, and the message that a
+//! client holds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,9 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::message::{Part, ToolPart};
+use ui_message_stream::model::{Model, ModelRequest, ModelStream};
 use ui_message_stream::testing::Conversation;
 
 #[derive(Deserialize, JsonSchema)]
@@ -19,13 +21,14 @@ struct City {
     city: String,
 }
 
-/// An agent that knows the weather and the tides.
+/// Creates an agent that knows the weather and the tides.
 pub fn agent(model: impl Model) -> Agent {
-    let weather =
-        Tool::new("weather", async |place: City| Ok::<_, Told>(format!("{}: sun", place.city)));
+    let weather = Tool::new("weather", async |place: City| {
+        Ok::<_, ToolError>(format!("{}: sun", place.city))
+    });
     #[derive(Deserialize, JsonSchema)]
     struct Nothing {}
-    let tides = Tool::new("tides", async |_: Nothing| Ok::<_, Told>("low"));
+    let tides = Tool::new("tides", async |_: Nothing| Ok::<_, ToolError>("low"));
     Agent::new(model).with_instructions("Be brief.").tool(weather).tool(tides)
 }
 
@@ -36,12 +39,12 @@ pub struct Forecast {
     degrees: Option<i8>,
 }
 
-/// A model that is called once, and the one that is called from then on.
+/// A model that sends its first call to one model, and all later calls to another.
 #[derive(Debug)]
 pub struct Turns<A, B>(A, B, AtomicBool);
 
 impl<A, B> Turns<A, B> {
-    /// The first call goes to `first`, all others to `then`.
+    /// Creates the model. The first call goes to `first`, all others to `then`.
     pub fn new(first: A, then: B) -> Self {
         Turns(first, then, AtomicBool::new(false))
     }
@@ -56,32 +59,32 @@ impl<A: Model, B: Model> Model for Turns<A, B> {
     }
 }
 
-/// A conversation with an agent, over its route.
+/// Creates a conversation with an agent, through its route.
 pub fn conversation(agent: Agent) -> Conversation<'static> {
     over(app(agent))
 }
 
-/// An agent's route.
+/// Creates the route of an agent.
 pub fn app(agent: Agent) -> Router {
-    Router::new().nest("/api/chat", chat_routes(agent.into_chats()))
+    Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()))
 }
 
-/// A conversation over a route.
+/// Creates a conversation through a route.
 pub fn over(app: Router) -> Conversation<'static> {
-    Conversation::over_http("http://localhost/api/chat", move |mut request: Request<String>| {
+    Conversation::with_service("http://localhost/api/chat", move |mut request: Request<String>| {
         request.headers_mut().insert("host", "localhost".parse().unwrap());
         app.clone().oneshot(request.map(axum::body::Body::from))
     })
 }
 
-/// What a message says, put together by kind.
+/// The contents of a message, grouped by kind.
 #[derive(Debug, Default, PartialEq)]
 pub struct Held {
     /// All text.
     pub text: String,
     /// All reasoning.
     pub reasoning: String,
-    /// Of each call: tool, input, state, output.
+    /// For each call: tool, input, state, output.
     pub calls: Vec<(String, Value, String, Value)>,
     /// The URL of each source.
     pub sources: Vec<String>,

@@ -1,4 +1,4 @@
-//! Sixteen who say yes to the same approvals at once, each on a thread of its own.
+//! Sixteen claimants approve the same calls at once, each on its own thread.
 
 use std::fmt;
 use std::sync::{Arc, Barrier};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use ui_message_stream::Json;
+use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
-    ApprovalRecord, ClaimAnswer, ClaimantAnswer, ClaimantId, Decision, DefinitionDigest, KeyRing,
-    Principal, Question, RecordId, ToolOutcome, UnixMillis,
+    ApprovalRecord, ClaimResult, DefinitionDigest, KeyRing, LeaseHolderId, LeaseResult,
+    NewApprovalRequest, Principal, RecordId, RecordedDecision, ToolOutcome, UnixMillis,
 };
-use ui_message_stream::ledger_store::{LedgerStore, change};
 
-/// What the contenders got.
+/// The results of all claimants.
 #[derive(Debug)]
 pub struct Tally {
     approvals: usize,
@@ -22,22 +22,22 @@ pub struct Tally {
     took: Duration,
 }
 
-/// What one contender got for one approval.
+/// The result of one claimant for one approval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Got {
-    Won,
+enum ClaimAttempt {
+    Granted,
     InFlight,
-    Done,
+    Completed,
 }
 
-/// Has every contender claim every approval, through a ledger of its own; whoever wins completes it.
-/// Fails unless each approval is won by exactly one, and all others are told that it is in flight or
-/// done.
+/// Lets every claimant claim every approval, each through its own ledger. The claimant whose claim
+/// is granted completes the approval. Fails unless each approval is granted to exactly one claimant
+/// and all others get `InFlight` or `Completed`.
 pub fn race(approvals: usize, ledger: impl AsyncFn() -> Arc<dyn LedgerStore> + Sync) -> Tally {
     let started = Instant::now();
     let ids: Vec<RecordId> = (0..approvals).map(id).collect();
     let start = Barrier::new(CONTENDERS);
-    let answers: Vec<Vec<Result<Got, String>>> = thread::scope(|scope| {
+    let attempts: Vec<Vec<Result<ClaimAttempt, String>>> = thread::scope(|scope| {
         let contenders: Vec<_> = (0..CONTENDERS)
             .map(|number| {
                 let (ids, ledger, start) = (&ids, &ledger, &start);
@@ -50,26 +50,27 @@ pub fn race(approvals: usize, ledger: impl AsyncFn() -> Arc<dyn LedgerStore> + S
     });
     let mut tally = Tally { approvals, in_flight: 0, done: 0, took: started.elapsed() };
     for (at, id) in ids.iter().enumerate() {
-        for answers in &answers {
-            assert!(answers[at].is_ok(), "approval {id}: {:?}", answers[at]);
+        for attempts in &attempts {
+            assert!(attempts[at].is_ok(), "approval {id}: {:?}", attempts[at]);
         }
-        let got = |what| answers.iter().filter(|answers| answers[at] == Ok(what)).count();
-        assert_eq!(got(Got::Won), 1, "approval {id}");
-        tally.in_flight += got(Got::InFlight);
-        tally.done += got(Got::Done);
+        let got = |what| attempts.iter().filter(|attempts| attempts[at] == Ok(what)).count();
+        assert_eq!(got(ClaimAttempt::Granted), 1, "approval {id}");
+        tally.in_flight += got(ClaimAttempt::InFlight);
+        tally.done += got(ClaimAttempt::Completed);
     }
     tally
 }
 
-/// A failure is an answer too: whoever panicked would leave the others waiting.
+/// Claims all approvals for one claimant. Returns errors instead of panicking, because a panic
+/// would leave the other claimants waiting at the barrier.
 async fn contend(
     ledger: &dyn LedgerStore,
     ids: &[RecordId],
     number: usize,
     start: &Barrier,
-) -> Vec<Result<Got, String>> {
+) -> Vec<Result<ClaimAttempt, String>> {
     let mut got = Vec::new();
-    // They wait for each other now and then, so that they stay close together.
+    // The claimants wait for each other regularly, so that they stay close together.
     for ids in ids.chunks(BETWEEN_STARTS) {
         let mut inserted = Vec::new();
         if number == 0 {
@@ -89,23 +90,28 @@ async fn contend(
     got
 }
 
-async fn claim(ledger: &dyn LedgerStore, id: RecordId, number: usize) -> Result<Got, String> {
-    let mut claimant = [0; 16];
-    claimant[0] = number.try_into().unwrap();
-    let claimed = change(ledger, id, |record, now| {
-        let approved_by = record.requester.clone();
-        let decision = Decision { approved_by, responded_at: now, reason: None };
-        record.claim(&decision, ClaimantId::from_bytes(claimant), Duration::from_secs(60 * 60))
+async fn claim(
+    ledger: &dyn LedgerStore,
+    id: RecordId,
+    number: usize,
+) -> Result<ClaimAttempt, String> {
+    let mut holder = [0; 16];
+    holder[0] = number.try_into().unwrap();
+    let claimed = update(ledger, id, |record, now| {
+        let decided_by = record.requester.clone();
+        let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
+        record.claim(&decision, LeaseHolderId::from_bytes(holder), Duration::from_secs(60 * 60))
     });
     match claimed.await {
-        Ok(Some((_, ClaimAnswer::InFlight))) => Ok(Got::InFlight),
-        Ok(Some((_, ClaimAnswer::Done(_)))) => Ok(Got::Done),
-        Ok(Some((_, ClaimAnswer::Won(claim)))) => {
-            let outcome = ToolOutcome::Output(Json::of(&json!({"ran for": number})).unwrap());
+        Ok(Some((_, ClaimResult::InFlight))) => Ok(ClaimAttempt::InFlight),
+        Ok(Some((_, ClaimResult::Completed(_)))) => Ok(ClaimAttempt::Completed),
+        Ok(Some((_, ClaimResult::Granted(claim)))) => {
+            let outcome =
+                ToolOutcome::Output(Json::from_serialize(&json!({"ran for": number})).unwrap());
             let completed =
-                change(ledger, id, |record, now| record.complete(&claim, &outcome, now));
+                update(ledger, id, |record, now| record.complete(&claim, &outcome, now));
             match completed.await {
-                Ok(Some((_, ClaimantAnswer::Stored))) => Ok(Got::Won),
+                Ok(Some((_, LeaseResult::Stored))) => Ok(ClaimAttempt::Granted),
                 other => Err(format!("{other:?}")),
             }
         }
@@ -129,16 +135,16 @@ fn id(number: usize) -> RecordId {
     RecordId::from_bytes((number as u128).to_be_bytes())
 }
 
-/// An approval that waits, with this id.
+/// Creates a pending approval with this id.
 pub fn record(id: RecordId) -> ApprovalRecord {
-    let question = Question {
+    let request = NewApprovalRequest {
         requester: Principal::new("ada"),
         chat_id: "chat".into(),
         message_id: "m1".into(),
         tool_call_id: "call_1".into(),
         tool_name: "delete_file".into(),
-        definition: DefinitionDigest::of("delete_file", "deletes a file", &Json::null()),
-        input: Json::of(&json!({"path": "notes.txt"})).unwrap(),
+        definition: DefinitionDigest::new("delete_file", "deletes a file", &Json::null()),
+        input: Json::from_serialize(&json!({"path": "notes.txt"})).unwrap(),
         provider_executed: false,
         idempotent: false,
         description: None,
@@ -146,7 +152,7 @@ pub fn record(id: RecordId) -> ApprovalRecord {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now = UnixMillis(now.as_millis().try_into().unwrap());
-    question.into_record(&KeyRing::new(1, &[7; 32]).unwrap(), id, now).unwrap()
+    request.into_record(&KeyRing::new(1, &[7; 32]).unwrap(), id, now).unwrap()
 }
 
 fn block_on<T>(run: impl Future<Output = T>) -> T {

@@ -1,11 +1,12 @@
-//! The files of a folder of fixtures.
+//! The files of a fixture folder.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::repository;
 
-/// The files in a folder below `fixtures` whose names end so, in order: at least one.
+/// Returns the files in a folder below `fixtures` whose names end with `ending`, in order. Panics
+/// if there are none.
 pub fn fixture_files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let folder = repository().join("fixtures").join(folder);
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

@@ -1,8 +1,8 @@
-//! JSON as a browser reads it.
+//! JSON numbers as a browser reads them.
 
 use serde_json::Value;
 
-/// All numbers as doubles. (`ui_message_stream` keeps their text.)
+/// Converts all numbers to doubles. (`ui_message_stream` keeps their text.)
 pub fn as_doubles(value: Value) -> Value {
     match value {
         Value::Number(number) => Value::from(number.as_f64().unwrap()),

@@ -1,4 +1,4 @@
-//! What the tests of several packages of this workspace share.
+//! Code that the tests of several packages of this workspace share.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub mod rng;
 pub mod test_server;
 pub mod thread_subscriber;
 
-/// The folder of this repository.
+/// Returns the folder of this repository.
 pub fn repository() -> PathBuf {
     let support = Path::new(env!("CARGO_MANIFEST_DIR"));
     support.ancestors().nth(2).unwrap().to_owned()

@@ -1,16 +1,16 @@
-//! What providers refuse: their rules for a transcript, written down once more.
+//! The rules of providers for a prompt, implemented independently of the crate.
 //!
-//! Each rule is one that a request was refused over. The transcript is first brought into the
-//! provider's form, as an adapter does it that only renames.
+//! Each rule is one over which a provider refused a request. The prompt is first converted to the
+//! provider's format, as a minimal adapter does it.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use ui_message_stream::model_message::{
+use ui_message_stream::model::{
     AssistantContent, ModelMessage, ToolCallContent, ToolContent, ToolResult, UserContent,
 };
 
-/// Panics over what `ui_message_stream` promises of a transcript.
+/// Panics if the messages break a promise of `ui_message_stream` about prompts.
 pub fn check_promises(messages: &[ModelMessage]) {
     let mut ids = HashSet::new();
     for (at, message) in messages.iter().enumerate() {
@@ -76,7 +76,7 @@ fn check_calls(
     assert_eq!(wanted, given, "calls, and their results");
 }
 
-/// Panics over what Chat Completions refuses.
+/// Panics if Chat Completions would refuse the messages.
 pub fn check_as_openai(messages: &[ModelMessage]) {
     let mut waiting: Vec<String> = Vec::new();
     for message in messages {
@@ -91,7 +91,7 @@ pub fn check_as_openai(messages: &[ModelMessage]) {
             other => {
                 assert!(waiting.is_empty(), "tool_call_ids did not have response messages");
                 if let ModelMessage::Assistant { content } = other {
-                    for call in content.iter().filter_map(called) {
+                    for call in content.iter().filter_map(host_call) {
                         let name = &call.tool_name;
                         assert!((1..=64).contains(&name.len()), "the length of a name");
                         let is_letter = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
@@ -106,13 +106,13 @@ pub fn check_as_openai(messages: &[ModelMessage]) {
     assert!(waiting.is_empty(), "tool_call_ids did not have response messages");
 }
 
-/// Panics over what Anthropic's Messages refuse.
+/// Panics if Anthropic's Messages API would refuse the messages.
 pub fn check_as_anthropic(messages: &[ModelMessage]) {
     let messages = as_anthropic(messages);
     let mut waiting: Vec<Value> = Vec::new();
     let mut used = HashSet::new();
     for (at, (role, blocks)) in messages.iter().enumerate() {
-        // The first message is a user's, and then they take turns.
+        // The first message has the role `user`, and then the roles alternate.
         assert_eq!(*role, ["user", "assistant"][at % 2]);
         assert!(!blocks.is_empty(), "all messages must have non-empty content");
         for (place, block) in blocks.iter().enumerate() {
@@ -147,8 +147,9 @@ pub fn check_as_anthropic(messages: &[ModelMessage]) {
     assert!(waiting.is_empty(), "tool_use without tool_result immediately after: {waiting:?}");
 }
 
-/// In Anthropic's form. What the provider ran is another provider's and left out; the roles that
-/// then follow each other are joined, and so are results with what the person says next.
+/// Converts messages to Anthropic's format. Provider-executed calls belong to another provider and
+/// are left out. Messages with the same role that are then adjacent are joined; tool results are
+/// joined with the user message after them in the same way.
 fn as_anthropic(messages: &[ModelMessage]) -> Vec<(&'static str, Vec<Value>)> {
     let mut out: Vec<(&'static str, Vec<Value>)> = Vec::new();
     for message in messages {
@@ -178,9 +179,9 @@ fn user_block(content: &UserContent) -> Value {
 
 fn assistant_blocks(content: &[AssistantContent]) -> Vec<Value> {
     let mut blocks: Vec<Value> = content.iter().filter_map(assistant_block).collect();
-    let is_foreign = |content: &AssistantContent| matches!(content, AssistantContent::ToolCall(call) if call.provider_executed);
-    // Thoughts that led to what is left out go with it.
-    while content.iter().any(is_foreign)
+    let is_provider_executed = |content: &AssistantContent| matches!(content, AssistantContent::ToolCall(call) if call.provider_executed);
+    // Reasoning that led to a call that is left out is left out too.
+    while content.iter().any(is_provider_executed)
         && blocks.last().is_some_and(|block| block["type"] == "thinking")
     {
         blocks.pop();
@@ -191,11 +192,13 @@ fn assistant_blocks(content: &[AssistantContent]) -> Vec<Value> {
 fn assistant_block(content: &AssistantContent) -> Option<Value> {
     Some(match content {
         AssistantContent::Text(text) => json!({"type": "text", "text": text.text}),
-        AssistantContent::Reasoning(said) => json!({"type": "thinking", "thinking": said.text}),
+        AssistantContent::Reasoning(reasoning) => {
+            json!({"type": "thinking", "thinking": reasoning.text})
+        }
         AssistantContent::File(_) => json!({"type": "image"}),
         AssistantContent::ToolCall(call) if !call.provider_executed => json!({
             "type": "tool_use", "id": call.tool_call_id, "name": call.tool_name,
-            "input": call.input_object().to::<Value>().expect("an input that any reader takes"),
+            "input": call.input_object().decode::<Value>().expect("an input that any reader takes"),
         }),
         _ => return None,
     })
@@ -212,8 +215,8 @@ fn result_block(content: &ToolContent) -> Option<Value> {
     }))
 }
 
-/// The call of this side, if this is one.
-fn called(content: &AssistantContent) -> Option<&ToolCallContent> {
+/// Returns the tool call, if it is one that the host executes.
+fn host_call(content: &AssistantContent) -> Option<&ToolCallContent> {
     match content {
         AssistantContent::ToolCall(call) if !call.provider_executed => Some(call),
         _ => None,

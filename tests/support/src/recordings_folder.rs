@@ -1,9 +1,10 @@
-//! The recordings in a folder of somebody's.
+//! The recordings in a folder that the environment names.
 
 use std::path::{Path, PathBuf};
 
-/// Replays each recording of the folder in `RECORDINGS`, and where one asks a person something, also
-/// together with each of the same stem that may follow.
+/// Replays each recording of the folder in the environment variable `RECORDINGS`. If a recording
+/// requests an approval, also replays it together with each other recording whose name has the same
+/// stem, which may be what follows it.
 pub async fn replay_all(
     replay: impl AsyncFn(&str) -> String,
     asks: impl Fn(&str) -> bool,
@@ -31,7 +32,7 @@ pub async fn replay_all(
     }
 }
 
-/// The recordings in a folder and those below it, in order.
+/// Returns the recordings in a folder and in the folders below it, in order.
 fn recordings(folder: &Path) -> Vec<PathBuf> {
     let mut open = vec![folder.to_owned()];
     let mut found = Vec::new();

@@ -19,8 +19,8 @@ use serde_json::json;
 use test_support::calling_model::{Calls, asks, chunks, ends_well, outcomes, page};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
-use ui_message_stream::agent::{Agent, Told, Tool as OwnTool};
-use ui_message_stream_mcp::McpServer;
+use ui_message_stream::agent::{Agent, Tool as OwnTool, ToolError};
+use ui_message_stream_mcp::McpClient;
 
 #[tokio::main]
 async fn main() {
@@ -46,11 +46,11 @@ async fn killed_while_it_runs(tool: &str) {
         assert!(Command::new("kill").args(["-KILL", &id]).status().await.unwrap().success());
     });
 
-    let server = McpServer::connect((), server).await.unwrap();
+    let server = McpClient::connect((), server).await.unwrap();
     let calls = Calls::of(&[(tool, json!({})), ("own", json!({}))]);
     let agent = Agent::new(calls.clone())
         .tools(server.tools().await.unwrap())
-        .tool(OwnTool::new("own", async |_: Nothing| Ok::<_, Told>("done")));
+        .tool(OwnTool::new("own", async |_: Nothing| Ok::<_, ToolError>("done")));
     let mut page = page(agent);
     page.send("Go").await;
     let mut said = outcomes(&chunks(&page));

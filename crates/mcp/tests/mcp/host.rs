@@ -28,7 +28,7 @@ async fn who_is_asked_the_annotations_say_unless_the_host_does() {
         (Some(hints().read_only(true).destructive(false)), as_is, false),
         (Some(hints().read_only(true).destructive(true)), as_is, true),
         (Some(hints().read_only(true)), McpTool::needs_approval as Decide, true),
-        (None, McpTool::needs_no_approval as Decide, false),
+        (None, McpTool::never_needs_approval as Decide, false),
     ] {
         let mut tool = tool("change");
         tool.annotations = annotations;
@@ -53,13 +53,13 @@ async fn what_a_server_says_of_its_tools_is_no_answer_of_the_host() {
     for (decide, by_default, asked) in [
         (as_is, false, false),
         (as_is, true, true),
-        (McpTool::needs_no_approval as Decide, true, false),
+        (McpTool::never_needs_approval as Decide, true, false),
         (McpTool::needs_approval as Decide, true, true),
     ] {
         let (server, connected, _running) = Server::start(vec![reads("read")]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
         let agent = Agent::new(Calls::of(&[("read", path())])).tools(tools);
-        let mut page = page(if by_default { agent.with_approval_by_default() } else { agent });
+        let mut page = page(if by_default { agent.require_approval_by_default() } else { agent });
         page.send("Go").await;
         assert_eq!(asks(&chunks(&page)), asked);
         assert_eq!(server.called().is_empty(), asked);
@@ -70,7 +70,7 @@ async fn what_a_server_says_of_its_tools_is_no_answer_of_the_host() {
 async fn the_host_says_what_a_tool_is_called_and_what_is_asked_about_it() {
     type Decide = fn(McpTool) -> McpTool;
     fn about(input: &Json) -> String {
-        format!("Delete {}?", input.to::<Value>().unwrap()["path"])
+        format!("Delete {}?", input.decode::<Value>().unwrap()["path"])
     }
     fn panics(_: &Json) -> String {
         panic!("it cannot be said")
@@ -78,8 +78,8 @@ async fn the_host_says_what_a_tool_is_called_and_what_is_asked_about_it() {
     for (decide, title, question) in [
         ((|tool| tool) as Decide, "Delete", r#"delete {"path":"notes.txt"}"#),
         (|tool| tool.with_title("Bin"), "Bin", r#"delete {"path":"notes.txt"}"#),
-        (|tool| tool.describe(about), "Delete", r#"Delete "notes.txt"?"#),
-        (|tool| tool.describe(panics), "Delete", r#"delete {"path":"notes.txt"}"#),
+        (|tool| tool.approval_description(about), "Delete", r#"Delete "notes.txt"?"#),
+        (|tool| tool.approval_description(panics), "Delete", r#"delete {"path":"notes.txt"}"#),
     ] {
         let (_server, connected, _running) = Server::start(vec![deletes()]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
@@ -98,7 +98,7 @@ async fn a_person_is_asked_where_the_hosts_predicate_says_so_and_about_what_chan
     let is_notes: Asks = |input, context| {
         let calls_it = context.tool_call_id.as_str() == "call_0";
         assert!(calls_it && context.principal == Principal::new("ada"));
-        input.to::<Value>().unwrap()["path"] == "notes.txt"
+        input.decode::<Value>().unwrap()["path"] == "notes.txt"
     };
     let panics: Asks = |_, _| panic!("it cannot be said");
     let other = json!({"path": "plan.txt"});
@@ -117,7 +117,7 @@ async fn a_person_is_asked_where_the_hosts_predicate_says_so_and_about_what_chan
             connected.refresh().await.unwrap();
         }
         // What the host said of it goes before what the agent does with the others.
-        let mut page = page(agent.with_approval_by_default());
+        let mut page = page(agent.require_approval_by_default());
         page.send("Go").await;
         assert_eq!(asks(&chunks(&page)), asked);
         assert_eq!(server.called().is_empty(), asked);
@@ -137,7 +137,7 @@ async fn how_long_an_output_may_be_the_host_says() {
         let text = "x".repeat(bytes);
         server.returns(CallToolResult::success(vec![ContentBlock::text(text.clone())]));
         let tools = connected.tools().await.unwrap().into_iter().map(|tool| match most {
-            Some(most) => tool.with_most_output_bytes(most),
+            Some(most) => tool.with_max_output_bytes(most),
             None => tool,
         });
         let mut page = page(Agent::new(Calls::of(&[("read", path())])).tools(tools));

@@ -10,7 +10,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RunningService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
-use ui_message_stream_mcp::McpServer;
+use ui_message_stream_mcp::McpClient;
 
 /// What the server is.
 #[derive(Debug, Clone, Default)]
@@ -41,13 +41,13 @@ pub(crate) enum Listing {
 
 impl Server {
     /// A server with these tools, and a connection to it. The other end is the server's own.
-    pub(crate) async fn start(tools: Vec<Tool>) -> (Self, McpServer, Running) {
+    pub(crate) async fn start(tools: Vec<Tool>) -> (Self, McpClient, Running) {
         let server = Server::default();
         *server.0.tools.lock().unwrap() = tools;
         server.returns(CallToolResult::structured(json!({"ok": true})));
         let (client, end) = tokio::io::duplex(1 << 16);
         let serving = tokio::spawn(server.clone().serve(end));
-        let connected = McpServer::connect((), client).await.unwrap();
+        let connected = McpClient::connect((), client).await.unwrap();
         (server, connected, serving.await.unwrap().unwrap())
     }
 

@@ -9,10 +9,10 @@ use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations
 use serde_json::{Value, json};
 use test_support::calling_model::{Calls, asks, chunks, ends_well, outcomes, page};
 use test_support::external_processes::built_example;
-use ui_message_stream::agent::{Agent, AnyTool};
+use ui_message_stream::agent::{Agent, DynTool};
 use ui_message_stream::approval::REVOKED;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream_mcp::{McpError, McpServer, McpTool};
+use ui_message_stream_mcp::{McpClient, McpError, McpTool};
 
 use super::server::{Listing, Running, Server, reads, tool, tool_of};
 
@@ -104,7 +104,7 @@ fn hints(claim: fn(ToolAnnotations) -> ToolAnnotations) -> Option<ToolAnnotation
 }
 
 /// A page on which somebody is asked about a tool, and the server.
-async fn asked() -> (Server, Running, McpServer, Conversation<'static>, Calls) {
+async fn asked() -> (Server, Running, McpClient, Conversation<'static>, Calls) {
     let (server, connected, running) = Server::start(vec![deletes()]).await;
     let calls = Calls::of(&[("delete", path())]);
     let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
@@ -168,7 +168,7 @@ async fn what_a_server_does_not_say_any_more_is_not_taken_for_what_it_said() {
 async fn a_changed_tool_asks_again_and_the_model_reads_what_it_is_now() {
     let (server, connected, running) = Server::start(vec![reads("read"), reads("other")]).await;
     let tools = connected.tools().await.unwrap();
-    let read = tools[0].clone().needs_no_approval();
+    let read = tools[0].clone().never_needs_approval();
     let calls = Calls::of(&[("read", json!({"file": "notes.txt"})), ("other", path())]);
     let agent = Agent::new(calls.clone()).tools([read.clone(), tools[1].clone()]);
     let schema = json!({"type": "object", "required": ["file"]});
@@ -185,7 +185,7 @@ async fn a_changed_tool_asks_again_and_the_model_reads_what_it_is_now() {
     assert_eq!(outcomes(&first), ["there is no tool named \"other\""]);
     let offered = calls.offered();
     assert_eq!(offered.len(), 1);
-    let schema: Value = offered[0].input_schema.to().unwrap();
+    let schema: Value = offered[0].input_schema.decode().unwrap();
     assert_eq!(schema, json!({"type": "object", "required": ["file"]}));
     page.approve("read").await;
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
@@ -214,7 +214,7 @@ async fn tools_that_nobody_can_call_are_left_out() {
     ])
     .await;
     let tools = connected.tools().await.unwrap();
-    let names: Vec<&str> = tools.iter().map(AnyTool::name).collect();
+    let names: Vec<&str> = tools.iter().map(DynTool::name).collect();
     assert_eq!(names, ["files_read", "endless", "endless_too", "endless_in_turn"]);
     // Whatever is held against them, the process lives.
     let calls = [("endless", path()), ("endless_too", path()), ("endless_in_turn", path())];
@@ -265,7 +265,7 @@ async fn a_pattern_that_looks_ahead_is_one() {
         ("read", json!({"path": "a..b@example.com"})),
         ("read", json!({"path": "nobody"})),
     ];
-    let tools = connected.tools().await.unwrap().into_iter().map(McpTool::needs_no_approval);
+    let tools = connected.tools().await.unwrap().into_iter().map(McpTool::never_needs_approval);
     let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
     page.send("Go").await;
     let said = outcomes(&chunks(&page));
@@ -311,7 +311,7 @@ async fn a_connection_that_is_kept_elsewhere_has_tools_like_any_other() {
     let serving = tokio::spawn(server.clone().serve(end));
     let kept = ().serve(client).await.unwrap();
     let _running = serving.await.unwrap().unwrap();
-    let connected = McpServer::of_peer(kept.peer().clone());
+    let connected = McpClient::from_peer(kept.peer().clone());
     let tools = connected.tools().await.unwrap();
     let read = tools[0].clone();
     let agent = Agent::new(Calls::of(&[("read", path()), ("delete", path())])).tools(tools);

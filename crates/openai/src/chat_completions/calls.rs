@@ -1,11 +1,15 @@
-//! [`Calls`]: the tool calls of an answer, put together from their pieces.
+//! [`Calls`]: assembles the tool calls of a response from their fragments.
 //!
-//! Every provider cuts them in its own way. A piece belongs to the call of its index, unless it
-//! begins another one there: some count every call as the first. Without an index it belongs to the
-//! call of its id, and without both to the last one. So it does where nobody is called by its index
-//! and it says neither id nor name, if the last one can go on: some count pieces.
+//! Every provider divides tool calls in its own way. The call of a fragment is found in this order:
 //!
-//! What some servers want back with a call goes with it as provider metadata.
+//! - A fragment with an index belongs to the call with that index, unless it begins another call
+//!   there: some servers use the first index for every call.
+//! - A fragment without an index belongs to the call with its id.
+//! - A fragment without an index and an id belongs to the last call.
+//! - A fragment with an index that no call has, and with neither an id nor a name, belongs to the
+//!   last call if the arguments of that call are incomplete: some servers number the fragments.
+//!
+//! State that some servers need back with a call is stored in its provider metadata.
 
 use std::collections::VecDeque;
 
@@ -15,54 +19,55 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::fresh_id;
-use super::provider_state::{self, Thoughts};
-use crate::function_tools::cut_off;
+use super::provider_state::{self, ReasoningState};
+use crate::function_tools::truncated_arguments;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::model::ModelEvent;
 
-/// A piece of a tool call.
+/// A fragment of a tool call.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct CallPiece {
+pub(super) struct CallFragment {
     index: Option<u64>,
     id: Option<String>,
-    function: Option<FunctionPiece>,
+    function: Option<FunctionFragment>,
     extra_content: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct FunctionPiece {
+struct FunctionFragment {
     name: Option<String>,
-    /// Text, and of some servers the arguments themselves.
+    /// A JSON string, or from some servers the arguments as a JSON value.
     arguments: Option<Box<RawValue>>,
 }
 
-/// The tool calls of an answer.
+/// The tool calls of a response.
 #[derive(Debug, Default)]
 pub(super) struct Calls(Vec<Call>);
 
 #[derive(Debug)]
 struct Call {
     index: Option<u64>,
-    /// What the provider calls it.
-    sent_id: Option<String>,
-    /// What it is called: no other call of the answer is.
+    /// The id from the provider.
+    provider_id: Option<String>,
+    /// The id of the call, which is unique in the response.
     id: String,
     name: String,
     arguments: String,
-    /// What the server wants back with it.
+    /// State that the server needs back with the call.
     extra_content: Option<Map<String, Value>>,
-    /// How much of the arguments was said; `None` before the call was announced.
-    said: Option<usize>,
+    /// The number of bytes of the arguments that were emitted. `None` before the start of the call
+    /// was emitted.
+    emitted_bytes: Option<usize>,
 }
 
 impl Calls {
-    pub(super) fn take(&mut self, piece: CallPiece, said: &mut VecDeque<ModelEvent>) {
-        let CallPiece { index, id, function, extra_content } = piece;
+    pub(super) fn push(&mut self, fragment: CallFragment, events: &mut VecDeque<ModelEvent>) {
+        let CallFragment { index, id, function, extra_content } = fragment;
         let id = id.filter(|id| !id.is_empty());
-        let FunctionPiece { name, arguments } = function.unwrap_or_default();
+        let FunctionFragment { name, arguments } = function.unwrap_or_default();
         let name = name.filter(|name| !name.is_empty());
         let arguments = arguments.map_or_else(String::new, |arguments| text(&arguments));
-        let place = self.place(index, id.as_deref(), name.as_deref(), &arguments);
+        let place = self.position(index, id.as_deref(), name.as_deref(), &arguments);
         let place = place.unwrap_or_else(|| self.begin(index, id));
         let Some(call) = self.0.get_mut(place) else { return };
         if let Some(name) = name.filter(|_| call.name.is_empty()) {
@@ -72,32 +77,36 @@ impl Calls {
         if let Some(Value::Object(extra)) = extra_content {
             call.extra_content = Some(extra);
         }
-        call.tell(said);
+        call.emit_input(events);
     }
 
-    /// The calls are whole, or cut off. The last one keeps what the server wants of the thoughts.
+    /// Emits the calls, which are complete or truncated. The last call carries the reasoning state
+    /// that the server needs back.
     pub(super) fn end(
         &mut self,
-        is_cut_off: bool,
-        mark: &str,
-        thoughts: &mut Thoughts,
-        said: &mut VecDeque<ModelEvent>,
+        is_truncated: bool,
+        fingerprint: &str,
+        thoughts: &mut ReasoningState,
+        events: &mut VecDeque<ModelEvent>,
     ) {
-        // Nobody was called, and nothing was said.
+        // Such a fragment names no tool and has no arguments.
         self.0.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
         let last = self.0.len().saturating_sub(1);
         for (at, mut call) in self.0.drain(..).enumerate() {
-            let thoughts = if at == last { std::mem::take(thoughts) } else { Thoughts::default() };
+            let thoughts =
+                if at == last { std::mem::take(thoughts) } else { ReasoningState::default() };
             let mut whole = call.call();
             whole.provider_metadata =
-                provider_state::metadata(mark, call.extra_content.take(), thoughts);
-            let arguments = if is_cut_off { cut_off(call.arguments) } else { call.arguments };
-            said.push_back(ModelEvent::Call(Box::new(whole), arguments));
+                provider_state::metadata(fingerprint, call.extra_content.take(), thoughts);
+            let arguments =
+                if is_truncated { truncated_arguments(call.arguments) } else { call.arguments };
+            events.push_back(ModelEvent::ToolCall(Box::new(whole), arguments));
         }
     }
 
-    /// Which call a piece belongs to.
-    fn place(
+    /// Returns the index of the call that a fragment belongs to, or `None` if it begins another
+    /// call.
+    fn position(
         &self,
         index: Option<u64>,
         id: Option<&str>,
@@ -105,28 +114,29 @@ impl Calls {
         arguments: &str,
     ) -> Option<usize> {
         let same_index = |call: &Call| index.is_some() && call.index == index;
-        let same_id = |call: &Call| id.is_some() && call.sent_id.as_deref() == id;
+        let same_id = |call: &Call| id.is_some() && call.provider_id.as_deref() == id;
         let last = match (index, id) {
             (Some(_), _) => match self.0.iter().rposition(same_index) {
                 Some(place) => place,
-                // A count that goes on while the id stays is of pieces.
+                // If the index increases while the id stays the same, the index numbers the
+                // fragments.
                 None if name.is_none() && id.is_some() => {
-                    let is_it = |call: &Call| same_id(call) && !call.is_whole();
+                    let is_it = |call: &Call| same_id(call) && !call.is_complete();
                     self.0.iter().rposition(is_it)?
                 }
-                None => return self.going_on(id, name),
+                None => return self.last_incomplete(id, name),
             },
             (None, Some(_)) => self.0.iter().rposition(same_id)?,
             (None, None) => self.0.len().checked_sub(1)?,
         };
         let call = self.0.get(last)?;
-        let is_another = match (id, &call.sent_id) {
+        let is_another = match (id, &call.provider_id) {
             (Some(id), Some(known)) => name.is_some() && id != known,
             (None, None) if name.is_none() || call.name.is_empty() => false,
-            // Some say the name again with each piece, the last of which may be empty.
+            // Some servers repeat the name in each fragment, and the last fragment may be empty.
             (None, None) if index.is_some() => {
-                let says_more = !arguments.is_empty() || name != Some(&*call.name);
-                says_more && call.is_whole()
+                let has_more = !arguments.is_empty() || name != Some(&*call.name);
+                has_more && call.is_complete()
             }
             (None, None) => true,
             _ => false,
@@ -134,20 +144,21 @@ impl Calls {
         (!is_another).then_some(last)
     }
 
-    /// The last call, if a piece says of none which it belongs to, and that one is not whole.
-    fn going_on(&self, id: Option<&str>, name: Option<&str>) -> Option<usize> {
+    /// Returns the last call if the fragment has neither an id nor a name, and the arguments of
+    /// that call are incomplete.
+    fn last_incomplete(&self, id: Option<&str>, name: Option<&str>) -> Option<usize> {
         let last = self.0.len().checked_sub(1)?;
-        let goes_on = id.is_none() && name.is_none() && !self.0.get(last)?.is_whole();
-        goes_on.then_some(last)
+        let is_continued = id.is_none() && name.is_none() && !self.0.get(last)?.is_complete();
+        is_continued.then_some(last)
     }
 
-    fn begin(&mut self, index: Option<u64>, sent_id: Option<String>) -> usize {
+    fn begin(&mut self, index: Option<u64>, provider_id: Option<String>) -> usize {
         let is_free = |id: &String| self.0.iter().all(|call| call.id != *id);
-        let id = sent_id.clone().filter(is_free);
+        let id = provider_id.clone().filter(is_free);
         let id = id.unwrap_or_else(|| fresh_id("call"));
         let (name, arguments) = (String::new(), String::new());
-        let (extra_content, said) = (None, None);
-        self.0.push(Call { index, sent_id, id, name, arguments, extra_content, said });
+        let (extra_content, emitted_bytes) = (None, None);
+        self.0.push(Call { index, provider_id, id, name, arguments, extra_content, emitted_bytes });
         self.0.len() - 1
     }
 }
@@ -157,35 +168,36 @@ impl Call {
         ToolCall::new(self.id.clone(), self.name.clone())
     }
 
-    /// Whether nothing can be added to its arguments.
-    fn is_whole(&self) -> bool {
+    /// Whether the arguments are a complete JSON object.
+    fn is_complete(&self) -> bool {
         let arguments = &self.arguments;
         arguments.ends_with('}') && serde_json::from_str::<IgnoredAny>(arguments).is_ok()
     }
 
-    /// Announces it once it has a name, and says what came of its arguments.
-    fn tell(&mut self, said: &mut VecDeque<ModelEvent>) {
+    /// Emits the start of the call once its name is known, then the arguments that were not yet
+    /// emitted.
+    fn emit_input(&mut self, events: &mut VecDeque<ModelEvent>) {
         if self.name.is_empty() {
             return;
         }
-        let told = match self.said {
-            Some(told) => told,
+        let emitted = match self.emitted_bytes {
+            Some(emitted) => emitted,
             None => {
                 let start = AgentEvent::tool_input_start(self.call());
-                said.push_back(ModelEvent::Said(start));
+                events.push_back(ModelEvent::Event(start));
                 0
             }
         };
-        let news = self.arguments.get(told..).unwrap_or_default();
-        if !news.is_empty() {
-            let delta = AgentEvent::tool_input_delta(self.id.clone(), news.to_owned());
-            said.push_back(ModelEvent::Said(delta));
+        let delta_text = self.arguments.get(emitted..).unwrap_or_default();
+        if !delta_text.is_empty() {
+            let delta = AgentEvent::tool_input_delta(self.id.clone(), delta_text.to_owned());
+            events.push_back(ModelEvent::Event(delta));
         }
-        self.said = Some(self.arguments.len());
+        self.emitted_bytes = Some(self.arguments.len());
     }
 }
 
-/// Arguments as text, which those of some servers are not.
+/// Returns the arguments as text. Some servers send a JSON value instead of a string.
 fn text(arguments: &RawValue) -> String {
     match serde_json::from_str::<Option<String>>(arguments.get()) {
         Ok(text) => text.unwrap_or_default(),
@@ -197,25 +209,25 @@ fn text(arguments: &RawValue) -> String {
 mod tests {
     use super::*;
 
-    /// The calls that pieces make: id, name, arguments, and how many pieces were said of them.
-    fn calls(pieces: &[&str]) -> Vec<(String, String, String, usize)> {
-        let (mut calls, mut said) = (Calls::default(), VecDeque::new());
-        for piece in pieces {
-            calls.take(serde_json::from_str(piece).unwrap(), &mut said);
+    /// Returns the calls assembled from fragments: id, name, arguments, and the number of deltas.
+    fn calls(fragments: &[&str]) -> Vec<(String, String, String, usize)> {
+        let (mut calls, mut events) = (Calls::default(), VecDeque::new());
+        for fragment in fragments {
+            calls.push(serde_json::from_str(fragment).unwrap(), &mut events);
         }
-        calls.end(false, "mark", &mut Thoughts::default(), &mut said);
-        let deltas_of = |wanted: &str| {
-            let deltas = said.iter().filter_map(|event| match event {
-                ModelEvent::Said(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {
+        calls.end(false, "mark", &mut ReasoningState::default(), &mut events);
+        let deltas_for = |wanted: &str| {
+            let deltas = events.iter().filter_map(|event| match event {
+                ModelEvent::Event(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {
                     (**tool_call_id == *wanted).then(|| delta.to_string())
                 }
                 _ => None,
             });
             deltas.collect::<Vec<String>>()
         };
-        let whole = said.iter().filter_map(|event| match event {
-            ModelEvent::Call(call, input) => {
-                let deltas = deltas_of(&call.id);
+        let whole = events.iter().filter_map(|event| match event {
+            ModelEvent::ToolCall(call, input) => {
+                let deltas = deltas_for(&call.id);
                 assert_eq!(deltas.concat(), *input);
                 Some((call.id.to_string(), call.tool_name.to_string(), input.clone(), deltas.len()))
             }
@@ -228,21 +240,21 @@ mod tests {
         id: &str,
         name: &str,
         arguments: &str,
-        pieces: usize,
+        fragments: usize,
     ) -> (String, String, String, usize) {
-        (id.to_owned(), name.to_owned(), arguments.to_owned(), pieces)
+        (id.to_owned(), name.to_owned(), arguments.to_owned(), fragments)
     }
 
     #[test]
     fn pieces_are_put_together_however_they_were_cut() {
-        let pieces = [
+        let fragments = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":""}}"#,
             r#"{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}"#,
             r#"{"index":0,"id":"","function":{"name":null,"arguments":"{\"n\":"}}"#,
             r#"{"index":1,"id":"b","function":{"name":"g","arguments":"}"}}"#,
             r#"{"index":0,"function":{"arguments":"1}"}}"#,
         ];
-        assert_eq!(calls(&pieces), [call("a", "f", r#"{"n":1}"#, 2), call("b", "g", "{}", 2)]);
+        assert_eq!(calls(&fragments), [call("a", "f", r#"{"n":1}"#, 2), call("b", "g", "{}", 2)]);
     }
 
     #[test]
@@ -283,14 +295,14 @@ mod tests {
 
     #[test]
     fn every_call_has_an_id_of_its_own() {
-        let pieces = [
+        let fragments = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":"1"}}"#,
             r#"{"index":1,"id":"a","function":{"name":"f","arguments":"2"}}"#,
             r#"{"index":2,"function":{"name":"f","arguments":"{}"}}"#,
             r#"{"index":3,"function":{"arguments":"4"}}"#,
             r#"{"index":3,"function":{"name":"g","arguments":"5"}}"#,
         ];
-        let calls = calls(&pieces);
+        let calls = calls(&fragments);
         let inputs: Vec<&str> = calls.iter().map(|(.., input, _)| input.as_str()).collect();
         assert_eq!(inputs, ["1", "2", "{}", "45"]);
         let mut ids: Vec<&str> = calls.iter().map(|(id, ..)| id.as_str()).collect();

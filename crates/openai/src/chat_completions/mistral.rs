@@ -1,28 +1,28 @@
-//! What Mistral's API wants otherwise than all others, and the templates of its models elsewhere.
+//! The stricter rules of Mistral's API, and of the chat templates of its models on other servers.
 
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Makes messages ones that Mistral takes: nobody speaks right behind a tool but the model, and the
-/// id of a call is of nine letters and digits.
-pub(super) fn fitted(messages: Vec<Value>) -> Vec<Value> {
-    let mut fitted: Vec<Value> = Vec::with_capacity(messages.len());
+/// Adapts messages to Mistral's rules: only an assistant message may follow a tool message, and a
+/// call id consists of nine letters and digits.
+pub(super) fn adapt_messages(messages: Vec<Value>) -> Vec<Value> {
+    let mut adapted: Vec<Value> = Vec::with_capacity(messages.len());
     for mut message in messages {
-        let is_behind_tool = fitted.last().is_some_and(|last| last["role"] == "tool");
+        let is_behind_tool = adapted.last().is_some_and(|last| last["role"] == "tool");
         if is_behind_tool && message["role"] != "tool" && message["role"] != "assistant" {
-            fitted.push(json!({"role": "assistant", "content": SAID_NOTHING}));
+            adapted.push(json!({"role": "assistant", "content": MISSING_ANSWER}));
         }
-        fit_id(message.get_mut("tool_call_id"));
+        adapt_call_id(message.get_mut("tool_call_id"));
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
-        calls.into_iter().flatten().for_each(|call| fit_id(call.get_mut("id")));
-        fitted.push(message);
+        calls.into_iter().flatten().for_each(|call| adapt_call_id(call.get_mut("id")));
+        adapted.push(message);
     }
-    fitted
+    adapted
 }
 
-fn fit_id(id: Option<&mut Value>) {
+fn adapt_call_id(id: Option<&mut Value>) {
     if let Some(Value::String(id)) = id
         && let Cow::Owned(other) = call_id(id)
     {
@@ -30,7 +30,8 @@ fn fit_id(id: Option<&mut Value>) {
     }
 }
 
-/// The id itself, or the one that stands for it in every request.
+/// Returns the id itself if it is valid, else an id derived from it, which is the same in every
+/// request.
 fn call_id(id: &str) -> Cow<'_, str> {
     if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return id.into();
@@ -45,5 +46,6 @@ fn call_id(id: &str) -> Cow<'_, str> {
 
 const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// Stands for an answer that never came: the person wrote on, or the model was stopped.
-const SAID_NOTHING: &str = "(Nothing was said here.)";
+/// The assistant message that replaces a missing answer: the user sent another message, or the
+/// model was stopped.
+const MISSING_ANSWER: &str = "(Nothing was said here.)";

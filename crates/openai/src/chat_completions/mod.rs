@@ -1,4 +1,4 @@
-//! [`ChatCompletions`]: a model behind `POST …/chat/completions`.
+//! [`ChatCompletions`]: models behind `POST …/chat/completions`.
 
 mod calls;
 mod provider_state;
@@ -10,57 +10,67 @@ use uuid::Uuid;
 
 use self::stream::ChunkReader;
 use crate::endpoint::Endpoint;
-use crate::files::Takes;
-use crate::request_overrides::Extra;
-use crate::response_stream::{Answer, Otherwise};
-use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
+use crate::files::SupportedFiles;
+use crate::request_overrides::RequestOverrides;
+use crate::response_stream::{FallbackRequest, ResponseStream};
 use ui_message_stream::json::Json;
+use ui_message_stream::model::{Model, ModelRequest, ModelStream};
 
-/// A model behind `POST …/chat/completions`, which OpenAI and most others serve.
+/// A model behind `POST …/chat/completions`, the API that OpenAI and most other providers serve.
 ///
-/// What they do differently is taken as it comes: reasoning as `reasoning_content`, as `reasoning`
-/// or as pieces of content; tool calls whole or in pieces, with an index or without, with an id on
-/// every piece, once, or never. What a server wants back with a call (Google's `extra_content`,
-/// OpenRouter's `reasoning_details`, LiteLLM's `thinking_blocks`) is kept as provider metadata and
-/// sent with it, to the same model there.
+/// The variants of different servers are accepted: reasoning in `reasoning_content`, in `reasoning`
+/// or in pieces of the content; tool calls in one chunk or in fragments, with or without an index,
+/// and with an id in every fragment, in one, or in none. State that a server needs back with a call
+/// (Google's `extra_content`, OpenRouter's `reasoning_details`, LiteLLM's `thinking_blocks`) is
+/// stored as provider metadata and sent back with the call to the same model at the same endpoint.
 ///
-/// Pages that it cites are sources of the message.
+/// Cited web pages become sources of the message.
 ///
-/// An answer in a structure is asked for as `response_format`. Some servers refuse it, as DeepSeek's
-/// does, or do beside tools, as Groq's: with the field set to `null` it is not asked for, but held
-/// against its schema here all the same, so that instructions can ask for it.
+/// Structured output is requested with `response_format`. Some servers reject this field, such as
+/// DeepSeek's, or reject it together with tools, such as Groq's. Set the field to `null` with
+/// [`with_field`](Self::with_field) for such a server and request the format in the instructions;
+/// the response is still validated against the schema.
 ///
-/// A call that some provider ran earlier in the conversation is sent as any other call and its
-/// result, and what the model said upon it as a message of its own. Of files it is sent pictures
-/// (PNG, JPEG, GIF, WebP), PDF that is in the request, and the words of `text/*` and
-/// `application/json` that is in it; every other one is named in words.
+/// A call that another provider executed earlier in the conversation is sent as an ordinary call
+/// with its result, and the text that followed the result as a separate message. Accepted files are
+/// images (PNG, JPEG, GIF, WebP), PDF with its data in the message, and the text of `text/*` and
+/// `application/json` with its data in the message. A sentence replaces every other file.
 #[derive(Debug, Clone)]
 pub struct ChatCompletions {
     endpoint: Endpoint,
     model: Box<str>,
-    sends_reasoning: bool,
+    sends_reasoning_content: bool,
     is_mistral: bool,
-    takes: Takes,
-    extra: Extra,
+    supported_files: SupportedFiles,
+    extra: RequestOverrides,
 }
 
 impl ChatCompletions {
-    /// This model there.
+    /// Creates an adapter for this model at this endpoint.
     pub fn new(endpoint: Endpoint, model: impl Into<Box<str>>) -> Self {
-        let (model, extra) = (model.into(), Extra::default());
-        let (sends_reasoning, is_mistral) = (false, false);
-        ChatCompletions { endpoint, model, sends_reasoning, is_mistral, takes: Takes::ALL, extra }
+        let (model, extra) = (model.into(), RequestOverrides::default());
+        let (sends_reasoning_content, is_mistral) = (false, false);
+        ChatCompletions {
+            endpoint,
+            model,
+            sends_reasoning_content,
+            is_mistral,
+            supported_files: SupportedFiles::ALL,
+            extra,
+        }
     }
 
-    /// Sets a field of the request, in place of the adapter's own; `null` leaves one out:
-    /// `temperature`, `reasoning_effort`, or `stream_options` for a server that does not take it,
-    /// which else is asked once more without, each time.
+    /// Sets a field of the request, which replaces the adapter's own value. `null` removes the
+    /// field.
+    ///
+    /// Examples are `temperature` and `reasoning_effort`. Set `stream_options` to `null` for a
+    /// server that rejects it; otherwise each rejected request is sent a second time without it.
     ///
     /// ```
     /// # use ui_message_stream::Json;
     /// # use ui_message_stream_openai::{ChatCompletions, Endpoint};
-    /// # let endpoint = Endpoint::at("http://localhost:11434/v1")?;
-    /// let model = ChatCompletions::new(endpoint, "qwen3").with_field("temperature", &Json::of(&0.2)?);
+    /// # let endpoint = Endpoint::new("http://localhost:11434/v1")?;
+    /// let model = ChatCompletions::new(endpoint, "qwen3").with_field("temperature", &Json::from_serialize(&0.2)?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -69,25 +79,30 @@ impl ChatCompletions {
         self
     }
 
-    /// Sends the model with each of its messages what it thought, as `reasoning_content`, which is a
-    /// blank where it thought nothing. Models that think between their calls refuse a conversation in
-    /// which it is missing, as DeepSeek's and Moonshot's do; others refuse it.
+    /// Sends the reasoning of each assistant message back to the model as `reasoning_content`.
+    /// Messages without reasoning get a single space.
+    ///
+    /// Models that reason between tool calls, such as those of DeepSeek and Moonshot, reject a
+    /// conversation without the field. Other models reject the field.
     #[must_use]
-    pub fn with_reasoning_sent_back(mut self) -> Self {
-        self.sends_reasoning = true;
+    pub fn with_reasoning_content(mut self) -> Self {
+        self.sends_reasoning_content = true;
         self
     }
 
-    /// For Mistral's own API, and for servers that hold its models to their templates, as vLLM does.
-    /// They refuse a conversation, and that for good, in which the person speaks right behind the
-    /// result of a tool, as where a call waits for an answer and they write on, or in which the id of
-    /// a call is not of nine letters and digits, as those of every other provider. So a sentence is
-    /// put between the two, such ids are sent as others that stand for them, and PDF is named in
-    /// words.
+    /// Adapts requests to Mistral's API and to servers that enforce the chat templates of its
+    /// models, such as vLLM.
+    ///
+    /// These servers reject a conversation in which a user message directly follows a tool result,
+    /// which occurs if a call waits for approval and the user sends another message. They also
+    /// reject call ids that do not consist of nine letters and digits, as those of all other
+    /// providers. Without this setting such a conversation can never continue. With it, an
+    /// assistant message with a fixed sentence is inserted between the result and the user message,
+    /// other call ids are replaced with derived ones, and a sentence replaces each PDF.
     ///
     /// ```
     /// # use ui_message_stream_openai::{ChatCompletions, Endpoint};
-    /// let endpoint = Endpoint::at("https://api.mistral.ai/v1")?.with_key("secret")?;
+    /// let endpoint = Endpoint::new("https://api.mistral.ai/v1")?.with_key("secret")?;
     /// let model = ChatCompletions::new(endpoint, "mistral-medium-latest").for_mistral();
     /// # Ok::<(), ui_message_stream_openai::EndpointError>(())
     /// ```
@@ -97,47 +112,47 @@ impl ChatCompletions {
         self.without_files()
     }
 
-    /// Names PDF in words instead of sending it, for a server that takes no `file`, as most but
-    /// OpenAI's own.
+    /// Replaces PDFs with a sentence that names the file, for servers that do not accept `file`.
+    /// Most servers other than OpenAI's do not accept it.
     #[must_use]
     pub fn without_files(mut self) -> Self {
-        self.takes.files = false;
+        self.supported_files.files = false;
         self
     }
 
-    /// Names pictures in words instead of sending them, for a model that only reads.
+    /// Replaces images with a sentence that names the file, for models that read only text.
     #[must_use]
     pub fn without_images(mut self) -> Self {
-        self.takes.images = false;
+        self.supported_files.images = false;
         self
     }
 
-    /// Names pictures in words that are not in the request, for a server that fetches none, as
-    /// Ollama.
+    /// Replaces images that are given by URL with a sentence that names the file, for servers that
+    /// do not fetch images, such as Ollama.
     #[must_use]
     pub fn without_image_urls(mut self) -> Self {
-        self.takes.image_urls = false;
+        self.supported_files.image_urls = false;
         self
     }
 }
 
 impl Model for ChatCompletions {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let mark = self.endpoint.mark(&self.model);
-        let body = request::body(&request, self, &mark);
+        let fingerprint = self.endpoint.model_fingerprint(&self.model);
+        let body = request::body(&request, self, &fingerprint);
         let path = &["chat", "completions"];
-        let reader = ChunkReader::new(mark.clone());
+        let reader = ChunkReader::new(fingerprint.clone());
         let model = self.clone();
-        let otherwise = Otherwise {
-            may_help: |error| {
-                matches!(error.status(), Some(400 | 422)) && error.names(STREAM_OPTIONS)
+        let fallback = FallbackRequest {
+            can_help: |error| {
+                matches!(error.status(), Some(400 | 422)) && error.mentions(STREAM_OPTIONS)
             },
             body: Box::new(move || {
                 let model = model.with_field(STREAM_OPTIONS, &Json::null());
-                request::body(&request, &model, &mark)
+                request::body(&request, &model, &fingerprint)
             }),
         };
-        Box::pin(Answer::to(&self.endpoint, path, body, Some(otherwise), reader))
+        Box::pin(ResponseStream::new(&self.endpoint, path, body, Some(fallback), reader))
     }
 
     fn name(&self) -> Option<&str> {
@@ -157,5 +172,5 @@ fn fresh_id(kind: &str) -> String {
     format!("{kind}_{}", Uuid::new_v4().simple())
 }
 
-/// What asks a server to say what the answer cost.
+/// The field that requests token usage in the stream.
 const STREAM_OPTIONS: &str = "stream_options";

@@ -1,7 +1,8 @@
-//! [`Kept`]: what a server wants back with a call, as provider metadata.
+//! [`ProviderState`]: the state that a server needs back with a call, stored as provider metadata.
 //!
-//! Signatures of thoughts, mostly, without which the next request is refused. Nothing in them is
-//! read here: they go back as they came, to where they came from. Others refuse them.
+//! It consists mostly of signatures of reasoning, without which the server rejects the next
+//! request. The adapter does not interpret it. It is sent back unchanged, and only to the model
+//! that produced it, because other models reject it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,62 +10,67 @@ use serde_json::{Map, Value};
 use ui_message_stream::json::Json;
 use ui_message_stream::metadata::ProviderMetadata;
 
-/// What a server wants back with a call.
+/// The state that a server needs back with a call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Kept {
-    /// The mark of the model that made it.
+pub(super) struct ProviderState {
+    /// The fingerprint of the model that produced the state.
     made_by: String,
-    /// Google's name for what belongs to the call.
+    /// Google's field for state of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) extra_content: Option<Map<String, Value>>,
-    /// What belongs to the whole message; the last call keeps it.
+    /// State of the whole message, stored with its last call.
     #[serde(flatten)]
-    pub(super) thoughts: Thoughts,
+    pub(super) thoughts: ReasoningState,
 }
 
-/// What a server wants back of the thoughts of an answer.
+/// The reasoning state of a response that a server needs back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Thoughts {
-    /// OpenRouter's.
+pub(super) struct ReasoningState {
+    /// OpenRouter's field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) reasoning_details: Vec<Map<String, Value>>,
-    /// LiteLLM's, of Claude.
+    /// LiteLLM's field for Claude models.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) thinking_blocks: Vec<Map<String, Value>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Outer {
-    openai: Kept,
+struct Namespaced {
+    openai: ProviderState,
 }
 
-impl Kept {
-    /// What was kept with a call of this model. What another one kept is nothing here.
-    pub(super) fn of(metadata: Option<&ProviderMetadata>, mark: &str) -> Self {
-        let outer = metadata.and_then(|metadata| metadata.as_json().to::<Outer>().ok());
-        outer.map(|outer| outer.openai).filter(|kept| kept.made_by == mark).unwrap_or_default()
+impl ProviderState {
+    /// Returns the state stored with a call, or the default if another model produced it.
+    pub(super) fn from_metadata(metadata: Option<&ProviderMetadata>, fingerprint: &str) -> Self {
+        let namespaced =
+            metadata.and_then(|metadata| metadata.as_json().decode::<Namespaced>().ok());
+        namespaced
+            .map(|namespaced| namespaced.openai)
+            .filter(|state| state.made_by == fingerprint)
+            .unwrap_or_default()
     }
 }
 
-/// Metadata of a call of this model, if there is anything to keep.
+/// Returns the metadata of a call, or `None` if there is no state to store.
 pub(super) fn metadata(
-    mark: &str,
+    fingerprint: &str,
     extra_content: Option<Map<String, Value>>,
-    mut thoughts: Thoughts,
+    mut thoughts: ReasoningState,
 ) -> Option<ProviderMetadata> {
-    // Without its signature a thought is refused.
+    // Servers reject a thinking block without its signature.
     thoughts.thinking_blocks.retain(|block| !is_thinking(block) || is_signed(block));
-    if extra_content.is_none() && thoughts == Thoughts::default() {
+    if extra_content.is_none() && thoughts == ReasoningState::default() {
         return None;
     }
-    let kept = Kept { made_by: mark.to_owned(), extra_content, thoughts };
-    ProviderMetadata::new(Json::of(&Outer { openai: kept }).ok()?).ok()
+    let state = ProviderState { made_by: fingerprint.to_owned(), extra_content, thoughts };
+    ProviderMetadata::new(Json::from_serialize(&Namespaced { openai: state }).ok()?).ok()
 }
 
-impl Thoughts {
-    /// Takes in pieces of OpenRouter's. Words come in several, which have to go back as one.
+impl ReasoningState {
+    /// Adds fragments of OpenRouter's field. Text arrives in several fragments, which must be sent
+    /// back as one.
     pub(super) fn add_details(&mut self, pieces: Value) {
         for piece in objects(pieces) {
             let kind = piece.get("type").and_then(Value::as_str);
@@ -91,8 +97,8 @@ impl Thoughts {
         }
     }
 
-    /// Takes in pieces of LiteLLM's: words without a signature, and then the signature, with no words
-    /// or, of some versions, with all of them again.
+    /// Adds fragments of LiteLLM's field: text without a signature, then the signature. The
+    /// fragment with the signature has no text, or in some versions the whole text again.
     pub(super) fn add_blocks(&mut self, pieces: Value) {
         for piece in objects(pieces) {
             let is_begun = |last: &&mut Map<String, Value>| {

@@ -1,19 +1,18 @@
-//! The request: model messages as this API takes them.
+//! Converts model messages to a request of this API.
 
 use serde_json::{Map, Value, json};
 
-use super::provider_state::Kept;
+use super::provider_state::ProviderState;
 use super::{ChatCompletions, STREAM_OPTIONS, mistral};
-use crate::files::{Readable, Takes, placeholder};
+use crate::files::{ReadableFile, SupportedFiles, placeholder};
 use crate::function_tools::parameters;
-use crate::strict_schema::format;
-use ui_message_stream::agent::{ModelRequest, ToolDescription};
-use ui_message_stream::model_message::{
-    AssistantContent, FileContent, ModelMessage, NotExecuted, ToolCallContent, ToolContent,
-    ToolResult, ToolResultContent, UserContent,
+use crate::strict_schema::output_format;
+use ui_message_stream::model::{
+    AssistantContent, FileContent, ModelMessage, ModelRequest, NotExecutedReason, ToolCallContent,
+    ToolContent, ToolDefinition, ToolResult, ToolResultContent, UserContent,
 };
 
-pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) -> Value {
+pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, fingerprint: &str) -> Value {
     let mut messages = Vec::new();
     if let Some(instructions) = request.instructions.as_deref() {
         messages.push(json!({"role": "system", "content": instructions}));
@@ -25,16 +24,16 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) 
             }
             ModelMessage::User { content } => {
                 messages
-                    .push(json!({"role": "user", "content": said_by_person(content, model.takes)}));
+                    .push(json!({"role": "user", "content": user_content(content, model.supported_files)}));
             }
             ModelMessage::Assistant { content } => {
-                push_assistant(&mut messages, content, model.sends_reasoning, mark);
+                push_assistant(&mut messages, content, model.sends_reasoning_content, fingerprint);
             }
             ModelMessage::Tool { content } => messages.extend(content.iter().map(result)),
         }
     }
     if model.is_mistral {
-        messages = mistral::fitted(messages);
+        messages = mistral::adapt_messages(messages);
     }
     let mut body = Map::new();
     body.insert("model".into(), (&*model.model).into());
@@ -43,117 +42,118 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, mark: &str) 
         body.insert("tools".into(), request.tools.iter().map(tool).collect());
     }
     if let Some(output) = &request.output {
-        let format = json!({"type": "json_schema", "json_schema": format(output)});
+        let format = json!({"type": "json_schema", "json_schema": output_format(output)});
         body.insert("response_format".into(), format);
     }
     body.insert("stream".into(), true.into());
     body.insert(STREAM_OPTIONS.into(), json!({"include_usage": true}));
-    model.extra.put_into(&mut body);
+    model.extra.apply_to(&mut body);
     body.into()
 }
 
-fn tool(tool: &ToolDescription) -> Value {
+fn tool(tool: &ToolDefinition) -> Value {
     json!({"type": "function", "function": {
         "name": &*tool.name, "description": &*tool.description, "parameters": parameters(tool),
     }})
 }
 
-fn said_by_person(content: &[UserContent], takes: Takes) -> Value {
+fn user_content(content: &[UserContent], supported_files: SupportedFiles) -> Value {
     if let [UserContent::Text(text)] = content {
         return text.text.as_str().into();
     }
     let pieces = content.iter().map(|content| match content {
         UserContent::Text(text) => json!({"type": "text", "text": text.text}),
-        UserContent::File(file) => file_piece(file, takes),
+        UserContent::File(file) => file_piece(file, supported_files),
     });
     pieces.collect()
 }
 
-fn file_piece(file: &FileContent, takes: Takes) -> Value {
-    match Readable::of(file, takes) {
-        Readable::Text(text) => json!({"type": "text", "text": text}),
-        Readable::Image(url) => json!({"type": "image_url", "image_url": {"url": url}}),
-        Readable::Pdf(data) => json!({"type": "file", "file": {
+fn file_piece(file: &FileContent, supported_files: SupportedFiles) -> Value {
+    match ReadableFile::new(file, supported_files) {
+        ReadableFile::Text(text) => json!({"type": "text", "text": text}),
+        ReadableFile::Image(url) => json!({"type": "image_url", "image_url": {"url": url}}),
+        ReadableFile::Pdf(data) => json!({"type": "file", "file": {
             "filename": file.filename.as_deref().unwrap_or("file"), "file_data": data,
         }}),
-        Readable::PdfAt(_) => json!({"type": "text", "text": placeholder(file)}),
+        ReadableFile::PdfUrl(_) => json!({"type": "text", "text": placeholder(file)}),
     }
 }
 
-/// What the model said and called, and behind it what became of the calls that a provider ran: here
-/// they are calls as any other. What it said once it knew that is a message of its own.
+/// Adds an assistant message, then the results of the calls in it that a provider executed: these
+/// are ordinary calls in this API. Content that follows such results becomes a separate message.
 fn push_assistant(
     messages: &mut Vec<Value>,
     content: &[AssistantContent],
-    sends_reasoning: bool,
-    mark: &str,
+    sends_reasoning_content: bool,
+    fingerprint: &str,
 ) {
-    let mut said = Said::default();
+    let mut contents = AssistantContents::default();
     for content in content {
-        if !said.results.is_empty() && !matches!(content, AssistantContent::ToolResult(_)) {
-            said.settle(messages, sends_reasoning, false, mark);
+        if !contents.results.is_empty() && !matches!(content, AssistantContent::ToolResult(_)) {
+            contents.flush(messages, sends_reasoning_content, false, fingerprint);
         }
         match content {
-            AssistantContent::Text(text) => push_paragraph(&mut said.text, &text.text),
+            AssistantContent::Text(text) => push_paragraph(&mut contents.text, &text.text),
             AssistantContent::Reasoning(thought) => {
-                push_paragraph(&mut said.reasoning, &thought.text);
+                push_paragraph(&mut contents.reasoning, &thought.text);
             }
-            AssistantContent::File(file) => push_paragraph(&mut said.text, &placeholder(file)),
-            AssistantContent::ToolCall(call) => said.calls.push(call),
-            AssistantContent::ToolResult(result) => said.results.push(result),
+            AssistantContent::File(file) => push_paragraph(&mut contents.text, &placeholder(file)),
+            AssistantContent::ToolCall(call) => contents.calls.push(call),
+            AssistantContent::ToolResult(result) => contents.results.push(result),
         }
     }
-    said.settle(messages, sends_reasoning, true, mark);
+    contents.flush(messages, sends_reasoning_content, true, fingerprint);
 }
 
-/// What the model said and called up to the results that it knew next.
+/// The content and calls of an assistant message up to the next results.
 #[derive(Default)]
-struct Said<'m> {
+struct AssistantContents<'m> {
     text: String,
     reasoning: String,
     calls: Vec<&'m ToolCallContent>,
     results: Vec<&'m ToolResultContent>,
 }
 
-impl Said<'_> {
-    /// Adds it, and the results behind it. Calls without a result here have theirs behind what was
-    /// said last.
-    fn settle(
+impl AssistantContents<'_> {
+    /// Adds the message and its results. A call without a result here stays, unless this is the
+    /// last message: its result follows the content that the model produced last.
+    fn flush(
         &mut self,
         messages: &mut Vec<Value>,
-        sends_reasoning: bool,
+        sends_reasoning_content: bool,
         is_last: bool,
-        mark: &str,
+        fingerprint: &str,
     ) {
         let results = std::mem::take(&mut self.results);
-        let is_settled = |call: &&ToolCallContent| {
+        let has_result = |call: &&ToolCallContent| {
             is_last || results.iter().any(|result| result.tool_call_id == call.tool_call_id)
         };
-        let (settled, open) = std::mem::take(&mut self.calls).into_iter().partition(is_settled);
+        let (finished, open) = std::mem::take(&mut self.calls).into_iter().partition(has_result);
         self.calls = open;
         let (mut calls, mut details, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
-        for call in settled {
-            let kept = Kept::of(call.provider_metadata.as_ref(), mark);
+        for call in finished {
+            let state = ProviderState::from_metadata(call.provider_metadata.as_ref(), fingerprint);
             let mut item = json!({
                 "id": &*call.tool_call_id,
                 "type": "function",
                 "function": {"name": &*call.tool_name, "arguments": call.input_object().as_str()},
             });
-            if let Some(extra) = kept.extra_content {
+            if let Some(extra) = state.extra_content {
                 item["extra_content"] = extra.into();
             }
             calls.push(item);
-            details.extend(kept.thoughts.reasoning_details.into_iter().map(Value::Object));
-            blocks.extend(kept.thoughts.thinking_blocks.into_iter().map(Value::Object));
+            details.extend(state.thoughts.reasoning_details.into_iter().map(Value::Object));
+            blocks.extend(state.thoughts.thinking_blocks.into_iter().map(Value::Object));
         }
         let (text, reasoning) =
             (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
         let mut message = Map::new();
         message.insert("role".into(), "assistant".into());
-        if sends_reasoning {
-            // On every message: one without is refused. Moonshot takes none for none, and a blank.
-            let thoughts = if reasoning.trim().is_empty() { " " } else { &reasoning };
-            message.insert("reasoning_content".into(), thoughts.into());
+        if sends_reasoning_content {
+            // Every message needs the field: servers reject messages without it. Moonshot treats an
+            // empty string as missing, so a space is sent.
+            let reasoning = if reasoning.trim().is_empty() { " " } else { &reasoning };
+            message.insert("reasoning_content".into(), reasoning.into());
         }
         if !details.is_empty() {
             message.insert("reasoning_details".into(), details.into());
@@ -183,9 +183,9 @@ fn push_paragraph(text: &mut String, more: &str) {
 fn result(content: &ToolContent) -> Value {
     match content {
         ToolContent::Result(result) => tool_message(&result.tool_call_id, &result.result),
-        // Whoever was to run it is not here.
+        // The provider that would execute the call is not the one behind this adapter.
         ToolContent::ProviderApproval(answer) if answer.approved => {
-            tool_message(&answer.tool_call_id, &NotExecuted::Refused.into())
+            tool_message(&answer.tool_call_id, &NotExecutedReason::Refused.into())
         }
         ToolContent::ProviderApproval(answer) => {
             let denied = ToolResult::Denied { reason: answer.reason.clone() };

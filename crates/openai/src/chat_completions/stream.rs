@@ -1,28 +1,28 @@
-//! [`ChunkReader`]: `chat.completion.chunk`s to what the model says.
+//! [`ChunkReader`]: converts `chat.completion.chunk` objects to model events.
 
 use std::collections::VecDeque;
 
 use serde::Deserialize;
 use serde_json::{Value, from_value};
 
-use super::calls::{CallPiece, Calls};
+use super::calls::{CallFragment, Calls};
 use super::fresh_id;
-use super::provider_state::Thoughts;
+use super::provider_state::ReasoningState;
 use crate::error::ProviderError;
-use crate::response_stream::Read;
+use crate::response_stream::ReadEvent;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Source};
-use ui_message_stream::run::{ModelEvent, Usage};
+use ui_message_stream::model::{ModelEvent, Usage};
 
-/// Reads the chunks of one answer.
+/// Reads the chunks of one response.
 #[derive(Debug)]
 pub(super) struct ChunkReader {
-    /// Of the model that is read.
-    mark: String,
+    /// The fingerprint of the model.
+    fingerprint: String,
     calls: Calls,
-    /// What the server wants back of its thoughts.
-    thoughts: Thoughts,
-    /// What was cited: some servers say it again with every chunk.
+    /// The reasoning state that the server needs back.
+    thoughts: ReasoningState,
+    /// The citations emitted so far. Some servers repeat them in every chunk.
     cited: Vec<Citation>,
     usage: Option<Usage>,
     finished: Option<FinishReason>,
@@ -45,20 +45,20 @@ struct Choice {
 #[derive(Default, Deserialize)]
 struct Delta {
     content: Option<Content>,
-    /// DeepSeek's name for it, and most others'.
+    /// The field of DeepSeek and most other servers.
     reasoning_content: Option<String>,
-    /// The name of vLLM, Groq and OpenRouter.
+    /// The field of vLLM, Groq and OpenRouter.
     reasoning: Option<String>,
-    /// OpenRouter's, beside the words.
+    /// OpenRouter's field, sent in addition to the text.
     reasoning_details: Option<Value>,
-    /// LiteLLM's, beside the words.
+    /// LiteLLM's field, sent in addition to the text.
     thinking_blocks: Option<Value>,
     refusal: Option<String>,
-    tool_calls: Option<Vec<CallPiece>>,
+    tool_calls: Option<Vec<CallFragment>>,
     annotations: Option<Value>,
 }
 
-/// Of what it says, the pages that it cites.
+/// An annotation of the text. Only citations of web pages are read.
 #[derive(Deserialize)]
 struct Annotation {
     url_citation: Option<Citation>,
@@ -72,7 +72,7 @@ struct Citation {
     end_index: Option<Value>,
 }
 
-/// Mistral's reasoning models say pieces.
+/// The content of a message. Mistral's reasoning models send pieces.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
@@ -92,14 +92,14 @@ struct Tokens {
     completion_tokens: Option<u64>,
 }
 
-impl Read for ChunkReader {
-    fn read(&mut self, data: &str, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        let chunk: Chunk = serde_json::from_str(data).map_err(ProviderError::not_understood)?;
+impl ReadEvent for ChunkReader {
+    fn read(&mut self, data: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        let chunk: Chunk = serde_json::from_str(data).map_err(ProviderError::malformed)?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(ProviderError::reported(&error));
+            return Err(ProviderError::from_error_event(&error));
         }
         if let Some(Tokens { prompt_tokens, completion_tokens }) = chunk.usage {
-            // Some say with every chunk what it cost so far.
+            // Some servers send the usage so far with every chunk.
             self.usage = Some(Usage {
                 input_tokens: prompt_tokens.unwrap_or(0),
                 output_tokens: completion_tokens.unwrap_or(0),
@@ -107,72 +107,73 @@ impl Read for ChunkReader {
         }
         let choices = chunk.choices.into_iter().flatten();
         for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
-            self.delta(choice.delta.unwrap_or_default(), said);
+            self.delta(choice.delta.unwrap_or_default(), events);
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finished = Some(finish_reason(&reason));
-                self.end_calls(said);
+                self.end_calls(events);
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, said: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        // `[DONE]` says that nothing follows, not that all was said: some end so when they fail.
-        let reason = self.finished.ok_or_else(ProviderError::cut)?;
-        self.end_calls(said);
-        said.extend(self.usage.take().map(ModelEvent::Used));
-        said.push_back(ModelEvent::Finished(reason));
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        // `[DONE]` means that no event follows, not that the response is complete: some servers
+        // also send it after a failure.
+        let reason = self.finished.ok_or_else(ProviderError::truncated)?;
+        self.end_calls(events);
+        events.extend(self.usage.take().map(ModelEvent::Usage));
+        events.push_back(ModelEvent::Finished(reason));
         Ok(())
     }
 }
 
 impl ChunkReader {
-    pub(super) fn new(mark: String) -> Self {
-        let (calls, thoughts) = (Calls::default(), Thoughts::default());
-        ChunkReader { mark, calls, thoughts, cited: Vec::new(), usage: None, finished: None }
+    pub(super) fn new(fingerprint: String) -> Self {
+        let (calls, thoughts) = (Calls::default(), ReasoningState::default());
+        ChunkReader { fingerprint, calls, thoughts, cited: Vec::new(), usage: None, finished: None }
     }
 
-    fn end_calls(&mut self, said: &mut VecDeque<ModelEvent>) {
-        let is_cut_off = matches!(
+    fn end_calls(&mut self, events: &mut VecDeque<ModelEvent>) {
+        let is_truncated = matches!(
             self.finished,
             Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
         );
-        self.calls.end(is_cut_off, &self.mark, &mut self.thoughts, said);
+        self.calls.end(is_truncated, &self.fingerprint, &mut self.thoughts, events);
     }
 
-    fn delta(&mut self, delta: Delta, said: &mut VecDeque<ModelEvent>) {
-        let mut say = |text: Option<String>, event: fn(String) -> AgentEvent| {
+    fn delta(&mut self, delta: Delta, events: &mut VecDeque<ModelEvent>) {
+        let mut emit = |text: Option<String>, event: fn(String) -> AgentEvent| {
             let text = text.filter(|text| !text.is_empty());
-            said.extend(text.map(|text| ModelEvent::Said(event(text))));
+            events.extend(text.map(|text| ModelEvent::Event(event(text))));
         };
-        // Who sends both sends the same twice.
+        // Servers that send both fields send the same text in both.
         let reasoning = delta.reasoning_content.filter(|text| !text.is_empty());
-        say(reasoning.or(delta.reasoning), AgentEvent::reasoning);
+        emit(reasoning.or(delta.reasoning), AgentEvent::reasoning);
         match delta.content {
-            Some(Content::Text(text)) => say(Some(text), AgentEvent::text),
+            Some(Content::Text(text)) => emit(Some(text), AgentEvent::text),
             Some(Content::Pieces(pieces)) => {
                 for piece in pieces {
                     for thought in piece.thinking.into_iter().flatten() {
-                        say(thought.text, AgentEvent::reasoning);
+                        emit(thought.text, AgentEvent::reasoning);
                     }
-                    say(piece.text, AgentEvent::text);
+                    emit(piece.text, AgentEvent::text);
                 }
             }
             None => {}
         }
-        say(delta.refusal, AgentEvent::text);
+        emit(delta.refusal, AgentEvent::text);
         self.thoughts.add_details(delta.reasoning_details.unwrap_or_default());
         self.thoughts.add_blocks(delta.thinking_blocks.unwrap_or_default());
         for piece in delta.tool_calls.into_iter().flatten() {
-            self.calls.take(piece, said);
+            self.calls.push(piece, events);
         }
         if let Some(Value::Array(annotations)) = delta.annotations {
-            let annotations = annotations.into_iter().filter_map(|said| from_value(said).ok());
-            annotations.for_each(|annotation| self.cite(annotation, said));
+            let annotations = annotations.into_iter().filter_map(|value| from_value(value).ok());
+            annotations.for_each(|annotation| self.cite(annotation, events));
         }
     }
 
-    fn cite(&mut self, annotation: Annotation, said: &mut VecDeque<ModelEvent>) {
+    fn cite(&mut self, annotation: Annotation, events: &mut VecDeque<ModelEvent>) {
         let Some(cited) = annotation.url_citation.filter(|cited| !self.cited.contains(cited))
         else {
             return;
@@ -181,7 +182,7 @@ impl ChunkReader {
             let title = cited.title.clone().filter(|title| !title.is_empty());
             let source_id = fresh_id("source").into();
             let source = Source::Url { source_id, url: url.into(), title: title.map(Into::into) };
-            said.push_back(ModelEvent::Said(AgentEvent::Source(Box::new(source))));
+            events.push_back(ModelEvent::Event(AgentEvent::Source(Box::new(source))));
         }
         self.cited.push(cited);
     }

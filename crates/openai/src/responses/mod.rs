@@ -1,4 +1,4 @@
-//! [`Responses`]: a model behind `POST …/responses`.
+//! [`Responses`]: models behind `POST …/responses`.
 
 mod provider_tools;
 mod provider_state;
@@ -11,34 +11,36 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use self::request::{Prompt, Taken};
+use self::request::{Prompt, PromptOptions};
 use self::stream::EventReader;
 use crate::endpoint::Endpoint;
-use crate::files::Takes;
-use crate::request_overrides::Extra;
-use crate::response_stream::{Answer, Otherwise};
-use crate::strict_schema::format;
-use ui_message_stream::agent::{Model, ModelRequest, ModelStream, OutputSchema};
+use crate::files::SupportedFiles;
+use crate::request_overrides::RequestOverrides;
+use crate::response_stream::{FallbackRequest, ResponseStream};
+use crate::strict_schema::output_format;
 use ui_message_stream::json::Json;
+use ui_message_stream::model::{Model, ModelRequest, ModelStream, OutputSchema};
 
-/// A model behind `POST …/responses`: its reasoning is kept between calls, and it may use tools that
-/// the provider runs.
+/// A model behind `POST …/responses`. This API preserves reasoning between calls, and the model can
+/// use tools that the provider executes.
 ///
-/// What the provider runs is shown as calls of it with their results: `web_search`, `file_search`,
-/// `code_interpreter`, `image_generation`, and of a tool server `mcp.<server>.<tool>`. Where it asks before it runs a
-/// tool, the person is asked, and it is told the answer with the reason; what then comes of the call
-/// is shown as the output of the call that was approved.
+/// Tools that the provider executes appear as tool calls with results: `web_search`, `file_search`,
+/// `code_interpreter`, `image_generation`, and `mcp.<server>.<tool>` for a tool of an MCP server.
+/// If the provider requests approval before it executes a tool, the user is asked, and the approval
+/// response is sent to the provider with the reason. The result of the execution then appears as
+/// the output of the approved call.
 ///
-/// Of files it is sent pictures (PNG, JPEG, GIF, WebP), PDF, and the words of `text/*` and
-/// `application/json` that is in the request; every other one is named in words.
+/// Accepted files are images (PNG, JPEG, GIF, WebP), PDF, and the text of `text/*` and
+/// `application/json` with its data in the message. A sentence replaces every other file.
 ///
-/// An answer in a structure is asked for as `text.format`. With `text` set to `null` it is not, for a
-/// server that refuses it: it is held against its schema here all the same.
+/// Structured output is requested with `text.format`. If the field `text` is set to `null` it is
+/// not requested, for servers that reject it; the response is still validated against the schema.
 ///
-/// Nothing is stored there unless [`with_stored_responses`](Self::with_stored_responses) says so:
-/// what it wants back is kept as provider metadata in the messages. It goes to the endpoint that made
-/// it; and where that cannot read it any more and refuses (400, 404), it is asked once more without
-/// thoughts, and with what it ran as calls that ran elsewhere.
+/// The provider stores no responses unless [`with_stored_responses`](Self::with_stored_responses)
+/// is set. The state that the provider needs back is stored as provider metadata in the messages,
+/// and is sent to the endpoint that produced it. If the provider can no longer read that state and
+/// rejects the request (status 400 or 404), the request is sent once more without reasoning, and
+/// with the calls that the provider executed as calls that were executed elsewhere.
 #[derive(Clone)]
 pub struct Responses {
     endpoint: Endpoint,
@@ -47,12 +49,12 @@ pub struct Responses {
     include: Vec<Box<str>>,
     reasoning: Option<Box<str>>,
     is_stored: bool,
-    takes: Takes,
-    extra: Extra,
+    supported_files: SupportedFiles,
+    extra: RequestOverrides,
 }
 
 impl Responses {
-    /// This model there.
+    /// Creates an adapter for this model at this endpoint.
     pub fn new(endpoint: Endpoint, model: impl Into<Box<str>>) -> Self {
         Responses {
             endpoint,
@@ -61,22 +63,25 @@ impl Responses {
             include: Vec::new(),
             reasoning: None,
             is_stored: false,
-            takes: Takes::ALL,
-            extra: Extra::default(),
+            supported_files: SupportedFiles::ALL,
+            extra: RequestOverrides::default(),
         }
     }
 
-    /// For a model that reasons: how much (`low`, `medium`, `high`), with a summary for the person to
-    /// read and the encrypted thoughts, which it gets back with every call. Other models refuse it,
-    /// and without it thoughts are left out.
+    /// Sets the reasoning effort of a reasoning model (`low`, `medium`, `high`). Also requests a
+    /// reasoning summary, which the user can read, and the encrypted reasoning, which is sent back
+    /// with every call.
+    ///
+    /// Models without reasoning reject the setting. Without the setting, the reasoning in the
+    /// conversation is left out of requests.
     #[must_use]
     pub fn with_reasoning(mut self, effort: &str) -> Self {
         self.reasoning = Some(effort.into());
         self
     }
 
-    /// Gives the model a tool that the provider runs. What it is allowed without being asked stands
-    /// in the tool itself.
+    /// Adds a tool that the provider executes. The tool's own fields define which calls need no
+    /// approval.
     ///
     /// ```
     /// # use serde_json::json;
@@ -84,8 +89,8 @@ impl Responses {
     /// # use ui_message_stream_openai::{Endpoint, Responses};
     /// # let endpoint = Endpoint::openai("sk-test")?;
     /// let model = Responses::new(endpoint, "gpt-5-mini")
-    ///     .with_hosted_tool(&Json::of(&json!({"type": "web_search"}))?)
-    ///     .with_hosted_tool(&Json::of(&json!({
+    ///     .with_hosted_tool(&Json::from_serialize(&json!({"type": "web_search"}))?)
+    ///     .with_hosted_tool(&Json::from_serialize(&json!({
     ///         "type": "mcp", "server_label": "links", "server_url": "https://links.example/mcp",
     ///         "require_approval": "always",
     ///     }))?);
@@ -93,81 +98,95 @@ impl Responses {
     /// ```
     #[must_use]
     pub fn with_hosted_tool(mut self, tool: &Json) -> Self {
-        // What is written is JSON that any reader takes.
-        let tool: Value = tool.to().unwrap_or_default();
+        // A `Json` always contains valid JSON.
+        let tool: Value = tool.decode().unwrap_or_default();
         let text = |field: &str| tool.get(field).and_then(Value::as_str);
-        text("authorization").into_iter().for_each(|token| self.endpoint.keep_secret_header(token));
-        text("server_url").into_iter().for_each(|address| self.endpoint.keep_secrets_in(address));
+        text("authorization").into_iter().for_each(|token| self.endpoint.add_header_secrets(token));
+        text("server_url").into_iter().for_each(|address| self.endpoint.add_url_secrets(address));
         let headers = tool.get("headers").and_then(Value::as_object).into_iter().flatten();
         for header in headers.filter_map(|(_, value)| value.as_str()) {
-            self.endpoint.keep_secret_header(header);
+            self.endpoint.add_header_secrets(header);
         }
         self.tools.push(tool);
         self
     }
 
-    /// Asks for more than the answer has by itself: `web_search_call.action.sources`.
+    /// Requests additional data in the response, such as `web_search_call.action.sources`.
     #[must_use]
     pub fn with_include(mut self, what: &str) -> Self {
         self.include.push(what.into());
         self
     }
 
-    /// Lets the provider store the responses, and sends it with each call only what was said since
-    /// the last one that ended, by `previous_response_id`. It forgets them after some weeks: where it
-    /// refuses what is sent (400, 404), it is asked once more, with the whole conversation.
+    /// Lets the provider store the responses. Each request then refers to the last completed
+    /// response by `previous_response_id` and sends only what follows it.
+    ///
+    /// The provider deletes stored responses after some weeks. If it rejects a request (status 400
+    /// or 404), the request is sent once more with the whole conversation.
     #[must_use]
     pub fn with_stored_responses(mut self) -> Self {
         self.is_stored = true;
         self
     }
 
-    /// Names PDF in words instead of sending it, for a server that takes no `input_file`.
+    /// Replaces PDFs with a sentence that names the file, for servers that do not accept
+    /// `input_file`.
     #[must_use]
     pub fn without_files(mut self) -> Self {
-        self.takes.files = false;
+        self.supported_files.files = false;
         self
     }
 
-    /// Names pictures in words instead of sending them, for a model that only reads.
+    /// Replaces images with a sentence that names the file, for models that read only text.
     #[must_use]
     pub fn without_images(mut self) -> Self {
-        self.takes.images = false;
+        self.supported_files.images = false;
         self
     }
 
-    /// Names pictures in words that are not in the request, for a server that fetches none, as
-    /// Ollama.
+    /// Replaces images that are given by URL with a sentence that names the file, for servers that
+    /// do not fetch images, such as Ollama.
     #[must_use]
     pub fn without_image_urls(mut self) -> Self {
-        self.takes.image_urls = false;
+        self.supported_files.image_urls = false;
         self
     }
 
-    /// Sets a field of the request, in place of the adapter's own; `null` leaves one out.
+    /// Sets a field of the request, which replaces the adapter's own value. `null` removes the
+    /// field.
     #[must_use]
     pub fn with_field(mut self, name: &str, value: &Json) -> Self {
         self.extra.set(name, value);
         self
     }
 
-    /// What the provider takes.
-    fn taken<'m>(&self, mark: &'m str) -> Taken<'m> {
-        let thoughts_of = self.reasons().then_some(mark);
-        Taken { items: true, may_refer: self.is_stored, thoughts_of, files: self.takes }
+    /// Returns what a request may contain if the provider can read its own state.
+    fn prompt_options<'m>(&self, fingerprint: &'m str) -> PromptOptions<'m> {
+        let reasoning_of = self.has_reasoning().then_some(fingerprint);
+        PromptOptions {
+            has_provider_items: true,
+            can_refer: self.is_stored,
+            reasoning_of,
+            files: self.supported_files,
+        }
     }
 
-    /// What every provider takes, whoever made it.
-    fn taken_anywhere(&self) -> Taken<'static> {
-        Taken { items: false, may_refer: false, thoughts_of: None, files: self.takes }
+    /// Returns what a request may contain that any provider can read.
+    fn portable_prompt_options(&self) -> PromptOptions<'static> {
+        PromptOptions {
+            has_provider_items: false,
+            can_refer: false,
+            reasoning_of: None,
+            files: self.supported_files,
+        }
     }
 
-    /// Whether the model is one that is set up to reason.
-    fn reasons(&self) -> bool {
+    /// Whether the model is configured to reason.
+    fn has_reasoning(&self) -> bool {
         match self.extra.value("reasoning") {
             Some(reasoning) => !reasoning.is_null(),
             None => {
-                let included = self.include.iter().any(|what| **what == *ENCRYPTED);
+                let included = self.include.iter().any(|what| **what == *ENCRYPTED_REASONING);
                 self.reasoning.is_some() || included
             }
         }
@@ -193,7 +212,7 @@ impl Responses {
         if let Some(effort) = self.reasoning.as_deref() {
             body.insert("reasoning".into(), json!({"effort": effort, "summary": "auto"}));
             if !self.is_stored {
-                include.push(ENCRYPTED);
+                include.push(ENCRYPTED_REASONING);
             }
         }
         if !include.is_empty() {
@@ -201,13 +220,13 @@ impl Responses {
         }
         body.insert("store".into(), self.is_stored.into());
         body.insert("stream".into(), true.into());
-        self.extra.put_into(&mut body);
-        let leaves_out = self.extra.value("text").is_some_and(Value::is_null);
-        if let Some(output) = request.output.as_ref().filter(|_| !leaves_out) {
-            // Beside what the host sets of it, as `verbosity` is.
+        self.extra.apply_to(&mut body);
+        let is_text_removed = self.extra.value("text").is_some_and(Value::is_null);
+        if let Some(output) = request.output.as_ref().filter(|_| !is_text_removed) {
+            // Keeps the other fields of `text` that the host sets, such as `verbosity`.
             let text = body.entry("text").or_insert_with(|| json!({}));
             if let Value::Object(text) = text {
-                text.entry("format").or_insert_with(|| named(output));
+                text.entry("format").or_insert_with(|| text_format(output));
             }
         }
         body.into()
@@ -216,21 +235,25 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        // Whoever runs the models reads the thoughts of all of them.
-        let mark = self.endpoint.mark("");
-        let prompt = Prompt::of(&request.messages, self.taken(&mark));
-        let reader = EventReader::new(request::approved(&request.messages), self.is_stored, mark);
-        let refers = prompt.refers;
+        // The operator of an endpoint can read the reasoning of all its models.
+        let fingerprint = self.endpoint.model_fingerprint("");
+        let prompt = Prompt::new(&request.messages, self.prompt_options(&fingerprint));
+        let reader = EventReader::new(
+            request::approved_calls(&request.messages),
+            self.is_stored,
+            fingerprint,
+        );
+        let has_provider_state = prompt.has_provider_state;
         let body = self.body(&request, prompt);
-        let otherwise = refers.then(|| -> Otherwise {
+        let fallback = has_provider_state.then(|| -> FallbackRequest {
             let model = self.clone();
             let body = Box::new(move || {
-                let prompt = Prompt::of(&request.messages, model.taken_anywhere());
+                let prompt = Prompt::new(&request.messages, model.portable_prompt_options());
                 model.body(&request, prompt)
             });
-            Otherwise { may_help: |error| matches!(error.status(), Some(400 | 404)), body }
+            FallbackRequest { can_help: |error| matches!(error.status(), Some(400 | 404)), body }
         });
-        Box::pin(Answer::to(&self.endpoint, &["responses"], body, otherwise, reader))
+        Box::pin(ResponseStream::new(&self.endpoint, &["responses"], body, fallback, reader))
     }
 
     fn name(&self) -> Option<&str> {
@@ -242,16 +265,16 @@ impl Model for Responses {
     }
 }
 
-fn named(output: &OutputSchema) -> Value {
-    let mut format = format(output);
+fn text_format(output: &OutputSchema) -> Value {
+    let mut format = output_format(output);
     format["type"] = "json_schema".into();
     format
 }
 
-/// What is to be included for the thoughts to be readable again.
-const ENCRYPTED: &str = "reasoning.encrypted_content";
+/// The value of `include` that requests the encrypted reasoning.
+const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
-/// Of a tool its type only: it may hold what a tool server is shown.
+/// Shows only the type of each tool, because a tool may contain credentials for an MCP server.
 impl fmt::Debug for Responses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tools: Vec<_> = self.tools.iter().map(|tool| tool.get("type")).collect();

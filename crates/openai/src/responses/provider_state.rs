@@ -1,64 +1,66 @@
-//! [`Kept`]: what the provider wants back with a part, as provider metadata.
+//! [`ProviderState`]: the state that the provider needs back with a part, stored as provider
+//! metadata.
 //!
-//! It stands where the AI SDK keeps it, under `openai`, and is named as it names it there.
+//! Its place, under `openai`, and its field names are those of the AI SDK.
 
 use serde::{Deserialize, Serialize};
 
 use ui_message_stream::json::Json;
 use ui_message_stream::metadata::ProviderMetadata;
 
-/// What the provider wants back with a part.
+/// The state that the provider needs back with a part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Kept {
-    /// Which item of the response it was.
+pub(super) struct ProviderState {
+    /// The id of the part's item in the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) item_id: Option<String>,
-    /// What kind of item, where a part can be one of several.
+    /// The type of the item, for parts that can be one of several types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) item_type: Option<String>,
-    /// Of a tool server's tool, which server.
+    /// The label of the MCP server, for a tool of an MCP server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_label: Option<String>,
-    /// Of a tool server's tool, the server's name for it.
+    /// The MCP server's name of the tool, for a tool of an MCP server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    /// Of a function that a search found, the namespace that it stands in.
+    /// The namespace of a function that a tool search found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namespace: Option<String>,
-    /// Of thoughts, the mark of the endpoint that made them.
+    /// The fingerprint of the endpoint that produced the reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) made_by: Option<String>,
-    /// Thoughts that only the provider can read.
+    /// The encrypted reasoning, which only the provider can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reasoning_encrypted_content: Option<String>,
-    /// Which response it was the last piece of, if the provider stores it.
+    /// The id of the response whose last part this is, if the provider stores responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) response_id: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Outer {
-    openai: Kept,
+struct Namespaced {
+    openai: ProviderState,
 }
 
-impl Kept {
-    /// What was kept with a part. What another provider kept is nothing here.
-    pub(super) fn of(metadata: Option<&ProviderMetadata>) -> Self {
-        let outer = metadata.and_then(|metadata| metadata.as_json().to::<Outer>().ok());
-        outer.map(|outer| outer.openai).unwrap_or_default()
+impl ProviderState {
+    /// Returns the state stored with a part, or the default if another provider stored it.
+    pub(super) fn from_metadata(metadata: Option<&ProviderMetadata>) -> Self {
+        let namespaced =
+            metadata.and_then(|metadata| metadata.as_json().decode::<Namespaced>().ok());
+        namespaced.map(|namespaced| namespaced.openai).unwrap_or_default()
     }
 
-    /// Whether the call is a question that this provider asked.
-    pub(super) fn is_question(&self) -> bool {
+    /// Whether the call is an approval request of this provider.
+    pub(super) fn is_approval_request(&self) -> bool {
         self.item_type.as_deref() == Some("mcp_approval_request") && self.item_id.is_some()
     }
 
-    /// As metadata, if there is anything to keep.
+    /// Returns the metadata, or `None` if there is no state to store.
     pub(super) fn metadata(self) -> Option<ProviderMetadata> {
-        if self == Kept::default() {
+        if self == ProviderState::default() {
             return None;
         }
-        ProviderMetadata::new(Json::of(&Outer { openai: self }).ok()?).ok()
+        ProviderMetadata::new(Json::from_serialize(&Namespaced { openai: self }).ok()?).ok()
     }
 }

@@ -1,125 +1,138 @@
-//! [`Prompt`]: model messages as the items that this API takes.
+//! [`Prompt`]: converts model messages to the items of this API.
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::previous_response::Known;
-use super::provider_state::Kept;
+use super::previous_response::PreviousResponse;
+use super::provider_state::ProviderState;
 use super::provider_tools;
-use crate::files::{Readable, Takes, placeholder};
+use crate::files::{ReadableFile, SupportedFiles, placeholder};
 use crate::function_tools::parameters;
-use ui_message_stream::agent::ToolDescription;
 use ui_message_stream::id::ToolCallId;
-use ui_message_stream::model_message::{
+use ui_message_stream::model::{
     AssistantContent, FileContent, ModelMessage, ReasoningContent, ToolCallContent, ToolContent,
-    ToolResult, ToolResultContent, UserContent,
+    ToolDefinition, ToolResult, ToolResultContent, UserContent,
 };
 
-/// What the model is to read.
+/// The conversation as items of this API.
 pub(super) struct Prompt {
     pub(super) input: Vec<Value>,
-    /// The response that it goes on from, if the provider stores them.
+    /// The id of the response that the request continues from, if the provider stores responses.
     pub(super) previous_response_id: Option<String>,
-    /// Whether it holds what only the provider can read that made it, if it still can.
-    pub(super) refers: bool,
+    /// Whether the input contains references or state that only the provider which produced them
+    /// can read, and may no longer be able to read.
+    pub(super) has_provider_state: bool,
 }
 
-/// What the provider takes.
+/// What a request may contain for this provider.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken<'m> {
-    /// Items that it made, as they were.
-    pub(super) items: bool,
-    /// Ids of what it stored.
-    pub(super) may_refer: bool,
-    /// Thoughts, which only a model that reasons reads again: those of this mark.
-    pub(super) thoughts_of: Option<&'m str>,
-    pub(super) files: Takes,
+pub(super) struct PromptOptions<'m> {
+    /// Whether items that the provider produced are sent in their original form.
+    pub(super) has_provider_items: bool,
+    /// Whether stored items may be referred to by id.
+    pub(super) can_refer: bool,
+    /// The fingerprint of the endpoint whose reasoning is sent. `None` leaves reasoning out: only
+    /// reasoning models read it.
+    pub(super) reasoning_of: Option<&'m str>,
+    pub(super) files: SupportedFiles,
 }
 
 impl Prompt {
-    pub(super) fn of(messages: &[ModelMessage], taken: Taken<'_>) -> Self {
-        let known = if taken.may_refer { Known::of(messages) } else { None };
+    pub(super) fn new(messages: &[ModelMessage], options: PromptOptions<'_>) -> Self {
+        let previous = if options.can_refer { PreviousResponse::find(messages) } else { None };
         let (input, begin, calls) = (Vec::new(), 0, HashMap::new());
-        let mut items = Items { input, begin, known: known.as_ref(), taken, calls };
+        let mut items = InputBuilder { input, begin, previous: previous.as_ref(), options, calls };
         for (at, message) in messages.iter().enumerate() {
             items.push(at, message, messages.get(at + 1));
         }
         let mut input = items.input;
-        // Thoughts that the provider cannot read again it does not take.
-        input.retain(|item| !is_thought(item) || !item["encrypted_content"].is_null());
-        for thought in input.iter_mut().filter(|item| taken.may_refer && is_thought(item)) {
-            // Of what it stored it wants all that it made upon them behind them, by its id.
+        // The provider rejects reasoning that it cannot read again.
+        input.retain(|item| !is_reasoning(item) || !item["encrypted_content"].is_null());
+        for thought in input.iter_mut().filter(|item| options.can_refer && is_reasoning(item)) {
+            // Reasoning that is sent with its stored id must be followed by the stored ids of all
+            // items it led to, so the id is left out.
             thought.as_object_mut().map(|thought| thought.remove("id"));
         }
-        let is_made_there = |item: &Value| is_thought(item) || !item["id"].is_null();
-        let refers = known.is_some() || input.iter().any(is_made_there);
-        Prompt { input, previous_response_id: known.map(|known| known.response_id), refers }
+        let is_made_there = |item: &Value| is_reasoning(item) || !item["id"].is_null();
+        let has_provider_state = previous.is_some() || input.iter().any(is_made_there);
+        Prompt {
+            input,
+            previous_response_id: previous.map(|previous| previous.response_id),
+            has_provider_state,
+        }
     }
 }
 
-/// The questions of the provider that a person just said yes to, and the calls that they are about. A
-/// yes stands only in the request that tells it; the person may have written on behind it.
-pub(super) fn approved(messages: &[ModelMessage]) -> HashMap<String, ToolCallId> {
+/// Returns the approval requests of the provider that the user has just approved, with the calls
+/// they are about.
+///
+/// An approval stands only in the request that sends it to the provider. A user message may follow
+/// it.
+pub(super) fn approved_calls(messages: &[ModelMessage]) -> HashMap<String, ToolCallId> {
     let answered = messages.windows(2).filter_map(|two| match two {
-        [ModelMessage::Assistant { content: said }, ModelMessage::Tool { content }] => {
-            Some((said, content))
+        [ModelMessage::Assistant { content: assistant }, ModelMessage::Tool { content }] => {
+            Some((assistant, content))
         }
         _ => None,
     });
-    let yeses = answered.flat_map(|(said, content)| {
+    let approved = answered.flat_map(|(assistant, content)| {
         content.iter().filter_map(move |content| match content {
             ToolContent::ProviderApproval(answer) if answer.approved => {
-                let call = calls(said).find(|call| call.tool_call_id == answer.tool_call_id)?;
-                let question = Kept::of(call.provider_metadata.as_ref()).item_id?;
+                let call =
+                    calls(assistant).find(|call| call.tool_call_id == answer.tool_call_id)?;
+                let question =
+                    ProviderState::from_metadata(call.provider_metadata.as_ref()).item_id?;
                 Some((question, call.tool_call_id.clone()))
             }
             _ => None,
         })
     });
-    yeses.collect()
+    approved.collect()
 }
 
-pub(super) fn tool(tool: &ToolDescription) -> Value {
+pub(super) fn tool(tool: &ToolDefinition) -> Value {
     json!({
         "type": "function", "name": &*tool.name, "description": &*tool.description,
         "parameters": parameters(tool), "strict": false,
     })
 }
 
-fn calls(said: &[AssistantContent]) -> impl Iterator<Item = &ToolCallContent> {
-    said.iter().filter_map(|content| match content {
+fn calls(content: &[AssistantContent]) -> impl Iterator<Item = &ToolCallContent> {
+    content.iter().filter_map(|content| match content {
         AssistantContent::ToolCall(call) => Some(call),
         _ => None,
     })
 }
 
-struct Items<'m> {
+struct InputBuilder<'m> {
     input: Vec<Value>,
-    /// Where the last assistant message begins in the input.
+    /// The index of the first input item of the last assistant message.
     begin: usize,
-    known: Option<&'m Known>,
-    taken: Taken<'m>,
-    /// The calls of the last assistant message, and where they stand in it.
+    previous: Option<&'m PreviousResponse>,
+    options: PromptOptions<'m>,
+    /// The calls of the last assistant message, with their positions in it.
     calls: HashMap<&'m ToolCallId, (usize, &'m ToolCallContent)>,
 }
 
-impl<'m> Items<'m> {
+impl<'m> InputBuilder<'m> {
     fn push(&mut self, at: usize, message: &'m ModelMessage, next: Option<&ModelMessage>) {
         match message {
-            ModelMessage::Assistant { content } => self.assistant(at, content, next),
+            ModelMessage::Assistant { content } => self.push_assistant(at, content, next),
             _ if self.is_known(at, 0) => {}
             ModelMessage::System { text } => {
                 self.input.push(json!({"role": "system", "content": text}));
             }
             ModelMessage::User { content } => {
-                let content: Vec<Value> =
-                    content.iter().map(|said| said_by_person(said, self.taken.files)).collect();
+                let content: Vec<Value> = content
+                    .iter()
+                    .map(|content| user_content(content, self.options.files))
+                    .collect();
                 self.input.push(json!({"role": "user", "content": content}));
             }
             ModelMessage::Tool { content } => {
                 for content in content {
-                    let item = self.became(content);
+                    let item = self.tool_item(content);
                     self.input.push(item);
                 }
             }
@@ -127,10 +140,10 @@ impl<'m> Items<'m> {
     }
 
     fn is_known(&self, message: usize, piece: usize) -> bool {
-        self.known.is_some_and(|known| known.covers(message, piece))
+        self.previous.is_some_and(|previous| previous.covers(message, piece))
     }
 
-    fn assistant(
+    fn push_assistant(
         &mut self,
         message: usize,
         content: &'m [AssistantContent],
@@ -152,75 +165,81 @@ impl<'m> Items<'m> {
         };
         for (at, content) in content.iter().enumerate() {
             match content {
-                AssistantContent::ToolResult(result) => self.result(message, result),
+                AssistantContent::ToolResult(result) => self.push_result(message, result),
                 _ if self.is_known(message, at) => {}
-                AssistantContent::Text(text) => self.said(&text.text),
-                AssistantContent::File(file) => self.said(&placeholder(file)),
-                AssistantContent::Reasoning(thought) => self.thought(thought),
+                AssistantContent::Text(text) => self.push_text(&text.text),
+                AssistantContent::File(file) => self.push_text(&placeholder(file)),
+                AssistantContent::Reasoning(thought) => self.push_reasoning(thought),
                 AssistantContent::ToolCall(call) if !call.provider_executed => {
-                    self.input.push(own_call(call));
+                    self.input.push(call_item(call));
                 }
                 AssistantContent::ToolCall(call) if is_answered(call) => {
-                    let kept = Kept::of(call.provider_metadata.as_ref());
-                    self.input.push(match kept.is_question() {
-                        true => provider_tools::approval_request(call, &kept),
+                    let state = ProviderState::from_metadata(call.provider_metadata.as_ref());
+                    self.input.push(match state.is_approval_request() {
+                        true => provider_tools::approval_request(call, &state),
                         false => provider_tools::function_call(call),
                     });
                 }
-                // It stands with its result.
+                // The call is added with its result.
                 AssistantContent::ToolCall(_) => {}
             }
         }
     }
 
-    /// What became of a call that the provider ran, or asked about.
-    fn result(&mut self, message: usize, result: &ToolResultContent) {
+    /// Adds the result of a call that the provider executed or requested approval for.
+    fn push_result(&mut self, message: usize, result: &ToolResultContent) {
         let Some(&(at, call)) = self.calls.get(&result.tool_call_id) else { return };
         if !self.is_known(message, at) {
-            let items = match self.taken.items {
+            let items = match self.options.has_provider_items {
                 true => {
-                    let may_refer = self.taken.may_refer;
-                    provider_tools::settled(
+                    let can_refer = self.options.can_refer;
+                    provider_tools::result_items(
                         call,
                         &result.result,
-                        self.has_its_thoughts(),
-                        may_refer,
+                        self.has_its_reasoning(),
+                        can_refer,
                     )
                 }
-                false => provider_tools::function(call, &result.result),
+                false => provider_tools::function_items(call, &result.result),
             };
             self.input.extend(items);
             return;
         }
-        // It knows what it said, and not what became of what it asked.
-        let kept = Kept::of(call.provider_metadata.as_ref());
-        if kept.is_question() && self.known.is_some_and(|known| known.is_said_last(message, at)) {
-            self.input.push(provider_tools::no(&kept, &result.result));
+        // The provider knows its own items, but not the response to its approval request.
+        let state = ProviderState::from_metadata(call.provider_metadata.as_ref());
+        if state.is_approval_request()
+            && self.previous.is_some_and(|previous| previous.is_in_response(message, at))
+        {
+            self.input.push(provider_tools::denial(&state, &result.result));
         }
     }
 
-    /// Whether the thoughts that come last in this message go with what was made upon them.
-    fn has_its_thoughts(&self) -> bool {
-        let mut said = self.input.iter().skip(self.begin).rev();
-        said.find(|item| is_thought(item))
-            .is_none_or(|last| !last["encrypted_content"].is_null() && !self.taken.may_refer)
+    /// Whether the last reasoning of this message is sent together with what followed it.
+    fn has_its_reasoning(&self) -> bool {
+        let mut items = self.input.iter().skip(self.begin).rev();
+        items
+            .find(|item| is_reasoning(item))
+            .is_none_or(|last| !last["encrypted_content"].is_null() && !self.options.can_refer)
     }
 
-    fn said(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         let content = json!([{"type": "output_text", "text": text}]);
         self.input.push(json!({"role": "assistant", "content": content}));
     }
 
-    /// Several parts may be one item, of which the last holds what the provider can read again.
-    fn thought(&mut self, thought: &ReasoningContent) {
-        let kept = Kept::of(thought.provider_metadata.as_ref());
-        let Some(id) = kept.item_id else { return };
+    /// Adds reasoning. Several parts may belong to one item; the last of them holds the encrypted
+    /// reasoning.
+    fn push_reasoning(&mut self, thought: &ReasoningContent) {
+        let state = ProviderState::from_metadata(thought.provider_metadata.as_ref());
+        let Some(id) = state.item_id else { return };
         let summary = (!thought.text.is_empty())
             .then(|| json!({"type": "summary_text", "text": thought.text}));
         let is_same = |item: &Value| item["type"] == "reasoning" && item["id"] == *id;
-        let is_taken = |mark: &str| kept.made_by.as_deref().is_none_or(|made_by| made_by == mark);
-        let is_taken = self.taken.thoughts_of.is_some_and(is_taken);
-        let encrypted = kept.reasoning_encrypted_content.filter(|_| is_taken);
+        let is_readable = |fingerprint: &str| {
+            state.made_by.as_deref().is_none_or(|made_by| made_by == fingerprint)
+        };
+        let is_readable = self.options.reasoning_of.is_some_and(is_readable);
+        let encrypted = state.reasoning_encrypted_content.filter(|_| is_readable);
         if let Some(item) = self.input.last_mut().filter(|item| is_same(item)) {
             if let Some(summaries) = item["summary"].as_array_mut() {
                 summaries.extend(summary);
@@ -236,7 +255,7 @@ impl<'m> Items<'m> {
         }));
     }
 
-    fn became(&self, content: &ToolContent) -> Value {
+    fn tool_item(&self, content: &ToolContent) -> Value {
         match content {
             ToolContent::Result(result) => {
                 let call = self.calls.get(&result.tool_call_id);
@@ -247,13 +266,14 @@ impl<'m> Items<'m> {
             }
             ToolContent::ProviderApproval(answer) => {
                 let call = self.calls.get(&answer.tool_call_id);
-                let kept = call.map(|(_, call)| Kept::of(call.provider_metadata.as_ref()));
-                let Some(kept) = kept.filter(Kept::is_question) else {
+                let state = call
+                    .map(|(_, call)| ProviderState::from_metadata(call.provider_metadata.as_ref()));
+                let Some(state) = state.filter(ProviderState::is_approval_request) else {
                     let denied = ToolResult::Denied { reason: answer.reason.clone() };
                     return provider_tools::function_output(&answer.tool_call_id, &denied);
                 };
                 let mut item = json!({
-                    "type": "mcp_approval_response", "approval_request_id": kept.item_id,
+                    "type": "mcp_approval_response", "approval_request_id": state.item_id,
                     "approve": answer.approved,
                 });
                 if let Some(reason) = &answer.reason {
@@ -265,15 +285,15 @@ impl<'m> Items<'m> {
     }
 }
 
-fn is_thought(item: &Value) -> bool {
+fn is_reasoning(item: &Value) -> bool {
     item["type"] == "reasoning"
 }
 
-fn own_call(call: &ToolCallContent) -> Value {
+fn call_item(call: &ToolCallContent) -> Value {
     if !is_tool_search(call) {
         return provider_tools::function_call(call);
     }
-    let arguments: Value = call.input_object().to().unwrap_or_default();
+    let arguments: Value = call.input_object().decode().unwrap_or_default();
     json!({
         "type": "tool_search_call", "call_id": &*call.tool_call_id, "execution": "client",
         "status": "completed", "arguments": arguments,
@@ -281,14 +301,14 @@ fn own_call(call: &ToolCallContent) -> Value {
 }
 
 fn is_tool_search(call: &ToolCallContent) -> bool {
-    let kept = Kept::of(call.provider_metadata.as_ref());
-    kept.item_type.as_deref() == Some("tool_search_call")
+    let state = ProviderState::from_metadata(call.provider_metadata.as_ref());
+    state.item_type.as_deref() == Some("tool_search_call")
 }
 
-/// What a search for tools found: the `tools` of its output, or the output itself.
+/// Returns what a tool search found: the `tools` of its output, or the output itself.
 fn found_tools(call: &ToolCallContent, result: &ToolResult) -> Value {
     let found = match result {
-        ToolResult::Output(output) => output.to::<Value>().unwrap_or_default(),
+        ToolResult::Output(output) => output.decode::<Value>().unwrap_or_default(),
         _ => Value::Null,
     };
     let tools = found.get("tools").unwrap_or(&found);
@@ -299,19 +319,19 @@ fn found_tools(call: &ToolCallContent, result: &ToolResult) -> Value {
     })
 }
 
-fn said_by_person(content: &UserContent, takes: Takes) -> Value {
+fn user_content(content: &UserContent, supported_files: SupportedFiles) -> Value {
     match content {
         UserContent::Text(text) => json!({"type": "input_text", "text": text.text}),
-        UserContent::File(file) => file_piece(file, takes),
+        UserContent::File(file) => file_piece(file, supported_files),
     }
 }
 
-fn file_piece(file: &FileContent, takes: Takes) -> Value {
-    match Readable::of(file, takes) {
-        Readable::Text(text) => json!({"type": "input_text", "text": text}),
-        Readable::Image(url) => json!({"type": "input_image", "image_url": url}),
-        Readable::PdfAt(url) => json!({"type": "input_file", "file_url": url}),
-        Readable::Pdf(data) => json!({
+fn file_piece(file: &FileContent, supported_files: SupportedFiles) -> Value {
+    match ReadableFile::new(file, supported_files) {
+        ReadableFile::Text(text) => json!({"type": "input_text", "text": text}),
+        ReadableFile::Image(url) => json!({"type": "input_image", "image_url": url}),
+        ReadableFile::PdfUrl(url) => json!({"type": "input_file", "file_url": url}),
+        ReadableFile::Pdf(data) => json!({
             "type": "input_file", "filename": file.filename.as_deref().unwrap_or("file"),
             "file_data": data,
         }),

@@ -1,62 +1,73 @@
-//! [`LastPiece`]: the last whole piece of a response, which waits for the id of the response.
+//! [`LastItem`]: delays the events of the last item of a response until the id of the response is
+//! known.
 //!
-//! Only a response that ended can be gone on from. So its id comes with its end, and what was whole
-//! last is said then, with the id; if more comes before the end, that was not the last.
+//! A request can continue only from a completed response, so the id is stored when the response is
+//! completed. The events of the last complete item are then emitted with the id. If another item
+//! follows, the delayed item was not the last, and its events are emitted without the id.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use super::provider_state::Kept;
+use super::provider_state::ProviderState;
 use ui_message_stream::chunk::Chunk;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::metadata::ProviderMetadata;
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::model::ModelEvent;
 
-/// The last whole piece of a response.
+/// The events of the last complete item of a response.
 #[derive(Debug, Default)]
-pub(super) struct LastPiece(VecDeque<ModelEvent>);
+pub(super) struct LastItem(VecDeque<ModelEvent>);
 
-impl LastPiece {
-    /// A piece is whole; the one before was not the last.
-    pub(super) fn replace(&mut self, piece: VecDeque<ModelEvent>, said: &mut VecDeque<ModelEvent>) {
-        self.release(said);
-        self.0 = piece;
+impl LastItem {
+    /// Delays the events of an item that is complete. The previous item was not the last.
+    pub(super) fn replace(
+        &mut self,
+        item: VecDeque<ModelEvent>,
+        events: &mut VecDeque<ModelEvent>,
+    ) {
+        self.release(events);
+        self.0 = item;
     }
 
-    /// More comes, or nothing does any more, and the response did not end.
-    pub(super) fn release(&mut self, said: &mut VecDeque<ModelEvent>) {
-        said.append(&mut self.0);
+    /// Emits the delayed events without the id: another item follows, or the response is
+    /// incomplete.
+    pub(super) fn release(&mut self, events: &mut VecDeque<ModelEvent>) {
+        events.append(&mut self.0);
     }
 
-    /// The response ended.
-    pub(super) fn end(&mut self, response_id: Option<&str>, said: &mut VecDeque<ModelEvent>) {
+    /// Emits the delayed events with the id of the completed response.
+    pub(super) fn end(&mut self, response_id: Option<&str>, events: &mut VecDeque<ModelEvent>) {
         if let Some(id) = response_id {
-            // The last event that can say it.
-            let _ = self.0.iter_mut().rev().any(|event| tell(event, id));
+            // Only the last event that can carry metadata gets the id.
+            let _ = self.0.iter_mut().rev().any(|event| add_response_id(event, id));
         }
-        self.release(said);
+        self.release(events);
     }
 }
 
-/// Adds the id of its response to an event, if it is one that can say it.
-fn tell(event: &mut ModelEvent, response_id: &str) -> bool {
+/// Adds the id of the response to an event. Returns `false` if the event cannot carry metadata.
+fn add_response_id(event: &mut ModelEvent, response_id: &str) -> bool {
     let with_id = |metadata: Option<&ProviderMetadata>| {
-        Kept { response_id: Some(response_id.to_owned()), ..Kept::of(metadata) }.metadata()
+        ProviderState {
+            response_id: Some(response_id.to_owned()),
+            ..ProviderState::from_metadata(metadata)
+        }
+        .metadata()
     };
     match event {
-        ModelEvent::Call(call, _)
-        | ModelEvent::ProviderAsks(call, _)
-        | ModelEvent::Said(AgentEvent::ToolInput { call, .. }) => {
+        ModelEvent::ToolCall(call, _)
+        | ModelEvent::ProviderApprovalRequest(call, _)
+        | ModelEvent::Event(AgentEvent::ToolInput { call, .. }) => {
             call.provider_metadata = with_id(call.provider_metadata.as_ref());
         }
-        ModelEvent::Said(AgentEvent::ReasoningEnd { provider_metadata, .. }) => {
+        ModelEvent::Event(AgentEvent::ReasoningEnd { provider_metadata, .. }) => {
             *provider_metadata = with_id(provider_metadata.as_ref());
         }
-        ModelEvent::Said(said) => {
-            let AgentEvent::TextEnd { id } = said else { return false };
+        ModelEvent::Event(event) => {
+            let AgentEvent::TextEnd { id } = event else { return false };
             let (id, metadata) = (Cow::Owned(id.to_string()), with_id(None));
             let end = Chunk::TextEnd { id, provider_metadata: metadata.map(Cow::Owned) };
-            *said = AgentEvent::Chunk(Box::new(end));
+            *event = AgentEvent::Chunk(Box::new(end));
         }
         _ => return false,
     }

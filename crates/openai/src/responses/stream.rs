@@ -1,49 +1,50 @@
-//! [`EventReader`]: the events of a response to what the model says.
+//! [`EventReader`]: converts the events of a response to model events.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::Value;
 
-use super::provider_state::Kept;
+use super::provider_state::ProviderState;
 use super::provider_tools;
-use super::response_id::LastPiece;
+use super::response_id::LastItem;
 use crate::error::ProviderError;
-use crate::function_tools::cut_off;
+use crate::function_tools::truncated_arguments;
 use crate::response_items::{
     Item, mcp_result_event, mcp_tool_input, result_event, take_image, text_field, tool_input,
 };
-use crate::response_stream::Read;
+use crate::response_stream::ReadEvent;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Source, ToolCall};
 use ui_message_stream::id::{PartId, ToolCallId};
-use ui_message_stream::run::{ModelEvent, Usage};
+use ui_message_stream::model::{ModelEvent, Usage};
 
 /// Reads the events of one response.
 #[derive(Debug)]
 pub(super) struct EventReader {
-    /// The questions that were said yes to, and the calls that they are about.
+    /// The approval requests that were approved, with the calls they are about.
     approved: HashMap<String, ToolCallId>,
-    /// Of the endpoint.
-    mark: String,
-    /// What was whole last, if the response is stored: it waits for the id.
-    last: Option<LastPiece>,
-    /// Items that are being said, by their place.
-    open: HashMap<u64, Open>,
-    /// Whether somebody has to answer before the model goes on.
-    has_calls: bool,
-    is_over: bool,
+    /// The fingerprint of the endpoint.
+    fingerprint: String,
+    /// The delayed events of the last complete item, if the provider stores the response.
+    last: Option<LastItem>,
+    /// The open items by their output index.
+    open: HashMap<u64, OpenItem>,
+    /// Whether the response has calls or approval requests that must be answered before the model
+    /// continues.
+    has_open_calls: bool,
+    is_ended: bool,
 }
 
-/// An item that is being said.
+/// An item that is not complete.
 #[derive(Debug, Default)]
-struct Open {
-    /// What it was called first: some servers call it something else in every event.
+struct OpenItem {
+    /// The first id of the item: some servers use another id in every event.
     id: String,
-    /// The call that its arguments belong to.
+    /// The call that arguments are added to.
     call: Option<ToolCallId>,
-    /// Of a text or of thoughts, which parts have begun.
+    /// The text or reasoning parts that were started.
     parts: HashSet<PartId>,
-    /// The last summary of thoughts.
+    /// The number of the last reasoning summary.
     summary: u64,
 }
 
@@ -51,111 +52,113 @@ impl EventReader {
     pub(super) fn new(
         approved: HashMap<String, ToolCallId>,
         is_stored: bool,
-        mark: String,
+        fingerprint: String,
     ) -> Self {
         EventReader {
             approved,
-            mark,
-            last: is_stored.then(LastPiece::default),
+            fingerprint,
+            last: is_stored.then(LastItem::default),
             open: HashMap::new(),
-            has_calls: false,
-            is_over: false,
+            has_open_calls: false,
+            is_ended: false,
         }
     }
 }
 
-type Out<'a> = &'a mut VecDeque<ModelEvent>;
+type Events<'a> = &'a mut VecDeque<ModelEvent>;
 
-impl Read for EventReader {
-    fn read(&mut self, data: &str, said: Out<'_>) -> Result<(), ProviderError> {
-        let event: Value = serde_json::from_str(data).map_err(ProviderError::not_understood)?;
+impl ReadEvent for EventReader {
+    fn read(&mut self, data: &str, events: Events<'_>) -> Result<(), ProviderError> {
+        let event: Value = serde_json::from_str(data).map_err(ProviderError::malformed)?;
         let Value::Object(event) = event else {
-            return Err(ProviderError::not_understood("an event that is no object"));
+            return Err(ProviderError::malformed("an event that is no object"));
         };
         let mut fresh = VecDeque::new();
-        let read = self.take(&event, &mut fresh);
+        let read = self.handle_event(&event, &mut fresh);
         if let Some(last) = &mut self.last {
             let response = event.get("response");
             match text_field(&event, "type") {
                 "response.output_item.done" if !fresh.is_empty() => {
-                    last.replace(std::mem::take(&mut fresh), said);
+                    last.replace(std::mem::take(&mut fresh), events);
                 }
                 "response.completed" => {
                     let id = response.and_then(|response| response.get("id")?.as_str());
-                    last.end(id, said);
+                    last.end(id, events);
                 }
                 kind => {
                     let is_begun = kind == "response.output_item.added";
                     if is_begun || !fresh.is_empty() || read.is_err() {
-                        last.release(said);
+                        last.release(events);
                     }
                 }
             }
         }
-        said.append(&mut fresh);
+        events.append(&mut fresh);
         read
     }
 
-    fn end(&mut self, said: Out<'_>) -> Result<(), ProviderError> {
+    fn end(&mut self, events: Events<'_>) -> Result<(), ProviderError> {
         if let Some(last) = &mut self.last {
-            last.release(said);
+            last.release(events);
         }
-        if self.is_over { Ok(()) } else { Err(ProviderError::cut()) }
+        if self.is_ended { Ok(()) } else { Err(ProviderError::truncated()) }
     }
 }
 
 impl EventReader {
-    fn take(&mut self, event: &Item, said: Out<'_>) -> Result<(), ProviderError> {
+    fn handle_event(&mut self, event: &Item, events: Events<'_>) -> Result<(), ProviderError> {
         let at = event.get("output_index").and_then(Value::as_u64).unwrap_or(0);
         let item = event.get("item").and_then(Value::as_object);
         match text_field(event, "type") {
-            "response.output_item.added" => self.begin(at, item, said),
+            "response.output_item.added" => self.begin(at, item, events),
             "response.output_item.done" => {
                 let Some(mut item) = item.cloned() else { return Ok(()) };
                 let id = self.item_id(at, text_field(&item, "id"));
                 if !id.is_empty() {
                     item.insert("id".into(), id.into());
                 }
-                self.end_item(at, &item, said);
+                self.end_item(at, &item, events);
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let id = part_id(&self.item_id(at, text_field(event, "item_id")), at);
                 self.open.entry(at).or_default().parts.insert(id.clone());
-                say(said, AgentEvent::TextDelta { id: Some(id), delta: delta(event) });
+                emit(events, AgentEvent::TextDelta { id: Some(id), delta: delta(event) });
             }
             "response.output_text.annotation.added" => {
                 let id = self.item_id(at, text_field(event, "item_id"));
-                say_source(event, &part_id(&id, at), said);
+                emit_source(event, &part_id(&id, at), events);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let number = event.get("summary_index").or_else(|| event.get("content_index"));
                 let number = number.and_then(Value::as_u64).unwrap_or(0);
                 let item_id = self.item_id(at, text_field(event, "item_id"));
-                let id = self.thoughts(at, &item_id, number, said);
-                say(said, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(event) });
+                let id = self.reasoning_part(at, &item_id, number, events);
+                emit(events, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(event) });
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
                 if let Some(id) = self.open.get(&at).and_then(|open| open.call.clone()) {
                     let delta = delta(event);
-                    say(said, AgentEvent::ToolInputDelta { tool_call_id: id, delta });
+                    emit(events, AgentEvent::ToolInputDelta { tool_call_id: id, delta });
                 }
             }
             kind @ ("response.completed" | "response.incomplete") => {
-                self.finish(kind == "response.completed", event.get("response"), said);
+                self.finish(kind == "response.completed", event.get("response"), events);
             }
             "response.failed" => {
                 let response = event.get("response");
                 let error = response.and_then(|response| response.get("error"));
-                return Err(ProviderError::reported(error.unwrap_or(&Value::Null)));
+                return Err(ProviderError::from_error_event(error.unwrap_or(&Value::Null)));
             }
             "error" => {
                 let whole = Value::Object(event.clone());
                 let error = event.get("error").filter(|error| error.is_object());
-                return Err(ProviderError::reported(error.unwrap_or(&whole)));
+                return Err(ProviderError::from_error_event(error.unwrap_or(&whole)));
             }
-            // Proxies say it as in the other API.
+            // Proxies report errors in the form of the other API.
             "" => match event.get("error") {
-                Some(error) if !error.is_null() => return Err(ProviderError::reported(error)),
+                Some(error) if !error.is_null() => {
+                    return Err(ProviderError::from_error_event(error));
+                }
                 _ => {}
             },
             _ => {}
@@ -163,30 +166,30 @@ impl EventReader {
         Ok(())
     }
 
-    /// An item begins.
-    fn begin(&mut self, at: u64, item: Option<&Item>, said: Out<'_>) {
+    /// Handles the start of an item.
+    fn begin(&mut self, at: u64, item: Option<&Item>, events: Events<'_>) {
         let Some(item) = item else { return };
-        self.open.insert(at, Open::default());
+        self.open.insert(at, OpenItem::default());
         self.item_id(at, text_field(item, "id"));
         let call = match text_field(item, "type") {
-            "function_call" => Some(self.function(item)),
-            // Its input is known, and was approved.
+            "function_call" => Some(self.function_call(item)),
+            // The input is known from the approved call.
             "mcp_call" if self.approved.contains_key(text_field(item, "approval_request_id")) => {
                 None
             }
             "mcp_call" => Some(provider_tools::mcp_call(item)),
             "reasoning" => {
-                self.thoughts(at, text_field(item, "id"), 0, said);
+                self.reasoning_part(at, text_field(item, "id"), 0, events);
                 return;
             }
             _ => provider_tools::call(item),
         };
         let Some(call) = call.filter(|call| !call.id.is_empty()) else { return };
         self.open.entry(at).or_default().call = Some(call.id.clone());
-        say(said, AgentEvent::tool_input_start(call));
+        emit(events, AgentEvent::tool_input_start(call));
     }
 
-    /// What an item was called first, and is from now on.
+    /// Returns the first id of the item and uses it for all later events.
     fn item_id(&mut self, at: u64, id: &str) -> String {
         let open = self.open.entry(at).or_default();
         if open.id.is_empty() {
@@ -195,155 +198,164 @@ impl EventReader {
         open.id.clone()
     }
 
-    /// An item is whole.
-    fn end_item(&mut self, at: u64, item: &Item, said: Out<'_>) {
+    /// Handles the end of an item.
+    fn end_item(&mut self, at: u64, item: &Item, events: Events<'_>) {
         match text_field(item, "type") {
-            "message" => self.end_text(at, item, said),
-            "reasoning" => self.end_thoughts(at, item, said),
+            "message" => self.end_text(at, item, events),
+            "reasoning" => self.end_reasoning(at, item, events),
             "function_call" => {
-                self.has_calls = true;
-                let call = self.function(item);
+                self.has_open_calls = true;
+                let call = self.function_call(item);
                 let mut arguments = text_field(item, "arguments").to_owned();
                 if text_field(item, "status") == "incomplete" {
-                    arguments = cut_off(arguments);
+                    arguments = truncated_arguments(arguments);
                 }
-                said.push_back(ModelEvent::Call(Box::new(call), arguments));
+                events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
             }
             "tool_search_call" if text_field(item, "execution") == "client" => {
-                self.has_calls = true;
-                let kept =
-                    Kept { item_type: Some("tool_search_call".to_owned()), ..Kept::default() };
+                self.has_open_calls = true;
+                let state = ProviderState {
+                    item_type: Some("tool_search_call".to_owned()),
+                    ..ProviderState::default()
+                };
                 let mut call = ToolCall::new(text_field(item, "call_id"), "tool_search");
-                call.provider_metadata = kept.metadata();
+                call.provider_metadata = state.metadata();
                 let arguments = item.get("arguments").map(Value::to_string).unwrap_or_default();
-                said.push_back(ModelEvent::Call(Box::new(call), arguments));
+                events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
             }
             "mcp_approval_request" => {
-                self.has_calls = true;
+                self.has_open_calls = true;
                 let call = provider_tools::mcp_call(item);
                 let arguments = text_field(item, "arguments").to_owned();
-                said.push_back(ModelEvent::ProviderAsks(Box::new(call), arguments));
+                events.push_back(ModelEvent::ProviderApprovalRequest(Box::new(call), arguments));
             }
-            "mcp_call" => self.end_mcp_call(item, said),
+            "mcp_call" => self.end_mcp_call(item, events),
             "mcp_list_tools" => {}
             kind => match provider_tools::call(item) {
-                Some(call) => self.end_hosted_call(call, item, said),
+                Some(call) => self.end_built_in_call(call, item, events),
                 None => tracing::warn!(kind, "a kind of item that is not known is left out"),
             },
         }
         self.open.remove(&at);
     }
 
-    fn end_text(&mut self, at: u64, item: &Item, said: Out<'_>) {
+    fn end_text(&mut self, at: u64, item: &Item, events: Events<'_>) {
         let id = part_id(text_field(item, "id"), at);
         let mut is_begun = self.open.get(&at).is_some_and(|open| !open.parts.is_empty());
         if !is_begun {
-            // A server may send a text at once, or none.
+            // A server may send the whole text at the end, or no text.
             let pieces = item.get("content").and_then(Value::as_array).into_iter().flatten();
             let texts = pieces.filter_map(|piece| piece.get("text").or(piece.get("refusal")));
             for piece in texts.filter_map(Value::as_str) {
                 let delta = piece.to_owned().into();
-                say(said, AgentEvent::TextDelta { id: Some(id.clone()), delta });
+                emit(events, AgentEvent::TextDelta { id: Some(id.clone()), delta });
                 is_begun = true;
             }
         }
         if is_begun {
-            say(said, AgentEvent::TextEnd { id });
+            emit(events, AgentEvent::TextEnd { id });
         }
     }
 
-    /// The part of a summary of thoughts; what was open before it ends.
-    fn thoughts(&mut self, at: u64, item_id: &str, number: u64, said: Out<'_>) -> PartId {
-        let kept = Kept { item_id: Some(item_id.to_owned()), ..Kept::default() };
+    /// Returns the part of a reasoning summary. Starts the part if necessary, and ends the previous
+    /// one.
+    fn reasoning_part(
+        &mut self,
+        at: u64,
+        item_id: &str,
+        number: u64,
+        events: Events<'_>,
+    ) -> PartId {
+        let state = ProviderState { item_id: Some(item_id.to_owned()), ..ProviderState::default() };
         let open = self.open.entry(at).or_default();
         let id = PartId::from(format!("{item_id}:{number}"));
         if open.parts.insert(id.clone()) {
             if number > open.summary {
                 let id = PartId::from(format!("{item_id}:{}", open.summary));
-                let provider_metadata = kept.metadata();
-                say(said, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
+                let provider_metadata = state.metadata();
+                emit(events, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
             }
             open.summary = number;
-            say(said, AgentEvent::ReasoningStart { id: id.clone() });
+            emit(events, AgentEvent::ReasoningStart { id: id.clone() });
         }
         id
     }
 
-    fn end_thoughts(&mut self, at: u64, item: &Item, said: Out<'_>) {
+    fn end_reasoning(&mut self, at: u64, item: &Item, events: Events<'_>) {
         let item_id = text_field(item, "id");
         let number = self.open.get(&at).map_or(0, |open| open.summary);
-        let id = self.thoughts(at, item_id, number, said);
+        let id = self.reasoning_part(at, item_id, number, events);
         let encrypted = item.get("encrypted_content").and_then(Value::as_str);
-        let kept = Kept {
+        let state = ProviderState {
             item_id: Some(item_id.to_owned()),
-            made_by: encrypted.map(|_| self.mark.clone()),
+            made_by: encrypted.map(|_| self.fingerprint.clone()),
             reasoning_encrypted_content: encrypted.map(str::to_owned),
-            ..Kept::default()
+            ..ProviderState::default()
         };
-        let provider_metadata = kept.metadata();
-        say(said, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
+        let provider_metadata = state.metadata();
+        emit(events, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
     }
 
-    fn end_mcp_call(&mut self, item: &Item, said: Out<'_>) {
-        // One call comes of an approval; another one is shown as such.
+    fn end_mcp_call(&mut self, item: &Item, events: Events<'_>) {
+        // An approval leads to one call. Any further call is shown as a separate call.
         let id = match self.approved.remove(text_field(item, "approval_request_id")) {
             Some(id) => id,
             None => {
                 let call = provider_tools::mcp_call(item);
                 let id = call.id.clone();
-                say(said, AgentEvent::tool_input(call, mcp_tool_input(item)));
+                emit(events, AgentEvent::tool_input(call, mcp_tool_input(item)));
                 id
             }
         };
-        say(said, mcp_result_event(id, item));
+        emit(events, mcp_result_event(id, item));
     }
 
-    fn end_hosted_call(&mut self, call: ToolCall, item: &Item, said: Out<'_>) {
+    fn end_built_in_call(&mut self, call: ToolCall, item: &Item, events: Events<'_>) {
         let id = call.id.clone();
         let mut item = item.clone();
         if let Some(picture) = take_image(&mut item) {
-            say(said, AgentEvent::File(Box::new(picture)));
+            emit(events, AgentEvent::File(Box::new(picture)));
         }
-        say(said, AgentEvent::tool_input(call, tool_input(&item)));
-        say(said, result_event(id, &item));
+        emit(events, AgentEvent::tool_input(call, tool_input(&item)));
+        emit(events, result_event(id, &item));
     }
 
-    fn finish(&mut self, is_whole: bool, response: Option<&Value>, said: Out<'_>) {
+    fn finish(&mut self, is_whole: bool, response: Option<&Value>, events: Events<'_>) {
         let field = |name: &str| response.and_then(|response| response.get(name));
         let tokens = |name: &str| field("usage").and_then(|usage| usage.get(name)?.as_u64());
         let (input_tokens, output_tokens) = (tokens("input_tokens"), tokens("output_tokens"));
         if input_tokens.is_some() || output_tokens.is_some() {
-            said.push_back(ModelEvent::Used(Usage {
+            events.push_back(ModelEvent::Usage(Usage {
                 input_tokens: input_tokens.unwrap_or(0),
                 output_tokens: output_tokens.unwrap_or(0),
             }));
         }
         let why = field("incomplete_details").and_then(|details| details.get("reason")?.as_str());
         let reason = match why {
-            _ if is_whole && self.has_calls => FinishReason::ToolCalls,
+            _ if is_whole && self.has_open_calls => FinishReason::ToolCalls,
             _ if is_whole => FinishReason::Stop,
             Some("max_output_tokens") => FinishReason::Length,
             Some("content_filter") => FinishReason::ContentFilter,
             _ => FinishReason::Other,
         };
-        self.is_over = true;
-        said.push_back(ModelEvent::Finished(reason));
+        self.is_ended = true;
+        events.push_back(ModelEvent::Finished(reason));
     }
 
-    fn function(&self, item: &Item) -> ToolCall {
-        let namespace = provider_tools::optional(item, "namespace");
+    fn function_call(&self, item: &Item) -> ToolCall {
+        let namespace = provider_tools::optional_text(item, "namespace");
         let mut call =
             ToolCall::new(text_field(item, "call_id"), text_field(item, "name").to_owned());
-        call.provider_metadata = Kept { namespace, ..Kept::default() }.metadata();
+        call.provider_metadata = ProviderState { namespace, ..ProviderState::default() }.metadata();
         call
     }
 }
 
-fn say(said: Out<'_>, event: AgentEvent) {
-    said.push_back(ModelEvent::Said(event));
+fn emit(events: Events<'_>, event: AgentEvent) {
+    events.push_back(ModelEvent::Event(event));
 }
 
-fn say_source(event: &Item, part: &PartId, said: Out<'_>) {
+fn emit_source(event: &Item, part: &PartId, events: Events<'_>) {
     let Some(Value::Object(annotation)) = event.get("annotation") else { return };
     let number = event.get("annotation_index").and_then(Value::as_u64).unwrap_or(0);
     let source_id = format!("{part}:{number}").into();
@@ -368,7 +380,7 @@ fn say_source(event: &Item, part: &PartId, said: Out<'_>) {
         }
         _ => return,
     };
-    say(said, AgentEvent::Source(Box::new(source)));
+    emit(events, AgentEvent::Source(Box::new(source)));
 }
 
 fn part_id(item_id: &str, at: u64) -> PartId {

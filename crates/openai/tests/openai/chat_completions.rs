@@ -9,7 +9,7 @@ use ui_message_stream_openai::{ChatCompletions, Endpoint};
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> ChatCompletions {
-    let endpoint = Endpoint::at(&provider.address).unwrap().with_key("sk-test").unwrap();
+    let endpoint = Endpoint::new(&provider.address).unwrap().with_key("sk-test").unwrap();
     ChatCompletions::new(endpoint, "a-model")
 }
 
@@ -154,7 +154,7 @@ async fn the_host_sets_fields_and_may_send_the_reasoning_back() {
     let model = model(&provider)
         .with_field("temperature", &Json::parse("0.5").unwrap())
         .with_field("stream_options", &Json::null())
-        .with_reasoning_sent_back();
+        .with_reasoning_content();
     conversation(agent(model)).send("How is the weather?").await;
     let body = &provider.asked()[1].body;
     assert_eq!(body["temperature"], 0.5);
@@ -242,7 +242,7 @@ async fn another_model_is_not_told_what_this_ones_server_wants_back() {
     {
         let answers = [name, "text_is_joined"].map(|name| fixture(&format!("chat/{name}")));
         let provider = Provider::streaming(answers).await;
-        let endpoint = Endpoint::at(&provider.address).unwrap();
+        let endpoint = Endpoint::new(&provider.address).unwrap();
         let other = ChatCompletions::new(endpoint, "another-model");
         let mut browser = conversation(agent(Turns::new(model(&provider), other)));
         browser.send("How is the weather?").await;

@@ -5,10 +5,9 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::browser::{agent, conversation};
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Model, ModelRequest};
-use ui_message_stream::model_message::{
-    AssistantContent, ModelMessage, ReasoningContent, TextContent, ToolCallContent, ToolContent,
-    ToolResult, ToolResultContent,
+use ui_message_stream::model::{
+    AssistantContent, Model, ModelMessage, ModelRequest, ReasoningContent, TextContent,
+    ToolCallContent, ToolContent, ToolResult, ToolResultContent,
 };
 use ui_message_stream_openai::{ChatCompletions, Endpoint};
 
@@ -20,7 +19,7 @@ async fn sent(
     messages: Vec<ModelMessage>,
 ) -> Vec<Value> {
     let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
-    let endpoint = Endpoint::at(&provider.address).unwrap();
+    let endpoint = Endpoint::new(&provider.address).unwrap();
     let model = set_up(ChatCompletions::new(endpoint, "a-model"));
     let said: Vec<_> = model.call(ModelRequest::new(messages)).collect().await;
     assert!(said.iter().all(Result::is_ok), "{said:?}");
@@ -58,7 +57,7 @@ async fn thoughts_that_are_sent_back_stand_on_every_message_though_there_were_no
             ModelMessage::user("Thanks"),
         ]
     };
-    let sent_back = sent(ChatCompletions::with_reasoning_sent_back, messages()).await;
+    let sent_back = sent(ChatCompletions::with_reasoning_content, messages()).await;
     let thoughts: Vec<&Value> = sent_back
         .iter()
         .filter(|message| message["role"] == "assistant")
@@ -183,7 +182,7 @@ async fn a_server_that_takes_no_stream_options_is_asked_without() {
         let answers =
             [(status, said.to_string()), (StatusCode::OK, fixture("chat/text_is_joined"))];
         let provider = Provider::answering(answers).await;
-        let model = ChatCompletions::new(Endpoint::at(&provider.address).unwrap(), "a-model");
+        let model = ChatCompletions::new(Endpoint::new(&provider.address).unwrap(), "a-model");
         let mut browser = conversation(agent(model));
         browser.send("Hello").await;
         assert_eq!(browser.error().is_none(), times == 2);

@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use futures::StreamExt;
 use test_support::browser::{Held, agent, conversation};
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream};
-use ui_message_stream::model_message::ModelMessage;
+use ui_message_stream::agent::Agent;
+use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream_openai::{
     ChatCompletions, Endpoint, EndpointError, ProviderError, Responses,
 };
@@ -16,7 +16,7 @@ use super::provider::{Provider, fixture, lines_of};
 const KEY: &str = "sk-very-secret";
 
 fn endpoint(address: &str) -> Endpoint {
-    let endpoint = Endpoint::at(address).unwrap().with_key(KEY).unwrap();
+    let endpoint = Endpoint::new(address).unwrap().with_key(KEY).unwrap();
     endpoint.with_header("x-team", "also-secret").unwrap()
 }
 
@@ -67,7 +67,7 @@ async fn a_provider_that_is_busy_is_asked_again_and_no_other() {
     assert_eq!(provider.asked().len(), 3);
 
     let provider = Provider::answering([busy(), text()]).await;
-    let never = endpoint(&provider.address).with_most_retries(0);
+    let never = endpoint(&provider.address).with_max_retries(0);
     assert!(fails(ChatCompletions::new(never, "a-model")).await.1.starts_with("Some(429)"));
     assert_eq!(provider.asked().len(), 1);
 
@@ -93,7 +93,7 @@ async fn logged(
     model: impl FnOnce(Endpoint) -> Result<Box<dyn Model>, EndpointError>,
 ) -> String {
     let provider = Provider::answering([(StatusCode::BAD_REQUEST, said.into())]).await;
-    let model = model(Endpoint::at(&provider.address).unwrap()).unwrap();
+    let model = model(Endpoint::new(&provider.address).unwrap()).unwrap();
     let request = ModelRequest::new(vec![ModelMessage::user("Hello")]);
     let said: Vec<_> = model.call(request).collect().await;
     said[0].as_ref().unwrap_err().to_string()
@@ -214,8 +214,8 @@ fn a_key_is_never_shown() {
     let model = model("http://user:pass-secret@localhost/v1?key=query-secret");
     let shown = format!("{:?} {:?}", model, Agent::new(model.clone()));
     assert!(shown.contains("a-model") && !shown.contains("secret"), "{shown}");
-    assert!(matches!(Endpoint::at("models.example/v1"), Err(EndpointError::Address)));
-    assert!(matches!(Endpoint::at("file:///etc"), Err(EndpointError::Address)));
+    assert!(matches!(Endpoint::new("models.example/v1"), Err(EndpointError::Address)));
+    assert!(matches!(Endpoint::new("file:///etc"), Err(EndpointError::Address)));
     let error = Endpoint::openai("sk-\nsecret").unwrap_err();
     assert!(matches!(error, EndpointError::Header) && !format!("{error:?}").contains("secret"));
 }

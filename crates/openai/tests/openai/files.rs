@@ -4,13 +4,13 @@
 use serde_json::{Value, json};
 use test_support::browser::{agent, conversation};
 use ui_message_stream::UiMessage;
-use ui_message_stream::agent::Model;
+use ui_message_stream::model::Model;
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 use super::provider::{Provider, fixture};
 
 fn endpoint(provider: &Provider) -> Endpoint {
-    Endpoint::at(&provider.address).unwrap()
+    Endpoint::new(&provider.address).unwrap()
 }
 
 /// A message with every kind of file.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::browser::{Held, conversation};
 use test_support::recordings_folder::replay_all;
-use ui_message_stream::agent::{Agent, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 use super::provider::{Provider, as_stream, fixture};
@@ -42,7 +42,7 @@ fn is_chat(recording: &str) -> bool {
     lines(recording).next().unwrap().get("choices").is_some()
 }
 
-fn of_chat(recording: &str) -> Says {
+fn for_chat(recording: &str) -> Says {
     let mut says = Says::default();
     let mut calls: Vec<(String, String)> = Vec::new();
     for chunk in lines(recording) {
@@ -109,13 +109,14 @@ fn of_response(recording: &str) -> Says {
 }
 
 fn agent(provider: &Provider, recording: &str) -> Agent {
-    let endpoint = Endpoint::at(&provider.address).unwrap();
+    let endpoint = Endpoint::new(&provider.address).unwrap();
     let agent = match is_chat(recording) {
         true => Agent::new(ChatCompletions::new(endpoint, "recorded")),
         false => Agent::new(Responses::new(endpoint, "recorded")),
     };
-    let weather = Tool::new("weather", async |_: BTreeMap<String, Anything>| Ok::<_, Told>("sun"));
-    let found = async |_: BTreeMap<String, Anything>| Ok::<_, Told>(json!({"tools": []}));
+    let weather =
+        Tool::new("weather", async |_: BTreeMap<String, Anything>| Ok::<_, ToolError>("sun"));
+    let found = async |_: BTreeMap<String, Anything>| Ok::<_, ToolError>(json!({"tools": []}));
     agent.tool(weather).tool(Tool::new("tool_search", found))
 }
 
@@ -148,7 +149,7 @@ fn compare(held: &Held, says: &Says, closing: &str) -> String {
 }
 
 async fn replay(recording: &str) -> String {
-    let says = if is_chat(recording) { of_chat(recording) } else { of_response(recording) };
+    let says = if is_chat(recording) { for_chat(recording) } else { of_response(recording) };
     let closing = if is_chat(recording) { "chat/text_is_joined" } else { "responses/text" };
     let provider = Provider::streaming([as_stream(recording), fixture(closing)]).await;
     let mut browser = conversation(agent(&provider, recording));

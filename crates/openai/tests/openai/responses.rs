@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 use test_support::browser::{Forecast, Held, agent, app, conversation, over};
 use tower::ServiceExt;
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::message::Part;
-use ui_message_stream::model_message::ModelMessage;
-use ui_message_stream::run::ModelEvent;
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_openai::{Endpoint, Responses};
 
@@ -22,7 +21,7 @@ use super::chat_completions::asked_for;
 use super::provider::{Provider, as_stream, fixture, lines_of};
 
 pub(crate) fn model(provider: &Provider) -> Responses {
-    let endpoint = Endpoint::at(&provider.address).unwrap().with_key("sk-test").unwrap();
+    let endpoint = Endpoint::new(&provider.address).unwrap().with_key("sk-test").unwrap();
     Responses::new(endpoint, "a-model")
 }
 
@@ -279,7 +278,7 @@ async fn asked(then: &str) -> (Provider, Router, Conversation<'static>, Arc<Atom
     let own =
         Tool::new("mcp_links_shorten", move |_: std::collections::BTreeMap<String, Anything>| {
             counter.fetch_add(1, Ordering::SeqCst);
-            async { Ok::<_, Told>("it ran here") }
+            async { Ok::<_, ToolError>("it ran here") }
         });
     let app = app(Agent::new(model(&provider)).tool(own));
     let mut browser = over(app.clone());
@@ -389,7 +388,7 @@ async fn a_tool_search_of_the_client_is_a_call_of_a_tool_here() {
     let provider = provider(&["tool_search_by_the_client", "text"]).await;
     let search =
         Tool::new("tool_search", async |_: std::collections::BTreeMap<String, Anything>| {
-            Ok::<_, Told>(json!({"tools": [{"type": "function", "name": "weather"}]}))
+            Ok::<_, ToolError>(json!({"tools": [{"type": "function", "name": "weather"}]}))
         });
     let mut browser = conversation(Agent::new(model(&provider)).tool(search));
     browser.send("Weather?").await;

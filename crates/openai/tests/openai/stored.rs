@@ -6,18 +6,17 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::browser::{Held, agent, conversation};
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Model, ModelRequest, ModelStream};
 use ui_message_stream::metadata::ProviderMetadata;
-use ui_message_stream::model_message::{
-    AssistantContent, ModelMessage, NotExecuted, TextContent, ToolCallContent, ToolResult,
-    ToolResultContent,
+use ui_message_stream::model::{
+    AssistantContent, Model, ModelMessage, ModelRequest, ModelStream, NotExecutedReason,
+    TextContent, ToolCallContent, ToolResult, ToolResultContent,
 };
 use ui_message_stream_openai::{Endpoint, Responses};
 
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> Responses {
-    let endpoint = Endpoint::at(&provider.address).unwrap();
+    let endpoint = Endpoint::new(&provider.address).unwrap();
     Responses::new(endpoint, "a-model").with_stored_responses()
 }
 
@@ -66,7 +65,7 @@ async fn a_yes_whose_answer_was_cut_off_is_not_taken_back_and_not_told_again() {
             fixture("responses/text"),
         ];
         let provider = Provider::streaming(responses).await;
-        let endpoint = Endpoint::at(&provider.address).unwrap();
+        let endpoint = Endpoint::new(&provider.address).unwrap();
         let not_stored = Responses::new(endpoint, "a-model");
         let model = if is_stored { model(&provider) } else { not_stored };
         let mut browser = conversation(agent(model));
@@ -233,7 +232,7 @@ async fn sent(content: Vec<AssistantContent>) -> Value {
 
 #[tokio::test]
 async fn the_output_of_an_approved_call_is_its_own_though_the_person_wrote_on() {
-    let mut said = question_and(NotExecuted::Expired.into());
+    let mut said = question_and(NotExecutedReason::Expired.into());
     said.truncate(1);
     let yes = serde_json::json!({"tool": {"content": [{"provider-approval": {
         "approvalId": "ap", "toolCallId": "mcpr_1", "approved": true,
@@ -245,7 +244,7 @@ async fn the_output_of_an_approved_call_is_its_own_though_the_person_wrote_on() 
         ModelMessage::user("And?"),
     ];
     let provider = Provider::streaming([fixture("responses/mcp_approval_approved")]).await;
-    let endpoint = Endpoint::at(&provider.address).unwrap();
+    let endpoint = Endpoint::new(&provider.address).unwrap();
     let model = Responses::new(endpoint, "a-model");
     let events: Vec<_> = model.call(ModelRequest::new(messages)).collect().await;
     let events = format!("{events:?}");
@@ -255,7 +254,8 @@ async fn the_output_of_an_approved_call_is_its_own_though_the_person_wrote_on() 
 
 #[tokio::test]
 async fn a_question_that_expired_or_was_revoked_is_answered_with_a_no() {
-    for why in [NotExecuted::Expired, NotExecuted::Revoked, NotExecuted::Refused] {
+    for why in [NotExecutedReason::Expired, NotExecutedReason::Revoked, NotExecutedReason::Refused]
+    {
         let body = sent(question_and(why.into())).await;
         assert_eq!(body["previous_response_id"], "resp_a1");
         let no = json!({
@@ -268,7 +268,7 @@ async fn a_question_that_expired_or_was_revoked_is_answered_with_a_no() {
 
 #[tokio::test]
 async fn each_question_of_the_last_response_is_answered_and_none_of_an_earlier_one() {
-    let no = || NotExecuted::Expired.into();
+    let no = || NotExecutedReason::Expired.into();
     let mut content = question_of("mcpr_0", r#""responseId":"resp_a0""#, no());
     content.extend(question_of("mcpr_2", r#""x":null"#, no()));
     content.extend(question_and(no()));
@@ -295,7 +295,7 @@ async fn a_question_whose_call_ran_in_a_response_that_never_ended_is_not_answere
 
 #[tokio::test]
 async fn what_was_said_after_the_known_response_is_news() {
-    let mut content = question_and(NotExecuted::Expired.into());
+    let mut content = question_and(NotExecutedReason::Expired.into());
     content.push(AssistantContent::Text(TextContent::new("It is too la")));
     let body = sent(content).await;
     let kinds = body["input"].as_array().unwrap().iter();

@@ -12,13 +12,14 @@ use axum::routing::post;
 use futures::Stream;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
-use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalState, DefinitionDigest, KeyRing, Principal, RecordId, ResumePlan,
-    ToolOutcome,
+use ui_message_stream::approval::store::{
+    BoxFuture, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
 };
-use ui_message_stream::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
+use ui_message_stream::approval::{
+    ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal,
+    RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox,
+};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::ledger_store::{Asked, BoxFuture, LedgerStore, LedgerStoreError, Loaded};
 use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
 use ui_message_stream_redis::RedisLedger;
 
@@ -76,16 +77,16 @@ async fn chat(
 /// Says what came of the answers; asks about a new call where the person wrote instead.
 fn answer(approvals: Approvals, stop: Stop, chat: ChatRequest) -> impl Stream<Item = AgentEvent> {
     async_stream::stream! {
-        let is_answer = chat.continued().is_some();
+        let is_answer = chat.continued_message().is_some();
         if is_answer {
             stop.passes(Point::AnswerReceived).await;
         }
-        let approvals = approvals.of_chat(&Principal::anonymous(), chat.id());
-        let plan = ResumePlan::new(chat.messages(), chat.continued());
+        let approvals = approvals.for_chat(&Principal::anonymous(), chat.id());
+        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
         let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
         while let Some(result) = resolved.next().await {
             stop.passes(Point::BeforeEmission).await;
-            if let Some(event) = AgentEvent::of_deferred(&result) {
+            if let Some(event) = AgentEvent::from_deferred(&result) {
                 yield event;
             }
             stop.passes(Point::AfterEmission).await;
@@ -94,7 +95,7 @@ fn answer(approvals: Approvals, stop: Stop, chat: ChatRequest) -> impl Stream<It
             let (call, input) = (format!("call_{}", chat.messages().len()), Json::string("notes.txt"));
             yield AgentEvent::tool_input(ToolCall::new(&*call, TOOL), input.clone());
             let call = call.into();
-            let asked = approvals.ask(&"message".into(), &call, TOOL, &input, None).await.unwrap();
+            let asked = approvals.request_approval(&"message".into(), &call, TOOL, &input, None).await.unwrap();
             yield asked.event(call);
         }
     }
@@ -109,8 +110,8 @@ struct Tool {
 }
 
 impl Toolbox for Tool {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
-        let facts = ToolFacts::new(DefinitionDigest::of(name, "deletes a file", &Json::null()));
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        let facts = ToolInfo::new(DefinitionDigest::new(name, "deletes a file", &Json::null()));
         let facts = if self.idempotent { facts.idempotent() } else { facts };
         (name == TOOL).then_some(facts)
     }
@@ -160,7 +161,9 @@ impl Ledger {
                 (Some(Point::BeforeClaim), Some(Point::AfterClaim))
             }
             ApprovalState::Claimed { .. } => (Some(Point::BeforeRenewal), None),
-            ApprovalState::Done { .. } => (Some(Point::BeforeOutcome), Some(Point::AfterOutcome)),
+            ApprovalState::Completed { .. } => {
+                (Some(Point::BeforeOutcome), Some(Point::AfterOutcome))
+            }
             _ => (None, None),
         }
     }
@@ -174,15 +177,21 @@ impl LedgerStore for Ledger {
         self.inner.insert(record)
     }
 
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         self.inner.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: Asked<'a>) -> BoxFuture<'a, Result<Loaded, LedgerStoreError>> {
+    fn pending<'a>(
+        &'a self,
+        of: PendingFilter<'a>,
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         self.inner.pending(of)
     }
 
-    fn replace<'a>(
+    fn compare_and_swap<'a>(
         &'a self,
         record: &'a ApprovalRecord,
         revision: u64,
@@ -192,7 +201,7 @@ impl LedgerStore for Ledger {
             if let Some(before) = before {
                 self.stop.passes(before).await;
             }
-            let replaced = self.inner.replace(record, revision).await?;
+            let replaced = self.inner.compare_and_swap(record, revision).await?;
             if let Some(after) = after {
                 self.stop.passes(after).await;
             }

@@ -13,8 +13,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use ui_message_stream::Json;
+use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{ApprovalState, OUTCOME_UNKNOWN, Principal, RecordId};
-use ui_message_stream::ledger_store::{Asked, LedgerStore};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_redis::RedisLedger;
@@ -121,8 +121,8 @@ impl Trial {
         let state = match kept.state {
             ApprovalState::Pending => State::Pending,
             ApprovalState::Claimed { .. } => State::Claimed,
-            ApprovalState::Done { .. } => State::Done,
-            ApprovalState::Unknown { .. } => State::Unknown,
+            ApprovalState::Completed { .. } => State::Done,
+            ApprovalState::OutcomeUnknown { .. } => State::Unknown,
             other => panic!("{self:?}: {other:?}"),
         };
         let attempts = effects.count(&format!("attempt {record}"));
@@ -189,7 +189,8 @@ impl fmt::Display for Standing {
 
 /// The one question that waits for an answer.
 async fn pending(ledger: &RedisLedger) -> RecordId {
-    let pending = ledger.pending(Asked::By(&Principal::anonymous())).await.unwrap().records;
+    let pending =
+        ledger.pending(PendingFilter::Requester(&Principal::anonymous())).await.unwrap().records;
     assert_eq!(pending.len(), 1);
     pending[0].record.id
 }
@@ -216,7 +217,7 @@ impl Program {
 
     fn chat(&self) -> Conversation<'static> {
         let client = Client::builder(TokioExecutor::new()).build_http::<String>();
-        Conversation::over_http(&self.url, async move |request: Request<String>| {
+        Conversation::with_service(&self.url, async move |request: Request<String>| {
             let response = match client.request(request).await {
                 Ok(response) => response.map(|body| Body::new(body.map_err(axum::Error::new))),
                 // Killed before it said anything.

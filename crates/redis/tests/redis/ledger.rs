@@ -9,11 +9,12 @@ use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
 use test_support::thread_subscriber::subscribe;
-use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalState, Claim, ClaimAnswer, ClaimantId, Decision, RecordId, UnixMillis,
+use ui_message_stream::approval::store::{
+    LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, conformance, update,
 };
-use ui_message_stream::ledger_store::{
-    Asked, KEPT_FOR, LedgerStore, LedgerStoreError, change, conformance,
+use ui_message_stream::approval::{
+    ApprovalRecord, ApprovalState, Claim, ClaimResult, LeaseHolderId, RecordId, RecordedDecision,
+    UnixMillis,
 };
 use ui_message_stream_redis::RedisLedger;
 
@@ -51,8 +52,8 @@ async fn a_redis_that_was_killed_has_what_it_answered_and_is_found_again() {
         assert!(claim(&ledger, id(2), 1).await.is_err());
     }
     redis.start_again();
-    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimAnswer::InFlight);
-    let of = Asked::By(&pending.requester);
+    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimResult::InFlight);
+    let of = PendingFilter::Requester(&pending.requester);
     let listed = ledger.pending(of).await.unwrap().records;
     assert_eq!(listed.iter().map(|kept| &kept.record).collect::<Vec<_>>(), [&pending]);
 }
@@ -89,13 +90,13 @@ async fn a_write_whose_reply_is_lost_took_place_once_and_says_so() {
     assert!(ledger.insert(&record).await.unwrap());
     assert!(!ledger.insert(&record).await.unwrap());
     let unused = ledger.load(&[id(2)]).await.unwrap().records.remove(0);
-    assert!(ledger.replace(&unused.record, unused.revision).await.unwrap());
+    assert!(ledger.compare_and_swap(&unused.record, unused.revision).await.unwrap());
     record.state = ApprovalState::Expired;
     proxy.lose_replies(1);
-    assert!(ledger.replace(&record, 0).await.unwrap());
+    assert!(ledger.compare_and_swap(&record, 0).await.unwrap());
     let kept = ledger.load(&[id(1)]).await.unwrap().records.remove(0);
     assert_eq!((kept.revision, &kept.record), (1, &record));
-    assert!(!ledger.replace(&record, 0).await.unwrap());
+    assert!(!ledger.compare_and_swap(&record, 0).await.unwrap());
 }
 
 #[tokio::test]
@@ -105,8 +106,8 @@ async fn a_claim_whose_replies_are_all_lost_is_won_by_asking_again() {
     let ledger = RedisLedger::connect(&proxy.url).await.unwrap();
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     let kept = ledger.load(&[id(1)]).await.unwrap().records.remove(0);
-    assert!(ledger.replace(&kept.record, kept.revision).await.unwrap());
-    let answer = change(&ledger, id(1), |record, now| {
+    assert!(ledger.compare_and_swap(&kept.record, kept.revision).await.unwrap());
+    let answer = update(&ledger, id(1), |record, now| {
         // It was read; from here on Redis hears everything and nobody hears Redis.
         proxy.lose_replies(usize::MAX);
         record.claim(&yes(record, now), claimant(1), HOUR)
@@ -114,7 +115,7 @@ async fn a_claim_whose_replies_are_all_lost_is_won_by_asking_again() {
     .await;
     assert!(answer.is_err());
     proxy.lose_replies(0);
-    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimAnswer::InFlight);
+    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimResult::InFlight);
     assert_eq!(claim(&ledger, id(1), 1).await.unwrap(), won(id(1)));
 }
 
@@ -155,11 +156,11 @@ async fn records_and_lists_expire_a_day_after_the_record() {
     let ledger = RedisLedger::connect(&redis.url()).await.unwrap().with_prefix("p:");
     let mut late = contention::record(id(1));
     late.expires_at = late.expires_at.after(HOUR);
-    let late_until = format!(":{}", late.expires_at.after(KEPT_FOR).0);
+    let late_until = format!(":{}", late.expires_at.after(RECORD_RETENTION).0);
     for record in [&late, &contention::record(id(2))] {
         assert!(ledger.insert(record).await.unwrap());
         let until = redis.command(&format!("PEXPIRETIME p:record:{}", record.id));
-        assert_eq!(until, format!(":{}", record.expires_at.after(KEPT_FOR).0));
+        assert_eq!(until, format!(":{}", record.expires_at.after(RECORD_RETENTION).0));
     }
     claim(&ledger, id(1), 1).await.unwrap();
     assert_eq!(redis.command(&format!("PEXPIRETIME p:record:{}", id(1))), late_until);
@@ -183,7 +184,7 @@ async fn lists_let_go_of_what_is_forgotten() {
     let kept = contention::record(id(2));
     assert!(ledger.insert(&kept).await.unwrap());
     assert!(ledger.insert(&forgotten).await.unwrap());
-    let listed = ledger.pending(Asked::By(&kept.requester)).await.unwrap().records;
+    let listed = ledger.pending(PendingFilter::Requester(&kept.requester)).await.unwrap().records;
     assert_eq!(listed.iter().map(|kept| kept.record.id).collect::<Vec<_>>(), [id(2)]);
     assert!(ledger.insert(&contention::record(id(3))).await.unwrap());
     let count = "return redis.call('ZCARD', redis.call('KEYS', '*:person:*')[1])";
@@ -198,7 +199,14 @@ async fn ledgers_of_two_prefixes_know_nothing_of_each_other() {
     let record = contention::record(id(1));
     assert!(one.insert(&record).await.unwrap());
     assert!(other.load(&[id(1)]).await.unwrap().records.is_empty());
-    assert!(other.pending(Asked::By(&record.requester)).await.unwrap().records.is_empty());
+    assert!(
+        other
+            .pending(PendingFilter::Requester(&record.requester))
+            .await
+            .unwrap()
+            .records
+            .is_empty()
+    );
     assert!(other.insert(&record).await.unwrap());
 }
 
@@ -237,27 +245,27 @@ async fn claim(
     ledger: &RedisLedger,
     id: RecordId,
     number: u8,
-) -> Result<ClaimAnswer, LedgerStoreError> {
+) -> Result<ClaimResult, LedgerStoreError> {
     let changed =
-        change(ledger, id, |record, now| record.claim(&yes(record, now), claimant(number), HOUR));
+        update(ledger, id, |record, now| record.claim(&yes(record, now), claimant(number), HOUR));
     Ok(changed.await?.unwrap().1)
 }
 
-fn yes(record: &ApprovalRecord, now: UnixMillis) -> Decision {
-    Decision { approved_by: record.requester.clone(), responded_at: now, reason: None }
+fn yes(record: &ApprovalRecord, now: UnixMillis) -> RecordedDecision {
+    RecordedDecision { decided_by: record.requester.clone(), decided_at: now, reason: None }
 }
 
-fn won(record: RecordId) -> ClaimAnswer {
+fn won(record: RecordId) -> ClaimResult {
     let claim = serde_json::json!({"record": record, "fence": 1});
-    ClaimAnswer::Won(serde_json::from_value::<Claim>(claim).unwrap())
+    ClaimResult::Granted(serde_json::from_value::<Claim>(claim).unwrap())
 }
 
 fn id(number: u8) -> RecordId {
     RecordId::from_bytes([number; 16])
 }
 
-fn claimant(number: u8) -> ClaimantId {
-    ClaimantId::from_bytes([number; 16])
+fn claimant(number: u8) -> LeaseHolderId {
+    LeaseHolderId::from_bytes([number; 16])
 }
 
 /// What was logged.

@@ -1,4 +1,4 @@
-//! [`Gate`]: the hook that stands between rig and its tools.
+//! [`ApprovalHook`]: the hook that requests approval of tool calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,90 +13,103 @@ use rig_core::message::{AssistantContent, Message, turn_failure};
 use rig_core::tool::{ToolExecutionError, ToolResult};
 
 use super::RigAgent;
-use super::call_tracker::{Board, News};
+use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome::{self, is_internal};
-use crate::model::{once_told, question};
-use ui_message_stream::approval::{TOOL_FAILED, ToolOutcome};
-use ui_message_stream::approvals::{AskError, Asked};
+use crate::model::{provider_approval_call, strip_sent_approvals};
+use ui_message_stream::approval::{IssuedApproval, RequestApprovalError, TOOL_FAILED, ToolOutcome};
 use ui_message_stream::chat::Turn;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::{Json, JsonError};
-use ui_message_stream::model_message::NotExecuted;
+use ui_message_stream::model::NotExecutedReason;
 
-/// Tells of each call, asks about those that need a person, and stops the run before the model goes
-/// on without the answer. The other calls of the step run.
-pub(super) struct Gate {
+/// Reports each tool call to the [`CallTracker`], requests approval where necessary, and stops the
+/// run before the model is called again without the response. The other calls of the step are
+/// executed.
+pub(super) struct ApprovalHook {
     host: RigAgent,
     turn: Arc<Turn>,
-    board: Arc<Board>,
-    /// Whether a request of this run told the model the history.
-    is_told: AtomicBool,
+    tracker: Arc<CallTracker>,
+    /// Whether a request of this run has sent the history to the model.
+    has_sent_history: AtomicBool,
 }
 
-impl Gate {
-    pub(super) fn new(host: RigAgent, turn: Arc<Turn>, board: Arc<Board>) -> Self {
-        Gate { host, turn, board, is_told: AtomicBool::new(false) }
+impl ApprovalHook {
+    pub(super) fn new(host: RigAgent, turn: Arc<Turn>, tracker: Arc<CallTracker>) -> Self {
+        ApprovalHook { host, turn, tracker, has_sent_history: AtomicBool::new(false) }
     }
 
-    /// Tells how a call looks; if it cannot be shown, why not.
-    fn tell(&self, id: &ToolCallId, tool: &str, args: &str) -> Result<Json, String> {
+    /// Reports a call and its input. Returns the error message if the input is not usable JSON.
+    fn announce(&self, id: &ToolCallId, tool: &str, args: &str) -> Result<Json, String> {
         let (id, tool) = (id.clone(), tool.to_owned());
         match Json::parse(args) {
             Ok(input) => {
-                self.board.tell(News::Called { id, tool, input: input.clone() });
+                self.tracker.push(CallUpdate::Called { id, tool, input: input.clone() });
                 Ok(input)
             }
             Err(error) => {
-                let (input, why) = (args.to_owned(), unusable(&error));
-                self.board.tell(News::NotShown { id, tool, input, why: why.clone() });
+                let (input, why) = (args.to_owned(), invalid_input_message(&error));
+                self.tracker.push(CallUpdate::InvalidInput { id, tool, input, why: why.clone() });
                 Err(why)
             }
         }
     }
 
-    /// Asks the person; if nobody could be asked, why not.
-    async fn ask(&self, id: &ToolCallId, tool: &str, input: &Json) -> Result<(), String> {
+    /// Requests approval from the user. Returns the error message if the request fails.
+    async fn request_approval(
+        &self,
+        id: &ToolCallId,
+        tool: &str,
+        input: &Json,
+    ) -> Result<(), String> {
         let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
         let description = self.host.description(tool, input);
-        let asked = approvals.ask(message, id, tool, input, description.as_deref()).await;
-        self.asked(id, tool, asked)
+        let issued =
+            approvals.request_approval(message, id, tool, input, description.as_deref()).await;
+        self.record_request(id, tool, issued)
     }
 
-    /// Asks the person what the provider asks.
-    async fn ask_for_provider(&self, response: &CompletionResponse) {
-        let questions = response.choice.iter().filter_map(|said| match said {
-            AssistantContent::Opaque(opaque) => question(opaque, Some(&response.origin)),
+    /// Requests approval from the user for each approval request of the provider in the response.
+    async fn request_provider_approval(&self, response: &CompletionResponse) {
+        let requests = response.choice.iter().filter_map(|content| match content {
+            AssistantContent::Opaque(opaque) => {
+                provider_approval_call(opaque, Some(&response.origin))
+            }
             _ => None,
         });
-        for (call, arguments) in questions {
+        for (call, arguments) in requests {
             let (id, tool) = (call.id.clone(), call.tool_name.to_string());
             let input = match Json::parse(&arguments) {
                 Ok(input) => input,
                 Err(error) => {
-                    let shown = Err((arguments, unusable(&error)));
-                    self.board.tell(News::ProviderAsks(Box::new(call), shown));
+                    let shown = Err((arguments, invalid_input_message(&error)));
+                    self.tracker.push(CallUpdate::ProviderApprovalRequest(Box::new(call), shown));
                     continue;
                 }
             };
-            self.board.tell(News::ProviderAsks(Box::new(call), Ok(input.clone())));
+            self.tracker
+                .push(CallUpdate::ProviderApprovalRequest(Box::new(call), Ok(input.clone())));
             let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
-            let asked = approvals.ask_for_provider(message, &id, &tool, &input, None).await;
-            if let Err(why) = self.asked(&id, &tool, asked) {
-                self.board.tell(News::Became(id, ToolOutcome::Failed(why)));
+            let issued =
+                approvals.request_provider_approval(message, &id, &tool, &input, None).await;
+            if let Err(why) = self.record_request(&id, &tool, issued) {
+                self.tracker.push(CallUpdate::Finished(id, ToolOutcome::Failed(why)));
             }
         }
     }
 
-    /// rig sends with each request of the run what the first one had; what that one allowed the
-    /// provider is left out of the others, also where a hook has the model say its answer anew.
-    fn telling_once(&self, kind: &EffectKind) -> DispatchAction {
+    /// Removes sent approvals from a completion request.
+    ///
+    /// rig sends the history of the run's first request with every later request of the run. An
+    /// approval that the first request sent to the provider is therefore removed from the later
+    /// ones, including those in which a hook lets the model answer again.
+    fn without_sent_approvals(&self, kind: &EffectKind) -> DispatchAction {
         let EffectKind::Completion { request, stream } = kind else {
             return DispatchAction::proceed();
         };
-        let Some(chat_history) = once_told(&request.chat_history) else {
+        let Some(chat_history) = strip_sent_approvals(&request.chat_history) else {
             return DispatchAction::proceed();
         };
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+        if !self.has_sent_history.swap(true, Ordering::Relaxed) {
             return DispatchAction::proceed();
         }
         let mut request = request.clone();
@@ -104,52 +117,52 @@ impl Gate {
         DispatchAction::patch(EffectKind::Completion { request, stream: *stream })
     }
 
-    /// A call has failed, for the person as for the model.
+    /// Records the failure of a call with one message for both the user and the model.
     fn fail(&self, id: ToolCallId, why: String) -> OutcomeAction {
         let result = ToolResult::failed(ToolExecutionError::other(&why));
-        self.board.tell(News::Became(id, ToolOutcome::Failed(why)));
+        self.tracker.push(CallUpdate::Finished(id, ToolOutcome::Failed(why)));
         OutcomeAction::replace(Ok(Outcome::ToolResult { result }))
     }
 
-    fn asked(
+    fn record_request(
         &self,
         id: &ToolCallId,
         tool: &str,
-        asked: Result<Asked, AskError>,
+        issued: Result<IssuedApproval, RequestApprovalError>,
     ) -> Result<(), String> {
-        match asked {
-            Ok(asked) => {
-                self.board.tell(News::Asked(id.clone(), Box::new(asked)));
+        match issued {
+            Ok(issued) => {
+                self.tracker.push(CallUpdate::ApprovalRequested(id.clone(), Box::new(issued)));
                 Ok(())
             }
             Err(error) => {
                 tracing::warn!(%error, tool, "nobody is asked about a tool call");
                 Err(match &error {
-                    AskError::NotShownAsIs(why) => why.to_string(),
-                    _ => NOT_ASKED.to_owned(),
+                    RequestApprovalError::NotShownAsIs(why) => why.to_string(),
+                    _ => APPROVAL_NOT_REQUESTED.to_owned(),
                 })
             }
         }
     }
 }
 
-impl AgentHook for Gate {
+impl AgentHook for ApprovalHook {
     async fn on_dispatch(&self, _: &HookContext, event: DispatchEvent<'_>) -> DispatchAction {
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
-            return self.telling_once(event.kind);
+            return self.without_sent_approvals(event.kind);
         };
-        let id = self.board.dispatched(event.id, event.call_id, tool);
-        let input = match self.tell(&id, tool, args) {
+        let id = self.tracker.dispatched_id(event.id, event.call_id, tool);
+        let input = match self.announce(&id, tool, args) {
             Ok(input) => input,
             Err(why) => return DispatchAction::skip(why),
         };
-        if !self.host.asks(tool, &input) {
+        if !self.host.requires_approval(tool, &input) {
             return DispatchAction::proceed();
         }
-        match self.ask(&id, tool, &input).await {
-            Ok(()) => DispatchAction::skip(NotExecuted::AwaitsApproval.to_string()),
+        match self.request_approval(&id, tool, &input).await {
+            Ok(()) => DispatchAction::skip(NotExecutedReason::AwaitsApproval.to_string()),
             Err(why) => {
-                self.board.tell(News::Became(id, ToolOutcome::Failed(why.clone())));
+                self.tracker.push(CallUpdate::Finished(id, ToolOutcome::Failed(why.clone())));
                 DispatchAction::skip(why)
             }
         }
@@ -157,38 +170,40 @@ impl AgentHook for Gate {
 
     async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
         if let Some(response) = event.completion() {
-            let texts = response.choice.iter().filter_map(|said| match said {
+            let texts = response.choice.iter().filter_map(|content| match content {
                 AssistantContent::Text(text) => Some(text.clone()),
                 _ => None,
             });
             let origin = Box::new(response.origin.clone());
-            self.board.tell(News::Answered(origin, texts.collect()));
-            // rig fails such an answer behind its hooks.
+            self.tracker.push(CallUpdate::ResponseCompleted(origin, texts.collect()));
+            // rig treats such a response as failed, after its hooks have run.
             let (stop, reason) = (response.stop(), response.finish_reason());
             if turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
-                self.ask_for_provider(response).await;
+                self.request_provider_approval(response).await;
             }
         }
         let (Some(tool), Some(args)) = (event.tool_name(), event.tool_args()) else {
             return OutcomeAction::proceed();
         };
-        let id = self.board.dispatched(event.id, event.call_id, tool);
-        // A hook before this one refused it.
-        if !self.board.is_called(&id) {
-            let _ = self.tell(&id, tool, args);
+        let id = self.tracker.dispatched_id(event.id, event.call_id, tool);
+        // Another hook has refused the call before this hook saw it.
+        if !self.tracker.is_announced(&id) {
+            let _ = self.announce(&id, tool, args);
         }
         match event.outcome {
-            // As of a tool that panicked: what rig says of that is nobody's business outside.
+            // Handled like a panic of the tool: rig's message is internal and is not shown.
             Err(report) if is_internal(report.kind) => {
                 tracing::error!(error = %report, tool, "a tool call has no outcome");
                 self.fail(id, TOOL_FAILED.to_owned())
             }
-            Ok(Outcome::ToolResult { result }) if !self.board.is_waiting(&id) => {
-                match outcome::of(result, self.host.most_output_bytes()) {
-                    // The model reads what the person reads.
-                    ToolOutcome::Failed(why) if !outcome::is_worded(result) => self.fail(id, why),
-                    became => {
-                        self.board.tell(News::Became(id, became));
+            Ok(Outcome::ToolResult { result }) if !self.tracker.is_awaiting_approval(&id) => {
+                match outcome::from_result(result, self.host.max_output_bytes()) {
+                    // The model reads the same message as the user.
+                    ToolOutcome::Failed(why) if !outcome::has_public_message(result) => {
+                        self.fail(id, why)
+                    }
+                    outcome => {
+                        self.tracker.push(CallUpdate::Finished(id, outcome));
                         OutcomeAction::proceed()
                     }
                 }
@@ -202,15 +217,15 @@ impl AgentHook for Gate {
         _: &HookContext,
         event: CompletionCallEvent<'_>,
     ) -> CompletionCallAction {
-        let mut before = event.history.iter().rev();
-        let origin = before.find_map(|message| match message {
-            Message::Assistant(said) => said.origin.clone(),
+        let mut earlier = event.history.iter().rev();
+        let origin = earlier.find_map(|message| match message {
+            Message::Assistant(assistant) => assistant.origin.clone(),
             _ => None,
         });
         if let Some(origin) = origin {
-            self.board.tell(News::AnsweredBefore(Box::new(origin)));
+            self.tracker.push(CallUpdate::PreviousOrigin(Box::new(origin)));
         }
-        match self.board.waits() {
+        match self.tracker.has_pending_approvals() {
             true => CompletionCallAction::stop("a person is asked about a tool call"),
             false => CompletionCallAction::continue_run(),
         }
@@ -226,9 +241,10 @@ impl AgentHook for Gate {
     }
 }
 
-fn unusable(error: &JsonError) -> String {
+fn invalid_input_message(error: &JsonError) -> String {
     format!("the input is not usable: {error}")
 }
 
-/// Said of a call that needs a person, where nobody could be asked.
-const NOT_ASKED: &str = "This tool call was not executed: nobody could be asked to approve it.";
+/// The result of a call that needs approval if the approval request failed.
+const APPROVAL_NOT_REQUESTED: &str =
+    "This tool call was not executed: nobody could be asked to approve it.";

@@ -1,7 +1,7 @@
-//! [`Drive`]: serves what the runs of an agent ask their tools and models for.
+//! [`BusTask`]: executes the tool and model calls of an agent's runs in a separate task.
 //!
-//! Left to rig, whichever run is polled serves the calls of all, and a tool that panics unwinds
-//! through the answer to somebody else.
+//! Without it, rig serves the calls of all runs in whichever run is polled, and a panic of a tool
+//! unwinds through the response to a different user.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,24 +12,25 @@ use std::task::{Context, Poll};
 use ::rig_agent::bus::BusDriver;
 use tokio::task::JoinHandle;
 
-/// A task of its own, from the first run on until nobody has the agent any more.
+/// A task that starts with the first run and ends when the last clone of the agent is dropped.
 #[derive(Clone)]
-pub(super) struct Drive(Arc<Inner>);
+pub(super) struct BusTask(Arc<Inner>);
 
 struct Inner {
-    /// Kept here, so that another runtime goes on where one ended with the task.
+    /// Stored outside the task, so that the driver continues on another runtime if the task's
+    /// runtime ends.
     driver: Arc<Mutex<BusDriver>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drive {
-    pub(super) fn of(driver: BusDriver) -> Self {
+impl BusTask {
+    pub(super) fn new(driver: BusDriver) -> Self {
         let driver = Arc::new(Mutex::new(driver));
-        Drive(Arc::new(Inner { driver, task: Mutex::new(None) }))
+        BusTask(Arc::new(Inner { driver, task: Mutex::new(None) }))
     }
 
-    /// Begins, unless it is under way.
-    pub(super) fn begin(&self) {
+    /// Starts the task unless it is running.
+    pub(super) fn start(&self) {
         let mut task = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
         if task.as_ref().is_none_or(JoinHandle::is_finished) {
             let driver = Arc::clone(&self.0.driver);
@@ -38,7 +39,7 @@ impl Drive {
     }
 }
 
-/// A call that panics is gone, and whoever waits for it reads that it failed; the others go on.
+/// Polls the driver. If a call panics, the call fails and all other calls continue.
 fn poll(driver: &Mutex<BusDriver>, cx: &mut Context<'_>) -> Poll<()> {
     let mut driver = driver.lock().unwrap_or_else(PoisonError::into_inner);
     let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut *driver).poll(cx)));

@@ -1,7 +1,7 @@
-//! [`Board`]: what the hook tells the reader of rig's stream.
+//! [`CallTracker`]: passes the state of tool calls from the hook to the reader of rig's stream.
 //!
-//! rig shows the results of a step once all of them are there, and none if the run is stopped
-//! meanwhile. The hook sees each as it comes.
+//! rig's stream contains the results of a step only when all of them are available, and contains
+//! none if the run is stopped before. The hook receives each result immediately.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,75 +9,76 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rig_core::effect::EffectId;
 use rig_core::message::{CallId, Origin, Text};
 
-use crate::model::{MadeCall, fresh_id};
-use ui_message_stream::approval::ToolOutcome;
-use ui_message_stream::approvals::Asked;
+use crate::model::{ModelCall, fresh_id};
+use ui_message_stream::approval::{IssuedApproval, ToolOutcome};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
 
-/// What happened to a call.
+/// A report of the hook about a tool call or about the model's response.
 #[derive(Debug)]
-pub(super) enum News {
-    /// It is about to run, or to be asked about, with this input.
+pub(super) enum CallUpdate {
+    /// The call is about to be executed or to need approval, with this input.
     Called { id: ToolCallId, tool: String, input: Json },
-    /// It has an input that nobody can be shown: as it came, and why.
-    NotShown { id: ToolCallId, tool: String, input: String, why: String },
-    /// The provider asks before it runs a tool: the call, and the whole text of its input.
-    ProviderAsks(Box<ToolCall>, Result<Json, (String, String)>),
-    /// The person was asked.
-    Asked(ToolCallId, Box<Asked>),
-    /// It came to its end.
-    Became(ToolCallId, ToolOutcome),
-    /// The answer of this step is whole: which model gave it, and its texts.
-    Answered(Box<Origin>, Vec<Text>),
-    /// Which model gave the answer before this step.
-    AnsweredBefore(Box<Origin>),
+    /// The input of the call cannot be shown: the text of the input, and the error message.
+    InvalidInput { id: ToolCallId, tool: String, input: String, why: String },
+    /// The provider requests approval before it executes a tool: the call, and its input, or the
+    /// text of an unusable input with the error message.
+    ProviderApprovalRequest(Box<ToolCall>, Result<Json, (String, String)>),
+    /// Approval was requested from the user.
+    ApprovalRequested(ToolCallId, Box<IssuedApproval>),
+    /// The call has this outcome.
+    Finished(ToolCallId, ToolOutcome),
+    /// The response of this step is complete: the model that produced it, and its texts.
+    ResponseCompleted(Box<Origin>, Vec<Text>),
+    /// The model that produced the response before this step.
+    PreviousOrigin(Box<Origin>),
 }
 
 /// Shared by the hook and the reader, which are polled one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Board(Mutex<State>);
+pub(super) struct CallTracker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The calls that the model made in this step, in their order. Some providers call two of them
-    /// the same.
-    made: HashMap<CallId, Vec<Made>>,
-    /// What the calls that rig dispatched are called here.
+    /// The calls that the model made in this step, in order. Some providers use one id for two
+    /// calls.
+    calls: HashMap<CallId, Vec<TrackedCall>>,
+    /// The ids of the calls that rig dispatched.
     dispatched: HashMap<EffectId, ToolCallId>,
-    called: HashSet<ToolCallId>,
-    waiting: HashSet<ToolCallId>,
-    news: VecDeque<News>,
+    announced: HashSet<ToolCallId>,
+    awaiting_approval: HashSet<ToolCallId>,
+    updates: VecDeque<CallUpdate>,
 }
 
 #[derive(Debug)]
-struct Made {
+struct TrackedCall {
     id: ToolCallId,
     tool: String,
-    /// Or never will be.
+    /// Also set for a call that rig never dispatches.
     is_dispatched: bool,
     has_result: bool,
 }
 
-impl Board {
-    /// The model begins another step.
+impl CallTracker {
+    /// Removes the calls of the previous step.
     pub(super) fn begin_step(&self) {
-        self.state().made.clear();
+        self.state().calls.clear();
     }
 
-    /// The model made a call.
-    pub(super) fn made(&self, made: &MadeCall) {
-        let (id, function) = (made.id.clone(), &made.call.function);
-        // Without usable arguments rig dispatches none.
+    /// Adds a call that the model made.
+    pub(super) fn add_call(&self, call: &ModelCall) {
+        let (id, function) = (call.id.clone(), &call.call.function);
+        // rig does not dispatch a call without usable arguments.
         let is_dispatched = function.invalid_arguments.is_some();
         let tool = function.name.to_string();
-        let made_call = Made { id, tool, is_dispatched, has_result: false };
-        self.state().made.entry(made.call.id.clone()).or_default().push(made_call);
+        let tracked_call = TrackedCall { id, tool, is_dispatched, has_result: false };
+        self.state().calls.entry(call.call.id.clone()).or_default().push(tracked_call);
     }
 
-    /// What a call that rig dispatches is called here, whether or not the model made it.
-    pub(super) fn dispatched(
+    /// Returns the id of a call that rig dispatches. A call that the model did not make gets a new
+    /// id.
+    pub(super) fn dispatched_id(
         &self,
         effect: EffectId,
         call: Option<&CallId>,
@@ -87,11 +88,11 @@ impl Board {
         if let Some(id) = state.dispatched.get(&effect) {
             return id.clone();
         }
-        let made = call.and_then(|call| state.made.get_mut(call));
+        let made = call.and_then(|call| state.calls.get_mut(call));
         let id = made.and_then(|made| {
-            let is_open = |made: &Made| !made.is_dispatched;
+            let is_open = |made: &TrackedCall| !made.is_dispatched;
             let of_tool = made.iter().position(|made| is_open(made) && made.tool == tool);
-            // A hook may have put another tool in its place.
+            // A hook may have replaced the tool of the call.
             let at = of_tool.or_else(|| made.iter().position(is_open))?;
             let made = made.get_mut(at)?;
             made.is_dispatched = true;
@@ -102,48 +103,49 @@ impl Board {
         id
     }
 
-    /// What the call is called here that rig shows a result of. It shows them in the calls' order.
-    pub(super) fn has_result(&self, call: &CallId) -> Option<ToolCallId> {
+    /// Returns the id of the call whose result rig shows. rig shows results in the order of the
+    /// calls.
+    pub(super) fn next_result_id(&self, call: &CallId) -> Option<ToolCallId> {
         let mut state = self.state();
-        let made = state.made.get_mut(call)?.iter_mut().find(|made| !made.has_result)?;
+        let made = state.calls.get_mut(call)?.iter_mut().find(|made| !made.has_result)?;
         made.has_result = true;
         Some(made.id.clone())
     }
 
-    pub(super) fn tell(&self, news: News) {
+    pub(super) fn push(&self, update: CallUpdate) {
         let mut state = self.state();
-        match &news {
-            News::Called { id, .. } | News::NotShown { id, .. } => {
-                state.called.insert(id.clone());
+        match &update {
+            CallUpdate::Called { id, .. } | CallUpdate::InvalidInput { id, .. } => {
+                state.announced.insert(id.clone());
             }
-            News::Asked(id, _) => {
-                state.waiting.insert(id.clone());
+            CallUpdate::ApprovalRequested(id, _) => {
+                state.awaiting_approval.insert(id.clone());
             }
-            News::ProviderAsks(..)
-            | News::Became(..)
-            | News::Answered(..)
-            | News::AnsweredBefore(_) => {}
+            CallUpdate::ProviderApprovalRequest(..)
+            | CallUpdate::Finished(..)
+            | CallUpdate::ResponseCompleted(..)
+            | CallUpdate::PreviousOrigin(_) => {}
         }
-        state.news.push_back(news);
+        state.updates.push_back(update);
     }
 
-    pub(super) fn next(&self) -> Option<News> {
-        self.state().news.pop_front()
+    pub(super) fn next(&self) -> Option<CallUpdate> {
+        self.state().updates.pop_front()
     }
 
-    /// Whether it was told how a call looks.
-    pub(super) fn is_called(&self, id: &ToolCallId) -> bool {
-        self.state().called.contains(id)
+    /// Whether the input of the call was reported.
+    pub(super) fn is_announced(&self, id: &ToolCallId) -> bool {
+        self.state().announced.contains(id)
     }
 
-    /// Whether a person is asked about a call.
-    pub(super) fn is_waiting(&self, id: &ToolCallId) -> bool {
-        self.state().waiting.contains(id)
+    /// Whether a call waits for approval.
+    pub(super) fn is_awaiting_approval(&self, id: &ToolCallId) -> bool {
+        self.state().awaiting_approval.contains(id)
     }
 
-    /// Whether a person is asked about anything.
-    pub(super) fn waits(&self) -> bool {
-        !self.state().waiting.is_empty()
+    /// Whether any call waits for approval.
+    pub(super) fn has_pending_approvals(&self) -> bool {
+        !self.state().awaiting_approval.is_empty()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,4 +1,4 @@
-//! [`RigTurn`]: what rig streams in a run, as what an agent says.
+//! [`RigEventStream`]: converts the stream of a rig run to agent events.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -13,296 +13,303 @@ use rig_core::message::{Origin, ToolResult};
 use rig_core::streaming::{Item, StreamEvent};
 use serde_json::Value;
 
-use super::bus_task::Drive;
-use super::call_tracker::{Board, News};
+use super::bus_task::BusTask;
+use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome;
-use crate::model::{Ended, MadeCall, Parts, finish_reason};
+use crate::model::{CallRequest, ModelCall, PartReader, finish_reason};
 use ui_message_stream::approval::ToolOutcome;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
-use ui_message_stream::run::{Usage, UsageMetadata};
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::model::{Usage, UsageMetadata};
+use ui_message_stream::response::BoxError;
 
-/// One turn under way.
-pub(super) struct RigTurn {
-    /// `None` once it has ended.
+/// The events of one turn.
+pub(super) struct RigEventStream {
+    /// `None` after the end of the run.
     items: Option<StreamingResult>,
-    board: Arc<Board>,
-    parts: Parts,
-    step: StepState,
-    /// The calls that the model made in the step.
-    calls: Vec<MadeCall>,
-    /// The calls that have their end.
-    settled: HashSet<ToolCallId>,
-    /// Which model gave the answer before this step, if that is known.
-    origin_before: Option<Origin>,
-    /// How many questions of the provider nobody was asked yet.
-    not_asked: usize,
+    tracker: Arc<CallTracker>,
+    parts: PartReader,
+    step: ResponseState,
+    /// The calls that the model made in this step.
+    calls: Vec<ModelCall>,
+    /// The calls that have an outcome.
+    finished: HashSet<ToolCallId>,
+    /// The model that produced the response before this step, if it is known.
+    previous_origin: Option<Origin>,
+    /// The number of approval requests of the provider that were not yet forwarded to the user.
+    unforwarded_requests: usize,
     reason: FinishReason,
-    most_output_bytes: usize,
+    max_output_bytes: usize,
     usage: Usage,
-    tells_usage: bool,
-    /// Begins to serve the run when the run begins.
-    drive: Option<Drive>,
-    said: VecDeque<AgentEvent>,
-    failed: Option<BoxError>,
+    has_usage_metadata: bool,
+    /// Starts when the run starts.
+    bus_task: Option<BusTask>,
+    events: VecDeque<AgentEvent>,
+    error: Option<BoxError>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StepState {
-    NotBegun,
-    Speaks,
-    /// The model has said everything; its tools run.
-    Spoken,
+enum ResponseState {
+    NotStarted,
+    Streaming,
+    /// The response of the model is complete, and its tools are being executed.
+    Complete,
 }
 
-impl RigTurn {
-    pub(super) fn of(items: StreamingResult, board: Arc<Board>, drive: Option<Drive>) -> Self {
-        RigTurn { items: Some(items), board, drive, ..Self::failed_with(None) }
+impl RigEventStream {
+    pub(super) fn new(
+        items: StreamingResult,
+        tracker: Arc<CallTracker>,
+        bus_task: Option<BusTask>,
+    ) -> Self {
+        RigEventStream { items: Some(items), tracker, bus_task, ..Self::with_error(None) }
     }
 
-    /// An output may have so many bytes.
-    pub(super) fn holding(self, most_output_bytes: usize) -> Self {
-        RigTurn { most_output_bytes, ..self }
+    /// Sets the maximum size of an output in bytes.
+    pub(super) fn with_max_output_bytes(self, max_output_bytes: usize) -> Self {
+        RigEventStream { max_output_bytes, ..self }
     }
 
-    /// The first answer may say what came of these calls, by what the provider calls them.
-    pub(super) fn awaiting(self, awaited: HashMap<String, ToolCallId>) -> Self {
-        RigTurn { parts: Parts::awaiting(awaited), ..self }
+    /// Sets the calls whose results the first response may contain, by the provider's id.
+    pub(super) fn with_awaited_calls(self, awaited_calls: HashMap<String, ToolCallId>) -> Self {
+        RigEventStream { parts: PartReader::with_awaited_calls(awaited_calls), ..self }
     }
 
-    /// Says in the end what the message cost, of which this much was told before.
-    pub(super) fn telling_usage(self, before: Usage) -> Self {
-        RigTurn { usage: before, tells_usage: true, ..self }
+    /// Adds the message's token usage to its metadata. `before` is the usage of the message's
+    /// earlier turns.
+    pub(super) fn with_usage_metadata(self, before: Usage) -> Self {
+        RigEventStream { usage: before, has_usage_metadata: true, ..self }
     }
 
     pub(super) fn failed(why: &'static str) -> Self {
-        Self::failed_with(Some(why.into()))
+        Self::with_error(Some(why.into()))
     }
 
-    fn failed_with(failed: Option<BoxError>) -> Self {
-        RigTurn {
+    fn with_error(error: Option<BoxError>) -> Self {
+        RigEventStream {
             items: None,
-            board: Arc::default(),
-            parts: Parts::default(),
-            step: StepState::NotBegun,
+            tracker: Arc::default(),
+            parts: PartReader::default(),
+            step: ResponseState::NotStarted,
             calls: Vec::new(),
-            settled: HashSet::new(),
-            origin_before: None,
-            not_asked: 0,
-            most_output_bytes: 0,
+            finished: HashSet::new(),
+            previous_origin: None,
+            unforwarded_requests: 0,
+            max_output_bytes: 0,
             reason: FinishReason::Other,
             usage: Usage::default(),
-            tells_usage: false,
-            drive: None,
-            said: VecDeque::new(),
-            failed,
+            has_usage_metadata: false,
+            bus_task: None,
+            events: VecDeque::new(),
+            error,
         }
     }
 
     fn item(&mut self, item: MultiTurnStreamItem) {
         match item {
-            MultiTurnStreamItem::StreamAssistantItem(item) => self.model_says(item),
+            MultiTurnStreamItem::StreamAssistantItem(item) => self.model_item(item),
             MultiTurnStreamItem::ToolResult { tool_result } => self.result(&tool_result),
             MultiTurnStreamItem::CompletionCall(call) => {
-                self.step = StepState::Spoken;
-                let has_calls = self.calls.iter().any(|made| !self.settled.contains(&made.id));
+                self.step = ResponseState::Complete;
+                let has_calls = self.calls.iter().any(|call| !self.finished.contains(&call.id));
                 self.reason = finish_reason(call.finish_reason.as_ref(), has_calls);
                 self.count(&call.usage);
             }
-            MultiTurnStreamItem::FinalResponse(response) => self.answered(response.output()),
-            // The calls stand in what the model says, and what became of them on the board.
+            MultiTurnStreamItem::FinalResponse(response) => self.final_response(response.output()),
+            // The calls are in the model's response, and their outcomes come from the tracker.
             _ => {}
         }
     }
 
-    /// The answer is given. What a hook put in its place was not streamed, nor was what the model
-    /// wrote as the input of rig's own tool for an answer in a structure.
-    fn answered(&mut self, answer: String) {
-        if self.settle_output_tool(&answer) {
-            // A step of its own, as after any call: a client may go on by itself where the calls of
-            // the last step have their results.
+    /// Handles the final response of the run.
+    ///
+    /// A text that a hook has put in place of the response was not streamed. Neither was structured
+    /// output that the model wrote as the input of rig's output tool.
+    fn final_response(&mut self, answer: String) {
+        if self.finish_output_tool(&answer) {
+            // The text is a separate step, as after any tool call: a client may send the next
+            // request automatically if all calls of the last step have results.
             self.end_step();
-            self.say(AgentEvent::StepStart);
-            self.say(AgentEvent::text(answer));
+            self.emit(AgentEvent::StepStart);
+            self.emit(AgentEvent::text(answer));
             self.reason = FinishReason::Stop;
         } else if answer.trim() != self.parts.text().trim() && !answer.trim().is_empty() {
             self.end_texts();
-            self.say(AgentEvent::text(answer));
+            self.emit(AgentEvent::text(answer));
         }
         self.finish(self.reason);
     }
 
-    /// rig does not dispatch the call whose input is the answer; `false` if there is none.
-    fn settle_output_tool(&mut self, answer: &str) -> bool {
+    /// Emits the result of the output tool, whose input is the response: rig does not dispatch that
+    /// call. Returns `false` if there is no such call.
+    fn finish_output_tool(&mut self, answer: &str) -> bool {
         let Ok(Value::Object(answer)) = serde_json::from_str(answer) else { return false };
-        let is_answer = |made: &&MadeCall| {
-            made.call.function.arguments == answer
-                && !self.settled.contains(&made.id)
-                && !self.board.is_called(&made.id)
+        let is_answer = |call: &&ModelCall| {
+            call.call.function.arguments == answer
+                && !self.finished.contains(&call.id)
+                && !self.tracker.is_announced(&call.id)
         };
-        let Some(made) = self.calls.iter().find(is_answer) else { return false };
-        let (id, call) = (made.id.clone(), self.parts.announced(made));
-        let Ok(input) = Json::of(&answer) else { return false };
+        let Some(call) = self.calls.iter().find(is_answer) else { return false };
+        let (id, call) = (call.id.clone(), self.parts.tool_call(call));
+        let Ok(input) = Json::from_serialize(&answer) else { return false };
         self.end_texts();
-        self.say(AgentEvent::tool_input(call, input));
-        self.settle(&id);
-        self.became(id, ToolOutcome::Output(Json::string(ANSWERED)));
+        self.emit(AgentEvent::tool_input(call, input));
+        self.mark_finished(&id);
+        self.emit_outcome(id, ToolOutcome::Output(Json::string(OUTPUT_TOOL_RESULT)));
         true
     }
 
-    fn model_says(&mut self, item: Item<StreamEvent>) {
+    fn model_item(&mut self, item: Item<StreamEvent>) {
         if !matches!(item, Item::Event(_)) {
             return;
         }
-        if self.step != StepState::Speaks {
+        if self.step != ResponseState::Streaming {
             self.end_step();
-            self.step = StepState::Speaks;
+            self.step = ResponseState::Streaming;
             self.parts.begin();
             self.calls.clear();
-            self.board.begin_step();
-            self.say(AgentEvent::StepStart);
+            self.tracker.begin_step();
+            self.emit(AgentEvent::StepStart);
         }
-        match self.parts.take(item, &mut self.said) {
-            Some(Ended::Call(made)) => {
-                self.board.made(&made);
-                self.calls.push(made);
+        match self.parts.handle_item(item, &mut self.events) {
+            Some(CallRequest::ToolCall(call)) => {
+                self.tracker.add_call(&call);
+                self.calls.push(call);
             }
-            // The hook asks, once the answer is whole.
-            Some(Ended::Asks(_)) => self.not_asked += 1,
+            // The hook requests approval once the response is complete.
+            Some(CallRequest::ProviderApproval(_)) => self.unforwarded_requests += 1,
             None => {}
         }
     }
 
-    fn news(&mut self, news: News) {
-        match news {
-            News::Answered(origin, texts) => {
-                self.parts.are_of(*origin);
+    fn apply_update(&mut self, update: CallUpdate) {
+        match update {
+            CallUpdate::ResponseCompleted(origin, texts) => {
+                self.parts.set_origin(*origin);
                 self.end_texts();
                 for text in &texts {
-                    self.said.extend(self.parts.late_sources(text));
+                    self.events.extend(self.parts.late_sources(text));
                 }
             }
-            News::AnsweredBefore(origin) => self.origin_before = Some(*origin),
-            News::Called { id, tool, input } => {
-                let call = self.announced(id, tool);
-                self.say(AgentEvent::tool_input(call, input));
+            CallUpdate::PreviousOrigin(origin) => self.previous_origin = Some(*origin),
+            CallUpdate::Called { id, tool, input } => {
+                let call = self.tool_call(id, tool);
+                self.emit(AgentEvent::tool_input(call, input));
             }
-            News::NotShown { id, tool, input, why } => {
-                self.settle(&id);
-                let call = self.announced(id, tool);
-                self.say(AgentEvent::tool_input_invalid(call, Json::string(&input), why));
+            CallUpdate::InvalidInput { id, tool, input, why } => {
+                self.mark_finished(&id);
+                let call = self.tool_call(id, tool);
+                self.emit(AgentEvent::tool_input_invalid(call, Json::string(&input), why));
             }
-            News::ProviderAsks(call, Ok(input)) => {
-                self.not_asked = self.not_asked.saturating_sub(1);
-                self.say(AgentEvent::tool_input(*call, input));
+            CallUpdate::ProviderApprovalRequest(call, Ok(input)) => {
+                self.unforwarded_requests = self.unforwarded_requests.saturating_sub(1);
+                self.emit(AgentEvent::tool_input(*call, input));
             }
-            News::ProviderAsks(call, Err((input, why))) => {
-                self.not_asked = self.not_asked.saturating_sub(1);
-                self.say(AgentEvent::tool_input_invalid(*call, Json::string(&input), why));
+            CallUpdate::ProviderApprovalRequest(call, Err((input, why))) => {
+                self.unforwarded_requests = self.unforwarded_requests.saturating_sub(1);
+                self.emit(AgentEvent::tool_input_invalid(*call, Json::string(&input), why));
             }
-            News::Asked(id, asked) => self.say(asked.event(id)),
-            News::Became(id, outcome) => {
-                if self.settle(&id) {
-                    self.became(id, outcome);
+            CallUpdate::ApprovalRequested(id, issued) => self.emit(issued.event(id)),
+            CallUpdate::Finished(id, outcome) => {
+                if self.mark_finished(&id) {
+                    self.emit_outcome(id, outcome);
                 }
             }
         }
     }
 
-    /// rig shows a result. What the board told of is known; of a call whose arguments are none it
-    /// does not tell.
+    /// Handles a result that rig shows. Emits it unless the tracker has already reported an
+    /// outcome. The tracker does not report calls with invalid arguments.
     fn result(&mut self, result: &ToolResult) {
-        let Some(id) = self.board.has_result(&result.call) else { return };
-        if self.board.is_waiting(&id) || !self.settle(&id) {
+        let Some(id) = self.tracker.next_result_id(&result.call) else { return };
+        if self.tracker.is_awaiting_approval(&id) || !self.mark_finished(&id) {
             return;
         }
         self.end_texts();
-        let Some(call) = self.made(&id) else { return };
+        let Some(call) = self.call(&id) else { return };
         let function = &call.call.function;
-        let announced = self.parts.announced(call);
+        let tool_call = self.parts.tool_call(call);
         if let Some(arguments) = &function.invalid_arguments {
-            let (input, why) = (Json::string(arguments), outcome::text_of(&result.content));
-            self.say(AgentEvent::tool_input_invalid(announced, input, why));
+            let (input, why) = (Json::string(arguments), outcome::error_text(&result.content));
+            self.emit(AgentEvent::tool_input_invalid(tool_call, input, why));
             return;
         }
-        if let Ok(input) = Json::of(&function.arguments)
-            && !self.board.is_called(&id)
+        if let Ok(input) = Json::from_serialize(&function.arguments)
+            && !self.tracker.is_announced(&id)
         {
-            self.say(AgentEvent::tool_input(announced, input));
+            self.emit(AgentEvent::tool_input(tool_call, input));
         }
         let outcome = match result.is_error {
-            true => ToolOutcome::Failed(outcome::text_of(&result.content)),
-            false => outcome::output(&result.content, self.most_output_bytes),
+            true => ToolOutcome::Failed(outcome::error_text(&result.content)),
+            false => outcome::output(&result.content, self.max_output_bytes),
         };
-        self.became(id, outcome);
+        self.emit_outcome(id, outcome);
     }
 
-    fn became(&mut self, id: ToolCallId, outcome: ToolOutcome) {
-        self.say(match outcome {
+    fn emit_outcome(&mut self, id: ToolCallId, outcome: ToolOutcome) {
+        self.emit(match outcome {
             ToolOutcome::Output(output) => AgentEvent::tool_output(id, output),
             ToolOutcome::Failed(why) => AgentEvent::tool_failed(id, why),
         });
     }
 
-    /// Notes that a call has its end; `false` if it had it before.
-    fn settle(&mut self, id: &ToolCallId) -> bool {
-        self.settled.insert(id.clone())
+    /// Records that a call has an outcome. Returns `false` if it already had one.
+    fn mark_finished(&mut self, id: &ToolCallId) -> bool {
+        self.finished.insert(id.clone())
     }
 
-    fn made(&self, id: &ToolCallId) -> Option<&MadeCall> {
-        self.calls.iter().find(|made| made.id == *id)
+    fn call(&self, id: &ToolCallId) -> Option<&ModelCall> {
+        self.calls.iter().find(|call| call.id == *id)
     }
 
-    fn announced(&mut self, id: ToolCallId, tool: String) -> ToolCall {
+    fn tool_call(&mut self, id: ToolCallId, tool: String) -> ToolCall {
         self.end_texts();
-        match self.made(&id) {
-            Some(made) => self.parts.announced(made),
+        match self.call(&id) {
+            Some(call) => self.parts.tool_call(call),
             None => ToolCall::new(id, tool),
         }
     }
 
     fn end_texts(&mut self) {
-        // rig does not say it of an answer that a hook mended.
-        if let Some(origin) = self.origin_before.clone().filter(|_| !self.parts.is_of_known_model())
-        {
-            self.parts.are_of(origin);
+        // rig reports no model for a response that a hook has changed.
+        if let Some(origin) = self.previous_origin.clone().filter(|_| !self.parts.has_origin()) {
+            self.parts.set_origin(origin);
         }
-        self.parts.finish(&mut self.said);
+        self.parts.finish(&mut self.events);
     }
 
     fn end_step(&mut self) {
         self.end_texts();
-        if self.step != StepState::NotBegun {
-            self.say(AgentEvent::StepFinish);
+        if self.step != ResponseState::NotStarted {
+            self.emit(AgentEvent::StepFinish);
         }
     }
 
     fn finish(&mut self, reason: FinishReason) {
         self.items = None;
         self.end_step();
-        if self.not_asked > 0 {
-            self.failed = Some(NOT_ASKED.into());
+        if self.unforwarded_requests > 0 {
+            self.error = Some(REQUEST_NOT_FORWARDED.into());
             return;
         }
         let reason = match reason {
-            // To rig, nobody is asked.
-            FinishReason::Stop if self.board.waits() => FinishReason::ToolCalls,
+            // rig does not know about the approval request.
+            FinishReason::Stop if self.tracker.has_pending_approvals() => FinishReason::ToolCalls,
             reason => reason,
         };
-        let usage = self.tells_usage.then_some(UsageMetadata { usage: self.usage });
+        let usage = self.has_usage_metadata.then_some(UsageMetadata { usage: self.usage });
         // Two numbers always serialize.
-        let metadata = usage.and_then(|usage| Json::of(&usage).ok());
-        self.say(AgentEvent::Finish { reason, metadata });
+        let metadata = usage.and_then(|usage| Json::from_serialize(&usage).ok());
+        self.emit(AgentEvent::Finish { reason, metadata });
     }
 
     fn fail(&mut self, error: PromptError) {
         self.items = None;
         match error {
-            // Whoever stopped it: what was asked waits for its answer.
-            PromptError::Cancelled { reason, .. } if self.board.waits() => {
+            // Independent of who stopped the run: the approval requests wait for responses.
+            PromptError::Cancelled { reason, .. } if self.tracker.has_pending_approvals() => {
                 tracing::info!(reason, "the run ends where a person is asked");
                 self.finish(FinishReason::ToolCalls);
             }
@@ -310,9 +317,9 @@ impl RigTurn {
             PromptError::Cancelled { reason, .. } => {
                 tracing::info!(reason, "a hook or a handler stopped the run");
                 self.end_texts();
-                self.say(AgentEvent::Abort { reason: None });
+                self.emit(AgentEvent::Abort { reason: None });
             }
-            error => self.failed = Some(error.into()),
+            error => self.error = Some(error.into()),
         }
     }
 
@@ -323,53 +330,54 @@ impl RigTurn {
         });
     }
 
-    fn say(&mut self, event: AgentEvent) {
-        self.said.push_back(event);
+    fn emit(&mut self, event: AgentEvent) {
+        self.events.push_back(event);
     }
 }
 
-impl Stream for RigTurn {
+impl Stream for RigEventStream {
     type Item = Result<AgentEvent, BoxError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.said.pop_front() {
+            if let Some(event) = this.events.pop_front() {
                 return Poll::Ready(Some(Ok(event)));
             }
-            if let Some(error) = this.failed.take() {
+            if let Some(error) = this.error.take() {
                 return Poll::Ready(Some(Err(error)));
             }
             let Some(items) = &mut this.items else {
                 return Poll::Ready(None);
             };
-            if let Some(drive) = this.drive.take() {
-                drive.begin();
+            if let Some(bus_task) = this.bus_task.take() {
+                bus_task.start();
             }
             let polled = items.as_mut().poll_next(cx);
-            // What the hook told happened before what rig says now.
-            let board = Arc::clone(&this.board);
-            while let Some(news) = board.next() {
-                this.news(news);
+            // The hook's reports precede the item that rig returns now.
+            let tracker = Arc::clone(&this.tracker);
+            while let Some(update) = tracker.next() {
+                this.apply_update(update);
             }
             match polled {
                 Poll::Ready(Some(Ok(item))) => this.item(item),
                 Poll::Ready(Some(Err(error))) => this.fail(error),
                 Poll::Ready(None) => {
                     this.items = None;
-                    this.failed = Some(CUT.into());
+                    this.error = Some(TRUNCATED.into());
                 }
-                Poll::Pending if this.said.is_empty() => return Poll::Pending,
+                Poll::Pending if this.events.is_empty() => return Poll::Pending,
                 Poll::Pending => {}
             }
         }
     }
 }
 
-/// What the call returns that was the answer.
-const ANSWERED: &str = "This is the answer.";
+/// The output of the call whose input is the response.
+const OUTPUT_TOOL_RESULT: &str = "This is the answer.";
 
-/// A hook mended or replaced the answer that the question stands in.
-const NOT_ASKED: &str = "the provider asks before it runs a tool, and the run asked nobody";
+/// The error if a hook has changed or replaced the response with the approval request.
+const REQUEST_NOT_FORWARDED: &str =
+    "the provider asks before it runs a tool, and the run asked nobody";
 
-const CUT: &str = "the agent's stream ended before the answer did";
+const TRUNCATED: &str = "the agent's stream ended before the answer did";

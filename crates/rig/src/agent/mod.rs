@@ -3,30 +3,31 @@
 //! ```text
 //! Turn ──▶ history ──▶ rig's run ──items──▶ agent events
 //!                         │    ▲
-//!                     each call│what becomes of it
+//!                     each call│its outcome
 //!                         ▼    │
-//!                        the hook ──ask──▶ the person
+//!                        the hook ──approval request──▶ the user
 //! ```
 //!
-//! rig runs its loop, its tools and its hooks; here its stream becomes agent events, and a hook of
-//! ours stands behind those of the agent. Where a call needs a person the run ends after its step,
-//! and with the answer another one goes on from the history: nothing of rig's is kept meanwhile.
+//! rig executes its own loop, tools and hooks. This module converts rig's stream to agent events,
+//! and adds a hook after the agent's own hooks. If a call needs approval, the run ends after the
+//! current step. The response starts another run from the history; no state of rig is kept in
+//! between.
 //!
-//! What a hook of rig decides, and what the person sees of it:
+//! The effect of an agent's hook on a call, and what the user sees:
 //!
 //! | the agent's hook | the call |
 //! |---|---|
-//! | lets a call pass | runs, or the person is asked |
-//! | writes other arguments | is shown, asked about and run with those |
-//! | refuses it, with a reason | failed, with that reason; the model reads it too |
-//! | stops the run | the run is aborted, unless a person was asked; the reason goes to `tracing` |
-//! | replaces the answer | stays as it was streamed, and the other answer follows it |
+//! | lets the call pass | executed, or approval is requested |
+//! | changes the arguments | shown, submitted for approval and executed with the new arguments |
+//! | refuses the call with a reason | failed with that reason, which the model also reads |
+//! | stops the run | the run is aborted, unless an approval request is pending; the reason goes to `tracing` |
+//! | replaces the response | stays as it was streamed; the other response follows it |
 //!
-//! A refusal is no denial in the protocol: that is the person's own no. An answer with calls rig lets
-//! no hook replace: one that tries stops the run.
+//! A refusal by a hook is not a denial of the protocol, which only a user can give. rig does not
+//! let hooks replace a response with tool calls: a hook that tries to do so stops the run.
 //!
-//! An answer in a structure is said as a text. Where rig has the model write it as the input of a
-//! tool of its own (`OutputMode::Tool`), that call is shown as well, with its end.
+//! Structured output is emitted as text. If rig lets the model write it as the input of rig's
+//! output tool (`OutputMode::Tool`), that call is shown too, with its result.
 
 mod call_tracker;
 mod bus_task;
@@ -45,21 +46,22 @@ use ::rig_agent::{Agent, AgentRunner};
 use ::rig_core::message::{Message, UserContent};
 use tokio::time::timeout;
 
-use self::approval_hook::Gate;
-use self::bus_task::Drive;
-use self::call_tracker::Board;
-use self::event_stream::RigTurn;
-use crate::model::{awaited, messages};
-use ui_message_stream::adapter::tools::{
+use self::approval_hook::ApprovalHook;
+use self::bus_task::BusTask;
+use self::call_tracker::CallTracker;
+use self::event_stream::RigEventStream;
+use crate::model::{awaited_calls, messages};
+use ui_message_stream::agent::tool_policy::{
     DEFAULT_MAX_OUTPUT_BYTES, TOOL_TIMED_OUT, predicate_or_ask, prior_usage,
 };
-use ui_message_stream::approval::{DefinitionDigest, Principal, ToolOutcome};
-use ui_message_stream::approvals::{Approvals, ApprovedCall, ToolFacts, Toolbox};
-use ui_message_stream::chat::{Chats, Respond, Said, Turn};
+use ui_message_stream::approval::store::BoxFuture;
+use ui_message_stream::approval::{
+    Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome, Toolbox,
+};
+use ui_message_stream::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
-use ui_message_stream::ledger_store::BoxFuture;
-use ui_message_stream::model_message::FromUi;
+use ui_message_stream::model::ToModelMessages;
 
 /// An agent built with rig.
 ///
@@ -80,81 +82,90 @@ use ui_message_stream::model_message::FromUi;
 ///         .needs_approval("delete_file")
 ///         .needs_approval_when(|tool, input| {
 ///             let is_small = |transfer: Transfer| transfer.amount < 1_000;
-///             tool == "transfer" && !input.to().is_ok_and(is_small)
+///             tool == "transfer" && !input.decode().is_ok_and(is_small)
 ///         })
-///         .into_chats();
+///         .into_chat_server();
 ///     Router::new()
 ///         .nest("/api/chat", chat_routes(chats.clone()))
 ///         .nest("/api/approvals", approval_routes(chats))
 /// }
 /// ```
 ///
-/// Asked about are the calls that this agent's model makes, and no others: not those that an agent
-/// makes that is one of its tools, nor what a tool dispatches. Ask about the tool that does it, or
-/// make of that agent's tools tools of this one. What the provider runs is shown and asked about as
-/// with a [`RigModel`](crate::model::RigModel); where a hook mends or replaces an answer in which
-/// the provider asks, nobody is asked, and the answer fails.
+/// # Approval
 ///
-/// A call that a person approved runs by itself, with the input that was shown, on the tool of that
-/// name: the agent's hooks are not asked again, and see its result only in the history. Nor does it go
-/// over the agent's bus: its layers, its recording and its limits do not hold for it. What must hold for
-/// every output belongs into the tool. What a tool is, is read from the agent just before
-/// ([`Toolbox::refresh`] does nothing): one that is listed from elsewhere is what it was when it was
-/// listed last.
+/// Approval is requested for the calls that this agent's model makes. It is not requested for calls
+/// of another agent that is one of its tools, nor for calls that a tool dispatches: request
+/// approval of that tool, or make the other agent's tools tools of this agent. Tools that the
+/// provider executes are shown and approved as with a [`RigModel`](crate::model::RigModel). If a
+/// hook changes or replaces a response in which the provider requests approval, no approval is
+/// requested, and the response fails.
 ///
-/// Of a tool that fails the person reads what the model reads. The words that a tool makes a
-/// `ToolExecutionError` of (`other`, `invalid_args`, `refused` and so on) are shown to both, so no
-/// secret belongs into them; what `from_error` takes up is shown to neither, nor what rig says where it
-/// could not run a tool.
+/// An approved call is executed on its own, with the input that was shown, on the tool with that
+/// name. The agent's hooks are not called again; they see the result only in the history. The call
+/// does not use the agent's bus, so the bus's layers, recording and limits do not apply. A rule for
+/// every output must therefore be implemented in the tool. The definition of a tool is read from
+/// the agent directly before the call ([`Toolbox::refresh`] does nothing): the definition of a tool
+/// from another source is the one that was listed last.
 ///
-/// A hook that writes another prompt (`on_run_start`) writes what the person said last: results in
-/// front of it stay. Where an answer goes on after an approval nothing was said, and the prompt is the
-/// results: a hook has to leave that one alone. What a model said before its answer failed, or was
-/// refused, stands in the message, and goes back to it with the next request.
+/// # Errors of tools
 ///
-/// rig lets an agent call its model once unless its builder says more, by `default_max_turns`; where
-/// that is used up the answer ends with the results of the tools. It runs the calls of a step one
-/// after the other unless [`with_run`](Self::with_run) says otherwise, and it fails a run whose
-/// model calls a tool that there is none of, unless a hook mends that. What a hook has the model say
-/// anew was shown already and stays. Client-executed tools it has none; those that a request brings
-/// are passed over.
+/// The user reads the same message of a failed tool as the model. The message with which a tool
+/// creates a `ToolExecutionError` (`other`, `invalid_args`, `refused` and so on) is shown to both,
+/// so it must not contain secrets. The message of an error passed to `from_error` is shown to
+/// neither, and neither is rig's message if it could not execute a tool.
 ///
-/// Its tools and models run on a task of this crate's, begun with the first run, so that one which
-/// panics fails its own call and nothing else. For that the agent must be the only one, over a bus
-/// of its own: where a clone of it is left elsewhere, or the bus is the host's, `tracing` warns, and a
-/// panic may end the run of somebody else. A bus that serves one call of a tool at a time
-/// (`ServingPolicy::serial_per_handler`) takes a tool that panicked for busy ever after.
+/// # Prompts and runs
 ///
-/// Cheap to clone; all clones are one.
+/// A hook that replaces the prompt (`on_run_start`) replaces the last user message; tool results
+/// before that message stay. If a turn continues after an approval, there is no new user message
+/// and the prompt consists of the results: a hook must not replace that prompt. Text that a model
+/// produced before its response failed or was refused stays in the message, and the next request
+/// sends it to the model.
+///
+/// rig lets an agent call its model once unless its builder sets `default_max_turns`; at that limit
+/// the response ends with the results of the tools. rig executes the calls of a step one after the
+/// other unless [`map_runner`](Self::map_runner) changes it, and fails a run whose model calls an
+/// unknown tool unless a hook corrects the call. Text that a hook lets the model write again was
+/// already shown and stays. There are no client-executed tools; those in a request are ignored.
+///
+/// # Panics
+///
+/// The agent's tools and models are executed in a task of this crate, which starts with the first
+/// run. A panic therefore fails only its own call. This requires that the agent has no other clone
+/// and has its own bus. Otherwise a warning is logged with `tracing`, and a panic may end the run
+/// of another user. A bus that serves one call of a tool at a time
+/// (`ServingPolicy::serial_per_handler`) treats a tool that panicked as permanently busy.
+///
+/// Cheap to clone; clones share one agent.
 #[derive(Clone)]
 pub struct RigAgent(Arc<Inner>);
 
 #[derive(Clone)]
 struct Inner {
     agent: Agent,
-    /// `None` where rig or the host drives the agent.
-    drive: Option<Drive>,
+    /// `None` if rig or the host drives the agent's bus.
+    bus_task: Option<BusTask>,
     rules: Vec<Arc<NeedsApproval>>,
     describe: Option<Arc<Describe>>,
-    context: Option<Arc<Context>>,
-    shape: Option<Arc<Shape>>,
+    context: Option<Arc<CreateContext>>,
+    map_runner: Option<Arc<MapRunner>>,
     tool_timeout: Duration,
-    most_output_bytes: usize,
-    tells_usage: bool,
+    max_output_bytes: usize,
+    has_usage_metadata: bool,
 }
 
 type NeedsApproval = dyn Fn(&str, &Json) -> bool + Send + Sync;
 type Describe = dyn Fn(&str, &Json) -> Option<String> + Send + Sync;
-type Context = dyn Fn(&Principal, &ChatId) -> ToolContext + Send + Sync;
-type Shape = dyn Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync;
+type CreateContext = dyn Fn(&Principal, &ChatId) -> ToolContext + Send + Sync;
+type MapRunner = dyn Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync;
 
 impl RigAgent {
-    /// This agent. It asks nobody yet.
+    /// Creates a chat agent that requests no approval.
     ///
-    /// Give it away whole, without keeping a clone: see above.
+    /// Pass the agent without keeping a clone of it; see [Panics](Self#panics).
     pub fn new(agent: Agent) -> Self {
-        let (agent, drive) = match agent.into_parts() {
-            Ok(parts) => (parts.agent, Some(Drive::of(parts.driver))),
+        let (agent, bus_task) = match agent.into_parts() {
+            Ok(parts) => (parts.agent, Some(BusTask::new(parts.driver))),
             Err(agent) => {
                 let name = agent.name();
                 tracing::warn!(
@@ -166,19 +177,21 @@ impl RigAgent {
         };
         RigAgent(Arc::new(Inner {
             agent,
-            drive,
+            bus_task,
             rules: Vec::new(),
             describe: None,
             context: None,
-            shape: None,
+            map_runner: None,
             tool_timeout: TOOL_TIMEOUT,
-            most_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
-            tells_usage: false,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            has_usage_metadata: false,
         }))
     }
 
-    /// Asks a person before each call of this tool that the agent's model makes. Those of another
-    /// agent that is a tool of this one are asked about as that tool only.
+    /// Requires approval of each call of this tool by the agent's model.
+    ///
+    /// Calls by another agent that is a tool of this agent need approval only as calls of that
+    /// tool.
     #[must_use]
     pub fn needs_approval(self, tool: &str) -> Self {
         if self.tool(tool).is_none() {
@@ -188,30 +201,33 @@ impl RigAgent {
         self.needs_approval_when(move |tool, _| *tool == *needed)
     }
 
-    /// Asks a person before each call of which this says so, given the tool's name and the input.
-    /// One rule of several is enough. The input is what a model wrote, of which nothing is known but
-    /// that it is an object; a panic means: ask.
+    /// Requires approval of each call for which the predicate returns `true`, given the tool's name
+    /// and the input.
+    ///
+    /// If there are several rules, one match is sufficient. The model wrote the input, so only one
+    /// property of it is certain: it is an object. If the predicate panics, approval is required.
     #[must_use]
     pub fn needs_approval_when(
         self,
-        asks: impl Fn(&str, &Json) -> bool + Send + Sync + 'static,
+        predicate: impl Fn(&str, &Json) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.with(|inner| inner.rules.push(Arc::new(asks)))
+        self.with(|inner| inner.rules.push(Arc::new(predicate)))
     }
 
-    /// What the person reads of a call, given the tool's name and the input. Without it, and where
-    /// it gives `None` or panics, the name and the input. A later one takes the place of an earlier
-    /// one.
+    /// Sets the function that describes a call in an approval request, given the tool's name and
+    /// the input. It replaces an earlier function.
+    ///
+    /// Without it, or if it returns `None` or panics, the request shows the name and the input.
     #[must_use]
-    pub fn describe(
+    pub fn approval_description(
         self,
         describe: impl Fn(&str, &Json) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.with(|inner| inner.describe = Some(Arc::new(describe)))
     }
 
-    /// What the tools find in their context, for a person and a chat: in a run as after an approval.
-    /// A later one takes the place of an earlier one.
+    /// Sets the function that creates the context of the tools for a principal and a chat. The
+    /// context is used in runs and for approved calls. It replaces an earlier function.
     #[must_use]
     pub fn with_tool_context(
         self,
@@ -220,52 +236,59 @@ impl RigAgent {
         self.with(|inner| inner.context = Some(Arc::new(context)))
     }
 
-    /// Lets each run of rig pass through here before it begins: for further hooks, tools that run
-    /// side by side, another number of model calls. A later one takes the place of an earlier one. The
-    /// tools' context is set after it, by [`with_tool_context`](Self::with_tool_context), since an
-    /// approved call must find the same.
+    /// Sets a function that changes each run before it starts, for example to add hooks, to execute
+    /// tools concurrently, or to set the number of model calls. It replaces an earlier function.
+    ///
+    /// The tools' context is set afterwards, by [`with_tool_context`](Self::with_tool_context),
+    /// because an approved call needs the same context.
     ///
     /// ```
     /// # fn f(agent: rig_agent::Agent) -> ui_message_stream_rig::RigAgent {
     /// # use ui_message_stream_rig::RigAgent;
-    /// RigAgent::new(agent).with_run(|run, _turn| run.max_turns(20).tool_concurrency(4))
+    /// RigAgent::new(agent).map_runner(|runner, _turn| runner.max_turns(20).tool_concurrency(4))
     /// # }
     /// ```
     #[must_use]
-    pub fn with_run(
+    pub fn map_runner(
         self,
-        shape: impl Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync + 'static,
+        map_runner: impl Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync + 'static,
     ) -> Self {
-        self.with(|inner| inner.shape = Some(Arc::new(shape)))
+        self.with(|inner| inner.map_runner = Some(Arc::new(map_runner)))
     }
 
-    /// How long a call that was approved may run, one minute unless this says otherwise: until it has
-    /// its end its chat takes nothing else. A call that nobody is asked about ends with its run.
+    /// Sets how long an approved call may run. The default is one minute.
+    ///
+    /// Until the call ends, its chat accepts no other request. A call that needs no approval ends
+    /// with its run.
     #[must_use]
     pub fn with_tool_timeout(self, timeout: Duration) -> Self {
         self.with(|inner| inner.tool_timeout = timeout)
     }
 
-    /// How long the output of a tool may be, in bytes of JSON; 256 KiB unless set. A call with a longer
-    /// one fails, for the person as for the model: the client sends what it holds back with every
-    /// request, and those have their [`Limits`](ui_message_stream::request::Limits).
+    /// Sets the maximum size of a tool output in bytes of JSON. The default is 256 KiB.
+    ///
+    /// A call with a larger output fails for both the user and the model. The client sends its
+    /// messages with every request, and requests have
+    /// [`Limits`](ui_message_stream::request::Limits).
     #[must_use]
-    pub fn with_most_output_bytes(self, most: usize) -> Self {
-        self.with(|inner| inner.most_output_bytes = most)
+    pub fn with_max_output_bytes(self, max_output_bytes: usize) -> Self {
+        self.with(|inner| inner.max_output_bytes = max_output_bytes)
     }
 
-    /// Says in the metadata of each message what it cost, as
-    /// [`Run::telling_usage`](ui_message_stream::run::Run::telling_usage) does.
+    /// Adds the token usage to the metadata of each message, as
+    /// [`ToolLoop::with_usage_metadata`](ui_message_stream::agent::tool_loop::ToolLoop::with_usage_metadata)
+    /// does.
     #[must_use]
     pub fn with_usage_in_metadata(self) -> Self {
-        self.with(|inner| inner.tells_usage = true)
+        self.with(|inner| inner.has_usage_metadata = true)
     }
 
-    /// Conversations that this agent answers, kept in memory, with approvals of their own. For keys,
-    /// stores and an audit of yours, make the [`Chats`] yourself:
-    /// `Chats::new(agent.clone(), Approvals::new(agent))`.
-    pub fn into_chats(self) -> Chats {
-        Chats::new(self.clone(), Approvals::new(self))
+    /// Creates a chat server for this agent with an in-memory store and its own approvals.
+    ///
+    /// To use your own keys, stores and audit, create the [`ChatServer`] with
+    /// `ChatServer::new(agent.clone(), Approvals::new(agent))`.
+    pub fn into_chat_server(self) -> ChatServer {
+        ChatServer::new(self.clone(), Approvals::new(self))
     }
 
     fn with(self, set: impl FnOnce(&mut Inner)) -> Self {
@@ -274,11 +297,11 @@ impl RigAgent {
         RigAgent(Arc::new(inner))
     }
 
-    fn most_output_bytes(&self) -> usize {
-        self.0.most_output_bytes
+    fn max_output_bytes(&self) -> usize {
+        self.0.max_output_bytes
     }
 
-    fn asks(&self, tool: &str, input: &Json) -> bool {
+    fn requires_approval(&self, tool: &str, input: &Json) -> bool {
         self.0.rules.iter().any(|predicate| predicate_or_ask(tool, || predicate(tool, input)))
     }
 
@@ -295,42 +318,46 @@ impl RigAgent {
     }
 }
 
-impl Respond for RigAgent {
-    fn respond(&self, turn: Turn) -> Said {
-        let read = FromUi::new().with_deferred(&turn.deferred).model_messages(&turn.chat.messages);
-        let awaited = awaited(&read);
+impl ChatAgent for RigAgent {
+    fn respond(&self, turn: Turn) -> AgentEventStream {
+        let read = ToModelMessages::new()
+            .with_deferred(&turn.deferred)
+            .model_messages(&turn.chat.messages);
+        let awaited_calls = awaited_calls(&read);
         let mut history = messages(&read);
         let Some(last) = history.pop() else {
-            return Box::pin(RigTurn::failed("there is nothing to answer"));
+            return Box::pin(RigEventStream::failed("there is nothing to answer"));
         };
         let (results, prompt) = prompt(last);
         history.extend(results);
-        let (turn, board) = (Arc::new(turn), Arc::new(Board::default()));
+        let (turn, tracker) = (Arc::new(turn), Arc::new(CallTracker::default()));
         let context = self.context(&turn.principal, &turn.chat.id);
         let mut run = self.0.agent.prompt(prompt).history(history);
-        if let Some(shape) = &self.0.shape {
-            run = shape(run, &turn);
+        if let Some(map_runner) = &self.0.map_runner {
+            run = map_runner(run, &turn);
         }
         let run = run.tool_context(context);
         let before = prior_usage(&turn);
-        // Behind the agent's own: what they make of a call is what is asked about.
-        let run = run.add_hook(Gate::new(self.clone(), turn, Arc::clone(&board)));
-        let turn = RigTurn::of(run.stream(), board, self.0.drive.clone()).awaiting(awaited);
-        let turn = turn.holding(self.0.most_output_bytes);
-        Box::pin(if self.0.tells_usage { turn.telling_usage(before) } else { turn })
+        // Added after the agent's own hooks: approval is requested for the call that they return.
+        let run = run.add_hook(ApprovalHook::new(self.clone(), turn, Arc::clone(&tracker)));
+        let turn = RigEventStream::new(run.stream(), tracker, self.0.bus_task.clone())
+            .with_awaited_calls(awaited_calls);
+        let turn = turn.with_max_output_bytes(self.0.max_output_bytes);
+        Box::pin(if self.0.has_usage_metadata { turn.with_usage_metadata(before) } else { turn })
     }
 }
 
 impl Toolbox for RigAgent {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
         let tools = self.0.agent.tool_server_handle();
         let catalog = tools.snapshot_with_dynamic(&[name.to_owned()]);
         let definition = catalog.definitions().iter().find(|tool| &*tool.name == name)?;
-        let schema = Json::of(&definition.parameters).ok()?;
-        Some(ToolFacts::new(DefinitionDigest::of(name, &definition.description, &schema)))
+        let schema = Json::from_serialize(&definition.parameters).ok()?;
+        Some(ToolInfo::new(DefinitionDigest::new(name, &definition.description, &schema)))
     }
 
-    /// The tool is there and takes what the person saw, or says itself that it does not.
+    /// Always permits the call: the tool exists and accepts the input that the user saw, or returns
+    /// an error itself.
     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
         Box::pin(ready(true))
     }
@@ -338,11 +365,11 @@ impl Toolbox for RigAgent {
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
         let tools = self.0.agent.tool_server_handle().clone();
         let mut context = self.context(&call.requester, &call.chat_id);
-        let (longest, most_bytes) = (self.0.tool_timeout, self.0.most_output_bytes);
+        let (time_limit, max_bytes) = (self.0.tool_timeout, self.0.max_output_bytes);
         Box::pin(async move {
             let run = tools.execute(&call.tool_name, call.input.as_str(), &mut context);
-            match timeout(longest, run).await {
-                Ok(result) => outcome::of(&result, most_bytes),
+            match timeout(time_limit, run).await {
+                Ok(result) => outcome::from_result(&result, max_bytes),
                 Err(_) => ToolOutcome::Failed(TOOL_TIMED_OUT.to_owned()),
             }
         })
@@ -358,23 +385,24 @@ impl fmt::Debug for RigAgent {
     }
 }
 
-/// What the person said last. Results in front of it are history: a hook may write another prompt.
+/// Returns the last user message as the prompt. Results before it are returned as history, because
+/// a hook may replace the prompt.
 fn prompt(last: Message) -> (Option<Message>, Message) {
     let Message::User { content } = last else { return (None, last) };
-    let is_result = |said: &UserContent| matches!(said, UserContent::ToolResult(_));
-    let (results, words): (Vec<UserContent>, Vec<UserContent>) =
+    let is_result = |content: &UserContent| matches!(content, UserContent::ToolResult(_));
+    let (results, rest): (Vec<UserContent>, Vec<UserContent>) =
         content.into_iter().partition(is_result);
-    match words.is_empty() {
+    match rest.is_empty() {
         true => (None, Message::User { content: results }),
         false => {
             let results = (!results.is_empty()).then_some(Message::User { content: results });
-            (results, Message::User { content: words })
+            (results, Message::User { content: rest })
         }
     }
 }
 
-/// How long an approved call may run, unless the host says otherwise.
+/// The default time limit of an approved call.
 const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why an agent is not driven here.
+/// The reason why this crate does not drive the agent's bus.
 const SHARED: &str = "a clone of the agent is left elsewhere, or its bus is the host's";

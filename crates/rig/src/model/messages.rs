@@ -1,4 +1,4 @@
-//! [`messages`]: model messages as rig takes them.
+//! [`messages`]: converts model messages to rig's messages.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,52 +9,57 @@ use rig_core::message::{
 };
 use serde_json::Value;
 
-use super::provider_state::{Kept, with_picture};
+use super::provider_state::{ProviderState, with_image_data};
 use super::provider_tools;
-use ui_message_stream::adapter::files::{as_text, is_http_url, media_type_essence, placeholder};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::metadata::ProviderMetadata;
-use ui_message_stream::model_message::{
-    AssistantContent, FileContent, FileSource, ModelMessage, NotExecuted, ProviderApprovalContent,
-    ToolCallContent, ToolContent, ToolResult as Became, UserContent,
+use ui_message_stream::model::files::{as_text, is_http_url, media_type_essence, placeholder};
+use ui_message_stream::model::{
+    AssistantContent, FileContent, FileSource, ModelMessage, NotExecutedReason,
+    ToolApprovalResponseContent, ToolCallContent, ToolContent, ToolResult as ModelToolResult,
+    UserContent,
 };
 
-/// Model messages as rig takes them. Results stand in the user's message behind the calls.
+/// Converts model messages to rig's messages.
 ///
-/// Thoughts go back to who thought them: what has nothing kept with it is left out. A call that the
-/// provider ran goes back as the item that it was, which rig leaves out for any other of its models;
-/// one of which no such item is kept, or the item of another model than said the message, is a call as
-/// any other. Of a picture that the provider made they are told. A yes for the provider stands only in
-/// the request that tells it.
+/// Results are in the user message after the calls. Reasoning is sent only to the model that
+/// produced it; reasoning without stored state is left out. A call that the provider executed is
+/// sent as its original item, which rig leaves out for other models. A call without such an item,
+/// or with an item of another model than that of the message, is sent as an ordinary call. An image
+/// that the provider generated is described as text for other models. An approval stands only in
+/// the request that sends it to the provider.
 pub(crate) fn messages(messages: &[ModelMessage]) -> Vec<Message> {
-    let mut transcript = Transcript { ran: approved_calls(messages), ..Transcript::default() };
+    let mut history = HistoryBuilder {
+        executed_requests: approved_request_ids(messages),
+        ..HistoryBuilder::default()
+    };
     for (at, message) in messages.iter().enumerate() {
         match message {
-            ModelMessage::System { text } => transcript.messages.push(Message::system(text)),
+            ModelMessage::System { text } => history.messages.push(Message::system(text)),
             ModelMessage::User { content } => {
-                content.iter().for_each(|content| transcript.push_user(said_by_person(content)));
+                content.iter().for_each(|content| history.push_user(user_content(content)));
             }
             ModelMessage::Assistant { content } => {
-                transcript.push_assistant(content, messages.get(at + 1));
+                history.push_assistant(content, messages.get(at + 1));
             }
             ModelMessage::Tool { content } => {
-                content.iter().for_each(|content| transcript.push_tool(content));
+                content.iter().for_each(|content| history.push_tool(content));
             }
         }
     }
-    transcript.messages
+    history.messages
 }
 
 #[derive(Default)]
-struct Transcript {
+struct HistoryBuilder {
     messages: Vec<Message>,
-    /// What rig calls the calls.
+    /// rig's ids and names of the calls.
     calls: HashMap<ToolCallId, (CallId, ToolName)>,
-    /// The questions of which an item of the provider says what came of it.
-    ran: HashSet<String>,
+    /// The approval requests whose result is in another item of the provider.
+    executed_requests: HashSet<String>,
 }
 
-impl Transcript {
+impl HistoryBuilder {
     fn push_user(&mut self, content: message::UserContent) {
         match self.messages.last_mut() {
             Some(Message::User { content: said }) => said.push(content),
@@ -63,59 +68,62 @@ impl Transcript {
     }
 
     fn push_assistant(&mut self, content: &[AssistantContent], next: Option<&ModelMessage>) {
-        let kept: Vec<Kept> = content.iter().map(|said| Kept::of(metadata(said))).collect();
-        let origin = kept.iter().rev().find_map(|kept| kept.origin.clone());
-        let of_all = kept.into_iter().map(|kept| of_same_model(kept, origin.as_ref()));
-        let of_all: Vec<Kept> = of_all.collect();
+        let state: Vec<ProviderState> =
+            content.iter().map(|content| ProviderState::from_metadata(metadata(content))).collect();
+        let origin = state.iter().rev().find_map(|state| state.origin.clone());
+        let states = state.into_iter().map(|state| state_of_model(state, origin.as_ref()));
+        let states: Vec<ProviderState> = states.collect();
         let (mut said, mut results, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, (piece, kept)) in content.iter().zip(&of_all).enumerate() {
-            let mut kept = kept.clone();
-            let behind = std::mem::take(&mut kept.behind);
+        for (at, (piece, state)) in content.iter().zip(&states).enumerate() {
+            let mut state = state.clone();
+            let behind = std::mem::take(&mut state.behind);
             match piece {
                 AssistantContent::Text(text) => {
                     let mut block = message::Text::new(&text.text);
-                    block.native = kept.native;
+                    block.native = state.native;
                     said.push(message::AssistantContent::Text(block));
                 }
-                // Without its model it would be taken for words.
+                // Without its model the reasoning would be treated as text.
                 AssistantContent::Reasoning(_) if origin.is_none() => {}
-                AssistantContent::Reasoning(thought) => said.extend(reasoning(&thought.text, kept)),
-                // It stands where the item is that made it.
-                AssistantContent::File(_) if picture(content, &of_all, at + 1).is_some() => {}
-                AssistantContent::File(file) => said.push(made_file(file, kept)),
+                AssistantContent::Reasoning(thought) => {
+                    said.extend(reasoning(&thought.text, state))
+                }
+                // The item that generated the file contains it.
+                AssistantContent::File(_) if image(content, &states, at + 1).is_some() => {}
+                AssistantContent::File(file) => said.push(assistant_file(file, state)),
                 AssistantContent::ToolCall(call) => {
-                    let item = kept.opaque.take().filter(goes_back);
+                    let item = state.opaque.take().filter(is_sent_back);
                     let item = match item.filter(|_| call.provider_executed) {
-                        Some(item) if provider_tools::is_question(&item) => {
+                        Some(item) if provider_tools::is_approval_request(&item) => {
                             let result = provider_tools::result(content, &call.tool_call_id);
-                            match self.asked(
+                            match self.approval_state(
                                 &item,
                                 result,
-                                provider_tools::answer(next, &call.tool_call_id),
+                                provider_tools::approval_response_in(next, &call.tool_call_id),
                             ) {
-                                Asked::Ran => {
-                                    provider_tools::without_thoughts_before(&mut said);
+                                ApprovalState::Executed => {
+                                    provider_tools::drop_trailing_reasoning(&mut said);
                                     continue;
                                 }
-                                Asked::Unknown => None,
-                                Asked::Answered(answer) => {
+                                ApprovalState::Unknown => None,
+                                ApprovalState::Responded(answer) => {
                                     answers.push(message::AssistantContent::Opaque(answer));
                                     Some(item)
                                 }
                             }
                         }
-                        // Without its picture.
-                        Some(item) if provider_tools::is_picture(&item) => None,
+                        // The item lacks its image.
+                        Some(item) if provider_tools::is_image(&item) => None,
                         item => item,
                     };
-                    said.extend(match (picture(content, &of_all, at), item) {
-                        (Some(picture), _) => Some(picture),
+                    said.extend(match (image(content, &states, at), item) {
+                        (Some(image), _) => Some(image),
                         (None, Some(item)) => Some(message::AssistantContent::Opaque(item)),
-                        (None, None) => self.call(call, kept),
+                        (None, None) => self.call(call, state),
                     });
                 }
                 AssistantContent::ToolResult(result) => {
-                    let item = kept.opaque.filter(goes_back);
+                    let item = state.opaque.filter(is_sent_back);
                     let own =
                         item.filter(|item| item.kind().is_some_and(provider_tools::is_result));
                     said.extend(own.map(message::AssistantContent::Opaque));
@@ -123,15 +131,16 @@ impl Transcript {
                 }
             }
             said.extend(
-                behind.into_iter().filter(goes_back).map(message::AssistantContent::Opaque),
+                behind.into_iter().filter(is_sent_back).map(message::AssistantContent::Opaque),
             );
         }
-        without_last_thoughts(&mut said);
+        remove_trailing_reasoning(&mut said);
         said.extend(answers);
         match self.messages.last_mut() {
             _ if said.is_empty() => {}
-            // What stands between them is an answer for the provider, which stands with its question.
-            Some(Message::Assistant(before)) if is_of_one_model(before, origin.as_ref()) => {
+            // Only an approval response for the provider can stand between the two messages, and it
+            // is added after its request.
+            Some(Message::Assistant(before)) if may_be_same_model(before, origin.as_ref()) => {
                 before.origin = before.origin.take().or(origin);
                 before.content.append(&mut said);
             }
@@ -140,184 +149,204 @@ impl Transcript {
                 self.messages.push(Message::Assistant(message));
             }
         }
-        for (id, became) in results {
-            self.push_result(id, became);
+        for (id, result) in results {
+            self.push_result(id, result);
         }
     }
 
-    /// What became of a question of the provider's.
-    fn asked(
+    /// Returns how an approval request of the provider is sent.
+    fn approval_state(
         &self,
-        question: &Opaque,
-        result: Option<&Became>,
-        answer: Option<&ProviderApprovalContent>,
-    ) -> Asked {
-        let id = provider_tools::id(question).unwrap_or_default();
+        request: &Opaque,
+        result: Option<&ModelToolResult>,
+        answer: Option<&ToolApprovalResponseContent>,
+    ) -> ApprovalState {
+        let id = provider_tools::id(request).unwrap_or_default();
         match (answer, result) {
-            (Some(answer), _) => {
-                Asked::Answered(provider_tools::told(id, answer.approved, answer.reason.as_deref()))
-            }
-            (None, None) => Asked::Ran,
-            (None, _) if self.ran.contains(id) => Asked::Ran,
-            // It may have run, under an id that is not known here.
-            (None, Some(Became::Output(_) | Became::Error(_) | Became::Unknown { .. })) => {
-                Asked::Unknown
-            }
-            (None, Some(no)) => Asked::Answered(provider_tools::told(id, false, Some(&no.text()))),
+            (Some(answer), _) => ApprovalState::Responded(provider_tools::approval_response(
+                id,
+                answer.approved,
+                answer.reason.as_deref(),
+            )),
+            (None, None) => ApprovalState::Executed,
+            (None, _) if self.executed_requests.contains(id) => ApprovalState::Executed,
+            // The call may have been executed, under an id that is not known here.
+            (
+                None,
+                Some(
+                    ModelToolResult::Output(_)
+                    | ModelToolResult::Error(_)
+                    | ModelToolResult::OutcomeUnknown { .. },
+                ),
+            ) => ApprovalState::Unknown,
+            (None, Some(no)) => ApprovalState::Responded(provider_tools::approval_response(
+                id,
+                false,
+                Some(&no.text()),
+            )),
         }
     }
 
-    fn call(&mut self, call: &ToolCallContent, kept: Kept) -> Option<message::AssistantContent> {
+    fn call(
+        &mut self,
+        call: &ToolCallContent,
+        state: ProviderState,
+    ) -> Option<message::AssistantContent> {
         let name = ToolName::new(&*call.tool_name).ok()?;
-        // Where two calls of two answers have one id, rig gives one of them another.
-        let id = kept.call.unwrap_or_else(|| CallId::from_wire(call.tool_call_id.as_str()));
+        // If two responses use one id for two calls, rig gives one of them a new id.
+        let id = state.call.unwrap_or_else(|| CallId::from_wire(call.tool_call_id.as_str()));
         self.calls.insert(call.tool_call_id.clone(), (id.clone(), name.clone()));
-        let input: Value = call.input.to().unwrap_or_default();
+        let input: Value = call.input.decode().unwrap_or_default();
         let mut call = message::ToolCall::new(id, ToolFunction::new(name, input));
-        call.native = kept.native;
+        call.native = state.native;
         Some(message::AssistantContent::ToolCall(call))
     }
 
     fn push_tool(&mut self, content: &ToolContent) {
         match content {
             ToolContent::Result(result) => self.push_result(&result.tool_call_id, &result.result),
-            // Whoever was to run it is not here.
+            // The provider that would execute the call is not the one behind this adapter.
             ToolContent::ProviderApproval(answer) if answer.approved => {
-                self.push_result(&answer.tool_call_id, &NotExecuted::Refused.into());
+                self.push_result(&answer.tool_call_id, &NotExecutedReason::Refused.into());
             }
             ToolContent::ProviderApproval(answer) => {
-                let denied = Became::Denied { reason: answer.reason.clone() };
+                let denied = ModelToolResult::Denied { reason: answer.reason.clone() };
                 self.push_result(&answer.tool_call_id, &denied);
             }
         }
     }
 
-    fn push_result(&mut self, id: &ToolCallId, became: &Became) {
+    fn push_result(&mut self, id: &ToolCallId, result: &ModelToolResult) {
         let Some((call, name)) = self.calls.get(id).cloned() else { return };
         self.push_user(message::UserContent::ToolResult(ToolResult {
             call,
             name,
-            content: output(became),
-            is_error: became.is_error(),
+            content: output(result),
+            is_error: result.is_error(),
         }));
     }
 }
 
-/// What became of a question of the provider's.
-enum Asked {
-    /// It has this answer.
-    Answered(Opaque),
-    /// Another item says what came of it, or nothing does.
-    Ran,
-    /// It may have been allowed, and nothing says what came of it but the history.
+/// The state of an approval request of the provider.
+enum ApprovalState {
+    /// The request has this response.
+    Responded(Opaque),
+    /// Another item contains the result, or there is none.
+    Executed,
+    /// The call may have been approved, and only the history contains the result.
     Unknown,
 }
 
-/// The questions that the calls of tool servers were approved by.
-fn approved_calls(messages: &[ModelMessage]) -> HashSet<String> {
+/// Returns the ids of the approval requests whose calls are in the messages.
+fn approved_request_ids(messages: &[ModelMessage]) -> HashSet<String> {
     let content = messages.iter().filter_map(|message| match message {
         ModelMessage::Assistant { content } => Some(content),
         _ => None,
     });
-    let kept = content.flatten().map(|said| Kept::of(metadata(said)));
-    let items = kept.flat_map(|kept| kept.opaque.into_iter().chain(kept.behind));
-    let questions =
+    let state = content.flatten().map(|content| ProviderState::from_metadata(metadata(content)));
+    let items = state.flat_map(|state| state.opaque.into_iter().chain(state.behind));
+    let approval_ids =
         items.filter_map(|opaque| provider_tools::approved_by(&opaque.item).map(str::to_owned));
-    questions.collect()
+    approval_ids.collect()
 }
 
-/// The picture that the provider made, if a call of its tool for that stands there and goes back: the
-/// file in front of the call, as the item that it was for the model that made it, in words for others.
-fn picture(
+/// Returns the image that the provider generated if the item at this position is the call that
+/// generated it and is sent back. The image is the file before the call. The model that generated
+/// the image gets the original item, and other models get a text.
+fn image(
     content: &[AssistantContent],
-    kept: &[Kept],
+    state: &[ProviderState],
     at: usize,
 ) -> Option<message::AssistantContent> {
     let AssistantContent::File(file) = content.get(at.checked_sub(1)?)? else { return None };
     let AssistantContent::ToolCall(call) = content.get(at)? else { return None };
-    let opaque = kept.get(at)?.opaque.as_ref().filter(|_| call.provider_executed)?;
+    let opaque = state.get(at)?.opaque.as_ref().filter(|_| call.provider_executed)?;
     let FileSource::Base64(data) = &file.source else { return None };
-    if !provider_tools::is_picture(opaque) || !goes_back(opaque) {
+    if !provider_tools::is_image(opaque) || !is_sent_back(opaque) {
         return None;
     }
     let mut item = opaque.item.clone();
     item.as_object_mut()?.insert("result".to_owned(), data.as_str().into());
-    // Not a picture of rig's: those it leaves out for a model that reads none of its own, with the item.
+    // Not an image of rig: rig leaves such an image out, with its item, for a model that cannot
+    // read images.
     Some(message::AssistantContent::text(placeholder(file)).with_native(item))
 }
 
-/// Whether a kept item is sent. A yes is never what was kept: it is the person's, and is told once.
-fn goes_back(opaque: &Opaque) -> bool {
-    opaque.replay && !provider_tools::is_answer(opaque)
+/// Whether a stored item is sent. Approval responses never come from stored state: they come from
+/// the user, and are sent once.
+fn is_sent_back(opaque: &Opaque) -> bool {
+    opaque.replay && !provider_tools::is_approval_response(opaque)
 }
 
-/// Leaves out thoughts that no words and no call follow: rig may leave out what does follow, and a
-/// provider refuses a message that ends in a thought.
-fn without_last_thoughts(said: &mut Vec<message::AssistantContent>) {
-    let is_said = |block: &message::AssistantContent| match block {
+/// Removes reasoning at the end that neither text nor a call follows: rig may leave out what does
+/// follow, and a provider rejects a message that ends with reasoning.
+fn remove_trailing_reasoning(said: &mut Vec<message::AssistantContent>) {
+    let is_content = |block: &message::AssistantContent| match block {
         message::AssistantContent::Text(_) | message::AssistantContent::ToolCall(_) => true,
-        message::AssistantContent::Opaque(opaque) => !provider_tools::may_be_left_out(opaque),
+        message::AssistantContent::Opaque(opaque) => !provider_tools::is_conditional(opaque),
         _ => false,
     };
-    let after = said.iter().rposition(is_said).map_or(0, |last| last + 1);
+    let after = said.iter().rposition(is_content).map_or(0, |last| last + 1);
     let rest = said.split_off(after);
-    let is_thought = |block: &message::AssistantContent| {
+    let is_reasoning = |block: &message::AssistantContent| {
         matches!(block, message::AssistantContent::Reasoning(_))
     };
-    said.extend(rest.into_iter().filter(|block| !is_thought(block)));
+    said.extend(rest.into_iter().filter(|block| !is_reasoning(block)));
 }
 
-/// Whether what is said next may be of the model that said this.
-fn is_of_one_model(said: &AssistantMessage, next: Option<&Origin>) -> bool {
+/// Whether the next content may come from the model that produced this message.
+fn may_be_same_model(said: &AssistantMessage, next: Option<&Origin>) -> bool {
     let (Some(origin), Some(next)) = (&said.origin, next) else { return true };
     origin == next
 }
 
-/// What was kept, if the model that said it is the one that said the message.
-fn of_same_model(kept: Kept, origin: Option<&Origin>) -> Kept {
-    let is_same = kept.origin.is_none() || kept.origin.as_ref() == origin;
-    if is_same { kept } else { Kept { call: kept.call, ..Kept::default() } }
+/// Returns the state if the model of the part is the model of the message. Otherwise returns only
+/// the id of the call.
+fn state_of_model(state: ProviderState, origin: Option<&Origin>) -> ProviderState {
+    let is_same = state.origin.is_none() || state.origin.as_ref() == origin;
+    if is_same { state } else { ProviderState { call: state.call, ..ProviderState::default() } }
 }
 
-fn reasoning(text: &str, kept: Kept) -> Option<message::AssistantContent> {
-    if let Some(opaque) = kept.opaque {
-        // What was too large to be kept is named, for the sake of the thoughts in front of it.
-        let is_answer = provider_tools::is_answer(&opaque);
+fn reasoning(text: &str, state: ProviderState) -> Option<message::AssistantContent> {
+    if let Some(opaque) = state.opaque {
+        // An item that was too large to store is still named, because of the reasoning before it.
+        let is_answer = provider_tools::is_approval_response(&opaque);
         return (!is_answer).then_some(message::AssistantContent::Opaque(opaque));
     }
-    if kept.native.is_none() && !kept.redacted {
+    if state.native.is_none() && !state.redacted {
         return None;
     }
     let mut thought = message::Reasoning::new(text);
-    thought.redacted = kept.redacted;
-    thought.native = kept.native;
+    thought.redacted = state.redacted;
+    thought.native = state.native;
     Some(message::AssistantContent::Reasoning(thought))
 }
 
-fn output(became: &Became) -> Vec<ToolResultContent> {
-    let Became::Output(output) = became else {
-        return vec![ToolResultContent::text(became.text())];
+fn output(result: &ModelToolResult) -> Vec<ToolResultContent> {
+    let ModelToolResult::Output(output) = result else {
+        return vec![ToolResultContent::text(result.text())];
     };
-    if let Ok(content) = output.to::<Vec<ToolResultContent>>()
-        && has_only_pictures_of_its_own(&content)
+    if let Ok(content) = output.decode::<Vec<ToolResultContent>>()
+        && has_only_inline_images(&content)
     {
         return content;
     }
-    match output.to::<Value>() {
+    match output.decode::<Value>() {
         Ok(value) if !value.is_string() => vec![ToolResultContent::json(value)],
-        _ => vec![ToolResultContent::text(became.text())],
+        _ => vec![ToolResultContent::text(result.text())],
     }
 }
 
-/// Whether it holds pictures, as a tool of rig returns them. What only says where one is, or which
-/// of the provider's files it is, a tool may have read anywhere.
-fn has_only_pictures_of_its_own(content: &[ToolResultContent]) -> bool {
-    let mut pictures = content.iter().filter_map(|content| match content {
+/// Whether the content contains images in the form in which a rig tool returns them, all of them
+/// with their data. A tool may have read an address or a file id of the provider from an untrusted
+/// source.
+fn has_only_inline_images(content: &[ToolResultContent]) -> bool {
+    let mut images = content.iter().filter_map(|content| match content {
         ToolResultContent::Image(image) => Some(image),
         _ => None,
     });
     let is_own = |image: &Image| matches!(image.data, DocumentSourceKind::Base64(_));
-    pictures.next().is_some_and(is_own) && pictures.all(is_own)
+    images.next().is_some_and(is_own) && images.all(is_own)
 }
 
 fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
@@ -330,11 +359,13 @@ fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
     }
 }
 
-fn made_file(file: &FileContent, kept: Kept) -> message::AssistantContent {
-    match shown(file) {
+fn assistant_file(file: &FileContent, state: ProviderState) -> message::AssistantContent {
+    match rig_file(file) {
         Some((MediaType::Image(kind), data)) => {
-            let native = match (&data, kept.native) {
-                (DocumentSourceKind::Base64(data), Some(native)) => with_picture(native.item, data),
+            let native = match (&data, state.native) {
+                (DocumentSourceKind::Base64(data), Some(native)) => {
+                    with_image_data(native.item, data)
+                }
                 _ => None,
             };
             let image = Image { data, media_type: Some(kind), ..Image::default() };
@@ -348,12 +379,12 @@ fn made_file(file: &FileContent, kept: Kept) -> message::AssistantContent {
     }
 }
 
-fn said_by_person(content: &UserContent) -> message::UserContent {
+fn user_content(content: &UserContent) -> message::UserContent {
     let file = match content {
         UserContent::Text(text) => return message::UserContent::text(&text.text),
         UserContent::File(file) => file,
     };
-    match shown(file) {
+    match rig_file(file) {
         Some((MediaType::Image(kind), data)) => {
             message::UserContent::Image(Image { data, media_type: Some(kind), ..Image::default() })
         }
@@ -372,9 +403,10 @@ fn said_by_person(content: &UserContent) -> message::UserContent {
     }
 }
 
-/// A file as rig takes it. It stays in the history, so that what is not known to be taken is left
-/// to be told; what a model does not read, rig tells.
-fn shown(file: &FileContent) -> Option<(MediaType, DocumentSourceKind)> {
+/// Returns the file in rig's form, or `None` if it is sent as text. A file stays in the history, so
+/// a type that may be rejected is sent as text. rig converts a file that the model cannot read to
+/// text.
+fn rig_file(file: &FileContent) -> Option<(MediaType, DocumentSourceKind)> {
     let kind = match &*media_type_essence(&file.media_type) {
         "audio/mpeg" => MediaType::Audio(AudioMediaType::MP3),
         "audio/x-wav" => MediaType::Audio(AudioMediaType::WAV),

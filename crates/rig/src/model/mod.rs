@@ -1,12 +1,11 @@
-//! [`RigModel`]: the completion models of [rig](https://docs.rs/rig-core/0.44) 0.44, so all of its
-//! providers.
+//! [`RigModel`]: the completion models of [rig](https://docs.rs/rig-core/0.44) 0.44, and therefore
+//! all providers that rig supports.
 //!
-//! rig speaks with the provider; which HTTP client it does that with is the host's choice. For an
-//! agent that was built with rig there is [`RigAgent`](crate::RigAgent).
+//! rig communicates with the provider, and the host chooses the HTTP client. For an agent that was
+//! built with rig, use [`RigAgent`](crate::RigAgent).
 //!
-//! A failure of the provider is an error of the stream: it goes to `tracing`, and the person reads
-//! that something went wrong. It repeats what rig says of it, which may repeat what the provider
-//! says.
+//! A failure of the provider is an error of the stream. The error is logged with `tracing`, and the
+//! user sees a general message. The error repeats rig's message, which may repeat the provider's.
 
 mod provider_tools;
 mod provider_state;
@@ -24,13 +23,13 @@ use rig_core::message::{Message, ToolName};
 use rig_core::operation::Completion;
 
 pub(crate) use self::messages::messages;
-pub(crate) use self::provider_tools::{awaited, question};
+pub(crate) use self::provider_tools::{awaited_calls, provider_approval_call};
 pub(crate) use self::response_stream::finish_reason;
-pub(crate) use self::stream_parts::{Ended, MadeCall, Parts, fresh_id};
-pub(crate) use self::strip_sent_approvals::once_told;
+pub(crate) use self::stream_parts::{CallRequest, ModelCall, PartReader, fresh_id};
+pub(crate) use self::strip_sent_approvals::strip_sent_approvals;
 
-use self::response_stream::Reply;
-use ui_message_stream::agent::{Model, ModelRequest, ModelStream, ToolDescription};
+use self::response_stream::ResponseStream;
+use ui_message_stream::model::{self, Model, ModelRequest, ModelStream};
 
 /// A completion model of rig.
 ///
@@ -42,73 +41,84 @@ use ui_message_stream::agent::{Model, ModelRequest, ModelStream, ToolDescription
 ///
 /// fn agent(key: &str, http: DynHttpClient) -> Agent {
 ///     let claude = AnthropicConfig::new(key).connect(http).completion("claude-sonnet-4-5");
-///     Agent::new(RigModel::new(claude).with_request(|request| request.max_tokens(4096)))
+///     Agent::new(RigModel::new(claude).map_request(|request| request.max_tokens(4096)))
 /// }
 /// ```
 ///
-/// What a provider wants back is kept as provider metadata in the messages: the signatures and the
-/// encrypted text of thoughts, its own ids of calls, and what its own tools did; what is no part of
-/// the message, on a part of reasoning without words. It goes back to the very model that said it, as
-/// it was; to another one rig sends the words alone. What is larger than 1 MiB does not go back.
+/// # Provider state
 ///
-/// Tools that the provider runs are shown with what came of them: those of OpenAI's Responses, as
-/// `ui_message_stream_openai::Responses` shows them, and of Anthropic's Messages. Of others the provider is told
-/// what it said, and nobody else. Where OpenAI asks before it runs a tool of a tool server, the person
-/// is asked, and the provider is told the answer with the next request. While code that Anthropic runs
-/// waits for an approved tool of yours, a client does not go on by itself: it has to send the answer.
-/// What a client of OpenAI is to run and rig does not know (its computer, its shell, the search for
-/// tools) is not shown, and nobody answers it.
+/// State that a provider needs back is stored as provider metadata in the messages: the signatures
+/// and the encrypted text of reasoning, the provider's ids of calls, and the items of its own
+/// tools. State without a part of its own is stored in an empty reasoning part. State is sent back
+/// unchanged, and only to the model that produced it; rig sends only the text to other models.
+/// State larger than 1 MiB is not sent back.
 ///
-/// What an answer is to look like, rig tells some providers only once a tool has answered, and some
-/// not at all: there the instructions have to.
+/// # Tools of the provider
 ///
-/// What rig takes for a failed answer is one: filtered content, and an end that the provider gives
-/// no reason for where its interface has one. None of its calls runs.
+/// Tools that the provider executes are shown with their results if they are tools of OpenAI's
+/// Responses API, which appear as with `ui_message_stream_openai::Responses`, or of Anthropic's
+/// Messages API. The items of other such tools are sent back to the provider but not shown. If
+/// OpenAI requests approval before it executes a tool of an MCP server, the user is asked, and the
+/// next request sends the approval response to the provider. While code that Anthropic executes
+/// waits for an approved tool of the host, a client does not continue automatically: it must send
+/// the approval response. Tools that OpenAI's client must execute and rig does not support
+/// (computer use, shell, tool search) are not shown, and their calls get no result.
+///
+/// # Structured output
+///
+/// rig sends the output schema to some providers only after a tool has returned a result, and to
+/// some providers never. For these, describe the format in the instructions.
+///
+/// # Failed responses
+///
+/// A response that rig treats as failed is an error: filtered content, and an end for which the
+/// provider gives no reason although its API has a field for it. None of its calls is executed.
 #[derive(Clone)]
 pub struct RigModel {
     model: DynModel<Completion>,
-    shape: Option<Arc<Shape>>,
+    map_request: Option<Arc<MapRequest>>,
 }
 
-type Shape = dyn Fn(CompletionRequest) -> CompletionRequest + Send + Sync;
+type MapRequest = dyn Fn(CompletionRequest) -> CompletionRequest + Send + Sync;
 
 impl RigModel {
-    /// This model: a `Model` of rig, or one that was erased.
+    /// Creates an adapter for a rig `Model`, typed or type-erased.
     pub fn new(model: impl Into<DynModel<Completion>>) -> Self {
-        RigModel { model: model.into(), shape: None }
+        RigModel { model: model.into(), map_request: None }
     }
 
-    /// Lets each request pass through here before it is sent: for a temperature, a limit of tokens,
-    /// how much the model reasons, tools that the provider runs. A later one takes the place of an
-    /// earlier one.
+    /// Sets a function that changes each request before it is sent, for example to set a
+    /// temperature, a token limit, the reasoning effort, or tools that the provider executes. It
+    /// replaces an earlier function.
     #[must_use]
-    pub fn with_request(
+    pub fn map_request(
         mut self,
-        shape: impl Fn(CompletionRequest) -> CompletionRequest + Send + Sync + 'static,
+        map_request: impl Fn(CompletionRequest) -> CompletionRequest + Send + Sync + 'static,
     ) -> Self {
-        self.shape = Some(Arc::new(shape));
+        self.map_request = Some(Arc::new(map_request));
         self
     }
 
     fn request(&self, request: &ModelRequest) -> CompletionRequest {
         let instructions = request.instructions.as_deref().map(Message::system);
-        let said = messages(&request.messages);
-        let history: Vec<Message> = instructions.into_iter().chain(said).collect();
-        let mut shaped = CompletionRequest::from(history);
-        shaped.tools = request.tools.iter().filter_map(tool).collect();
-        // A schema that cannot be read was refused when the agent was made.
-        shaped.output_schema = request.output.as_ref().and_then(|output| output.schema.to().ok());
-        match &self.shape {
-            Some(shape) => shape(shaped),
-            None => shaped,
+        let conversation = messages(&request.messages);
+        let history: Vec<Message> = instructions.into_iter().chain(conversation).collect();
+        let mut converted = CompletionRequest::from(history);
+        converted.tools = request.tools.iter().filter_map(tool).collect();
+        // Creating the agent fails if a schema cannot be read.
+        converted.output_schema =
+            request.output.as_ref().and_then(|output| output.schema.decode().ok());
+        match &self.map_request {
+            Some(map_request) => map_request(converted),
+            None => converted,
         }
     }
 }
 
 impl Model for RigModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let awaited = awaited(&request.messages);
-        Box::pin(Reply::of(self.model.stream(self.request(&request)), awaited))
+        let awaited_calls = awaited_calls(&request.messages);
+        Box::pin(ResponseStream::new(self.model.stream(self.request(&request)), awaited_calls))
     }
 
     fn name(&self) -> Option<&str> {
@@ -122,9 +132,9 @@ impl fmt::Debug for RigModel {
     }
 }
 
-fn tool(tool: &ToolDescription) -> Option<ToolDefinition> {
+fn tool(tool: &model::ToolDefinition) -> Option<ToolDefinition> {
     let name = ToolName::new(&*tool.name).ok()?;
-    // A schema that cannot be read was refused when the agent was made.
-    let parameters = tool.input_schema.to().unwrap_or_default();
+    // Creating the agent fails if a schema cannot be read.
+    let parameters = tool.input_schema.decode().unwrap_or_default();
     Some(ToolDefinition::new(name, &*tool.description, parameters))
 }

@@ -1,4 +1,4 @@
-//! [`Reply`]: an answer as rig streams it, to what the model says.
+//! [`ResponseStream`]: converts a response that rig streams to model events.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -10,108 +10,113 @@ use rig_core::error::ProviderError;
 use rig_core::message::{AssistantContent, Opaque, turn_failure};
 use rig_core::streaming::{CompletionStream, Relayed, StreamEvents};
 
-use super::stream_parts::{Ended, MadeCall, Parts};
+use super::stream_parts::{CallRequest, ModelCall, PartReader};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::ToolCallId;
-use ui_message_stream::run::{ModelEvent, Usage};
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::model::{ModelEvent, Usage};
+use ui_message_stream::response::BoxError;
 
-/// An answer. Dropped, it is not read any further.
-pub(super) struct Reply {
-    /// `None` once it has ended.
+/// The response of a model. Dropping it stops reading.
+pub(super) struct ResponseStream {
+    /// `None` after the end of the response.
     relayed: Option<StreamEvents>,
-    parts: Parts,
-    /// The calls, until the answer is known to be whole: those of one that failed do not run.
-    calls: Vec<MadeCall>,
-    /// What the provider asks, until then.
-    asked: Vec<Opaque>,
-    said: VecDeque<ModelEvent>,
-    failed: Option<BoxError>,
+    parts: PartReader,
+    /// The calls, held until the response is complete: the calls of a failed response are not
+    /// executed.
+    calls: Vec<ModelCall>,
+    /// The approval requests of the provider, held until the response is complete.
+    approval_requests: Vec<Opaque>,
+    events: VecDeque<ModelEvent>,
+    error: Option<BoxError>,
 }
 
-impl Reply {
-    /// The answer to a request, which may say what came of these calls, by what the provider calls
-    /// them.
-    pub(super) fn of(
+impl ResponseStream {
+    /// Creates the stream. The response may contain results of the awaited calls, which are given
+    /// by the provider's id.
+    pub(super) fn new(
         answer: Result<CompletionStream, ProviderError>,
-        awaited: HashMap<String, ToolCallId>,
+        awaited_calls: HashMap<String, ToolCallId>,
     ) -> Self {
-        let (stream, failed) = match answer {
+        let (stream, error) = match answer {
             Ok(stream) => (Some(stream), None),
             Err(error) => (None, Some(error.into())),
         };
-        Reply {
+        ResponseStream {
             relayed: stream.map(CompletionStream::into_relay),
-            parts: Parts::awaiting(awaited),
+            parts: PartReader::with_awaited_calls(awaited_calls),
             calls: Vec::new(),
-            asked: Vec::new(),
-            said: VecDeque::new(),
-            failed,
+            approval_requests: Vec::new(),
+            events: VecDeque::new(),
+            error,
         }
     }
 
-    fn take(&mut self, relayed: Relayed) -> Result<(), BoxError> {
+    fn handle(&mut self, relayed: Relayed) -> Result<(), BoxError> {
         match relayed {
-            Relayed::Origin(origin) => self.parts.are_of(origin),
+            Relayed::Origin(origin) => self.parts.set_origin(origin),
             Relayed::Item(item) => {
-                let mut events: Vec<AgentEvent> = Vec::new();
-                match self.parts.take(item, &mut events) {
-                    Some(Ended::Call(call)) => self.calls.push(call),
-                    Some(Ended::Asks(question)) => self.asked.push(question),
+                let mut agent_events: Vec<AgentEvent> = Vec::new();
+                match self.parts.handle_item(item, &mut agent_events) {
+                    Some(CallRequest::ToolCall(call)) => self.calls.push(call),
+                    Some(CallRequest::ProviderApproval(opaque)) => {
+                        self.approval_requests.push(opaque)
+                    }
                     None => {}
                 }
-                self.said.extend(events.into_iter().map(ModelEvent::Said));
+                self.events.extend(agent_events.into_iter().map(ModelEvent::Event));
             }
-            Relayed::Done(response) => self.done(&response)?,
+            Relayed::Done(response) => self.finish(&response)?,
         }
         Ok(())
     }
 
-    fn done(&mut self, response: &CompletionResponse) -> Result<(), BoxError> {
+    fn finish(&mut self, response: &CompletionResponse) -> Result<(), BoxError> {
         self.relayed = None;
         let finish = response.finish_reason();
         let failure = turn_failure(&response.choice, Some(&response.stop()), finish.as_ref());
         if let Some(why) = failure {
             return Err(why.into());
         }
-        let mut events: Vec<AgentEvent> = Vec::new();
-        self.parts.finish(&mut events);
-        for said in &response.choice {
-            if let AssistantContent::Text(text) = said {
-                events.extend(self.parts.late_sources(text));
+        let mut agent_events: Vec<AgentEvent> = Vec::new();
+        self.parts.finish(&mut agent_events);
+        for content in &response.choice {
+            if let AssistantContent::Text(text) = content {
+                agent_events.extend(self.parts.late_sources(text));
             }
         }
-        self.said.extend(events.into_iter().map(ModelEvent::Said));
+        self.events.extend(agent_events.into_iter().map(ModelEvent::Event));
         let has_calls = !self.calls.is_empty();
-        let asks = !self.asked.is_empty();
+        let has_approval_requests = !self.approval_requests.is_empty();
         for call in self.calls.drain(..) {
-            let announced = self.parts.announced(&call);
-            self.said.push_back(ModelEvent::Call(Box::new(announced), call.input()));
+            let tool_call = self.parts.tool_call(&call);
+            self.events.push_back(ModelEvent::ToolCall(Box::new(tool_call), call.input()));
         }
-        for question in self.asked.drain(..) {
-            let asked = self.parts.question(&question);
-            let asks = |(call, input)| ModelEvent::ProviderAsks(Box::new(call), input);
-            self.said.extend(asked.map(asks));
+        for opaque in self.approval_requests.drain(..) {
+            let request = self.parts.provider_approval_call(&opaque);
+            let to_event =
+                |(call, input)| ModelEvent::ProviderApprovalRequest(Box::new(call), input);
+            self.events.extend(request.map(to_event));
         }
         let usage = response.usage;
         if usage.input_tokens.is_some() || usage.output_tokens.is_some() {
-            self.said.push_back(ModelEvent::Used(Usage {
+            self.events.push_back(ModelEvent::Usage(Usage {
                 input_tokens: usage.input_tokens.unwrap_or(0),
                 output_tokens: usage.output_tokens.unwrap_or(0),
             }));
         }
         let reason = match finish_reason(finish.as_ref(), has_calls) {
-            // To rig, nobody is asked.
-            FinishReason::Stop if asks => FinishReason::ToolCalls,
+            // rig does not know about the approval request.
+            FinishReason::Stop if has_approval_requests => FinishReason::ToolCalls,
             reason => reason,
         };
-        self.said.push_back(ModelEvent::Finished(reason));
+        self.events.push_back(ModelEvent::Finished(reason));
         Ok(())
     }
 }
 
-/// Why a model stopped; where it does not say, what it said shows it.
+/// Returns why the model stopped. If the provider gives no reason, it depends on whether the
+/// response has tool calls.
 pub(crate) fn finish_reason(finish: Option<&Finish>, has_calls: bool) -> FinishReason {
     match finish {
         None if has_calls => FinishReason::ToolCalls,
@@ -123,30 +128,30 @@ pub(crate) fn finish_reason(finish: Option<&Finish>, has_calls: bool) -> FinishR
     }
 }
 
-impl Stream for Reply {
+impl Stream for ResponseStream {
     type Item = Result<ModelEvent, BoxError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.said.pop_front() {
+            if let Some(event) = this.events.pop_front() {
                 return Poll::Ready(Some(Ok(event)));
             }
-            if let Some(error) = this.failed.take() {
+            if let Some(error) = this.error.take() {
                 this.relayed = None;
                 return Poll::Ready(Some(Err(error)));
             }
             let Some(relayed) = &mut this.relayed else {
                 return Poll::Ready(None);
             };
-            let taken = match ready!(relayed.as_mut().poll_next(cx)) {
-                Some(Ok(relayed)) => this.take(relayed),
+            let handled = match ready!(relayed.as_mut().poll_next(cx)) {
+                Some(Ok(relayed)) => this.handle(relayed),
                 Some(Err(report)) => Err(report.into()),
-                None => Err(CUT.into()),
+                None => Err(TRUNCATED.into()),
             };
-            this.failed = taken.err();
+            this.error = handled.err();
         }
     }
 }
 
-const CUT: &str = "the provider's stream ended before the answer did";
+const TRUNCATED: &str = "the provider's stream ended before the answer did";

@@ -1,4 +1,4 @@
-//! [`Parts`]: the parts of an answer as rig streams them, to what an agent says.
+//! [`PartReader`]: converts the parts that rig streams to agent events.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -10,8 +10,8 @@ use rig_core::message::{
 use rig_core::streaming::{Item, PartKind, StreamEvent};
 use uuid::Uuid;
 
-use super::provider_state::Kept;
-use super::provider_tools::{self, Hosted};
+use super::provider_state::ProviderState;
+use super::provider_tools::{self, ProviderItem};
 use ui_message_stream::chunk::Chunk;
 use ui_message_stream::event::{AgentEvent, File, Source, ToolCall};
 use ui_message_stream::id::{PartId, ToolCallId};
@@ -19,43 +19,46 @@ use ui_message_stream::json::Json;
 use ui_message_stream::metadata::ProviderMetadata;
 use ui_message_stream_openai::response_items::{Item as Shown, take_image};
 
-/// Reads the parts of one answer, and then of the next.
+/// Reads the parts of one response, then those of the next.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
-    /// Which model answers, once that is known.
+pub(crate) struct PartReader {
+    /// The model that produces the response, once it is known.
     origin: Option<Origin>,
-    /// Whether something was kept before that was known: what ends later says it.
-    owes_origin: bool,
-    /// Parts that are being said, by their place.
-    open: HashMap<usize, Open>,
-    /// The place behind the last that was heard of.
+    /// Whether state was stored before the model was known. A text that ends later then stores the
+    /// model.
+    origin_pending: bool,
+    /// The open parts by their index.
+    open: HashMap<usize, OpenPart>,
+    /// The index after the highest one so far.
     next: usize,
-    /// What ended last, until something else begins: items that end an answer are kept with what
-    /// stands before them, since a history leaves out what has no words at its end.
-    ending: Vec<Ending>,
-    /// Texts that ended before it was known which model answers: they say it in the end.
-    texts: Vec<Ending>,
-    /// The call that was made last, if nothing else was said since, and the items behind it.
+    /// The parts that were closed last, until another part starts. Items at the end of a response
+    /// are stored with the part before them, because a history may leave out items without text at
+    /// its end.
+    closed: Vec<ClosedPart>,
+    /// Texts that were closed before the model was known. They store it when the response is
+    /// complete.
+    texts: Vec<ClosedPart>,
+    /// The last call, if no other part followed, with the items after it.
     last_call: Option<(ToolCallId, Vec<Opaque>)>,
-    /// The calls that the provider may yet say the end of, by what it calls them.
-    awaited: HashMap<String, ToolCallId>,
-    /// The texts that are whole.
+    /// The calls whose results may still arrive, by the provider's id.
+    awaited_calls: HashMap<String, ToolCallId>,
+    /// The text of all closed text parts.
     text: String,
-    /// The pages that were said to be sources.
+    /// The URLs that were emitted as sources.
     cited: HashSet<String>,
 }
 
-/// What has ended, with the items behind it that end the answer.
+/// A closed part, with the items that follow it at the end of the response.
 #[derive(Debug)]
-struct Ending {
+struct ClosedPart {
     at: usize,
     content: AssistantContent,
     behind: Vec<Opaque>,
 }
 
-impl Ending {
-    fn of(at: usize, content: AssistantContent) -> Self {
-        Ending { at, content, behind: Vec::new() }
+impl ClosedPart {
+    fn new(at: usize, content: AssistantContent) -> Self {
+        ClosedPart { at, content, behind: Vec::new() }
     }
 
     fn is_text(&self) -> bool {
@@ -68,55 +71,57 @@ impl Ending {
 }
 
 #[derive(Debug)]
-enum Open {
-    /// Something stands behind it already.
+enum OpenPart {
+    /// The part was started because a later part is already open.
     Reserved,
-    Said,
-    /// Its arguments so far.
+    Started,
+    /// The arguments received so far.
     Call(ToolCallId, String),
 }
 
-/// A call that the model has made.
+/// A complete call of the model.
 #[derive(Debug)]
-pub(crate) struct MadeCall {
-    /// What it is called here. The provider's id is known last, when the client knows the call.
+pub(crate) struct ModelCall {
+    /// The id that the client knows. The provider's id is known only at the end of the call.
     pub(crate) id: ToolCallId,
     pub(crate) call: message::ToolCall,
     arguments: String,
 }
 
-impl Parts {
-    /// Of an answer that may say what came of these calls, by what the provider calls them.
-    pub(crate) fn awaiting(awaited: HashMap<String, ToolCallId>) -> Self {
-        Parts { awaited, ..Parts::default() }
+impl PartReader {
+    /// Creates a reader of a response that may contain results of these calls, by the provider's
+    /// id.
+    pub(crate) fn with_awaited_calls(awaited_calls: HashMap<String, ToolCallId>) -> Self {
+        PartReader { awaited_calls, ..PartReader::default() }
     }
 
-    /// Another answer begins.
+    /// Starts the next response.
     pub(crate) fn begin(&mut self) {
-        *self = Parts::awaiting(std::mem::take(&mut self.awaited));
+        *self = PartReader::with_awaited_calls(std::mem::take(&mut self.awaited_calls));
     }
 
-    /// The texts that are whole.
+    /// Returns the text of all closed text parts.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is known which model answers.
-    pub(crate) fn is_of_known_model(&self) -> bool {
+    /// Whether the model that produces the response is known.
+    pub(crate) fn has_origin(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// It is known which model answers.
-    pub(crate) fn are_of(&mut self, origin: Origin) {
+    /// Sets the model that produces the response.
+    pub(crate) fn set_origin(&mut self, origin: Origin) {
         self.origin = Some(origin);
     }
 
-    /// Takes in what rig streams.
-    pub(crate) fn take(
+    /// Reads an item of rig's stream. Appends agent events, and returns a complete call or an
+    /// approval request.
+    pub(crate) fn handle_item(
         &mut self,
         item: Item<StreamEvent>,
-        said: &mut impl Extend<AgentEvent>,
-    ) -> Option<Ended> {
+        events: &mut impl Extend<AgentEvent>,
+    ) -> Option<CallRequest> {
         let Item::Event(event) = item else { return None };
         let at = event.part().index();
         let is_opaque = matches!(
@@ -124,38 +129,39 @@ impl Parts {
             StreamEvent::Start { kind: PartKind::Opaque, .. }
                 | StreamEvent::End { content: AssistantContent::Opaque(_), .. }
         );
-        // rig holds thoughts back until what they lead to is whole: they are not behind it.
+        // rig delays reasoning until what it leads to is complete: the delayed reasoning does not
+        // follow it.
         if !is_opaque && at + 1 >= self.next {
-            self.goes_on(said);
+            self.flush_closed(events);
         }
-        self.reserve(at, said);
+        self.reserve(at, events);
         match event {
             StreamEvent::Start { kind: PartKind::ToolCall, name, .. } => {
                 let id = ToolCallId::from(fresh_id());
                 let name = name.map(String::from).unwrap_or_default();
-                said.extend([AgentEvent::tool_input_start(ToolCall::new(id.clone(), name))]);
-                self.open.insert(at, Open::Call(id, String::new()));
+                events.extend([AgentEvent::tool_input_start(ToolCall::new(id.clone(), name))]);
+                self.open.insert(at, OpenPart::Call(id, String::new()));
             }
             StreamEvent::Start { .. } => {}
             StreamEvent::Text { text, .. } => {
-                self.open.insert(at, Open::Said);
+                self.open.insert(at, OpenPart::Started);
                 let id = Some(part_id(at));
-                said.extend([AgentEvent::TextDelta { id, delta: text.into() }]);
+                events.extend([AgentEvent::TextDelta { id, delta: text.into() }]);
             }
             StreamEvent::Reasoning { text, .. } => {
                 let id = part_id(at);
-                if self.open.insert(at, Open::Said).is_none() {
-                    said.extend([AgentEvent::ReasoningStart { id: id.clone() }]);
+                if self.open.insert(at, OpenPart::Started).is_none() {
+                    events.extend([AgentEvent::ReasoningStart { id: id.clone() }]);
                 }
-                said.extend([AgentEvent::ReasoningDelta { id: Some(id), delta: text.into() }]);
+                events.extend([AgentEvent::ReasoningDelta { id: Some(id), delta: text.into() }]);
             }
             StreamEvent::Arguments { json, .. } => {
-                if let Some(Open::Call(id, arguments)) = self.open.get_mut(&at) {
+                if let Some(OpenPart::Call(id, arguments)) = self.open.get_mut(&at) {
                     arguments.push_str(&json);
-                    said.extend([AgentEvent::tool_input_delta(id.clone(), json)]);
+                    events.extend([AgentEvent::tool_input_delta(id.clone(), json)]);
                 }
             }
-            StreamEvent::End { content, .. } => return self.end(at, content, said),
+            StreamEvent::End { content, .. } => return self.end(at, content, events),
         }
         None
     }
@@ -164,176 +170,179 @@ impl Parts {
         &mut self,
         at: usize,
         content: AssistantContent,
-        said: &mut impl Extend<AgentEvent>,
-    ) -> Option<Ended> {
+        events: &mut impl Extend<AgentEvent>,
+    ) -> Option<CallRequest> {
         let open = self.open.remove(&at);
         match content {
             AssistantContent::ToolCall(call) => {
                 let (id, arguments) = match open {
-                    Some(Open::Call(id, arguments)) => (id, arguments),
+                    Some(OpenPart::Call(id, arguments)) => (id, arguments),
                     _ => (fresh_id().into(), String::new()),
                 };
                 self.last_call = Some((id.clone(), Vec::new()));
-                return Some(Ended::Call(MadeCall { id, call, arguments }));
+                return Some(CallRequest::ToolCall(ModelCall { id, call, arguments }));
             }
             AssistantContent::Text(text) => {
-                said.extend(self.sources(&text, |_| true));
-                if matches!(open, Some(Open::Said)) {
+                events.extend(self.sources(&text, |_| true));
+                if matches!(open, Some(OpenPart::Started)) {
                     self.text.push_str(&text.text);
-                    self.ending.push(Ending::of(at, AssistantContent::Text(text)));
+                    self.closed.push(ClosedPart::new(at, AssistantContent::Text(text)));
                 }
             }
             AssistantContent::Reasoning(Reasoning { .. }) => {
                 let id = part_id(at);
-                let provider_metadata = self.kept(content);
+                let provider_metadata = self.state_metadata(content);
                 let begins = open.is_none().then(|| AgentEvent::ReasoningStart { id: id.clone() });
-                said.extend(begins);
-                said.extend([AgentEvent::ReasoningEnd { id: Some(id), provider_metadata }]);
+                events.extend(begins);
+                events.extend([AgentEvent::ReasoningEnd { id: Some(id), provider_metadata }]);
             }
-            AssistantContent::Image(_) => self.ending.push(Ending::of(at, content)),
-            AssistantContent::Opaque(opaque) => return self.opaque(at, opaque, said),
+            AssistantContent::Image(_) => self.closed.push(ClosedPart::new(at, content)),
+            AssistantContent::Opaque(opaque) => return self.opaque(at, opaque, events),
             _ => {}
         }
         None
     }
 
-    /// Keeps the places in front of this one: what rig holds back are thoughts.
-    fn reserve(&mut self, at: usize, said: &mut impl Extend<AgentEvent>) {
+    /// Starts the parts before this one: rig delays only reasoning parts.
+    fn reserve(&mut self, at: usize, events: &mut impl Extend<AgentEvent>) {
         let held_back = self.next..at;
         self.next = self.next.max(at + 1);
         if held_back.is_empty() {
             return;
         }
-        self.goes_on_with_opaque(said);
+        self.flush_closed_before_provider_call(events);
         for at in held_back {
-            self.open.insert(at, Open::Reserved);
-            said.extend([AgentEvent::ReasoningStart { id: part_id(at) }]);
+            self.open.insert(at, OpenPart::Reserved);
+            events.extend([AgentEvent::ReasoningStart { id: part_id(at) }]);
         }
     }
 
-    /// An item that only its provider reads.
+    /// Handles an item that only its provider can read.
     fn opaque(
         &mut self,
         at: usize,
         opaque: Opaque,
-        said: &mut impl Extend<AgentEvent>,
-    ) -> Option<Ended> {
-        match Hosted::of(&opaque) {
-            Some(Hosted::Asks) => return Some(Ended::Asks(opaque)),
-            // It was cut off, or is for somebody to answer whom rig does not know.
+        events: &mut impl Extend<AgentEvent>,
+    ) -> Option<CallRequest> {
+        match ProviderItem::from_opaque(&opaque) {
+            Some(ProviderItem::ApprovalRequest) => {
+                return Some(CallRequest::ProviderApproval(opaque));
+            }
+            // The item is incomplete, or must be handled by a component that rig does not support.
             _ if !opaque.replay => {
                 tracing::warn!(kind = opaque.kind(), "an item of the provider's is passed over");
                 return None;
             }
-            Some(Hosted::Ran(item)) => match self.approved(item) {
-                Some(id) => said.extend([provider_tools::came_of(id, item)]),
+            Some(ProviderItem::CallWithResult(item)) => match self.approved_call(item) {
+                Some(id) => events.extend([provider_tools::result_event(id, item)]),
                 None => {
-                    self.ran(item.clone(), said);
+                    self.call_with_result(item.clone(), events);
                     return None;
                 }
             },
-            Some(Hosted::Begun(item)) => {
+            Some(ProviderItem::Call(item)) => {
                 let (call, input) = provider_tools::call(item);
                 if let Some(id) = provider_tools::id(&opaque) {
-                    self.awaited.insert(id.to_owned(), call.id.clone());
+                    self.awaited_calls.insert(id.to_owned(), call.id.clone());
                 }
-                self.called(call, input, opaque, said);
+                self.call(call, input, opaque, events);
                 return None;
             }
-            Some(Hosted::Ended(id, item)) => {
-                let call = self.awaited.remove(id);
-                said.extend(call.map(|call| provider_tools::ended(call, item)));
+            Some(ProviderItem::Result(id, item)) => {
+                let call = self.awaited_calls.remove(id);
+                events.extend(call.map(|call| provider_tools::separate_result_event(call, item)));
             }
             None => {}
         }
-        self.ending.push(Ending::of(at, AssistantContent::Opaque(opaque)));
+        self.closed.push(ClosedPart::new(at, AssistantContent::Opaque(opaque)));
         None
     }
 
-    /// The call that a person approved, and that this item says the end of.
-    fn approved(&mut self, item: &Shown) -> Option<ToolCallId> {
-        self.awaited.remove(item.get("approval_request_id")?.as_str()?)
+    /// Returns the approved call whose result this item contains.
+    fn approved_call(&mut self, item: &Shown) -> Option<ToolCallId> {
+        self.awaited_calls.remove(item.get("approval_request_id")?.as_str()?)
     }
 
-    /// A call that the provider made, and what came of it.
-    fn ran(&mut self, mut item: Shown, said: &mut impl Extend<AgentEvent>) {
-        let picture = take_image(&mut item);
+    /// Emits a call of the provider with its result.
+    fn call_with_result(&mut self, mut item: Shown, events: &mut impl Extend<AgentEvent>) {
+        let image = take_image(&mut item);
         let (call, input) = provider_tools::call(&item);
-        let came = provider_tools::came_of(call.id.clone(), &item);
-        let kept = Opaque { item: item.into(), replay: true };
-        // The item goes back with the file in front of it.
-        self.goes_on_with_opaque(said);
-        said.extend(picture.map(|file| AgentEvent::File(Box::new(file))));
-        self.called(call, input, kept, said);
-        said.extend([came]);
+        let result = provider_tools::result_event(call.id.clone(), &item);
+        let state = Opaque { item: item.into(), replay: true };
+        // The item is sent back together with the file before it.
+        self.flush_closed_before_provider_call(events);
+        events.extend(image.map(|file| AgentEvent::File(Box::new(file))));
+        self.call(call, input, state, events);
+        events.extend([result]);
     }
 
-    fn called(
+    fn call(
         &mut self,
         mut call: ToolCall,
         input: Json,
         opaque: Opaque,
-        said: &mut impl Extend<AgentEvent>,
+        events: &mut impl Extend<AgentEvent>,
     ) {
-        self.goes_on_with_opaque(said);
-        call.provider_metadata = self.kept(AssistantContent::Opaque(opaque));
-        said.extend([AgentEvent::tool_input(call, input)]);
+        self.flush_closed_before_provider_call(events);
+        call.provider_metadata = self.state_metadata(AssistantContent::Opaque(opaque));
+        events.extend([AgentEvent::tool_input(call, input)]);
     }
 
-    /// Something follows upon what has ended.
-    fn goes_on(&mut self, said: &mut impl Extend<AgentEvent>) {
+    /// Emits the closed parts, because another part follows.
+    fn flush_closed(&mut self, events: &mut impl Extend<AgentEvent>) {
         self.last_call = None;
-        for ending in std::mem::take(&mut self.ending) {
-            if self.origin.is_none() && ending.is_text() {
-                self.texts.push(ending);
+        for part in std::mem::take(&mut self.closed) {
+            if self.origin.is_none() && part.is_text() {
+                self.texts.push(part);
                 continue;
             }
-            let ended = self.ended(ending);
-            said.extend(ended);
+            let part_events = self.closed_part_events(part);
+            events.extend(part_events);
         }
     }
 
-    /// A call of the provider's follows, which keeps its own item only: a text in front of it may
-    /// yet keep what ends the answer.
-    fn goes_on_with_opaque(&mut self, said: &mut impl Extend<AgentEvent>) {
-        if !self.ending.iter().all(Ending::is_text) {
-            self.goes_on(said);
+    /// Emits the closed parts unless all of them are texts. A call of the provider follows, which
+    /// stores only its own item: a text before it may still store the items at the end of the
+    /// response.
+    fn flush_closed_before_provider_call(&mut self, events: &mut impl Extend<AgentEvent>) {
+        if !self.closed.iter().all(ClosedPart::is_text) {
+            self.flush_closed(events);
         }
     }
 
-    /// The answer is whole.
-    pub(crate) fn finish(&mut self, said: &mut impl Extend<AgentEvent>) {
-        let before = self.ending.iter().rposition(|ending| !ending.is_opaque());
-        let behind = self.ending.split_off(before.map_or(0, |last| last + 1));
-        let opaque = |ending: Ending| match ending.content {
+    /// Emits the closed parts, because the response is complete.
+    pub(crate) fn finish(&mut self, events: &mut impl Extend<AgentEvent>) {
+        let before = self.closed.iter().rposition(|part| !part.is_opaque());
+        let trailing = self.closed.split_off(before.map_or(0, |last| last + 1));
+        let opaque = |part: ClosedPart| match part.content {
             AssistantContent::Opaque(opaque) => Some(opaque),
             _ => None,
         };
-        match (self.ending.last_mut(), &mut self.last_call) {
-            (Some(last), _) => last.behind.extend(behind.into_iter().filter_map(opaque)),
-            (None, Some((_, kept))) => kept.extend(behind.into_iter().filter_map(opaque)),
-            // They stand in the history, which may leave them out.
-            (None, None) => self.ending = behind,
+        match (self.closed.last_mut(), &mut self.last_call) {
+            (Some(last), _) => last.behind.extend(trailing.into_iter().filter_map(opaque)),
+            (None, Some((_, state))) => state.extend(trailing.into_iter().filter_map(opaque)),
+            // The history contains these items but may leave them out.
+            (None, None) => self.closed = trailing,
         }
         let texts = std::mem::take(&mut self.texts);
-        for ending in texts.into_iter().chain(std::mem::take(&mut self.ending)) {
-            let ended = self.ended(ending);
-            said.extend(ended);
+        for part in texts.into_iter().chain(std::mem::take(&mut self.closed)) {
+            let part_events = self.closed_part_events(part);
+            events.extend(part_events);
         }
     }
 
-    /// What has ended, with what the provider wants back with it.
-    fn ended(&mut self, ending: Ending) -> Vec<AgentEvent> {
-        let Ending { at, content, behind } = ending;
+    /// Returns the events of a closed part, with the state that the provider needs back.
+    fn closed_part_events(&mut self, part: ClosedPart) -> Vec<AgentEvent> {
+        let ClosedPart { at, content, behind } = part;
         let id = part_id(at);
-        let mut kept = Kept::with(content.clone(), self.origin.as_ref());
-        kept.behind = behind;
+        let mut state = ProviderState::from_content(content.clone(), self.origin.as_ref());
+        state.behind = behind;
         let is_text = matches!(content, AssistantContent::Text(_));
-        let metadata = match is_text && self.owes_origin && self.origin.is_some() {
-            true => kept.whole_metadata(),
-            false => kept.metadata(),
+        let metadata = match is_text && self.origin_pending && self.origin.is_some() {
+            true => state.metadata_with_origin(),
+            false => state.metadata(),
         };
-        self.owes_origin |= metadata.is_some() && self.origin.is_none();
+        self.origin_pending |= metadata.is_some() && self.origin.is_none();
         let provider_metadata = metadata.clone().map(Cow::Owned);
         let chunk = match content {
             AssistantContent::Text(_) => {
@@ -345,7 +354,7 @@ impl Parts {
                     (Cow::Owned(url.to_string()), Cow::Owned(media_type.to_string()));
                 Chunk::File { url, media_type, provider_metadata }
             }
-            // Nobody reads it but its provider; it needs a place in the message.
+            // Only the provider can read the item, but it needs a place in the message.
             _ if metadata.is_some() => {
                 return vec![
                     AgentEvent::ReasoningStart { id: id.clone() },
@@ -357,23 +366,23 @@ impl Parts {
         vec![AgentEvent::Chunk(Box::new(chunk))]
     }
 
-    /// The sources of a text that were known only when it had ended.
+    /// Returns the sources of a text that were reported only after its end.
     pub(crate) fn late_sources(&mut self, text: &Text) -> Vec<AgentEvent> {
         let cited = self.cited.clone();
         self.sources(text, |url| !cited.contains(url))
     }
 
-    fn sources(&mut self, text: &Text, counts: impl Fn(&str) -> bool) -> Vec<AgentEvent> {
+    fn sources(&mut self, text: &Text, is_included: impl Fn(&str) -> bool) -> Vec<AgentEvent> {
         let cited = text.citations().iter().flat_map(|citation| &citation.sources);
         let pages = cited.filter_map(|source| match &source.location {
-            SourceLocation::Url { url } if counts(url) => Some((url, source.title.clone())),
+            SourceLocation::Url { url } if is_included(url) => Some((url, source.title.clone())),
             _ => None,
         });
         let sources = pages.map(|(url, title)| {
             self.cited.insert(url.clone());
             Source::Url {
-                // The places of the parts begin anew with each answer, of which a message has
-                // several.
+                // The indexes of the parts start from zero in each response, and a message has
+                // several responses.
                 source_id: fresh("source").into(),
                 url: url.clone().into(),
                 title: title.map(Into::into),
@@ -382,51 +391,54 @@ impl Parts {
         sources.map(|source| AgentEvent::Source(Box::new(source))).collect()
     }
 
-    /// The call, with what the provider wants back with it.
-    pub(crate) fn announced(&self, made: &MadeCall) -> ToolCall {
-        let mut call = ToolCall::new(made.id.clone(), made.call.function.name.to_string());
-        let content = AssistantContent::ToolCall(made.call.clone());
-        let mut kept = Kept::with(content, self.origin.as_ref());
+    /// Returns the call with the state that the provider needs back.
+    pub(crate) fn tool_call(&self, model_call: &ModelCall) -> ToolCall {
+        let mut call =
+            ToolCall::new(model_call.id.clone(), model_call.call.function.name.to_string());
+        let content = AssistantContent::ToolCall(model_call.call.clone());
+        let mut state = ProviderState::from_content(content, self.origin.as_ref());
         if let Some((id, behind)) = &self.last_call
-            && *id == made.id
+            && *id == model_call.id
         {
-            kept.behind.clone_from(behind);
+            state.behind.clone_from(behind);
         }
-        call.provider_metadata = kept.metadata();
+        call.provider_metadata = state.metadata();
         call
     }
 
-    /// The call that the provider asks about, with the whole text of its input.
-    pub(crate) fn question(&self, opaque: &Opaque) -> Option<(ToolCall, String)> {
-        provider_tools::question(opaque, self.origin.as_ref())
+    /// Returns the call for which the provider requests approval, with the complete text of its
+    /// input.
+    pub(crate) fn provider_approval_call(&self, opaque: &Opaque) -> Option<(ToolCall, String)> {
+        provider_tools::provider_approval_call(opaque, self.origin.as_ref())
     }
 
-    fn kept(&mut self, content: AssistantContent) -> Option<ProviderMetadata> {
-        let metadata = Kept::with(content, self.origin.as_ref()).metadata();
-        self.owes_origin |= metadata.is_some() && self.origin.is_none();
+    fn state_metadata(&mut self, content: AssistantContent) -> Option<ProviderMetadata> {
+        let metadata = ProviderState::from_content(content, self.origin.as_ref()).metadata();
+        self.origin_pending |= metadata.is_some() && self.origin.is_none();
         metadata
     }
 }
 
-/// What ended, for the reader of the answer to go on with.
+/// A call or approval request that the reader of the response must handle.
 #[derive(Debug)]
-pub(crate) enum Ended {
-    /// A call.
-    Call(MadeCall),
-    /// The provider asks before it runs a tool.
-    Asks(Opaque),
+pub(crate) enum CallRequest {
+    /// A complete call.
+    ToolCall(ModelCall),
+    /// The provider requests approval before it executes a tool.
+    ProviderApproval(Opaque),
 }
 
-impl MadeCall {
-    /// The whole text of its input as the model wrote it. What rig could read of a text that is not
-    /// what a tool takes is not what the model wrote.
+impl ModelCall {
+    /// Returns the complete text of the input as the model wrote it. rig's repaired version of text
+    /// that no tool accepts is not what the model wrote.
     pub(super) fn input(self) -> String {
         let function = self.call.function;
         if let Some(text) = function.invalid_arguments {
             return text;
         }
         let made = serde_json::Value::Object(function.arguments);
-        // The text holds numbers as they were written; the last word is what rig has in the end.
+        // The streamed text has the numbers as the model wrote them. If the two differ, rig's final
+        // value is correct.
         match serde_json::from_str::<serde_json::Value>(&self.arguments) {
             Ok(streamed) if streamed == made => self.arguments,
             _ => made.to_string(),
@@ -448,7 +460,7 @@ fn part_id(at: usize) -> PartId {
     PartId::from(format!("part-{at}"))
 }
 
-/// What a call is called here.
+/// Returns a new id for a call.
 pub(crate) fn fresh_id() -> String {
     fresh("call")
 }

@@ -1,6 +1,6 @@
-//! [`once_told`]: what rig sends again within a run, without the yes that a request before it told.
+//! [`strip_sent_approvals`]: removes approvals that an earlier request of the run has sent.
 //!
-//! A provider that is told twice may run twice.
+//! A provider that receives an approval twice may execute the call twice.
 
 use std::collections::HashSet;
 
@@ -11,39 +11,41 @@ use rig_core::message::{
 use serde_json::Value;
 
 use super::provider_tools;
-use ui_message_stream::model_message::{ToolResult, sanitize_tool_name};
+use ui_message_stream::model::{ToolResult, sanitize_tool_name};
 use ui_message_stream_openai::response_items::{mcp_tool_input, mcp_tool_name};
 
-/// These messages as a later request of the run says them; `None` if they hold no yes. A question of
-/// which another item says what came of it goes with its answer; any other is a call of which nobody
-/// knows what came of it.
-pub(crate) fn once_told(messages: &[Message]) -> Option<Vec<Message>> {
-    let items = || messages.iter().filter_map(said).flatten().filter_map(item);
-    let told: HashSet<&str> = items().filter_map(provider_tools::allows).collect();
-    if told.is_empty() {
+/// Returns the messages for a later request of the run, or `None` if they contain no approval.
+///
+/// An approval request whose result is in another item is removed together with the approval. Any
+/// other becomes a call with an unknown outcome.
+pub(crate) fn strip_sent_approvals(messages: &[Message]) -> Option<Vec<Message>> {
+    let items = || messages.iter().filter_map(assistant_content).flatten().filter_map(opaque_item);
+    let approved: HashSet<&str> = items().filter_map(provider_tools::approved_request_id).collect();
+    if approved.is_empty() {
         return None;
     }
-    let answered = items().filter(|item| !provider_tools::is_answer(item));
-    let ran = answered.filter_map(|opaque| provider_tools::approved_by(&opaque.item)).collect();
-    let mut later = Later { told, ran, messages: Vec::new(), results: Vec::new() };
+    let others = items().filter(|item| !provider_tools::is_approval_response(item));
+    let executed = others.filter_map(|opaque| provider_tools::approved_by(&opaque.item)).collect();
+    let mut history =
+        FilteredHistory { approved, executed, messages: Vec::new(), results: Vec::new() };
     for message in messages {
-        later.push(message);
+        history.push(message);
     }
-    later.push_results();
-    Some(later.messages)
+    history.push_results();
+    Some(history.messages)
 }
 
-struct Later<'m> {
-    /// The questions that a yes was told of.
-    told: HashSet<&'m str>,
-    /// Those of which an item says what came of them.
-    ran: HashSet<&'m str>,
+struct FilteredHistory<'m> {
+    /// The approval requests that were approved.
+    approved: HashSet<&'m str>,
+    /// The approval requests whose result is in another item.
+    executed: HashSet<&'m str>,
     messages: Vec<Message>,
-    /// What is to stand behind the calls that questions became.
+    /// The results that follow the calls which replaced approval requests.
     results: Vec<UserContent>,
 }
 
-impl Later<'_> {
+impl FilteredHistory<'_> {
     fn push(&mut self, message: &Message) {
         match message {
             Message::User { content } => {
@@ -51,46 +53,46 @@ impl Later<'_> {
                 results.extend(content.iter().cloned());
                 self.messages.push(Message::User { content: results });
             }
-            Message::Assistant(said) => {
+            Message::Assistant(assistant) => {
                 self.push_results();
-                self.push_assistant(said);
+                self.push_assistant(assistant);
             }
             Message::System { .. } => self.messages.push(message.clone()),
         }
     }
 
     fn push_assistant(&mut self, message: &AssistantMessage) {
-        let mut said: Vec<AssistantContent> = Vec::new();
+        let mut filtered: Vec<AssistantContent> = Vec::new();
         for content in &message.content {
-            match item(content) {
-                Some(opaque) if provider_tools::allows(opaque).is_some() => {}
-                Some(question) if self.is_told(question) => {
-                    provider_tools::without_thoughts_before(&mut said);
-                    said.extend(self.unknown(question));
+            match opaque_item(content) {
+                Some(opaque) if provider_tools::approved_request_id(opaque).is_some() => {}
+                Some(request) if self.is_approved(request) => {
+                    provider_tools::drop_trailing_reasoning(&mut filtered);
+                    filtered.extend(self.call_with_unknown_outcome(request));
                 }
-                _ => said.push(content.clone()),
+                _ => filtered.push(content.clone()),
             }
         }
-        if !said.is_empty() {
-            self.messages.push(Message::Assistant(message.clone().with_content(said)));
+        if !filtered.is_empty() {
+            self.messages.push(Message::Assistant(message.clone().with_content(filtered)));
         }
     }
 
-    fn is_told(&self, opaque: &Opaque) -> bool {
-        provider_tools::is_question(opaque)
-            && provider_tools::id(opaque).is_some_and(|id| self.told.contains(id))
+    fn is_approved(&self, opaque: &Opaque) -> bool {
+        provider_tools::is_approval_request(opaque)
+            && provider_tools::id(opaque).is_some_and(|id| self.approved.contains(id))
     }
 
-    /// A question as a call, unless an item says what came of it.
-    fn unknown(&mut self, question: &Opaque) -> Option<AssistantContent> {
-        let id = provider_tools::id(question).filter(|id| !self.ran.contains(id))?;
-        let item = question.item.as_object()?;
+    /// Converts an approval request to a call, unless another item contains the result.
+    fn call_with_unknown_outcome(&mut self, request: &Opaque) -> Option<AssistantContent> {
+        let id = provider_tools::id(request).filter(|id| !self.executed.contains(id))?;
+        let item = request.item.as_object()?;
         let name = ToolName::new(&*sanitize_tool_name(&mcp_tool_name(item))).ok()?;
-        let input: Value = mcp_tool_input(item).to().unwrap_or_default();
+        let input: Value = mcp_tool_input(item).decode().unwrap_or_default();
         let call = ToolCall::new(CallId::from_wire(id), ToolFunction::new(name, input));
-        let became = ToolResult::Unknown { so_far: None };
-        let mut result = call.result(vec![ToolResultContent::text(became.text())]);
-        result.is_error = became.is_error();
+        let outcome = ToolResult::OutcomeUnknown { so_far: None };
+        let mut result = call.result(vec![ToolResultContent::text(outcome.text())]);
+        result.is_error = outcome.is_error();
         self.results.push(UserContent::ToolResult(result));
         Some(AssistantContent::ToolCall(call))
     }
@@ -103,15 +105,15 @@ impl Later<'_> {
     }
 }
 
-fn said(message: &Message) -> Option<&[AssistantContent]> {
+fn assistant_content(message: &Message) -> Option<&[AssistantContent]> {
     match message {
         Message::Assistant(message) => Some(&message.content),
         _ => None,
     }
 }
 
-fn item(said: &AssistantContent) -> Option<&Opaque> {
-    match said {
+fn opaque_item(content: &AssistantContent) -> Option<&Opaque> {
+    match content {
         AssistantContent::Opaque(opaque) => Some(opaque),
         _ => None,
     }

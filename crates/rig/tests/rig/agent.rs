@@ -33,7 +33,7 @@ async fn an_agents_tools_run_and_its_words_arrive_in_their_order() {
     let steps = kinds.iter().filter(|kind| *kind == "start-step").count();
     assert_eq!(steps, 2, "{kinds:?}");
     let message = page.messages().last().unwrap();
-    let usage: Value = message.metadata.as_ref().unwrap().to().unwrap();
+    let usage: Value = message.metadata.as_ref().unwrap().decode().unwrap();
     assert_eq!(usage["usage"], json!({"inputTokens": 163, "outputTokens": 16}));
     assert_eq!(told(&provider, 1).len(), 2);
     assert!(!format!("{:?}", provider.asked()).contains("secret@"));
@@ -49,7 +49,7 @@ async fn what_a_person_approves_runs_once_and_the_agent_goes_on() {
     let provider = Provider::streaming([first, fixture("anthropic/text")]);
     let (builder, done) = agent(&provider);
     let agent = RigAgent::new(built(builder, &done)).needs_approval("delete");
-    let agent = agent.describe(|tool, _| Some(format!("May it {tool}?")));
+    let agent = agent.approval_description(|tool, _| Some(format!("May it {tool}?")));
     let mut page = page(agent.with_usage_in_metadata());
     page.send("Go").await;
     assert_eq!(page.error(), None);
@@ -67,7 +67,7 @@ async fn what_a_person_approves_runs_once_and_the_agent_goes_on() {
     assert_eq!(told.len(), 1);
     assert!(told[0].0 == "t1" && told[0].1.contains("done"), "{told:?}");
     let message = page.messages().last().unwrap();
-    let usage: Value = message.metadata.as_ref().unwrap().to().unwrap();
+    let usage: Value = message.metadata.as_ref().unwrap().decode().unwrap();
     assert_eq!(usage["usage"], json!({"inputTokens": 163, "outputTokens": 16}));
 }
 
@@ -122,7 +122,7 @@ async fn of_one_step_some_run_at_once_some_are_approved_and_some_denied() {
         let agent = RigAgent::new(built(builder, &done))
             .needs_approval("delete")
             .needs_approval_when(|tool, input| tool == "send" && input.as_str().contains('c'))
-            .with_run(move |run, _| run.tool_concurrency(side_by_side));
+            .map_runner(move |run, _| run.tool_concurrency(side_by_side));
         let mut page = page(agent);
         page.send("Go").await;
         assert_eq!(page.error(), None);
@@ -257,7 +257,7 @@ async fn tools_are_told_whose_chat_it_is_whether_or_not_somebody_was_asked() {
     let provider = Provider::streaming([first, fixture("anthropic/text")]);
     let (builder, done) = agent(&provider);
     let agent = RigAgent::new(built(builder, &done)).needs_approval("delete");
-    let agent = agent.with_run(|run, _| run.tool_context(rig_agent::tool::ToolContext::new()));
+    let agent = agent.map_runner(|run, _| run.tool_context(rig_agent::tool::ToolContext::new()));
     let mut page = page(agent.with_tool_context(|principal, chat| {
         assert_eq!(*principal, Principal::anonymous());
         let mut context = rig_agent::tool::ToolContext::new();

@@ -102,7 +102,7 @@ where
 }
 
 pub(crate) fn page(agent: RigAgent) -> Conversation<'static> {
-    over(Router::new().nest("/api/chat", chat_routes(agent.into_chats())))
+    over(Router::new().nest("/api/chat", chat_routes(agent.into_chat_server())))
 }
 
 pub(crate) fn held(page: &Conversation<'_>) -> Held {

@@ -24,7 +24,7 @@ async fn an_output_that_is_too_long_failed_for_the_person_and_for_the_model() {
     for approved in [false, true] {
         let provider = Provider::streaming([first.clone(), fixture("anthropic/text")]);
         let (builder, done) = agent(&provider);
-        let agent = RigAgent::new(built(builder, &done)).with_most_output_bytes(18);
+        let agent = RigAgent::new(built(builder, &done)).with_max_output_bytes(18);
         let mut page = page(agent.needs_approval_when(move |_, _| approved));
         page.send("Go").await;
         if approved {

@@ -10,11 +10,9 @@ use test_support::browser::agent;
 use test_support::random_messages::history::message_text;
 use test_support::rng::{Dice, Shown, setting};
 use ui_message_stream::agent::Agent;
-use ui_message_stream::approval::Principal;
-use ui_message_stream::approvals::Approvals;
-use ui_message_stream::chat::Chats;
-use ui_message_stream::chat_store::{ChatStore, MemoryChats};
-use ui_message_stream::history::Chat;
+use ui_message_stream::approval::{Approvals, Principal};
+use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore};
+use ui_message_stream::chat::{Chat, ChatServer};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
 use ui_message_stream_rig::RigModel;
@@ -31,7 +29,7 @@ async fn no_history_makes_rig_send_what_a_provider_refuses() {
         let mut dice = Dice::new(seed, case);
         let history = history(&mut dice);
         let body = sent(&history, "anthropic/text", |provider| {
-            RigModel::new(provider.anthropic(MODEL)).with_request(|request| request.max_tokens(9))
+            RigModel::new(provider.anthropic(MODEL)).map_request(|request| request.max_tokens(9))
         })
         .await;
         check_messages(&body);
@@ -106,17 +104,17 @@ fn kept(dice: &mut Dice) -> Value {
 /// What a provider is sent when somebody writes in a chat of this history.
 async fn sent(history: &[UiMessage], answer: &str, model: impl Fn(&Provider) -> RigModel) -> Value {
     let provider = Provider::streaming([fixture(answer)]);
-    let store = Arc::new(MemoryChats::new());
+    let store = Arc::new(InMemoryChatStore::new());
     let mut chat = Chat::new("c", Principal::anonymous());
     chat.messages = history.to_vec();
     assert!(store.save(&chat, None).await.unwrap());
     let agent: Agent = agent(model(&provider));
-    let chats = Chats::new(agent.clone(), Approvals::new(agent)).with_store(store);
+    let chats = ChatServer::new(agent.clone(), Approvals::new(agent)).with_store(store);
     let request = r#"{"id":"c","messages":[
         {"id":"last","role":"user","parts":[{"type":"text","text":"Go on"}]}]}"#;
     let request = ChatRequest::parse(request.as_bytes(), &Limits::default()).unwrap();
-    let answer = chats.answer_in_full(&Principal::anonymous(), request).await.unwrap();
-    assert_eq!(answer.outcome, ui_message_stream::stream::Outcome::Finished);
+    let answer = chats.complete_response(&Principal::anonymous(), request).await.unwrap();
+    assert_eq!(answer.outcome, ui_message_stream::response::ResponseOutcome::Finished);
     let asked = provider.asked();
     assert_eq!(asked.len(), 1, "rig refused it");
     asked[0].clone()

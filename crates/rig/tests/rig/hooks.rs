@@ -161,7 +161,7 @@ async fn a_tool_that_there_is_none_of_fails_the_run_unless_the_host_says_else() 
     assert_eq!(failing.error(), Some("An error occurred."));
 
     let ignoring = RigAgent::new(rig.clone())
-        .with_run(|run, _| run.unhandled_invalid_tool_call(UnhandledInvalidToolCall::Ignore));
+        .map_runner(|run, _| run.unhandled_invalid_tool_call(UnhandledInvalidToolCall::Ignore));
     let mut ignoring = page(ignoring);
     ignoring.send("Go").await;
     assert_eq!(ignoring.error(), None);
@@ -169,7 +169,7 @@ async fn a_tool_that_there_is_none_of_fails_the_run_unless_the_host_says_else() 
     assert_eq!(calls(&ignoring), [expected]);
 
     // rig gives up the whole step, the call before it too.
-    let mut skipping = page(RigAgent::new(rig).with_run(|run, _| run.add_hook(Mends)));
+    let mut skipping = page(RigAgent::new(rig).map_runner(|run, _| run.add_hook(Mends)));
     skipping.send("Go").await;
     assert_eq!(skipping.error(), None);
     assert_eq!(calls(&skipping)[0].2, "output-error");

@@ -13,9 +13,8 @@ use rig_core::operation::Completion;
 use serde_json::{Value, json};
 use test_support::browser::{agent, conversation};
 use ui_message_stream::UiMessage;
-use ui_message_stream::agent::{Model, ModelRequest};
 use ui_message_stream::message::Part;
-use ui_message_stream::model_message::{FromUi, ModelMessage};
+use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ToModelMessages};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
@@ -27,7 +26,7 @@ type Call = (String, Value, String, Value);
 
 /// A page in front of a model, and one in front of an agent.
 fn both(model: impl Fn() -> DynModel<Completion>) -> [Conversation<'static>; 2] {
-    let limited = |model| RigModel::new(model).with_request(|request| request.max_tokens(999));
+    let limited = |model| RigModel::new(model).map_request(|request| request.max_tokens(999));
     let builder = AgentBuilder::new(model()).max_tokens(999).default_max_turns(5);
     let rig = built(builder, &Done::default());
     [conversation(agent(limited(model()))), page(RigAgent::new(rig))]
@@ -186,9 +185,9 @@ async fn drawn(provider: &Provider) -> Vec<Value> {
 async fn sent(provider: &Provider, history: &[Value], model: DynModel<Completion>) -> String {
     let messages: Vec<UiMessage> =
         history.iter().map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect();
-    let mut messages = FromUi::new().model_messages(&messages);
+    let mut messages = ToModelMessages::new().model_messages(&messages);
     messages.push(ModelMessage::user("And now?"));
-    let model = RigModel::new(model).with_request(|request| request.max_tokens(999));
+    let model = RigModel::new(model).map_request(|request| request.max_tokens(999));
     model.call(ModelRequest::new(messages)).for_each(|_| ready(())).await;
     provider.asked().last().unwrap().to_string()
 }

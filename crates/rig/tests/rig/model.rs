@@ -11,7 +11,7 @@ use super::provider::{Provider, fixture, lines_of};
 const CLAUDE: &str = "claude-sonnet-4-5";
 
 fn claude(provider: &Provider) -> RigModel {
-    RigModel::new(provider.anthropic(CLAUDE)).with_request(|request| request.max_tokens(999))
+    RigModel::new(provider.anthropic(CLAUDE)).map_request(|request| request.max_tokens(999))
 }
 
 fn ran(city: &str) -> (String, Value, String, Value) {
@@ -31,7 +31,7 @@ async fn arrive_whole_and_go_back(model: &str) {
     let name = "anthropic/thoughts_and_two_calls";
     let provider = Provider::streaming([fixture(name), fixture("anthropic/text")]);
     let model =
-        RigModel::new(provider.anthropic(model)).with_request(|request| request.max_tokens(999));
+        RigModel::new(provider.anthropic(model)).map_request(|request| request.max_tokens(999));
     let mut browser = conversation(agent(model).with_usage_in_metadata());
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
@@ -40,7 +40,7 @@ async fn arrive_whole_and_go_back(model: &str) {
     assert_eq!(held.reasoning, "Two towns — both by the sea.");
     assert_eq!(held.text, "I look at both.Sun on “both” shores. 🚢");
     assert_eq!(held.calls, [ran("Porto"), ran("Faro")]);
-    let usage: Value = message.metadata.as_ref().unwrap().to().unwrap();
+    let usage: Value = message.metadata.as_ref().unwrap().decode().unwrap();
     assert_eq!(usage["usage"], json!({"inputTokens": 201, "outputTokens": 99}));
 
     let asked = provider.asked();

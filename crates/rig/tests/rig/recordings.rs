@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::browser::{Held, conversation};
 use test_support::recordings_folder::replay_all;
-use ui_message_stream::agent::{Agent, Told, Tool};
+use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
@@ -70,7 +70,7 @@ fn parsed(calls: Vec<(String, String)>) -> Vec<(String, Value)> {
     calls.into_iter().map(|(name, arguments)| (name, parse(&arguments))).collect()
 }
 
-fn of_chat(recording: &str) -> Says {
+fn for_chat(recording: &str) -> Says {
     let mut says = Says::default();
     let mut calls: Vec<(String, String)> = Vec::new();
     for chunk in lines(recording) {
@@ -153,7 +153,7 @@ fn pages(provider: &Provider, kind: Kind) -> [Conversation<'static>; 2] {
         Kind::Responses => provider.responses(),
         Kind::Messages => provider.anthropic("claude-sonnet-4-5"),
     };
-    let answer = async |_: BTreeMap<String, Anything>| Ok::<_, Told>("sun");
+    let answer = async |_: BTreeMap<String, Anything>| Ok::<_, ToolError>("sun");
     let agent = Agent::new(RigModel::new(model())).tool(Tool::new("weather", answer));
     let schema = json!({"type": "object"});
     let weather = DynamicTool::new(ToolName::new("weather").unwrap(), "Says it.", schema, |_| {
@@ -188,7 +188,7 @@ fn compare(browser: &Conversation<'_>, says: &Says) -> String {
 async fn replay(recording: &str) -> String {
     let kind = kind(recording);
     let (says, closing) = match kind {
-        Kind::Chat => (of_chat(recording), "chat/text_is_joined"),
+        Kind::Chat => (for_chat(recording), "chat/text_is_joined"),
         Kind::Responses => (of_responses(recording), "responses/text"),
         Kind::Messages => (of_messages(recording), "anthropic/text"),
     };

@@ -5,16 +5,16 @@ use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::agent::{Agent, Model, ModelRequest, ModelStream, Told, Tool};
+use ui_message_stream::agent::{Agent, ToolError, Tool};
+use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream::axum::chat_routes;
-use ui_message_stream::run::ModelEvent;
 
 #[derive(Debug)]
 struct Hello;
 
 impl Model for Hello {
     fn call(&self, _: ModelRequest) -> ModelStream {
-        Box::pin(stream::iter([Ok(ModelEvent::Said(AgentEvent::text("Hello")))]))
+        Box::pin(stream::iter([Ok(ModelEvent::Event(AgentEvent::text("Hello")))]))
     }
 }
 
@@ -26,8 +26,8 @@ struct DeleteFile {
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    let delete = async |file: DeleteFile| Ok::<_, Told>(format!("deleted {}", file.path));
+    let delete = async |file: DeleteFile| Ok::<_, ToolError>(format!("deleted {}", file.path));
     let agent = Agent::new(Hello).tool(Tool::new("delete_file", delete).needs_approval());
-    let app = Router::new().nest("/api/chat", chat_routes(agent.into_chats()));
+    let app = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
     axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
 }

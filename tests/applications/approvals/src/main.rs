@@ -2,11 +2,11 @@
 
 use futures_util::stream;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approvals::{Approvals, NoTools};
-use ui_message_stream::chat::{Chats, Turn};
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
+use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::response::BoxError;
 
 fn main() {
     let respond = |_: Turn| stream::iter([Ok::<_, BoxError>(AgentEvent::text("Hello"))]);
-    println!("{:?}", Chats::new(respond, Approvals::new(NoTools)));
+    println!("{:?}", ChatServer::new(respond, Approvals::new(EmptyToolbox)));
 }

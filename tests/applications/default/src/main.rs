@@ -3,10 +3,10 @@
 
 use axum::{Router, routing::post};
 use futures_util::stream;
-use ui_message_stream::approvals::{Approvals, NoTools};
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::axum::chat_routes;
-use ui_message_stream::chat::{Chats, Turn};
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::response::BoxError;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
 
 async fn chat(chat: ChatRequest) -> UiMessageStream {
@@ -18,7 +18,7 @@ async fn main() -> std::io::Result<()> {
     let respond = |_: Turn| {
         stream::iter([Ok::<_, BoxError>(AgentEvent::text("Hello from the server's chat"))])
     };
-    let chats = Chats::new(respond, Approvals::new(NoTools));
+    let chats = ChatServer::new(respond, Approvals::new(EmptyToolbox));
     let app = Router::new().route("/api/hello", post(chat)).nest("/api/chat", chat_routes(chats));
     axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
 }

@@ -191,9 +191,9 @@ impl Call {
 
     /// The run ends. What nobody else can bring to its end does not stay open.
     pub(crate) fn settle_what_is_owed(&mut self, cut_short: bool, goes_on: bool, approvals: bool) {
-        let is_providers = self.executed_by == Executor::Provider && !self.is_refused();
+        let is_provider_executed = self.executed_by == Executor::Provider && !self.is_refused();
         let owed = match &self.state {
-            State::Answered if is_providers => !goes_on,
+            State::Answered if is_provider_executed => !goes_on,
             // The client sends an answer again until it is settled.
             State::Answered => true,
             State::Ready | State::Preliminary(_) => {

@@ -1,7 +1,8 @@
-//! The real things that tests talk to: Node with the pinned packages, the demo as a process, and
+//! External programs that tests use: Node with the pinned packages, the demo as a process, and
 //! `redis-server`.
 //!
-//! Where one is missing a test says so, past the test harness, and passes; with `CI=true` it fails.
+//! If a program is missing, the test prints this past the test harness and passes. With `CI=true`
+//! it fails.
 
 pub mod redis_server;
 
@@ -14,7 +15,8 @@ use serde_json::Value;
 
 use crate::repository;
 
-/// The folder of a Node project in this repository, with its packages installed.
+/// Returns the folder of a Node project in this repository, with its packages installed. Returns
+/// `None` if Node or the packages are missing.
 pub fn node_project(folder: &str) -> Option<PathBuf> {
     let folder = repository().join(folder);
     match install(&folder) {
@@ -26,7 +28,7 @@ pub fn node_project(folder: &str) -> Option<PathBuf> {
     }
 }
 
-/// What the clients make of streams: a question a line, an answer a line.
+/// Sends questions about streams to the real clients, one per line, and returns the answers.
 pub fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
     let mut judge = Command::new("node")
         .arg("judge.mjs")
@@ -44,24 +46,24 @@ pub fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
     answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Says that a test cannot run, which is a failure where `CI=true`.
+/// Reports that a test cannot run. With `CI=true` this is a failure.
 pub fn missing(why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
     say(&format!("SKIPPED, the real thing is not here: {why}"));
 }
 
-/// A number that the environment may set.
+/// Returns the number in an environment variable, or `otherwise` if it is not set.
 pub fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }
 
-/// Writes a line that the harness does not hold back.
+/// Writes a line that the test harness does not capture.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn install(folder: &Path) -> Result<(), String> {
-    // Two tests of one program may want the same folder.
+    // Two tests of one program may need the same folder.
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let version = Command::new("node").arg("--version").output();
@@ -86,7 +88,7 @@ fn install(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs a program of a Node project and returns what it printed, failing with it.
+/// Runs a program of a Node project and returns its output. Fails if the program fails.
 pub fn run_node(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("node").args(arguments).current_dir(folder).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -97,12 +99,12 @@ pub fn run_node(folder: &Path, arguments: &[&str]) -> String {
     printed
 }
 
-/// The program of an example, built from the sources as they are now.
+/// Returns the program of an example, built from the current sources.
 ///
-/// `cargo test` builds the examples of a package before its tests run, so `cargo build` with these
-/// arguments runs only where the program is missing or older than one of its sources.
+/// `cargo test` builds the examples of a package before its tests run. `cargo build` with these
+/// arguments therefore runs only if the program is missing or older than one of its sources.
 pub fn built_example(name: &str, arguments: &[&str]) -> PathBuf {
-    // Two tests of one program may want the same example.
+    // Two tests of one program may need the same example.
     static BUILDING: Mutex<()> = Mutex::new(());
     let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let test = std::env::current_exe().unwrap();
@@ -118,7 +120,8 @@ pub fn built_example(name: &str, arguments: &[&str]) -> PathBuf {
     program
 }
 
-/// Whether a program is newer than each of the sources in the file that Cargo writes next to it.
+/// Returns whether a program is newer than each of the sources in the dependency file that Cargo
+/// writes next to it.
 fn is_current(program: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     let Some(built) = changed(program) else { return false };
@@ -127,22 +130,22 @@ fn is_current(program: &Path) -> bool {
     // A space in a path has a backslash before it.
     let sources = sources.trim().replace("\\ ", "\0");
     let sources = sources.split_whitespace().map(|source| PathBuf::from(source.replace('\0', " ")));
-    // The versions and features of dependencies.
+    // They contain the versions and features of dependencies.
     let manifests = ["Cargo.lock", "Cargo.toml", "demo/Cargo.toml", "crates/mcp/Cargo.toml"];
     let manifests = manifests.map(|file| repository().join(file));
     sources.chain(manifests).all(|file| changed(&file).is_some_and(|changed| changed <= built))
 }
 
-/// The demo, running on a port of its own.
+/// The demo, running on its own port.
 #[derive(Debug)]
 pub struct Demo {
     process: Child,
-    /// Where it listens.
+    /// The URL of the demo.
     pub url: String,
 }
 
 impl Demo {
-    /// Starts it.
+    /// Starts the demo.
     pub fn start() -> Self {
         let mut process = Command::new(built_example("chat", &[]))
             .env("PORT", "0")
@@ -153,7 +156,7 @@ impl Demo {
         let mut line = String::new();
         printed.read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
-        // What it goes on to print must go somewhere: it would wait for a pipe that is full.
+        // All further output must be read: the demo would block on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
         Demo { url: url.to_owned(), process }
     }

@@ -1,4 +1,4 @@
-//! A real `redis-server` on a port and in a folder of its own.
+//! A real `redis-server` with its own port and folder.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::missing;
 
-/// A running Redis, killed and wiped when it is dropped.
+/// A running Redis. When it is dropped, its process is killed and its folder deleted.
 #[derive(Debug)]
 pub struct RedisServer {
     process: Child,
@@ -19,7 +19,8 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one that writes every change to its disk before it answers.
+    /// Starts a Redis server that writes every change to its disk before it replies. Returns `None`
+    /// if `redis-server` is not installed.
     pub fn start() -> Option<Self> {
         if Command::new("redis-server").arg("--version").output().is_err() {
             missing("redis-server is not installed");
@@ -29,7 +30,7 @@ impl RedisServer {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("ui-message-stream-redis-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Between looking for a free port and listening there, another may take it.
+        // Another process may take a free port before the server listens on it.
         for _ in 0..20 {
             fs::create_dir_all(&folder).unwrap();
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -41,36 +42,36 @@ impl RedisServer {
         panic!("no redis-server starts");
     }
 
-    /// Where it listens.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The port on which it listens.
+    /// Returns the port of the server.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Starts it again, where it was and with what is on its disk.
+    /// Starts the server again, on the same port and with the data on its disk.
     pub fn start_again(&mut self) {
         self.process = run(self.port, &self.folder);
         assert!(answers(self.port, &mut self.process), "redis-server does not start again");
     }
 
-    /// Stops it from doing anything, its connections open; or lets it go on.
+    /// Suspends the server without closing its connections, or resumes it.
     pub fn hang(&self, hangs: bool) {
         let signal = if hangs { "-STOP" } else { "-CONT" };
         let sent = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status();
         assert!(sent.unwrap().success());
     }
 
-    /// Sends a command of one line, and returns the first line of the answer.
+    /// Sends a command of one line and returns the first line of the reply.
     pub fn command(&self, command: &str) -> String {
         ask(self.port, command).unwrap()
     }
@@ -102,7 +103,7 @@ fn run(port: u16, folder: &Path) -> Child {
         .unwrap()
 }
 
-/// Whether this process comes to answer there.
+/// Waits until this process replies on its port. Returns `false` if it does not.
 fn answers(port: u16, process: &mut Child) -> bool {
     for _ in 0..500 {
         if ask(port, "PING").is_ok_and(|said| said == "+PONG") {

@@ -1,16 +1,16 @@
-//! [`Fields`]: an object as it is made, and how it is broken.
+//! [`Fields`]: builds an object, and can make it invalid.
 
 use ui_message_stream::Json;
 
 use super::values::RandomValues;
 use crate::rng::Dice;
 
-/// An object as its fields, each a name and JSON.
+/// The fields of an object, each a name and its JSON.
 #[derive(Debug, Clone, Default)]
 pub struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// An object of this `type`.
+    /// Creates an object with this `type`.
     pub fn of(kind: &str) -> Self {
         Fields::default().with_text("type", kind)
     }
@@ -21,12 +21,12 @@ impl Fields {
         self
     }
 
-    /// Adds a field that is a string.
+    /// Adds a field that holds a string.
     pub fn with_text(self, name: &str, text: &str) -> Self {
         self.with(name, Json::string(text).as_str())
     }
 
-    /// Adds a field sometimes.
+    /// Adds a field with a probability of `percent`.
     pub fn may(
         self,
         dice: &mut Dice,
@@ -41,9 +41,9 @@ impl Fields {
         self.with(name, json)
     }
 
-    /// The object as JSON.
+    /// Returns the object as JSON.
     pub fn to_text(&self) -> String {
-        // What is no object any more stands under no name.
+        // Text that replaced the whole object is stored under an empty name.
         if let [(name, text)] = &self.0[..]
             && name.is_empty()
         {
@@ -54,7 +54,7 @@ impl Fields {
     }
 }
 
-/// Leaves something out, gives it a wrong type, or puts it elsewhere.
+/// Removes a field or a chunk, gives a field a wrong type, or moves or repeats a chunk.
 pub fn break_something(dice: &mut Dice, chunks: &mut Vec<Fields>) {
     let at = dice.below(chunks.len());
     let count = chunks[at].0.len();
@@ -73,7 +73,7 @@ pub fn break_something(dice: &mut Dice, chunks: &mut Vec<Fields>) {
             let texts =
                 ["", "null", "5", "[]", "[DONE]", "[DONE] ", "{", "{\"type\":}", "\"text\""];
             let text = dice.pick(&texts).to_owned();
-            // This one the client does not even look at.
+            // The client ignores this text, so it tests nothing.
             let text = if text == "[DONE]" { "{}".to_owned() } else { text };
             chunks[at] = Fields(vec![(String::new(), text)]);
         }

@@ -1,4 +1,4 @@
-//! Random messages of a history, with what no client would send.
+//! Random messages of a history, with contents that no client would send.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::message;
 use super::values::RandomValues;
 use crate::rng::Dice;
 
-/// A message; it may repeat a key, and is none then.
+/// Returns a message as JSON. It may repeat a key, which makes it invalid.
 pub fn message_text(dice: &mut Dice) -> String {
     let role = dice.pick(&["user", "user", "assistant", "assistant", "assistant", "system"]);
     let parts: Vec<_> = (0..dice.below(7)).map(|_| part(dice).to_text()).collect();
@@ -38,7 +38,8 @@ fn part(dice: &mut Dice) -> Fields {
     }
 }
 
-/// What the other tests have no use for: odd ids and names, and calls of the provider's.
+/// Returns a tool call that the other tests do not use: with unusual ids and names, or executed by
+/// the provider.
 fn odd_call(dice: &mut Dice) -> Fields {
     let approval = json!({"id": dice.pick(APPROVAL_IDS)}).to_string();
     Fields::of("dynamic-tool")

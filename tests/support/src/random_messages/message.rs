@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::values::{CALL_IDS, INPUT_PIECES, RandomValues, metadata};
 use crate::rng::Dice;
 
-/// A message to continue, as far as `ui_message_stream` reads it.
+/// Returns a message to continue, or `None` if `ui_message_stream` cannot read it.
 pub fn message(dice: &mut Dice) -> Option<String> {
     let parts: Vec<_> = (0..dice.below(6)).map(|_| part(dice).to_text()).collect();
     let message = Fields::default()
@@ -19,7 +19,7 @@ pub fn message(dice: &mut Dice) -> Option<String> {
     UiMessage::parse(&message).ok().map(|_| message)
 }
 
-/// A part of a message of the assistant.
+/// Returns a part of an assistant message.
 pub fn part(dice: &mut Dice) -> Fields {
     let part = match dice.below(12) {
         0 | 1 => Fields::of("step-start"),
@@ -80,7 +80,7 @@ fn tool_part(dice: &mut Dice) -> Fields {
             .may(dice, 10, "later", Dice::json)
             .to_text()
     };
-    // What a state needs, and now and then what it does not have.
+    // The fields that a state needs, and occasionally fields that it does not have.
     let has = |dice: &mut Dice, states: &[&str], usually: usize| {
         if states.contains(&state) { dice.chance(usually) } else { dice.chance(5) }
     };

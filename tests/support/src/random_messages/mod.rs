@@ -1,4 +1,4 @@
-//! Random messages and what they are made of, with what no client would send.
+//! Random messages and their values, with contents that no client would send.
 
 pub mod fields;
 pub mod history;

@@ -1,30 +1,31 @@
-//! The values that everything else is made of.
+//! Random JSON values.
 
 use ui_message_stream::Json;
 
 use crate::rng::Dice;
 
-/// Values at random.
+/// Generates random values.
 pub trait RandomValues {
-    /// A piece of text, of the kind that a model streams, and what breaks framing and escaping.
+    /// Returns a piece of text as a model streams it, or text that needs escaping or looks like
+    /// framing.
     fn text(&mut self) -> String;
 
-    /// A JSON string.
+    /// Returns a JSON string.
     fn string(&mut self) -> String;
 
-    /// A JSON string with all kinds of escapes in it.
+    /// Returns a JSON string with all kinds of escapes.
     fn escaped(&mut self, count: usize) -> String;
 
-    /// Any JSON.
+    /// Returns a JSON value.
     fn json(&mut self) -> String;
 
-    /// A JSON object.
+    /// Returns a JSON object.
     fn object(&mut self) -> String;
 
-    /// An object of objects, one for each provider.
+    /// Returns an object that holds an object for each provider.
     fn provider_metadata(&mut self) -> String;
 
-    /// An object without the keys that the client refuses in metadata of a tool.
+    /// Returns an object without the keys that the client refuses in tool metadata.
     fn plain_object(&mut self) -> String;
 }
 
@@ -98,8 +99,9 @@ fn fields(dice: &mut Dice, depth: usize, keys: &[&str]) -> String {
     for _ in 0..dice.below(4) {
         let key = dice.pick(keys);
         let mut value = value(dice, depth, keys);
-        // Here `ui_message_stream` is stricter than the newest client: the oldest dies of a
-        // `constructor` that is null, and what a later key replaces is looked at like anything else.
+        // Here `ui_message_stream` is stricter than the newest client: the oldest client fails on a
+        // `constructor` that is null, and a field that a later key replaces is checked like every
+        // other field.
         if key == "constructor" {
             value = value.replace("null", "0");
         }
@@ -146,7 +148,7 @@ const NUMBERS: &[&str] = &[
     "5e-324",
 ];
 
-/// Few, so that metadata has something to merge and a key comes twice.
+/// Few keys, so that metadata has something to merge and keys repeat.
 const KEYS: &[&str] = &[
     "a",
     "b",
@@ -164,7 +166,7 @@ const KEYS: &[&str] = &[
 
 const PLAIN_KEYS: &[&str] = &["a", "b", "usage", "", "ключ", "toString", "\"", "0"];
 
-/// Metadata of a message, nearly always an object.
+/// Returns the metadata of a message: an object in nine of ten cases.
 pub fn metadata(dice: &mut Dice) -> String {
     if dice.chance(90) { dice.object() } else { dice.json() }
 }
@@ -173,7 +175,7 @@ pub fn metadata(dice: &mut Dice) -> String {
 pub const CALL_IDS: &[&str] =
     &["c1", "c2", "c3", "", "c1", "c2", "c3", "", "c1", "c2", "c3", "", "c1", "c2", "constructor"];
 
-/// Pieces of the inputs of calls, which come to JSON or not.
+/// Pieces of the inputs of calls. Together they may or may not be valid JSON.
 pub const INPUT_PIECES: &[&str] = &[
     "{",
     "}",

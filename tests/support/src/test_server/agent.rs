@@ -1,38 +1,38 @@
-//! The agent: a model that finds a word in what the person said, and a loop around it.
+//! The agent: a model that looks for a word in the user's message, and the loop around it.
 
 use std::sync::{Arc, Mutex};
 
 use async_stream::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::approvals::AskError;
-use ui_message_stream::chat::{Respond, Turn};
+use ui_message_stream::approval::RequestApprovalError;
+use ui_message_stream::chat::{ChatAgent, Turn};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::{Part, Role};
-use ui_message_stream::stream::BoxError;
+use ui_message_stream::response::BoxError;
 use ui_message_stream::{AgentEvent, Json, UiMessage};
 use uuid::Uuid;
 
 use super::tools::Tools;
 
-/// What the model does when it finds a word.
+/// The tool calls of the model for one word.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Line {
     /// The word, in lower case.
     pub word: String,
-    /// The calls that it makes.
+    /// The calls that the model makes.
     pub calls: Vec<Scripted>,
 }
 
-/// A call as a model streams it: its input need not be JSON.
+/// A call as a model streams it. Its input need not be JSON.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Scripted {
     /// The name of the tool.
     pub tool: String,
-    /// The text that it streams as the input.
+    /// The text of the input.
     pub input: String,
-    /// The id of the call; without one it is made up.
+    /// The id of the call. Without one, an id is generated.
     pub id: Option<String>,
 }
 
@@ -44,32 +44,32 @@ pub struct Model {
     failure: Arc<Mutex<Option<String>>>,
 }
 
-/// What the model says to a prompt.
-enum Said {
+/// The reply of the model to a prompt.
+enum Reply {
     Text(String),
     Calls(Vec<Scripted>),
 }
 
 impl Model {
-    /// It says these lines before those that it knows.
+    /// Creates a model that looks for the words of `script` before its own words.
     pub fn new(script: Vec<Line>) -> Self {
         Model { script: script.into(), prompts: Arc::default(), failure: Arc::default() }
     }
 
-    /// What it read, one text for each time that it was called.
+    /// Returns the prompts that the model was called with, one text for each call.
     pub fn prompts(&self) -> Vec<String> {
         self.prompts.lock().unwrap().clone()
     }
 
-    /// Lets it fail from now on, in the middle of a text.
+    /// Lets the model fail from now on, after it has sent a text.
     pub fn set_failure(&self, error: &str) {
         *self.failure.lock().unwrap() = Some(error.to_owned());
     }
 
-    /// Reads a prompt: all that the agent was given, as it was given.
-    fn read(&self, turn: &Turn, results: &[Value]) -> Said {
+    /// Reads a prompt: everything that the agent received, unchanged.
+    fn read(&self, turn: &Turn, results: &[Value]) -> Reply {
         let messages = &turn.chat.messages;
-        // As text: what a client gave may be JSON that not every reader takes.
+        // As text, because a client may send JSON that not every reader accepts.
         let prompt = [
             serde_json::to_string(messages).unwrap(),
             serde_json::to_string(&turn.deferred).unwrap(),
@@ -78,26 +78,27 @@ impl Model {
         ];
         self.prompts.lock().unwrap().push(prompt.join("\n"));
         let user = messages.iter().rposition(|message| message.role == Role::User);
-        let said = user.map(|at| text_of(&messages[at])).unwrap_or_default();
+        let user_text = user.map(|at| text_of(&messages[at])).unwrap_or_default();
         let mut since = messages[user.map_or(0, |at| at + 1)..].iter();
-        let goes_on = turn.request.as_ref().is_none_or(|request| request.continued().is_some());
-        let was_told = goes_on && !turn.deferred.results().is_empty();
-        if was_told || !results.is_empty() || since.any(has_result) {
-            return Said::Text("That is what came of it.".to_owned());
+        let continues_turn =
+            turn.request.as_ref().is_none_or(|request| request.continued_message().is_some());
+        let has_deferred_results = continues_turn && !turn.deferred.results().is_empty();
+        if has_deferred_results || !results.is_empty() || since.any(has_result) {
+            return Reply::Text("That is what came of it.".to_owned());
         }
-        match self.calls_for(&said) {
-            Some(calls) => Said::Calls(calls),
-            None => Said::Text(format!("You said: {said}")),
+        match self.calls_for(&user_text) {
+            Some(calls) => Reply::Calls(calls),
+            None => Reply::Text(format!("You said: {user_text}")),
         }
     }
 
-    fn calls_for(&self, said: &str) -> Option<Vec<Scripted>> {
-        let lower = said.to_lowercase();
+    fn calls_for(&self, user_text: &str) -> Option<Vec<Scripted>> {
+        let lower = user_text.to_lowercase();
         let scripted = self.script.iter().find(|line| lower.contains(&line.word));
         if let Some(line) = scripted {
             return Some(line.calls.clone());
         }
-        let file = FILES.iter().find(|file| said.contains(**file)).unwrap_or(&FILES[0]);
+        let file = FILES.iter().find(|file| user_text.contains(**file)).unwrap_or(&FILES[0]);
         let call = |tool: &str, input: Value| Scripted {
             tool: tool.to_owned(),
             input: input.to_string(),
@@ -116,16 +117,16 @@ impl Model {
     }
 }
 
-/// The agent's loop: the model, the tools that need no approval, and the model again.
-pub(super) fn scripted(model: Model, tools: Tools) -> impl Respond {
+/// Creates the agent: it calls the model, runs the tools that need no approval, and repeats.
+pub(super) fn scripted(model: Model, tools: Tools) -> impl ChatAgent {
     move |turn: Turn| {
         let (model, tools) = (model.clone(), tools.clone());
         stream! {
             let mut results = Vec::new();
             loop {
                 let calls = match model.read(&turn, &results) {
-                    Said::Calls(calls) => calls,
-                    Said::Text(text) => {
+                    Reply::Calls(calls) => calls,
+                    Reply::Text(text) => {
                         yield Ok::<_, BoxError>(AgentEvent::text(text));
                         let failure = model.failure.lock().unwrap().clone();
                         if let Some(error) = failure {
@@ -134,7 +135,7 @@ pub(super) fn scripted(model: Model, tools: Tools) -> impl Respond {
                         return;
                     }
                 };
-                let mut waits = false;
+                let mut is_paused = false;
                 for call in calls {
                     let id = call.id.unwrap_or_else(|| format!("call_{}", Uuid::new_v4()));
                     let announced = ToolCall::new(id.as_str(), call.tool.clone());
@@ -149,20 +150,20 @@ pub(super) fn scripted(model: Model, tools: Tools) -> impl Respond {
                         }
                     };
                     if call.tool == "get_location" {
-                        waits = true;
+                        is_paused = true;
                         yield Ok(AgentEvent::tool_input(announced.client_executed(), input));
                         continue;
                     }
                     if Tools::needs_approval(&call.tool, &input) {
                         let id = id.as_str().into();
                         let approvals = &turn.approvals;
-                        match approvals.ask(&turn.message_id, &id, &call.tool, &input, None).await {
-                            Ok(asked) => {
-                                waits = true;
+                        match approvals.request_approval(&turn.message_id, &id, &call.tool, &input, None).await {
+                            Ok(issued) => {
+                                is_paused = true;
                                 yield Ok(AgentEvent::tool_input(announced, input));
-                                yield Ok(asked.event(id));
+                                yield Ok(issued.event(id));
                             }
-                            Err(AskError::Ledger(error)) => {
+                            Err(RequestApprovalError::Ledger(error)) => {
                                 yield Err(error.into());
                                 return;
                             }
@@ -180,7 +181,7 @@ pub(super) fn scripted(model: Model, tools: Tools) -> impl Respond {
                             results.push(json!({"toolCallId": id, "output": output}));
                             yield Ok(AgentEvent::tool_output(id.as_str(), output));
                         }
-                        // What no client could be sent.
+                        // The output is JSON that no client can receive.
                         Ok(Err(error)) => {
                             let error = error.to_string();
                             results.push(json!({"toolCallId": id, "error": error}));
@@ -192,7 +193,7 @@ pub(super) fn scripted(model: Model, tools: Tools) -> impl Respond {
                         }
                     }
                 }
-                if waits {
+                if is_paused {
                     yield Ok(AgentEvent::finish(FinishReason::ToolCalls));
                     return;
                 }

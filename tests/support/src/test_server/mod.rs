@@ -1,6 +1,6 @@
-//! A host of the routes of `ui_message_stream`, as the attacks find it: four tools, a scripted agent,
-//! persons named by a header, and logs of what ran and what the model read. What it does is written in
-//! `fixtures/attacks/README.md`.
+//! The server that the attack tests use. It has the routes of `ui_message_stream`, four tools, a
+//! scripted agent, users named by a header, and logs of the tools that ran and of the prompts that
+//! the model read. `fixtures/attacks/README.md` describes its behaviour.
 
 mod agent;
 mod requests;
@@ -13,29 +13,28 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
-use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::approvals::Approvals;
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{Approvals, Principal, UnixMillis};
 use ui_message_stream::axum::{approval_routes, chat_routes};
-use ui_message_stream::chat::Chats;
-use ui_message_stream::chat_store::ChatStore;
-use ui_message_stream::ledger_store::MemoryLedger;
+use ui_message_stream::chat::ChatServer;
+use ui_message_stream::chat::store::ChatStore;
 
 pub use self::agent::{Line, Model, Scripted};
 pub use self::requests::{Answer, Client};
 pub use self::tools::{Effect, Tools};
 
-/// The routes, and what stands behind them.
+/// The routes of the server and what they use.
 #[derive(Debug, Clone)]
 pub struct Host {
     /// The routes.
     pub routes: Router,
-    /// The conversations behind the routes.
-    pub chats: Chats,
+    /// The chat server behind the routes.
+    pub chats: ChatServer,
     /// The tools of the agent.
     pub tools: Tools,
     /// The model of the agent.
     pub model: Model,
-    ledger: Arc<MemoryLedger>,
+    ledger: Arc<InMemoryLedger>,
     now: Arc<Mutex<UnixMillis>>,
 }
 
@@ -46,51 +45,52 @@ impl Default for Host {
 }
 
 impl Host {
-    /// The model says what it knows.
+    /// Creates a server whose model uses only its own words.
     pub fn new() -> Self {
         Self::scripted(Vec::new())
     }
 
-    /// The model says these lines before those that it knows.
+    /// Creates a server whose model looks for the words of `script` first.
     pub fn scripted(script: Vec<Line>) -> Self {
         Self::with(script, |approvals| approvals)
     }
 
-    /// The model says these lines first, and the approvals are set up so.
+    /// Creates a server whose model looks for the words of `script` first. `set_up` configures the
+    /// approvals.
     pub fn with(script: Vec<Line>, set_up: impl FnOnce(Approvals) -> Approvals) -> Self {
         let now = UnixMillis(1_000_000_000_000);
-        let ledger = Arc::new(MemoryLedger::at(now));
+        let ledger = Arc::new(InMemoryLedger::with_test_clock(now));
         let (tools, model) = (Tools::default(), Model::new(script));
         let approvals = set_up(Approvals::new(tools.clone()).with_ledger(ledger.clone()));
         let agent = agent::scripted(model.clone(), tools.clone());
-        let chats = Chats::new(agent, approvals);
+        let chats = ChatServer::new(agent, approvals);
         let routes = routes(&chats);
         Host { routes, chats, tools, model, ledger, now: Arc::new(Mutex::new(now)) }
     }
 
-    /// The conversations are kept there.
+    /// Sets the store of the conversations.
     pub fn with_store(mut self, store: impl ChatStore) -> Self {
         self.chats = self.chats.with_store(Arc::new(store));
         self.routes = routes(&self.chats);
         self
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn wait(&self, time: Duration) {
         let mut now = self.now.lock().unwrap();
         *now = now.after(time);
-        self.ledger.set_time(*now);
+        self.ledger.set_test_time(*now);
     }
 }
 
-fn routes(chats: &Chats) -> Router {
+fn routes(chats: &ChatServer) -> Router {
     Router::new()
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats.clone()))
         .layer(from_fn(authenticate))
 }
 
-/// The host's authentication: who a request comes from stands in a header.
+/// The server's authentication: a header names the user.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let named = request.headers().get(PERSON).and_then(|name| name.to_str().ok());
     if let Some(principal) = named.map(Principal::new) {
@@ -99,5 +99,5 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// The header that names the person.
+/// The header that names the user.
 pub const PERSON: &str = "x-principal";

@@ -1,4 +1,4 @@
-//! What a client sends to the host, and what it holds: as `useChat` does it.
+//! The requests that a client sends to the server, and the messages that it holds, as in `useChat`.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
@@ -6,12 +6,12 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::Received;
+use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::reducer::Reducer;
 
 use super::{Host, PERSON};
 
-/// A response as a client has it.
+/// A response as a client receives it.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The status.
@@ -23,27 +23,27 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The chunks of a response.
+    /// Returns the chunks of the response.
     pub fn chunks(&self) -> Vec<Value> {
         let data = self.text.split("\n\n").filter_map(|frame| frame.strip_prefix("data: "));
         let chunks = data.filter(|data| *data != "[DONE]");
         chunks.map(|chunk| serde_json::from_str(chunk).expect("a chunk is JSON")).collect()
     }
 
-    /// The chunks of this type.
+    /// Returns the chunks of this type.
     pub fn of_type(&self, kind: &str) -> Vec<Value> {
         let mut chunks = self.chunks();
         chunks.retain(|chunk| chunk["type"] == kind);
         chunks
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     pub fn json(&self) -> Value {
         assert_eq!(self.status, StatusCode::OK, "{}", self.text);
         serde_json::from_str(&self.text).expect("JSON")
     }
 
-    /// Status, headers and body, in which the n-th id reads `<n>`.
+    /// Returns status, headers and body, with the n-th id replaced by `<n>`.
     pub fn nameless(&self) -> String {
         let mut ids: Vec<String> = Vec::new();
         let frames = self.text.split("\n\n").map(|frame| {
@@ -75,7 +75,7 @@ fn forget_ids(chunk: &mut Value, ids: &mut Vec<String>) {
 }
 
 impl Host {
-    /// Sends a request as a person's client does.
+    /// Sends a request as a user's client does.
     pub async fn send(
         &self,
         person: &str,
@@ -102,18 +102,18 @@ impl Host {
         self.send(person, Method::POST, "/api/chat", body).await
     }
 
-    /// Gets what stands under a path.
+    /// Sends a GET request.
     pub async fn get(&self, person: &str, path: &str) -> Answer {
         self.send(person, Method::GET, path, Body::empty()).await
     }
 
-    /// What waits for a person, as the route lists it.
+    /// Returns the approval requests that wait for a user, as the route lists them.
     pub async fn pending(&self, person: &str) -> Vec<Value> {
         let mut answer = self.get(person, "/api/approvals").await.json();
         serde_json::from_value(answer["approvals"].take()).unwrap()
     }
 
-    /// Decides by the route for that.
+    /// Posts a decision to the approvals route.
     pub async fn decide(&self, person: &str, body: &Value) -> Answer {
         self.send(person, Method::POST, "/api/approvals", body.to_string()).await
     }
@@ -122,7 +122,7 @@ impl Host {
 /// A client that holds one conversation.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// The person.
+    /// The user.
     pub person: String,
     /// The id of the chat.
     pub chat: String,
@@ -131,12 +131,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client without messages.
+    /// Creates a client without messages.
     pub fn new(person: &str, chat: &str) -> Self {
         Client { person: person.to_owned(), chat: chat.to_owned(), messages: Vec::new() }
     }
 
-    /// Says something, and takes in the response.
+    /// Sends a message of the user and applies the response.
     pub async fn say(&mut self, host: &Host, text: &str) -> Answer {
         let id = format!("{}-u{}", self.chat, self.messages.len());
         let parts = json!([{"type": "text", "text": text}]);
@@ -144,20 +144,20 @@ impl Client {
         self.send(host).await
     }
 
-    /// Answers all open questions, and takes in the response.
+    /// Responds to all open approval requests and applies the response of the server.
     pub async fn answer(&mut self, host: &Host, approved: bool) -> Answer {
         self.messages = self.answered(approved)["messages"].as_array().unwrap().clone();
         self.send(host).await
     }
 
-    /// Posts the history as it is, and takes in the response.
+    /// Posts the history as it is and applies the response.
     pub async fn send(&mut self, host: &Host) -> Answer {
         let answer = host.chat(&self.person, self.body().to_string()).await;
         self.take_in(&answer);
         answer
     }
 
-    /// What would be posted now.
+    /// Returns the body that `send` would post now.
     pub fn body(&self) -> Value {
         let last = self.messages.last().filter(|message| message["role"] == "assistant");
         json!({
@@ -168,7 +168,7 @@ impl Client {
         })
     }
 
-    /// What would be posted if the person answered all open questions.
+    /// Returns the body that would be posted if the user responded to all open approval requests.
     pub fn answered(&self, approved: bool) -> Value {
         let mut client = self.clone();
         for part in client.questions_mut() {
@@ -178,12 +178,12 @@ impl Client {
         client.body()
     }
 
-    /// The parts that wait for an answer.
+    /// Returns the parts that wait for an approval response.
     pub fn questions(&self) -> Vec<Value> {
         self.clone().questions_mut().map(|part| part.clone()).collect()
     }
 
-    /// The ids of the open questions.
+    /// Returns the ids of the open approval requests.
     pub fn approval_ids(&self) -> Vec<String> {
         let ids = self.questions().into_iter().map(|part| part["approval"]["id"].clone());
         ids.map(|id| id.as_str().unwrap().to_owned()).collect()
@@ -197,7 +197,7 @@ impl Client {
         parts.filter(|part| part["state"] == "approval-requested")
     }
 
-    /// Takes in a response, as the client does that asked for it.
+    /// Applies a response as the client that requested it does.
     pub fn take_in(&mut self, answer: &Answer) {
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
         let last = self.messages.last().filter(|message| message["role"] == "assistant").cloned();
@@ -209,7 +209,7 @@ impl Client {
         };
         for chunk in answer.chunks() {
             let chunk = chunk.to_string();
-            reducer.push(&Received::parse(&chunk).unwrap()).unwrap();
+            reducer.push(&ReceivedChunk::parse(&chunk).unwrap()).unwrap();
         }
         if last.is_some() {
             self.messages.pop();
@@ -217,12 +217,12 @@ impl Client {
         self.messages.push(serde_json::to_value(reducer.into_message()).unwrap());
     }
 
-    /// The message that came last.
+    /// Returns the last message.
     pub fn last(&self) -> &Value {
         self.messages.last().unwrap()
     }
 
-    /// The state that each call of the last message is in.
+    /// Returns the state of each call of the last message.
     pub fn states(&self) -> Vec<String> {
         let parts = self.last()["parts"].as_array().unwrap().iter();
         parts

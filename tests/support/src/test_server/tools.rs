@@ -1,4 +1,4 @@
-//! The tools, what they were asked to do, and how a test changes them.
+//! The tools, a log of their effects, and functions with which a test changes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,24 +7,23 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use ui_message_stream::Json;
-use ui_message_stream::approval::{DefinitionDigest, ToolOutcome};
-use ui_message_stream::approvals::{ApprovedCall, ToolFacts, Toolbox};
-use ui_message_stream::ledger_store::BoxFuture;
+use ui_message_stream::approval::store::BoxFuture;
+use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
 
-/// Something that a tool did to the world.
+/// An effect of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effect {
-    /// The tool that did it.
+    /// The tool that ran.
     pub tool: String,
     /// The input of the call.
     pub input: Value,
 }
 
-/// The tools of the host.
+/// The tools of the server.
 #[derive(Debug, Clone)]
 pub struct Tools {
     state: Arc<Mutex<State>>,
-    /// Whether tools that were approved come to their end.
+    /// Whether approved tools may complete.
     open: watch::Sender<bool>,
 }
 
@@ -46,46 +45,46 @@ impl Default for Tools {
 }
 
 impl Tools {
-    /// What ran, in order.
+    /// Returns the effects of the tools, in order.
     pub fn effects(&self) -> Vec<Effect> {
         self.state().effects.clone()
     }
 
-    /// Holds tools in the middle of what they do, or lets them go on.
+    /// Suspends approved tools after their effect and before their result, or resumes them.
     pub fn hold(&self, hold: bool) {
         self.open.send_replace(!hold);
     }
 
-    /// Lets the host permit this tool no more.
+    /// Makes the server refuse to permit this tool from now on.
     pub fn forbid(&self, tool: &str) {
         self.state().forbidden.insert(tool.to_owned());
     }
 
-    /// Takes a tool away.
+    /// Removes a tool.
     pub fn remove(&self, tool: &str) {
         self.state().gone.insert(tool.to_owned());
     }
 
-    /// Another `delete_file` under the same name.
+    /// Replaces the definition of `delete_file`.
     pub fn redefine(&self, description: Option<String>, path_starts_with: Option<String>) {
         let mut state = self.state();
         state.description = description;
         state.path_starts_with = path_starts_with.unwrap_or_default();
     }
 
-    /// The tool returns this JSON text from now on.
+    /// Makes the tool return this JSON text from now on.
     pub fn set_output(&self, tool: &str, output: &str) {
         self.state().outputs.insert(tool.to_owned(), output.to_owned());
     }
 
-    /// The tool fails with this from now on.
+    /// Makes the tool fail with this error from now on.
     pub fn set_failure(&self, tool: &str, error: &str) {
         self.state().failures.insert(tool.to_owned(), error.to_owned());
     }
 
-    /// Whether there is such a tool and it takes this input.
+    /// Returns whether the tool exists and accepts this input.
     pub fn takes(&self, tool: &str, input: &Json) -> bool {
-        let Ok(input) = input.to::<Value>() else { return false };
+        let Ok(input) = input.decode::<Value>() else { return false };
         let state = self.state();
         let taken = match tool {
             "get_weather" => input["city"].is_string(),
@@ -99,9 +98,9 @@ impl Tools {
         taken && !state.gone.contains(tool)
     }
 
-    /// Whether a person has to approve of this call.
+    /// Returns whether this call needs an approval.
     pub fn needs_approval(tool: &str, input: &Json) -> bool {
-        let amount = || input.to::<Value>().ok().and_then(|input| input["amount"].as_f64());
+        let amount = || input.decode::<Value>().ok().and_then(|input| input["amount"].as_f64());
         match tool {
             "delete_file" => true,
             "transfer" => amount().is_none_or(|amount| amount > 1000.0),
@@ -109,12 +108,12 @@ impl Tools {
         }
     }
 
-    /// Runs a tool, which returns JSON text.
+    /// Runs a tool and returns its output as JSON text.
     ///
     /// # Errors
-    /// What it failed with, which is not for the person's eyes.
+    /// The error of the tool. The user must not see its text.
     pub fn execute(&self, tool: &str, input: &Json) -> Result<String, String> {
-        let value: Value = input.to().map_err(|error| error.to_string())?;
+        let value: Value = input.decode().map_err(|error| error.to_string())?;
         let mut state = self.state();
         if matches!(tool, "delete_file" | "transfer") {
             state.effects.push(Effect { tool: tool.to_owned(), input: value.clone() });
@@ -138,15 +137,16 @@ impl Tools {
 }
 
 impl Toolbox for Tools {
-    fn tool(&self, name: &str) -> Option<ToolFacts> {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
         let state = self.state();
         let known = matches!(name, "get_weather" | "delete_file" | "transfer" | "get_location");
         if !known || state.gone.contains(name) {
             return None;
         }
         let description = state.description.as_deref().unwrap_or("What it does.");
-        let schema = Json::of(&json!({"pathStartsWith": state.path_starts_with})).unwrap();
-        Some(ToolFacts::new(DefinitionDigest::of(name, description, &schema)))
+        let schema =
+            Json::from_serialize(&json!({"pathStartsWith": state.path_starts_with})).unwrap();
+        Some(ToolInfo::new(DefinitionDigest::new(name, description, &schema)))
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
@@ -163,7 +163,7 @@ impl Toolbox for Tools {
             match ran.map(|output| Json::parse(&output)) {
                 Ok(Ok(output)) => ToolOutcome::Output(output),
                 Ok(Err(error)) => ToolOutcome::Failed(error.to_string()),
-                // A host that knows what the person may read would say it.
+                // A real host would return an error text that the user may read.
                 Err(error) => panic!("{error}"),
             }
         })

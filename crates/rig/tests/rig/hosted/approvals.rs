@@ -12,9 +12,8 @@ use rig_core::effect::Outcome;
 use rig_core::message::AssistantContent;
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
-use ui_message_stream::agent::{Model, ModelRequest};
 use ui_message_stream::message::Part;
-use ui_message_stream::model_message::FromUi;
+use ui_message_stream::model::{Model, ModelRequest, ToModelMessages};
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
 
@@ -317,7 +316,7 @@ async fn a_yes_that_was_kept_is_no_yes() {
         .iter()
         .map(|message| UiMessage::parse(&message.to_string()).unwrap())
         .collect();
-    let messages = FromUi::new().model_messages(&messages);
+    let messages = ToModelMessages::new().model_messages(&messages);
     let mut said = RigModel::new(provider.responses()).call(ModelRequest::new(messages));
     while said.next().await.is_some() {}
     let asked = provider.asked()[0]["input"].to_string();

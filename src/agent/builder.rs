@@ -1,0 +1,299 @@
+//! [`Agent`]: a model and its tools, for hosts that have no agent of their own.
+//!
+//! An [`Agent`] drives a [`ToolLoop`](crate::agent::tool_loop::ToolLoop): it starts each effect of
+//! the loop and passes the resulting inputs back. The agent makes no decisions itself. The messages
+//! for the model are built from the messages of the chat and from the events that the run has
+//! emitted so far, so the model of the next turn reads the same messages.
+
+use std::fmt;
+use std::future::ready;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::client_tools;
+use super::driver::AgentRun;
+use super::structured_output::StructuredOutput;
+use super::tool::IntoTool;
+use super::tool_set::ToolSet;
+use crate::approval::store::BoxFuture;
+use crate::approval::{Approvals, ApprovedCall, ToolInfo, ToolOutcome, Toolbox};
+use crate::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
+use crate::json::{FieldError, Json};
+use crate::message::UiMessage;
+use crate::model::Model;
+use crate::request::{ChatRequest, ParseRequestError};
+use crate::response::BoxError;
+
+/// An agent: a model and its tools.
+///
+/// ```
+/// use axum::Router;
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use ui_message_stream::agent::{Agent, Tool};
+/// use ui_message_stream::axum::chat_routes;
+/// # use ui_message_stream::model::{Model, ModelRequest, ModelStream};
+/// # #[derive(Debug)] struct MyModel;
+/// # impl Model for MyModel {
+/// #     fn call(&self, _: ModelRequest) -> ModelStream { Box::pin(futures::stream::empty()) }
+/// # }
+///
+/// /// Sends money.
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Transfer {
+///     to: String,
+///     amount: u64,
+/// }
+///
+/// async fn transfer(transfer: Transfer) -> Result<String, std::io::Error> {
+///     Ok(format!("{} went to {}", transfer.amount, transfer.to))
+/// }
+///
+/// let agent = Agent::new(MyModel)
+///     .tool(Tool::new("transfer", transfer).needs_approval_when(|input, _| input.amount > 1_000));
+/// let app: Router = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
+/// ```
+#[derive(Clone)]
+pub struct Agent(pub(super) Arc<Inner>);
+
+#[derive(Clone)]
+pub(super) struct Inner {
+    pub(super) model: Arc<dyn Model>,
+    pub(super) tools: ToolSet,
+    pub(super) instructions: Option<Arc<str>>,
+    pub(super) max_steps: u32,
+    pub(super) has_usage_metadata: bool,
+    pub(super) can_accept_client_tools: bool,
+    pub(super) output: Option<StructuredOutput>,
+    pub(super) transform: Option<Arc<TransformFn>>,
+}
+
+type TransformFn = dyn Fn(AgentEventStream) -> AgentEventStream + Send + Sync;
+
+impl Agent {
+    /// Creates an agent for this model, without tools.
+    pub fn new(model: impl Model) -> Self {
+        Agent(Arc::new(Inner {
+            model: Arc::new(model),
+            tools: ToolSet::default(),
+            instructions: None,
+            max_steps: 20,
+            has_usage_metadata: false,
+            can_accept_client_tools: false,
+            output: None,
+            transform: None,
+        }))
+    }
+
+    /// Sets the instructions, which the model reads before all messages.
+    #[must_use]
+    pub fn with_instructions(self, instructions: impl Into<Arc<str>>) -> Self {
+        self.with(|inner| inner.instructions = Some(instructions.into()))
+    }
+
+    /// Sets the maximum number of model calls in a turn. The default is 20.
+    ///
+    /// At the limit the response ends with the results of the tools: the client receives the finish
+    /// reason `tool-calls`, and no call is left waiting.
+    #[must_use]
+    pub fn with_max_steps(self, steps: u32) -> Self {
+        self.with(|inner| inner.max_steps = steps)
+    }
+
+    /// Writes the token usage of each message into its metadata. See
+    /// [`ToolLoop::with_usage_metadata`](crate::agent::tool_loop::ToolLoop::with_usage_metadata).
+    #[must_use]
+    pub fn with_usage_in_metadata(self) -> Self {
+        self.with(|inner| inner.has_usage_metadata = true)
+    }
+
+    /// Requires a user's approval for each call of a tool for which the host set no approval
+    /// policy.
+    ///
+    /// The annotations that a tool server sends are not a policy of the host.
+    #[must_use]
+    pub fn require_approval_by_default(self) -> Self {
+        self.with(|inner| inner.tools.is_approval_default = true)
+    }
+
+    /// Accepts tools that a request defines, in the field `clientTools` (or `client_tools`) of its
+    /// body: `[{"name", "description"?, "inputSchema"}, …]`.
+    ///
+    /// The client executes these tools. The model can call them in this turn only. A request that
+    /// defines a tool with the name of a tool of this agent is rejected, because the client could
+    /// answer the calls of the agent's tool.
+    #[must_use]
+    pub fn with_client_tools(self) -> Self {
+        self.with(|inner| inner.can_accept_client_tools = true)
+    }
+
+    /// Makes the agent respond with structured output: the text of its last step is a `T` as JSON.
+    ///
+    /// The client receives the JSON as it grows, like any other text. Tools are called and
+    /// approvals are requested as usual; the output comes in the step in which the model makes no
+    /// more calls. Output that is not a `T` is an error, and the response ends with that error.
+    /// Output that was cut short by the token limit, by a content filter or by an error of the
+    /// provider ends with that finish reason.
+    ///
+    /// [`UiMessage::output`] reads the output from the message. If the client asks for JSON, the
+    /// [route](crate::axum::chat_routes) returns it as `output`.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// # use ui_message_stream::agent::Agent;
+    /// # use ui_message_stream::model::{Model, ModelRequest, ModelStream};
+    /// # #[derive(Debug)] struct MyModel;
+    /// # impl Model for MyModel {
+    /// #     fn call(&self, _: ModelRequest) -> ModelStream { Box::pin(futures::stream::empty()) }
+    /// # }
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Invoice {
+    ///     total: u64,
+    ///     paid: bool,
+    /// }
+    ///
+    /// let agent = Agent::new(MyModel).with_output::<Invoice>();
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if `T` is not an object, because providers accept no other type: put a list or an
+    /// enum into a struct. Panics if the schema of `T` is invalid, for example because of a pattern
+    /// that cannot be parsed.
+    #[must_use]
+    #[track_caller]
+    pub fn with_output<T: JsonSchema + DeserializeOwned + 'static>(self) -> Self {
+        self.with(|inner| inner.output = Some(StructuredOutput::new::<T>()))
+    }
+
+    /// Passes the agent's events through `transform` before they reach the user and the chat
+    /// history, for example to [smooth](crate::response::Smooth) the text.
+    ///
+    /// A later call replaces the transform of an earlier one. [Structured
+    /// output](Self::with_output) is checked before the transform.
+    ///
+    /// ```
+    /// # use ui_message_stream::agent::Agent;
+    /// # use ui_message_stream::model::Model;
+    /// use std::time::Duration;
+    ///
+    /// use ui_message_stream::response::Smooth;
+    ///
+    /// fn with_smooth_text(agent: Agent) -> Agent {
+    ///     let words = Smooth::by_words(Duration::from_millis(10));
+    ///     agent.with_transform(move |events| Box::pin(words.apply(events)))
+    /// }
+    /// # let _ = with_smooth_text;
+    /// ```
+    #[must_use]
+    pub fn with_transform(
+        self,
+        transform: impl Fn(AgentEventStream) -> AgentEventStream + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|inner| inner.transform = Some(Arc::new(transform)))
+    }
+
+    /// Adds a tool.
+    ///
+    /// # Panics
+    /// An agent is built when a server starts, so a tool that could not be called is reported then.
+    /// Panics if the agent already has a tool of this name, because a call would be ambiguous; if
+    /// model providers do not accept the name; or if the schema is invalid.
+    #[must_use]
+    #[track_caller]
+    pub fn tool(self, tool: impl IntoTool) -> Self {
+        self.with(|inner| inner.tools.add(tool.into_tool()))
+    }
+
+    /// Adds several tools.
+    ///
+    /// # Panics
+    /// Panics under the conditions of [`tool`](Self::tool).
+    #[must_use]
+    #[track_caller]
+    pub fn tools(self, tools: impl IntoIterator<Item: IntoTool>) -> Self {
+        self.with(|inner| {
+            for tool in tools {
+                inner.tools.add(tool.into_tool());
+            }
+        })
+    }
+
+    /// Creates a chat server for this agent that keeps conversations in memory and has its own
+    /// approvals.
+    ///
+    /// To use your own keys, stores or audit sink, create the [`ChatServer`] yourself:
+    /// `ChatServer::new(agent.clone(), Approvals::new(agent))`.
+    pub fn into_chat_server(self) -> ChatServer {
+        ChatServer::new(self.clone(), Approvals::new(self))
+    }
+
+    #[track_caller]
+    fn with(self, set: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        set(&mut inner);
+        Agent(Arc::new(inner))
+    }
+
+    /// Returns the tools of a turn: those of the agent, and those of the request if it may define
+    /// any.
+    ///
+    /// # Errors
+    /// A [`FieldError`] if the tools of the request are invalid.
+    pub(super) fn tools_for(&self, request: Option<&ChatRequest>) -> Result<ToolSet, FieldError> {
+        match request.filter(|_| self.0.can_accept_client_tools) {
+            Some(request) => client_tools::with_request_tools(&self.0.tools, request),
+            None => Ok(self.0.tools.clone()),
+        }
+    }
+}
+
+impl Toolbox for Agent {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        self.0.tools.info(name)
+    }
+
+    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(self.0.tools.refresh(name))
+    }
+
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(ready(self.0.tools.validate_input(&call.tool_name, &call.input).is_ok()))
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        self.0.tools.run_approved(call)
+    }
+}
+
+impl ChatAgent for Agent {
+    fn validate_request(&self, request: &ChatRequest) -> Result<(), ParseRequestError> {
+        Ok(self.tools_for(Some(request)).map(drop)?)
+    }
+
+    fn structured_output(&self, message: &UiMessage) -> Option<Result<Json, BoxError>> {
+        let output = self.0.output.as_ref()?.parse_message(message);
+        Some(output.map_err(|error| error.to_string().into()))
+    }
+
+    fn respond(&self, turn: Turn) -> AgentEventStream {
+        let events: AgentEventStream = Box::pin(AgentRun::new(self.clone(), turn));
+        match &self.0.transform {
+            Some(transform) => transform(events),
+            None => events,
+        }
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent")
+            .field("model", &self.0.model)
+            .field("tools", &self.0.tools)
+            .field("max_steps", &self.0.max_steps)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,249 @@
+//! [`AgentRun`]: one turn of an agent that is executing. It performs the effects of the
+//! [`ToolLoop`] and passes the resulting inputs back to it.
+
+use std::collections::VecDeque;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as poll_ready};
+
+use futures_core::Stream;
+use tracing::{Span, field};
+
+use super::Agent;
+use super::model_inputs::{ModelInputs, record_failure};
+use super::structured_output::StructuredOutput;
+use super::tool_run::Once;
+use super::tool_set::ToolSet;
+use super::transcript::Transcript;
+use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
+use crate::agent::tool_policy::prior_usage;
+use crate::approval::{PendingToolCall, RequestApprovalError};
+use crate::chat::Turn;
+use crate::event::AgentEvent;
+use crate::id::ToolCallId;
+use crate::message::UiMessage;
+use crate::model::ModelRequest;
+use crate::model::Usage;
+use crate::response::BoxError;
+
+/// The inputs that one effect produces.
+pub(super) type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
+
+/// One turn that is executing.
+pub(super) struct AgentRun {
+    agent: Agent,
+    tools: ToolSet,
+    tool_loop: ToolLoop,
+    turn: Arc<Turn>,
+    transcript: Transcript,
+    effects: VecDeque<InputStream>,
+    /// The span of the run. Its names follow the OpenTelemetry conventions for generative AI; it
+    /// holds no content.
+    span: Span,
+    /// The span of the current step, inside `span`.
+    step_span: Span,
+}
+
+impl AgentRun {
+    /// Creates the run that answers this turn.
+    pub(super) fn new(agent: Agent, turn: Turn) -> Self {
+        let tool_loop = ToolLoop::new(agent.0.max_steps).with_known_call_ids(call_ids(&turn));
+        let tool_loop =
+            if agent.0.output.is_some() { tool_loop.with_output_check() } else { tool_loop };
+        let tool_loop = if agent.0.has_usage_metadata {
+            tool_loop.with_usage_metadata(prior_usage(&turn))
+        } else {
+            tool_loop
+        };
+        // The tools of the request were validated before the request was accepted.
+        let tools = agent.tools_for(turn.request.as_deref());
+        AgentRun {
+            tools: tools.unwrap_or_else(|_| agent.0.tools.clone()),
+            tool_loop,
+            span: tracing::info_span!(
+                "invoke_agent",
+                gen_ai.operation.name = "invoke_agent",
+                gen_ai.provider.name = agent.0.model.provider(),
+                gen_ai.conversation.id = turn.chat.id.as_str(),
+                gen_ai.usage.input_tokens = field::Empty,
+                gen_ai.usage.output_tokens = field::Empty,
+                otel.status_code = field::Empty,
+                error.type = field::Empty,
+            ),
+            step_span: Span::none(),
+            transcript: Transcript::new(&turn),
+            turn: Arc::new(turn),
+            effects: VecDeque::new(),
+            agent,
+        }
+    }
+
+    /// Starts an effect. Decisions about calls are polled before the model, so that the events of a
+    /// call precede the next events of the model.
+    fn start(&mut self, effect: Effect) {
+        if let Effect::CallModel { step } = effect {
+            self.step_span = tracing::info_span!(parent: &self.span, "step", step);
+        }
+        let _entered = self.step_span.clone().entered();
+        let is_decision = matches!(
+            effect,
+            Effect::ValidateInput(_) | Effect::DecideApproval(_) | Effect::RequestApproval(_)
+        );
+        let inputs = self.perform(effect);
+        match is_decision {
+            true => self.effects.push_front(inputs),
+            false => self.effects.push_back(inputs),
+        }
+    }
+
+    /// Performs an effect and returns the inputs that it produces.
+    fn perform(&mut self, effect: Effect) -> InputStream {
+        let AgentRun { agent, tools, turn, transcript, .. } = self;
+        let agent = &agent.0;
+        match effect {
+            Effect::CallModel { step } => {
+                let request = ModelRequest {
+                    instructions: agent.instructions.clone(),
+                    messages: transcript.model_messages(turn, step, tools),
+                    tools: tools.definitions(),
+                    output: agent.output.as_ref().map(StructuredOutput::schema),
+                };
+                let chat = &turn.chat.id;
+                Box::pin(ModelInputs::new(&*agent.model, request, tools.clone(), chat))
+            }
+            Effect::ValidateInput(call) => {
+                let fits = tools.validate_input(&call.tool_name, &call.input);
+                single_input(ready(Input::InputValidated { tool_call_id: call.tool_call_id, fits }))
+            }
+            Effect::DecideApproval(call) => {
+                let tools = tools.clone();
+                let chat = match tools.has_approval_predicate(&call.tool_name) {
+                    true => Arc::new(transcript.chat_without_call(&call.tool_call_id)),
+                    false => Arc::clone(&turn.chat),
+                };
+                single_input(async move {
+                    let verdict = tools.decide(&call, chat).await;
+                    Input::ApprovalDecided { tool_call_id: call.tool_call_id, verdict }
+                })
+            }
+            Effect::RequestApproval(call) => {
+                let (tools, turn) = (tools.clone(), Arc::clone(turn));
+                single_input(async move { request_approval(&tools, &turn, call).await })
+            }
+            Effect::RunTool(call) => tools.run(call, turn),
+            Effect::CheckOutput => {
+                let output = agent.output.as_ref();
+                let checked = output
+                    .map(|output| output.parse_message(transcript.current_message()).map(drop));
+                single_input(ready(Input::OutputChecked(checked.unwrap_or(Ok(())))))
+            }
+        }
+    }
+
+    /// Polls the effects for the next input. Returns `None` if no effect is running.
+    fn poll_effects(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        let mut index = 0;
+        while let Some(effect) = self.effects.get_mut(index) {
+            match effect.as_mut().poll_next(cx) {
+                Poll::Ready(Some(input)) => {
+                    // Move the effect to the back: an effect with many inputs must not delay the
+                    // others.
+                    let effect = self.effects.remove(index);
+                    self.effects.extend(effect);
+                    return Poll::Ready(Some(input));
+                }
+                Poll::Ready(None) => drop(self.effects.remove(index)),
+                Poll::Pending => index += 1,
+            }
+        }
+        if self.effects.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
+
+// The usage is recorded on drop, which covers every way a run can end: a consumer that received the
+// last event may not poll again.
+impl Drop for AgentRun {
+    fn drop(&mut self) {
+        let usage = self.tool_loop.usage();
+        if usage == Usage::default() {
+            return;
+        }
+        self.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
+        self.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+    }
+}
+
+impl Stream for AgentRun {
+    type Item = Result<AgentEvent, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let _entered = this.span.clone().entered();
+        loop {
+            match this.tool_loop.poll() {
+                Action::Emit(event) => {
+                    if matches!(event, AgentEvent::Error { .. }) {
+                        record_failure(&this.span, "run");
+                    }
+                    this.transcript.record(&event);
+                    return Poll::Ready(Some(Ok(event)));
+                }
+                Action::Start(effect) => this.start(effect),
+                Action::Wait => {
+                    match poll_ready!(this.step_span.clone().in_scope(|| this.poll_effects(cx))) {
+                        Some(input) => this.tool_loop.handle(input),
+                        // Every effect produces a final input. If one did not, the stream ends
+                        // here, and open parts are closed as for any stream that ends.
+                        None => return Poll::Ready(None),
+                    }
+                }
+                Action::End(_) => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+/// Returns the ids of the calls in the chat. The result of a call that the client executes refers
+/// to the call by its id alone, so ids must stay unique.
+fn call_ids(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
+    let parts = turn.chat.messages.iter().flat_map(UiMessage::tool_parts);
+    parts.map(|part| part.tool_call_id.clone())
+}
+
+/// Requests the approval of a call from the user, and returns the input for the loop.
+async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -> Input {
+    let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
+    let (approvals, message) = (&turn.approvals, &turn.message_id);
+    let issued = if provider_executed {
+        approvals.request_provider_approval(message, &tool_call_id, &tool_name, &input, None).await
+    } else {
+        let description = tools.approval_description(&tool_name, &input);
+        let description = description.as_deref();
+        approvals.request_approval(message, &tool_call_id, &tool_name, &input, description).await
+    };
+    match issued {
+        Ok(issued) => Input::ApprovalRequested {
+            tool_call_id,
+            details: Some(issued.details()),
+            approval_id: issued.approval_id,
+        },
+        Err(error) => {
+            let reason = match &error {
+                RequestApprovalError::NotShownAsIs(error) => error.to_string(),
+                _ => APPROVAL_NOT_REQUESTED.to_owned(),
+            };
+            tracing::warn!(%error, tool = &*tool_name, "nobody is asked about a tool call");
+            Input::Tool { tool_call_id, event: ToolEvent::Failed(reason) }
+        }
+    }
+}
+
+/// Returns a stream of one input.
+fn single_input(input: impl Future<Output = Input> + Send + 'static) -> InputStream {
+    Box::pin(Once::new(input))
+}
+
+/// The error text of a call that needs approval, if the approval could not be requested.
+const APPROVAL_NOT_REQUESTED: &str =
+    "This tool call was not executed: nobody could be asked to approve it.";

@@ -1,0 +1,123 @@
+//! The events of a model call, as inputs of the tool loop.
+
+use std::any::Any;
+use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready as poll_ready};
+
+use futures_core::Stream;
+use tracing::{Span, field};
+
+use super::tool_run::Once;
+use super::tool_set::ToolSet;
+use crate::agent::tool_loop::Input;
+use crate::event::AgentEvent;
+use crate::id::ChatId;
+use crate::model::{Model, ModelEvent, ModelRequest, ModelStream};
+use crate::response::{BoxError, MASKED_ERROR, words_of};
+
+/// The stream of one model call as inputs of the loop. Calls are annotated with the facts of their
+/// tools.
+pub(super) struct ModelInputs {
+    stream: Option<ModelStream>,
+    tools: ToolSet,
+    span: Span,
+}
+
+impl ModelInputs {
+    /// Calls the model.
+    pub(super) fn new(
+        model: &dyn Model,
+        request: ModelRequest,
+        tools: ToolSet,
+        chat: &ChatId,
+    ) -> Self {
+        let span = tracing::info_span!(
+            "chat",
+            otel.name = model.name().map(|name| format!("chat {name}")),
+            otel.kind = "client",
+            otel.status_code = field::Empty,
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = model.provider(),
+            gen_ai.request.model = model.name(),
+            gen_ai.conversation.id = chat.as_str(),
+            gen_ai.response.finish_reasons = field::Empty,
+            gen_ai.usage.input_tokens = field::Empty,
+            gen_ai.usage.output_tokens = field::Empty,
+            error.type = field::Empty,
+        );
+        let call = || catch_unwind(AssertUnwindSafe(|| model.call(request)));
+        let stream = span.in_scope(call).unwrap_or_else(|panic| {
+            let error = panic_error(&*panic);
+            Box::pin(Once::new(ready(Err(error))))
+        });
+        ModelInputs { stream: Some(stream), tools, span }
+    }
+
+    /// Records the usage and the finish reason in the span, and annotates calls with the facts of
+    /// their tools.
+    fn annotate(&self, mut event: ModelEvent) -> ModelEvent {
+        match &mut event {
+            ModelEvent::Usage(usage) => {
+                self.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
+                self.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+            }
+            ModelEvent::Finished(reason) => {
+                self.span.record("gen_ai.response.finish_reasons", reason.as_str());
+            }
+            ModelEvent::ToolCall(call, _)
+            | ModelEvent::Event(
+                AgentEvent::ToolInputStart { call }
+                | AgentEvent::ToolInput { call, .. }
+                | AgentEvent::ToolInputInvalid { call, .. },
+            ) => self.tools.annotate_call(call),
+            _ => {}
+        }
+        event
+    }
+}
+
+impl Stream for ModelInputs {
+    type Item = Input;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        let _entered = self.span.clone().entered();
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(None);
+        };
+        // A panic of the model must not stop the running tools of the step: they run to their end.
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
+        let next = match polled {
+            Ok(polled) => poll_ready!(polled),
+            Err(panic) => Some(Err(panic_error(&*panic))),
+        };
+        let is_last = matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_)));
+        if is_last {
+            self.stream = None;
+        }
+        Poll::Ready(Some(match next {
+            Some(Ok(event)) => Input::Model(self.annotate(event)),
+            Some(Err(error)) => {
+                record_failure(&self.span, "model");
+                tracing::error!(%error, "the model failed");
+                Input::ModelFailed(MASKED_ERROR.into())
+            }
+            None => {
+                record_failure(&self.span, "cut");
+                tracing::error!("the model's stream ended before it was finished");
+                Input::ModelFailed(MASKED_ERROR.into())
+            }
+        }))
+    }
+}
+
+/// Marks a span as failed, with the kind of the failure.
+pub(super) fn record_failure(span: &Span, kind: &'static str) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.type", kind);
+}
+
+fn panic_error(panic: &(dyn Any + Send)) -> BoxError {
+    format!("the model panicked: {}", words_of(panic)).into()
+}

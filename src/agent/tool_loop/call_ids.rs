@@ -1,0 +1,78 @@
+//! Unique ids for the calls of a run, independent of the ids that the model uses.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::id::ToolCallId;
+
+/// Maps the tool call ids of the model to ids that are unique in the message.
+///
+/// Some models restart the numbering of their calls in each response, and some give two calls of
+/// one response the same id. An id of the model refers to the call that was begun under it until
+/// the input of that call is complete. After that, the same id begins another call, and results
+/// with this id belong to the latest call.
+#[derive(Debug, Default)]
+pub(super) struct CallIdMap {
+    /// All ids that calls of the message have.
+    used: HashSet<ToolCallId>,
+    /// The model's ids of the current step, with the call that each refers to.
+    mapped: HashMap<ToolCallId, MappedId>,
+}
+
+/// The unique id of a call, and whether its input is complete.
+#[derive(Debug)]
+struct MappedId {
+    id: ToolCallId,
+    is_complete: bool,
+}
+
+impl CallIdMap {
+    /// Marks ids as used, so that no new call receives them.
+    pub(super) fn reserve(&mut self, ids: impl IntoIterator<Item = ToolCallId>) {
+        self.used.extend(ids);
+    }
+
+    /// Forgets the model's ids of the previous step.
+    pub(super) fn next_step(&mut self) {
+        self.mapped.clear();
+    }
+
+    /// Returns the unique id of the call whose input begins under this id.
+    pub(super) fn begin(&mut self, id: &ToolCallId) -> ToolCallId {
+        self.map(id, false)
+    }
+
+    /// Returns the unique id of the call whose input is now complete.
+    pub(super) fn complete(&mut self, id: &ToolCallId) -> ToolCallId {
+        self.map(id, true)
+    }
+
+    /// Returns the unique id of the call that this id refers to. An id of an earlier step is
+    /// returned unchanged.
+    pub(super) fn resolve(&self, id: &ToolCallId) -> ToolCallId {
+        self.mapped.get(id).map_or(id, |mapped| &mapped.id).clone()
+    }
+
+    /// Returns the unique id of the incomplete call under this id, or of a new call if there is
+    /// none.
+    fn map(&mut self, id: &ToolCallId, is_complete: bool) -> ToolCallId {
+        if let Some(mapped) = self.mapped.get_mut(id).filter(|mapped| !mapped.is_complete) {
+            mapped.is_complete = is_complete;
+            return mapped.id.clone();
+        }
+        let unused = self.unused(id);
+        self.used.insert(unused.clone());
+        self.mapped.insert(id.clone(), MappedId { id: unused.clone(), is_complete });
+        unused
+    }
+
+    /// Returns `id` if no call has it, otherwise `id` with a number that makes it unique.
+    fn unused(&self, id: &ToolCallId) -> ToolCallId {
+        if !self.used.contains(id) {
+            return id.clone();
+        }
+        let candidates = (self.used.len()..).map(|n| ToolCallId::from(format!("{id}-{n}")));
+        let mut unused = candidates.filter(|candidate| !self.used.contains(candidate));
+        // There are more numbers than used ids, so one candidate is unused.
+        unused.next().unwrap_or_else(|| id.clone())
+    }
+}

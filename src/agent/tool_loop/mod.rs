@@ -1,0 +1,491 @@
+//! [`ToolLoop`]: the state machine of an agent's tool loop. It makes decisions and never awaits.
+//!
+//! ```text
+//!          ┌──────────── poll ────────────┐
+//!          ▼                              │
+//! Action::Emit(event)                handle(Input)
+//! Action::Start(effect) ──▶ driver ───────┘ for each input; several effects run at once
+//! Action::Wait
+//! Action::End(end)
+//! ```
+//!
+//! The loop calls the model, requests a decision about each call, and runs the tools of a step
+//! concurrently. It ends when a call waits for the user or for the client, when the model makes no
+//! more calls, or at the maximum number of steps. The messages for the model are not part of the
+//! loop: the driver builds them from the messages of the chat.
+
+mod call_ids;
+mod io;
+
+use std::collections::{HashSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::io::{Action, CallDecision, Effect, Input, ToolEvent};
+
+use self::call_ids::CallIdMap;
+use crate::approval::PendingToolCall;
+use crate::chunk::FinishReason;
+use crate::event::{AgentEvent, Executor, ToolCall};
+use crate::id::ToolCallId;
+use crate::json::Json;
+use crate::model::{ModelEvent, Usage, UsageMetadata};
+
+/// The tool loop of an agent, from the first model call of a turn to its end.
+///
+/// ```
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::chunk::FinishReason;
+/// use ui_message_stream::agent::tool_loop::{Effect, Input, ToolLoop, RunEnd, Action};
+/// use ui_message_stream::model::ModelEvent;
+///
+/// let mut run = ToolLoop::new(8);
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::StepStart)));
+/// assert!(matches!(run.poll(), Action::Start(Effect::CallModel { step: 1 })));
+/// assert!(matches!(run.poll(), Action::Wait));
+/// run.handle(Input::Model(ModelEvent::Event(AgentEvent::text("Hello"))));
+/// run.handle(Input::Model(ModelEvent::Finished(FinishReason::Stop)));
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::TextDelta { .. })));
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::StepFinish)));
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::Finish { .. })));
+/// assert!(matches!(run.poll(), Action::End(RunEnd::Finished)));
+/// ```
+#[derive(Debug)]
+pub struct ToolLoop {
+    step: u32,
+    max_steps: u32,
+    /// The state of the model call of this step.
+    model: ModelState,
+    calls: Vec<Call>,
+    call_ids: CallIdMap,
+    /// The calls of all steps whose results come from this loop or from the client, not from the
+    /// provider.
+    local_calls: HashSet<ToolCallId>,
+    /// Whether a call of this step had an invalid input. The model must then be called again to
+    /// read the error.
+    had_invalid_input: bool,
+    actions: VecDeque<Action>,
+    usage: Usage,
+    /// The usage that the message recorded before this run. `None` if usage is not written to the
+    /// metadata.
+    usage_before: Option<Usage>,
+    has_output_check: bool,
+    end: Option<RunEnd>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[non_exhaustive]
+pub enum RunEnd {
+    /// The model made no more calls.
+    Finished,
+    /// Some calls wait for the user's approval; others may wait for the client. The next request
+    /// continues the turn from the messages: no other state needs to be stored.
+    AwaitingApproval {
+        /// The calls that wait.
+        waiting: Vec<PendingToolCall>,
+    },
+    /// Some calls wait for the client. No call waits for an approval.
+    AwaitingClient {
+        /// The calls that wait.
+        waiting: Vec<PendingToolCall>,
+    },
+    /// The maximum number of steps was reached before the model finished.
+    StepLimit,
+    /// The model failed.
+    Failed,
+}
+
+/// The state of the model call of a step.
+#[derive(Debug, Clone, PartialEq)]
+enum ModelState {
+    NotCalled,
+    Streaming,
+    Finished(FinishReason),
+    /// The model failed or aborted. This event is emitted last, because the client stops reading
+    /// there.
+    Interrupted(AgentEvent),
+    /// The structured output is being checked.
+    CheckingOutput(FinishReason),
+}
+
+/// A call of this step.
+#[derive(Debug)]
+struct Call {
+    /// The call as it is announced to the client.
+    tool_call: ToolCall,
+    pending: PendingToolCall,
+    state: CallState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallState {
+    /// The call was not announced yet.
+    ValidatingInput,
+    DecidingApproval,
+    RequestingApproval,
+    Running,
+    Waiting,
+    Finished,
+}
+
+impl ToolLoop {
+    /// Creates a loop that makes at most `max_steps` model calls.
+    pub fn new(max_steps: u32) -> Self {
+        ToolLoop {
+            step: 0,
+            max_steps,
+            model: ModelState::NotCalled,
+            calls: Vec::new(),
+            call_ids: CallIdMap::default(),
+            local_calls: HashSet::new(),
+            had_invalid_input: false,
+            actions: VecDeque::new(),
+            usage: Usage::default(),
+            usage_before: None,
+            has_output_check: false,
+            end: None,
+        }
+    }
+
+    /// Writes the token usage into the metadata of the message, as `{"usage": {"inputTokens": …,
+    /// "outputTokens": …}}`.
+    ///
+    /// The usage is the sum of `before`, which is the usage that the message recorded before it
+    /// waited for the user, and of the model calls of this run.
+    #[must_use]
+    pub fn with_usage_metadata(mut self, before: Usage) -> Self {
+        self.usage_before = Some(before);
+        self
+    }
+
+    /// Checks the structured output before the run finishes, with [`Effect::CheckOutput`].
+    ///
+    /// Output that was cut short (finish reason `length`, `content-filter` or `error`) is not
+    /// checked.
+    #[must_use]
+    pub fn with_output_check(mut self) -> Self {
+        self.has_output_check = true;
+        self
+    }
+
+    /// Sets the ids of the calls that the message already contains, for a run that continues a
+    /// message.
+    ///
+    /// A call of the model with one of these ids is a new call and receives another id: some models
+    /// restart the numbering of their calls.
+    #[must_use]
+    pub fn with_known_call_ids(mut self, ids: impl IntoIterator<Item = ToolCallId>) -> Self {
+        self.call_ids.reserve(ids);
+        self
+    }
+
+    /// Returns the token usage of all model calls so far.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Returns the next action. After [`Action::End`] it returns the same action again.
+    pub fn poll(&mut self) -> Action {
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return action;
+            }
+            if let Some(end) = &self.end {
+                return Action::End(end.clone());
+            }
+            match &self.model {
+                ModelState::NotCalled => self.call_model(),
+                ModelState::Finished(reason) if !self.is_busy() => self.end_step(*reason),
+                ModelState::Interrupted(event) if !self.is_busy() => {
+                    let event = event.clone();
+                    self.emit(event);
+                    self.end = Some(RunEnd::Failed);
+                }
+                _ => return Action::Wait,
+            }
+        }
+    }
+
+    /// Handles an input of an effect. An input for a finished call, or after the end, is ignored.
+    pub fn handle(&mut self, input: Input) {
+        if self.end.is_some() {
+            return;
+        }
+        match input {
+            Input::Model(_) | Input::ModelFailed(_) if self.model != ModelState::Streaming => {}
+            Input::Model(event) => self.handle_model_event(event),
+            Input::ModelFailed(message) => {
+                self.model = ModelState::Interrupted(AgentEvent::error(message))
+            }
+            Input::InputValidated { tool_call_id, fits } => {
+                self.handle_validation(&tool_call_id, fits)
+            }
+            Input::ApprovalDecided { tool_call_id, verdict } => {
+                self.handle_decision(&tool_call_id, verdict)
+            }
+            Input::ApprovalRequested { tool_call_id, approval_id, details } => {
+                let Some(call) = self.call(&tool_call_id, CallState::RequestingApproval) else {
+                    return;
+                };
+                call.state = CallState::Waiting;
+                call.pending.approval_id = Some(approval_id.clone());
+                let event = AgentEvent::ApprovalRequested { tool_call_id, approval_id, details };
+                self.emit(event);
+            }
+            Input::Tool { tool_call_id, event } => self.handle_tool_event(tool_call_id, event),
+            Input::OutputChecked(checked) => {
+                let ModelState::CheckingOutput(reason) = self.model else { return };
+                match checked {
+                    Ok(()) => self.finish(reason, RunEnd::Finished),
+                    Err(message) => {
+                        self.model = ModelState::Interrupted(AgentEvent::error(message))
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle_model_event(&mut self, event: ModelEvent) {
+        match event {
+            ModelEvent::Event(event) => self.handle_agent_event(event),
+            ModelEvent::Usage(usage) => {
+                self.usage = self.usage.saturating_add(usage);
+            }
+            ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
+            ModelEvent::ToolCall(call, input) => {
+                if let Some((call, input)) = self.parse_input(*call, &input) {
+                    self.add_call(call, input);
+                }
+            }
+            ModelEvent::ProviderApprovalRequest(call, input) => {
+                if let Some((call, input)) = self.parse_input(call.provider_executed(), &input) {
+                    self.request_provider_approval(call, input);
+                }
+            }
+        }
+    }
+
+    fn handle_agent_event(&mut self, mut event: AgentEvent) {
+        match &mut event {
+            AgentEvent::StepStart | AgentEvent::StepFinish => return,
+            AgentEvent::Finish { reason, metadata } => {
+                self.model = ModelState::Finished(*reason);
+                let Some(metadata) = metadata.take() else { return };
+                event = AgentEvent::Metadata(metadata);
+            }
+            AgentEvent::Error { .. } | AgentEvent::Abort { .. } => {
+                self.model = ModelState::Interrupted(event);
+                return;
+            }
+            AgentEvent::ToolInputStart { call } => call.id = self.call_ids.begin(&call.id),
+            AgentEvent::ToolInputDelta { tool_call_id, .. } => {
+                *tool_call_id = self.call_ids.resolve(tool_call_id);
+            }
+            AgentEvent::ToolInput { call, .. } | AgentEvent::ToolInputInvalid { call, .. } => {
+                call.id = self.call_ids.complete(&call.id);
+                let is_local = call.executed_by != Executor::Provider;
+                match event {
+                    AgentEvent::ToolInput { call, input } => return self.add_call(*call, input),
+                    _ => self.had_invalid_input |= is_local,
+                }
+            }
+            AgentEvent::ToolOutput { tool_call_id, .. }
+            | AgentEvent::ToolFailed { tool_call_id, .. }
+            | AgentEvent::ToolDenied { tool_call_id }
+            | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
+                *tool_call_id = self.call_ids.resolve(tool_call_id);
+                if self.local_calls.contains(tool_call_id) {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.emit(event);
+    }
+
+    /// Parses the input of a call and gives the call a unique id. Emits an invalid input, so that
+    /// the model reads the error, and returns `None`.
+    fn parse_input(&mut self, mut call: ToolCall, input: &str) -> Option<(ToolCall, Json)> {
+        call.id = self.call_ids.complete(&call.id);
+        // Some models write an empty text if a tool takes no input.
+        let input = if input.trim().is_empty() { "{}" } else { input };
+        match Json::parse(input) {
+            Ok(input) => Some((call, input)),
+            Err(error) => {
+                let problem = format!("the input is not usable: {error}");
+                self.emit(AgentEvent::tool_input_invalid(call, Json::string(input), problem));
+                self.had_invalid_input = true;
+                None
+            }
+        }
+    }
+
+    fn request_provider_approval(&mut self, call: ToolCall, input: Json) {
+        let name: Box<str> = (&*call.tool_name).into();
+        let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
+        let pending = pending.provider_executed();
+        self.emit(AgentEvent::tool_input(call.clone(), input));
+        self.actions.push_back(Action::Start(Effect::RequestApproval(pending.clone())));
+        self.calls.push(Call { tool_call: call, pending, state: CallState::RequestingApproval });
+    }
+
+    fn add_call(&mut self, call: ToolCall, input: Json) {
+        if call.executed_by == Executor::Provider {
+            return self.emit(AgentEvent::tool_input(call, input));
+        }
+        let name: Box<str> = (&*call.tool_name).into();
+        let pending = PendingToolCall::client_executed(call.id.clone(), name, input);
+        self.local_calls.insert(pending.tool_call_id.clone());
+        self.actions.push_back(Action::Start(Effect::ValidateInput(pending.clone())));
+        self.calls.push(Call { tool_call: call, pending, state: CallState::ValidatingInput });
+    }
+
+    fn handle_validation(&mut self, id: &ToolCallId, fits: Result<(), String>) {
+        let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
+        let Some(call) = self.call(id, CallState::ValidatingInput) else { return };
+        let (tool_call, input) = (call.tool_call.clone(), call.pending.input.clone());
+        match fits {
+            Ok(()) => {
+                call.state = CallState::DecidingApproval;
+                let effect = Effect::DecideApproval(call.pending.clone());
+                self.emit(AgentEvent::tool_input(tool_call, input));
+                match is_interrupted {
+                    true => self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_STARTED)),
+                    false => self.actions.push_back(Action::Start(effect)),
+                }
+            }
+            Err(message) => {
+                call.state = CallState::Finished;
+                self.emit(AgentEvent::tool_input_invalid(tool_call, input, message));
+            }
+        }
+    }
+
+    fn handle_decision(&mut self, id: &ToolCallId, verdict: CallDecision) {
+        let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
+        let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
+        let pending = call.pending.clone();
+        let (state, effect) = match verdict {
+            CallDecision::ClientExecuted => {
+                call.state = CallState::Waiting;
+                return;
+            }
+            _ if is_interrupted => {
+                return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_STARTED));
+            }
+            CallDecision::Run => (CallState::Running, Effect::RunTool(pending)),
+            CallDecision::RequireApproval => {
+                (CallState::RequestingApproval, Effect::RequestApproval(pending))
+            }
+        };
+        call.state = state;
+        self.actions.push_back(Action::Start(effect));
+    }
+
+    fn handle_tool_event(&mut self, id: ToolCallId, event: ToolEvent) {
+        let is_open = |call: &Call| {
+            let is_call = call.pending.tool_call_id == id;
+            is_call && matches!(call.state, CallState::RequestingApproval | CallState::Running)
+        };
+        if !self.calls.iter().any(is_open) {
+            return;
+        }
+        match event {
+            ToolEvent::Preliminary(output) => self.emit(AgentEvent::preliminary_output(id, output)),
+            ToolEvent::Data(data) => self.emit(AgentEvent::Data(data)),
+            ToolEvent::Source(source) => self.emit(AgentEvent::Source(source)),
+            ToolEvent::File(file) => self.emit(AgentEvent::File(file)),
+            ToolEvent::Output(output) => {
+                self.finish_call(&id, AgentEvent::tool_output(id.clone(), output));
+            }
+            ToolEvent::Failed(message) => {
+                self.finish_call(&id, AgentEvent::tool_failed(id.clone(), message))
+            }
+        }
+    }
+
+    fn finish_call(&mut self, id: &ToolCallId, event: AgentEvent) {
+        let is_call = |call: &&mut Call| call.pending.tool_call_id == *id;
+        self.calls.iter_mut().filter(is_call).for_each(|call| call.state = CallState::Finished);
+        self.emit(event);
+    }
+
+    fn emit(&mut self, event: AgentEvent) {
+        self.actions.push_back(Action::Emit(event));
+    }
+
+    fn call_model(&mut self) {
+        if self.step == self.max_steps {
+            self.finish(FinishReason::ToolCalls, RunEnd::StepLimit);
+            return;
+        }
+        self.step += 1;
+        self.model = ModelState::Streaming;
+        self.calls.clear();
+        self.call_ids.next_step();
+        self.had_invalid_input = false;
+        self.actions.push_back(Action::Emit(AgentEvent::StepStart));
+        self.actions.push_back(Action::Start(Effect::CallModel { step: self.step }));
+    }
+
+    /// Ends a step: the model has finished, and no tool is running.
+    fn end_step(&mut self, reason: FinishReason) {
+        self.actions.push_back(Action::Emit(AgentEvent::StepFinish));
+        let is_waiting = |call: &&Call| call.state == CallState::Waiting;
+        let waiting: Vec<PendingToolCall> =
+            self.calls.iter().filter(is_waiting).map(|call| call.pending.clone()).collect();
+        if waiting.iter().any(|call| call.approval_id.is_some()) {
+            self.finish(FinishReason::ToolCalls, RunEnd::AwaitingApproval { waiting });
+        } else if !waiting.is_empty() {
+            self.finish(FinishReason::ToolCalls, RunEnd::AwaitingClient { waiting });
+        } else if self.has_results() {
+            self.model = ModelState::NotCalled;
+        } else if self.has_output_check && !is_cut(reason) {
+            // The step made no calls, even if the finish reason is `tool-calls`.
+            let reason = match reason {
+                FinishReason::ToolCalls => FinishReason::Stop,
+                reason => reason,
+            };
+            self.model = ModelState::CheckingOutput(reason);
+            self.actions.push_back(Action::Start(Effect::CheckOutput));
+        } else {
+            self.finish(reason, RunEnd::Finished);
+        }
+    }
+
+    fn finish(&mut self, reason: FinishReason, end: RunEnd) {
+        let usage = self
+            .usage_before
+            .map(|before| UsageMetadata { usage: before.saturating_add(self.usage) });
+        // Two numbers always serialize.
+        let metadata = usage.and_then(|usage| Json::from_serialize(&usage).ok());
+        self.actions.push_back(Action::Emit(AgentEvent::Finish { reason, metadata }));
+        self.end = Some(end);
+    }
+
+    /// Returns whether there are results that the model has not read.
+    fn has_results(&self) -> bool {
+        !self.calls.is_empty() || self.had_invalid_input
+    }
+
+    /// Returns whether a call of this step is still being validated, decided, requested or run.
+    fn is_busy(&self) -> bool {
+        let is_busy = |call: &Call| !matches!(call.state, CallState::Waiting | CallState::Finished);
+        self.calls.iter().any(is_busy)
+    }
+
+    /// Finds the call with this id if it is in this state.
+    fn call(&mut self, id: &ToolCallId, state: CallState) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| call.pending.tool_call_id == *id && call.state == state)
+    }
+}
+
+/// Returns whether the response of the model was cut short by a limit, a filter or an error.
+fn is_cut(reason: FinishReason) -> bool {
+    matches!(reason, FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
+}
+
+/// The error text of a call that was about to run when the model failed.
+const NOT_STARTED: &str = "This tool call was not executed: the model broke off.";

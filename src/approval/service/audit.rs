@@ -1,0 +1,206 @@
+//! [`AuditEvent`]: a change of an approval record, or a rejected decision, for the audit log.
+
+use std::fmt;
+
+use serde::Serialize;
+use tracing::Span;
+
+use crate::approval::{
+    ApprovalState, Principal, RecordId, RejectionReason, RevocationReason, ToolOutcome, UnixMillis,
+};
+use crate::id::{ChatId, ToolCallId};
+
+/// An event in the life of an approval request. It holds no token, no input and no output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct AuditEvent {
+    /// The time of the event, by the ledger's clock. For a decision on no known record, and for an
+    /// outcome that could not be stored, it is the time of this server's clock.
+    pub at: UnixMillis,
+    /// The id of the record; `None` if the rejected decision names no record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordId>,
+    /// The id of the chat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_id: Option<ChatId>,
+    /// The principal that was asked, decided, or tried to decide.
+    pub principal: Principal,
+    /// The id of the tool call. In a refusal it is the client's unverified claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<ToolCallId>,
+    /// The name of the tool. In a refusal it is the client's unverified claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<Box<str>>,
+    /// The SHA-256 of the input, in hex, the same in all events of an approval request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_digest: Option<String>,
+    /// The time of the approval request, if there is a record of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_at: Option<UnixMillis>,
+    /// The kind of the event, with its details.
+    #[serde(flatten)]
+    pub happened: AuditEventKind,
+}
+
+/// The kind of an [`AuditEvent`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "happened", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[non_exhaustive]
+pub enum AuditEventKind {
+    /// An approval was requested.
+    Requested {
+        /// The time at which the approval request expires.
+        expires_at: UnixMillis,
+    },
+    /// The call was approved and claimed for execution.
+    Approved {
+        /// The number of the attempt to execute the call, from 1.
+        fence: u64,
+        /// The reason, in the user's own words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// The call was denied.
+    Denied {
+        /// The reason, in the user's own words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// A decision was rejected.
+    Refused {
+        /// The reason. Only the audit shows it.
+        cause: RejectionReason,
+    },
+    /// No answer arrived in time.
+    Expired,
+    /// The approval request was revoked.
+    Revoked {
+        /// The reason.
+        cause: RevocationReason,
+    },
+    /// The tool was executed, and its outcome is stored.
+    Ran {
+        /// The number of the attempt, from 1.
+        fence: u64,
+        /// Whether the tool failed.
+        failed: bool,
+    },
+    /// The call was claimed, and it is not known whether the tool was executed.
+    OutcomeUnknown,
+}
+
+impl AuditEventKind {
+    /// Returns whether the user's decision, or a revocation, ends the wait with this event.
+    ///
+    /// `Expired` is not such an event: expiry is recorded some time after it took place.
+    fn is_end_of_wait(&self) -> bool {
+        matches!(
+            self,
+            AuditEventKind::Approved { fence: 1, .. }
+                | AuditEventKind::Denied { .. }
+                | AuditEventKind::Revoked { .. }
+        )
+    }
+
+    /// Returns this kind without the reason that a user wrote.
+    fn without_reason(&self) -> Self {
+        match self.clone() {
+            AuditEventKind::Approved { fence, .. } => {
+                AuditEventKind::Approved { fence, reason: None }
+            }
+            AuditEventKind::Denied { .. } => AuditEventKind::Denied { reason: None },
+            other => other,
+        }
+    }
+
+    /// Returns the kind of the event that put a record into this state, or `None` for
+    /// [`ApprovalState::Pending`].
+    pub(super) fn from_state(state: &ApprovalState) -> Option<Self> {
+        Some(match state {
+            ApprovalState::Pending => return None,
+            ApprovalState::Denied { decision } => {
+                AuditEventKind::Denied { reason: decision.reason.clone() }
+            }
+            ApprovalState::Expired => AuditEventKind::Expired,
+            ApprovalState::Revoked { cause, .. } => AuditEventKind::Revoked { cause: *cause },
+            ApprovalState::Claimed { decision, fence, .. } => {
+                AuditEventKind::Approved { fence: *fence, reason: decision.reason.clone() }
+            }
+            ApprovalState::Completed { fence, outcome, .. } => AuditEventKind::Ran {
+                fence: *fence,
+                failed: matches!(outcome, ToolOutcome::Failed(_)),
+            },
+            ApprovalState::OutcomeUnknown { .. } => AuditEventKind::OutcomeUnknown,
+        })
+    }
+}
+
+/// A receiver of audit events. It is called synchronously where the event takes place, and must not
+/// block.
+///
+/// ```
+/// use std::sync::mpsc::SyncSender;
+///
+/// use ui_message_stream::approval::{AuditEvent, AuditSink};
+///
+/// /// Sends each event, as JSON, to the thread that writes the audit log.
+/// #[derive(Debug)]
+/// struct AuditLog(SyncSender<String>);
+///
+/// impl AuditSink for AuditLog {
+///     fn take(&self, event: &AuditEvent) {
+///         let line = serde_json::to_string(event).unwrap_or_default();
+///         if self.0.try_send(line).is_err() {
+///             tracing::error!("an audit event was lost");
+///         }
+///     }
+/// }
+/// ```
+pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
+    /// Receives an event.
+    fn take(&self, event: &AuditEvent);
+}
+
+/// An audit sink that sends every event to `tracing`, under the target `ui_message_stream::audit`.
+///
+/// The reason that a user wrote is left out. It is in the event, for a sink of your own.
+///
+/// An approval, a denial and a revocation are in a span `approval_wait`. Its field `waited_ms` is
+/// the time between the approval request and the decision, in milliseconds. The span itself is
+/// short: no task waits while the user decides, and the decision may reach another server than the
+/// one that requested the approval.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TracingAudit;
+
+impl AuditSink for TracingAudit {
+    fn take(&self, event: &AuditEvent) {
+        let requested_at = event.requested_at.filter(|_| event.happened.is_end_of_wait());
+        let waited_ms = requested_at.map(|at| event.at.0.saturating_sub(at.0));
+        let span = waited_ms.map_or_else(Span::none, |waited_ms| {
+            tracing::info_span!(
+                target: "ui_message_stream::audit",
+                "approval_wait",
+                gen_ai.operation.name = "approval_wait",
+                gen_ai.conversation.id = event.chat_id.as_ref().map(ChatId::as_str),
+                gen_ai.tool.name = event.tool_name.as_deref(),
+                gen_ai.tool.call.id = event.tool_call_id.as_ref().map(ToolCallId::as_str),
+                waited_ms,
+            )
+        });
+        let _entered = span.entered();
+        tracing::info!(
+            target: "ui_message_stream::audit",
+            at = event.at.0,
+            record = event.record.map(tracing::field::display),
+            // `Debug` escapes line breaks: the client chose these texts, and one event must stay
+            // one line of the log.
+            chat = ?event.chat_id,
+            principal = %event.principal,
+            tool_call = ?event.tool_call_id,
+            tool = ?event.tool_name,
+            input_digest = event.input_digest,
+            happened = ?event.happened.without_reason(),
+        );
+    }
+}

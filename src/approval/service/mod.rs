@@ -1,0 +1,523 @@
+//! [`Approvals`]: requests the approval of a user, and executes each approved tool call once.
+//!
+//! ```text
+//! agent ──request_approval──▶ IssuedApproval ──▶ client ──▶ next request
+//!                 │                                             │ resolve
+//!                 ▼                                             ▼
+//!              ledger ◀────────── claim, complete ───── ResolvedApprovals ──▶ agent
+//! ```
+//!
+//! The rules for valid approval responses are in the [approval](crate::approval) room. This module
+//! sends requests to the ledger, executes the tools and writes the audit events. A claimed tool
+//! call is executed on its own task, so that its outcome is stored even if the request that started
+//! it was dropped.
+
+mod request;
+mod audit;
+mod resolve;
+mod execute;
+mod toolbox;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
+pub use self::request::{IssuedApproval, RequestApprovalError};
+pub use self::resolve::ResolvedApprovals;
+pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
+
+use crate::approval::store::{
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, system_time, update,
+};
+use crate::approval::{
+    AiSdkSignature, ApprovalDecision, ApprovalRecord, DeferredOutcome, KeyRing, Principal,
+    RecordId, RecordedDecision, RejectionReason, ResumePlan, RevocationReason, SignatureForm,
+    Transition, UnixMillis,
+};
+use crate::id::{ApprovalId, ChatId, MessageId};
+
+/// Requests the approval of users for tool calls, and executes each approved call once.
+///
+/// [`new`](Self::new) creates a random key and a ledger in memory: after a restart, the answers to
+/// earlier approval requests are rejected. Servers that share chats must share a
+/// [key](Self::with_keys) and a [ledger](Self::with_ledger).
+///
+/// A clone is cheap and shares its keys, ledger and tools with the original. `ChatServer::new`
+/// takes an `Approvals`; a host without a `ChatServer` calls it as in this example:
+///
+/// ```
+/// use ui_message_stream::Json;
+/// use ui_message_stream::approval::{ApprovalDecision, Approvals, DeferredOutcome, Principal};
+/// # use ui_message_stream::approval::store::BoxFuture;
+/// # use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
+/// #
+/// # #[derive(Debug)]
+/// # struct Bell;
+/// #
+/// # impl Toolbox for Bell {
+/// #     fn tool(&self, name: &str) -> Option<ToolInfo> {
+/// #         let definition = DefinitionDigest::new("ring", "Rings the bell.", &Json::null());
+/// #         (name == "ring").then(|| ToolInfo::new(definition))
+/// #     }
+/// #
+/// #     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+/// #         Box::pin(std::future::ready(true))
+/// #     }
+/// #
+/// #     fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+/// #         Box::pin(async { ToolOutcome::Output(Json::string("it rang")) })
+/// #     }
+/// # }
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// // `Bell` implements `Toolbox` and has one tool, `ring`.
+/// let approvals = Approvals::new(Bell);
+/// let user = Principal::new("ada");
+/// let chat = approvals.for_chat(&user, &"chat-1".into());
+///
+/// // The agent requests an approval and sends its id to the client.
+/// let (message, call, input) = ("message-1".into(), "call-1".into(), Json::parse("{}")?);
+/// let issued = chat.request_approval(&message, &call, "ring", &input, None).await?;
+///
+/// // The user approves. The tool call is claimed in the ledger and executed.
+/// let decision =
+///     ApprovalDecision { approval_id: issued.approval_id, approved: true, reason: None };
+/// for decisions in approvals.group_by_message(&user, vec![decision]).await? {
+///     let mut resolved = chat.resolve(decisions.plan(), &[]).await?;
+///     while let Some(result) = resolved.next().await {
+///         assert!(matches!(result.outcome, DeferredOutcome::Executed { .. }));
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "human-in-the-loop")]
+#[doc(alias = "confirmation")]
+#[derive(Debug, Clone)]
+pub struct Approvals(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    keys: KeyRing,
+    ledger: Arc<dyn LedgerStore>,
+    toolbox: Arc<dyn Toolbox>,
+    audit: Arc<dyn AuditSink>,
+    can_decide: Arc<CanDecide>,
+    signature: Option<(AiSdkSignature, SignatureForm)>,
+    /// The time to live of an approval request, for tools without their own.
+    approval_ttl: Duration,
+    lease: Duration,
+}
+
+/// Returns whether a principal may decide on the record of another principal.
+type CanDecide = dyn Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync;
+
+impl Approvals {
+    /// Creates the approvals of these tools, with a random key, a ledger in memory and
+    /// [`TracingAudit`].
+    ///
+    /// # Panics
+    /// If the system provides no random numbers.
+    pub fn new(toolbox: impl Toolbox) -> Self {
+        let key = KeyRing::new(u32::from_be_bytes(random_bytes()), &random_bytes::<32>());
+        Approvals(Arc::new(Inner {
+            keys: key.expect("32 bytes are enough for a key"),
+            ledger: Arc::new(InMemoryLedger::new()),
+            toolbox: Arc::new(toolbox),
+            audit: Arc::new(TracingAudit),
+            can_decide: Arc::new(|_, _| false),
+            signature: None,
+            approval_ttl: Duration::from_secs(60 * 60),
+            lease: Duration::from_secs(30),
+        }))
+    }
+
+    /// Seals and verifies approval ids with these keys.
+    #[must_use]
+    pub fn with_keys(self, keys: KeyRing) -> Self {
+        self.configure(|inner| inner.keys = keys)
+    }
+
+    /// Stores the approval records in this ledger. The default is an [`InMemoryLedger`].
+    #[doc(alias = "database")]
+    #[doc(alias = "persist")]
+    #[must_use]
+    pub fn with_ledger(self, ledger: Arc<dyn LedgerStore>) -> Self {
+        self.configure(|inner| inner.ledger = ledger)
+    }
+
+    /// Sends the audit events to this sink. The default is [`TracingAudit`].
+    #[must_use]
+    pub fn with_audit(self, audit: impl AuditSink) -> Self {
+        self.configure(|inner| inner.audit = Arc::new(audit))
+    }
+
+    /// Sets the time after which an unanswered approval request expires. One hour by default.
+    ///
+    /// [`ToolInfo::with_approval_ttl`] overrides it for one tool.
+    #[doc(alias = "timeout")]
+    #[doc(alias = "expiry")]
+    #[must_use]
+    pub fn with_approval_ttl(self, time: Duration) -> Self {
+        self.configure(|inner| inner.approval_ttl = time)
+    }
+
+    /// Sets the lease of an approved tool call. 30 seconds by default.
+    ///
+    /// The process that executes the call renews the lease three times in that span. If the lease
+    /// ends without a renewal, the process counts as lost and the outcome of the call as unknown. A
+    /// lease of much less than a second leaves no time to renew it.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        self.configure(|inner| inner.lease = lease)
+    }
+
+    /// Adds the AI SDK's signature to each approval request, so that a backend built with the AI
+    /// SDK accepts the answer in a chat that both backends serve.
+    ///
+    /// This crate does not verify the signature: here the proof is the approval id. Only clients
+    /// from 6.0.202 on know the field, and only clients from 6.0.221 on send it back. The field is
+    /// sent only if the response is written for a [`Version::V6Patch`](crate::chunk::Version) that
+    /// knows it.
+    #[must_use]
+    pub fn with_ai_sdk_signature(self, signature: AiSdkSignature, form: SignatureForm) -> Self {
+        self.configure(|inner| inner.signature = Some((signature, form)))
+    }
+
+    /// Lets principals other than the requester decide, if `may_decide` returns `true`.
+    ///
+    /// `may_decide` is called only with records of other principals. These can be records of any
+    /// tenant, so `may_decide` must check the tenant. By default only the requester can decide.
+    #[doc(alias = "permission")]
+    #[doc(alias = "reviewer")]
+    #[must_use]
+    pub fn authorize_decision(
+        self,
+        may_decide: impl Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.configure(|inner| inner.can_decide = Arc::new(may_decide))
+    }
+
+    /// Returns the approvals of one principal in one chat.
+    pub fn for_chat(&self, principal: &Principal, chat: &ChatId) -> ChatApprovals {
+        ChatApprovals {
+            inner: self.0.clone(),
+            principal: principal.clone(),
+            owner: principal.clone(),
+            chat: chat.clone(),
+        }
+    }
+
+    /// Groups decisions by the message that holds their calls.
+    ///
+    /// A decision that was sent several times is returned once. A decision on which this principal
+    /// has no say, or whose approval id is not valid, is left out and recorded in the audit as
+    /// [`AuditEventKind::Refused`].
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the records cannot be read.
+    pub async fn group_by_message(
+        &self,
+        principal: &Principal,
+        decisions: Vec<ApprovalDecision>,
+    ) -> Result<Vec<MessageDecisions>, LedgerStoreError> {
+        let (keys, now) = (&self.0.keys, system_time());
+        let mut seen = HashSet::new();
+        let decisions: Vec<(Option<RecordId>, ApprovalDecision)> = decisions
+            .into_iter()
+            .filter(|decision| seen.insert((decision.approval_id.clone(), decision.approved)))
+            .map(|decision| {
+                let id = ApprovalRecord::record_id_from_token(&decision.approval_id, keys, now);
+                (id, decision)
+            })
+            .collect();
+        let ids: HashSet<RecordId> = decisions.iter().filter_map(|(id, _)| *id).collect();
+        let ids: Vec<RecordId> = ids.into_iter().collect();
+        let mut records = HashMap::new();
+        if !ids.is_empty() {
+            let loaded = self.0.ledger.load(&ids).await?.records.into_iter();
+            records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
+        }
+        let mut groups: Vec<MessageDecisions> = Vec::new();
+        for (id, decision) in decisions {
+            let record = id.and_then(|id| records.get(&id)).filter(|record| {
+                let is_own = record.requester == *principal || self.0.can_decide(principal, record);
+                is_own && record.is_bound_to(&decision.approval_id, keys, now)
+            });
+            let Some(record) = record else {
+                self.0.audit_unauthorized_decision(now, principal);
+                continue;
+            };
+            let group = groups.iter_mut().find(|group| {
+                group.requester == record.requester
+                    && group.chat_id == record.chat_id
+                    && group.message_id == record.message_id
+            });
+            let pair = (record.clone(), decision);
+            match group {
+                Some(group) => group.decisions.push(pair),
+                None => groups.push(MessageDecisions {
+                    requester: record.requester.clone(),
+                    chat_id: record.chat_id.clone(),
+                    message_id: record.message_id.clone(),
+                    decisions: vec![pair],
+                }),
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Returns the pending approval requests of this principal in all chats, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the records cannot be read.
+    pub async fn pending(
+        &self,
+        principal: &Principal,
+    ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        self.0.pending(PendingFilter::Requester(principal)).await
+    }
+
+    /// Revokes a pending approval request. Returns `false` if it is not pending.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails. It is then not known whether the request was
+    /// revoked.
+    #[doc(alias = "cancel")]
+    pub async fn revoke(&self, record: RecordId) -> Result<bool, LedgerStoreError> {
+        let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+        let updated = self.0.update_record(None, record, rule).await?;
+        Ok(updated.is_some_and(|updated| updated.output))
+    }
+
+    fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        set(&mut inner);
+        Approvals(Arc::new(inner))
+    }
+}
+
+/// An approval request without an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PendingApproval {
+    /// The approval id that the answer must carry.
+    pub approval_id: ApprovalId,
+    /// The record of the approval request.
+    pub record: ApprovalRecord,
+}
+
+/// Decisions on tool calls of one message, on which the principal may decide.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct MessageDecisions {
+    /// The owner of the chat.
+    pub requester: Principal,
+    /// The id of the chat.
+    pub chat_id: ChatId,
+    /// The id of the message that holds the calls.
+    pub message_id: MessageId,
+    /// The record of each approval request, and the decision on it.
+    pub decisions: Vec<(ApprovalRecord, ApprovalDecision)>,
+}
+
+impl MessageDecisions {
+    /// Returns the resume plan of a chat request that brings exactly these decisions.
+    pub fn plan(&self) -> ResumePlan {
+        let decisions = self.decisions.iter().map(|(record, decision)| (record, decision));
+        ResumePlan::of_decisions(&self.message_id, decisions)
+    }
+}
+
+/// The approvals of one principal in one chat. Created by [`Approvals::for_chat`].
+#[derive(Debug, Clone)]
+pub struct ChatApprovals {
+    inner: Arc<Inner>,
+    /// The principal that requests and decides.
+    principal: Principal,
+    /// The owner of the chat.
+    owner: Principal,
+    chat: ChatId,
+}
+
+impl ChatApprovals {
+    /// Selects the chat of another owner, for whom this principal decides.
+    #[must_use]
+    pub fn on_behalf_of(mut self, owner: &Principal) -> Self {
+        self.owner = owner.clone();
+        self
+    }
+
+    /// Returns the pending approval requests of this chat, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the records cannot be read.
+    pub async fn pending(&self) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        let mut pending = self.inner.pending(self.pending_filter()).await?;
+        pending.retain(|pending| self.is_requested_by_owner(&pending.record));
+        Ok(pending)
+    }
+
+    /// Returns the outcomes of decided approval requests, even if another server, perhaps one that
+    /// is gone, received the decisions.
+    ///
+    /// Ids without an outcome yet, and ids that do not belong to this chat, are left out. An
+    /// approval request that has expired is closed first.
+    ///
+    /// A host calls this for the approval requests that are still open in a history: the tool may
+    /// have been executed without a record of it in the history.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails.
+    pub async fn outcomes(
+        &self,
+        ids: &[ApprovalId],
+    ) -> Result<Vec<(ApprovalId, DeferredOutcome)>, LedgerStoreError> {
+        let (keys, system_now) = (&self.inner.keys, system_time());
+        let mut outcomes = Vec::new();
+        for id in ids {
+            let Some(record) = ApprovalRecord::record_id_from_token(id, keys, system_now) else {
+                continue;
+            };
+            let expire = |record: &ApprovalRecord, now| record.expire(now);
+            let updated = self.inner.update_record(None, record, expire).await?;
+            let own = updated.filter(|RecordUpdate { record, .. }| {
+                self.is_requested_by_owner(record)
+                    && record.chat_id == self.chat
+                    && record.is_bound_to(id, keys, system_now)
+            });
+            let outcome = own.and_then(|RecordUpdate { record, at, .. }| record.outcome_at(at));
+            outcomes.extend(outcome.map(|outcome| (id.clone(), outcome)));
+        }
+        Ok(outcomes)
+    }
+
+    /// Returns whether the owner of this chat is the requester. Another principal may have a chat
+    /// with the same id.
+    fn is_requested_by_owner(&self, record: &ApprovalRecord) -> bool {
+        record.requester == self.owner
+    }
+
+    fn pending_filter(&self) -> PendingFilter<'_> {
+        PendingFilter::Chat { tenant: self.owner.tenant(), chat: &self.chat }
+    }
+
+    fn decision(&self, now: UnixMillis, reason: Option<String>) -> RecordedDecision {
+        RecordedDecision { decided_by: self.principal.clone(), decided_at: now, reason }
+    }
+}
+
+impl Inner {
+    /// Returns the pending approval requests that have not expired and whose key may still be used.
+    async fn pending(
+        &self,
+        filter: PendingFilter<'_>,
+    ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        let snapshot = self.ledger.pending(filter).await?;
+        let records = snapshot.records.into_iter().map(|versioned| versioned.record);
+        let pending = records.filter(|record| record.expires_at > snapshot.now);
+        let pending = pending.filter_map(|record| {
+            let approval_id = record.approval_id(&self.keys, snapshot.now)?;
+            Some(PendingApproval { approval_id, record })
+        });
+        Ok(pending.collect())
+    }
+
+    /// Records in the audit a decision on a record that does not exist, or on which this principal
+    /// has no say.
+    fn audit_unauthorized_decision(&self, at: UnixMillis, principal: &Principal) {
+        self.audit.take(&AuditEvent {
+            at,
+            record: None,
+            chat_id: None,
+            principal: principal.clone(),
+            tool_call_id: None,
+            tool_name: None,
+            input_digest: None,
+            requested_at: None,
+            happened: AuditEventKind::Refused { cause: RejectionReason::WrongPrincipalOrChat },
+        });
+    }
+
+    fn can_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {
+        (self.can_decide)(principal, record)
+    }
+
+    /// Applies a rule of the ledger to a record, and writes the new state to the audit. Returns
+    /// `None` if there is no such record.
+    ///
+    /// The audit event names `principal`, or the requester if `principal` is `None`. There is no
+    /// await point between the update and its audit event.
+    async fn update_record<T: Send>(
+        &self,
+        principal: Option<&Principal>,
+        id: RecordId,
+        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+    ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
+        let updated = update(&*self.ledger, id, move |record, now| {
+            let Transition { output, next } = rule(record, now);
+            Transition { output: (output, now, next.is_some()), next }
+        });
+        let Some((record, (output, at, is_changed))) = updated.await? else { return Ok(None) };
+        if let Some(kind) = AuditEventKind::from_state(&record.state).filter(|_| is_changed) {
+            self.audit_record(at, &record, principal.unwrap_or(&record.requester), kind);
+        }
+        Ok(Some(RecordUpdate { record, output, at, is_changed }))
+    }
+
+    /// Writes an event about a record to the audit.
+    fn audit_record(
+        &self,
+        at: UnixMillis,
+        record: &ApprovalRecord,
+        principal: &Principal,
+        kind: AuditEventKind,
+    ) {
+        self.audit.take(&AuditEvent {
+            at,
+            record: Some(record.id),
+            chat_id: Some(record.chat_id.clone()),
+            principal: principal.clone(),
+            tool_call_id: Some(record.tool_call_id.clone()),
+            tool_name: Some(record.tool_name.clone()),
+            input_digest: Some(record.input_digest()),
+            requested_at: Some(record.requested_at),
+            happened: kind,
+        });
+    }
+}
+
+/// The result of applying a rule of the ledger to a record.
+struct RecordUpdate<T> {
+    /// The record after the rule was applied.
+    record: ApprovalRecord,
+    /// The output of the rule.
+    output: T,
+    /// The time of the ledger at which the rule was applied.
+    at: UnixMillis,
+    /// Whether the rule changed the record.
+    is_changed: bool,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Approvals")
+            .field("keys", &self.keys)
+            .field("ledger", &self.ledger)
+            .field("toolbox", &self.toolbox)
+            .field("audit", &self.audit)
+            .field("approval_ttl", &self.approval_ttl)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    bytes
+}

@@ -1,0 +1,359 @@
+//! From approval responses to outcomes: [`ChatApprovals::resolve`] sends the responses to the
+//! ledger, starts the approved tool calls and returns [`ResolvedApprovals`].
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::task::JoinSet;
+
+use super::execute::{PendingExecution, approved_call, await_outcome, spawn_execution};
+use super::{AuditEvent, AuditEventKind, ChatApprovals, RecordUpdate, random_bytes};
+use crate::approval::store::{LedgerStoreError, system_time};
+use crate::approval::{
+    ApprovalRecord, ClaimResult, DeferredOutcome, DeferredToolResult, DeferredToolResults,
+    DenyResult, LeaseHolderId, LedgerRequest, LedgerResponse, PendingToolCall, RecordId,
+    RecordedDecision, RejectedResponse, ResumePlan, RevocationReason, Transition, UnixMillis,
+};
+use crate::id::ApprovalId;
+use crate::json::Json;
+
+/// The outcomes of the open tool calls, and the tool calls that are being executed.
+///
+/// Returned by [`ChatApprovals::resolve`]. Approved tools are executed even if this value is
+/// dropped. [`next`](Self::next) waits for their outcomes.
+#[must_use = "the agent needs the outcomes of the calls"]
+pub struct ResolvedApprovals {
+    results: DeferredToolResults,
+    descriptors: HashMap<ApprovalId, Json>,
+    /// The results that are known and not yet returned.
+    ready: VecDeque<DeferredToolResult>,
+    /// One task for each call that is being executed. The call that ends first is returned first.
+    executing: JoinSet<(DeferredToolResult, Result<DeferredOutcome, RecvError>)>,
+}
+
+impl ChatApprovals {
+    /// Redeems the approval responses of a request: stores the denials, claims the approved tool
+    /// calls and starts their execution.
+    ///
+    /// Answered calls are settled. Unanswered calls stay pending until they expire. If the user
+    /// sent a new message instead of an answer, the unanswered calls are denied. An invalid
+    /// approval response is rejected and changes nothing in the ledger. `client_executed` are the
+    /// calls that the client executes, from the host's own record.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the records cannot be read. Nothing was decided then. If the ledger
+    /// fails later, the affected response is handled like an invalid one, and its call stays
+    /// pending.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the work that has begun continues on its own tasks: decisions are
+    /// stored, claimed calls are executed, and audit events are written. An approval that must be
+    /// forwarded to a provider is only in the returned value, and is lost with it.
+    pub async fn resolve(
+        &self,
+        plan: ResumePlan,
+        client_executed: &[PendingToolCall],
+    ) -> Result<ResolvedApprovals, LedgerStoreError> {
+        let inner = &self.inner;
+        let mut redemption = plan.redeem(&inner.keys, system_time());
+        let ids: Vec<RecordId> = redemption.records().collect();
+        let pending = inner.ledger.pending(self.pending_filter()).await?;
+        let (now, mut records) = (pending.now, HashMap::new());
+        if !ids.is_empty() {
+            let loaded = inner.ledger.load(&ids).await?.records.into_iter();
+            records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
+        }
+        for rejected in redemption.verify(&records, &self.chat, &self.principal, |record| {
+            inner.can_decide(&self.principal, record)
+        }) {
+            let record = rejected.record.and_then(|id| records.get(&id));
+            self.audit_rejected_response(now, rejected, record);
+        }
+        let requests = redemption.ledger_requests();
+        let mut unanswered = Vec::new();
+        for record in pending.records.into_iter().map(|versioned| versioned.record) {
+            if !self.is_requested_by_owner(&record) {
+                continue;
+            }
+            let is_answered = requests.iter().any(|request| request.record == record.id);
+            let id = record.approval_id(&inner.keys, now);
+            unanswered.extend(id.filter(|_| !is_answered).map(|id| (record, id)));
+        }
+        let mut executions = Vec::new();
+        for request in requests {
+            // Always there: `verify` settled the responses without a record.
+            if let Some(record) = records.get(&request.record) {
+                let execution = spawn_execution(self.clone(), request.clone(), record.clone());
+                executions.push((request, execution));
+            }
+        }
+        let mut descriptors = HashMap::new();
+        let mut describe = |record: &ApprovalRecord| {
+            let id = record.approval_id(&inner.keys, now);
+            descriptors.extend(id.and_then(|id| Some((id, record.descriptor(now).ok()?))));
+        };
+        let mut approved = ApprovedCalls::default();
+        for (request, execution) in executions {
+            let PendingExecution { response, outcome } = execution;
+            if request.approved {
+                approved.ids.insert(request.record);
+            }
+            if let Ok((record, response)) = response.await {
+                if matches!(response, LedgerResponse::Claim(ClaimResult::Granted(_))) {
+                    approved.outcomes.insert(record.id, outcome);
+                }
+                describe(&record);
+                redemption.handle_response(&request, record, response);
+            } else if let Some(record) = records.remove(&request.record) {
+                redemption.handle_response(&request, record, LedgerResponse::Unavailable);
+            }
+        }
+        let superseded = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
+        let approvals = self.clone();
+        let closing =
+            tokio::spawn(async move { approvals.close_unanswered(unanswered, &superseded).await });
+        // The task can panic only in the store or in the audit sink. The records that it closed
+        // before stay closed.
+        let unanswered = closing.await.unwrap_or_default();
+        unanswered.iter().for_each(|(record, _)| describe(record));
+        let results = redemption.settle(&unanswered, client_executed);
+        Ok(self.resolved_approvals(results, descriptors, approved))
+    }
+
+    /// Denies the superseded approval requests, and closes the expired ones among the others.
+    ///
+    /// Returns all of them as they are afterwards.
+    async fn close_unanswered(
+        &self,
+        unanswered: Vec<(ApprovalRecord, ApprovalId)>,
+        superseded: &[RecordId],
+    ) -> Vec<(ApprovalRecord, ApprovalId)> {
+        let mut closed = Vec::new();
+        for (record, id) in unanswered {
+            let is_superseded = superseded.contains(&record.id);
+            let rule = |record: &ApprovalRecord, now| {
+                if !is_superseded {
+                    return record.expire(now);
+                }
+                let reason = Some(SUPERSEDED_REASON.to_owned());
+                let denied = record.deny(&self.decision(now, reason));
+                Transition { output: (), next: denied.next }
+            };
+            match self.inner.update_record(Some(&self.principal), record.id, rule).await {
+                Ok(updated) => closed.extend(updated.map(|updated| (updated.record, id))),
+                Err(error) => {
+                    tracing::error!(%error, "an unanswered approval stays as it is");
+                    closed.push((record, id));
+                }
+            }
+        }
+        closed
+    }
+
+    /// Applies a request to the ledger: claims an approved call, or denies it.
+    pub(super) async fn send_to_ledger(
+        &self,
+        request: &LedgerRequest,
+        record: &ApprovalRecord,
+    ) -> Result<(ApprovalRecord, LedgerResponse), LedgerStoreError> {
+        let decide = |now| self.decision(now, request.reason.clone());
+        if request.approved {
+            let lease_holder = LeaseHolderId::from_bytes(random_bytes());
+            let (record, result) = self.claim(record, lease_holder, decide).await?;
+            return Ok((record, LedgerResponse::Claim(result)));
+        }
+        let (inner, principal) = (&self.inner, &self.principal);
+        let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
+        let denied = inner.update_record(Some(principal), request.record, deny).await?;
+        let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
+        if let DenyResult::Refused(cause) = output {
+            inner.audit_record(at, &record, principal, AuditEventKind::Refused { cause });
+        }
+        Ok((record, LedgerResponse::Deny(output)))
+    }
+
+    /// Claims a call, for the first time or because the lease of the last claim has ended.
+    ///
+    /// If the call is no longer permitted, the approval request is revoked instead.
+    pub(super) async fn claim(
+        &self,
+        record: &ApprovalRecord,
+        lease_holder: LeaseHolderId,
+        decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
+    ) -> Result<(ApprovalRecord, ClaimResult), LedgerStoreError> {
+        let (inner, principal) = (&self.inner, Some(&self.principal));
+        let lease = match record.provider_executed {
+            true => inner.lease.max(PROVIDER_LEASE),
+            false => inner.lease,
+        };
+        let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), lease_holder, lease);
+        let revocation = self.revocation_reason(record, decide(system_time())).await;
+        let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) =
+            revocation
+        {
+            let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
+            let revoked = inner.update_record(principal, record.id, revoke).await?;
+            let RecordUpdate { record, at, is_changed, .. } = revoked.ok_or_else(record_missing)?;
+            // The result of a claim at the time of the revocation: it cannot be granted any more.
+            let output = claim(&record, at).output;
+            RecordUpdate { record, output, at, is_changed }
+        } else {
+            let claimed = match inner.update_record(principal, record.id, claim).await {
+                Ok(claimed) => claimed,
+                // The response of the ledger may have been lost. The same lease holder may claim
+                // again.
+                Err(_) => inner.update_record(principal, record.id, claim).await?,
+            };
+            claimed.ok_or_else(record_missing)?
+        };
+        let kind = match &result {
+            // Granted by the first attempt, whose response was lost, and with it the audit event.
+            ClaimResult::Granted(_) if !is_changed => AuditEventKind::from_state(&record.state),
+            ClaimResult::Refused(cause) => Some(AuditEventKind::Refused { cause: *cause }),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            inner.audit_record(at, &record, &self.principal, kind);
+        }
+        Ok((record, result))
+    }
+
+    /// Returns the reason why a call must not be claimed any more, or `None` if it may be claimed.
+    async fn revocation_reason(
+        &self,
+        record: &ApprovalRecord,
+        decision: RecordedDecision,
+    ) -> Option<RevocationReason> {
+        // The provider itself checks whether its tool still exists and accepts the call.
+        if record.provider_executed {
+            return None;
+        }
+        let is_first_claim = record.is_pending();
+        if !is_first_claim && !record.idempotent {
+            return None;
+        }
+        let toolbox = &self.inner.toolbox;
+        let is_available = toolbox.refresh(&record.tool_name).await;
+        let tool = toolbox.tool(&record.tool_name).filter(|_| is_available);
+        let tool = tool.filter(|tool| tool.definition == record.definition);
+        if tool.is_none_or(|tool| !is_first_claim && !tool.idempotent) {
+            return Some(RevocationReason::DefinitionChanged);
+        }
+        let call = approved_call(record, decision, None);
+        (!toolbox.permits(&call).await).then_some(RevocationReason::NotPermitted)
+    }
+
+    fn resolved_approvals(
+        &self,
+        results: DeferredToolResults,
+        descriptors: HashMap<ApprovalId, Json>,
+        mut approved: ApprovedCalls,
+    ) -> ResolvedApprovals {
+        let (mut ready, mut executing) = (VecDeque::new(), JoinSet::new());
+        for result in results.results() {
+            let outcome = match &result.outcome {
+                DeferredOutcome::Approved { claim: Some(claim), .. } => {
+                    approved.outcomes.remove(&claim.record)
+                }
+                DeferredOutcome::Executing { record } => {
+                    Some(await_outcome(self.clone(), *record, approved.ids.contains(record)))
+                }
+                _ => None,
+            };
+            match outcome {
+                Some(outcome) => {
+                    let result = result.clone();
+                    executing.spawn(async { (result, outcome.await) });
+                }
+                None => ready.push_back(result.clone()),
+            }
+        }
+        // The user's own denials come first.
+        let is_denied =
+            |result: &DeferredToolResult| matches!(result.outcome, DeferredOutcome::Denied { .. });
+        ready.make_contiguous().sort_by_key(|result| !is_denied(result));
+        ResolvedApprovals { results, descriptors, ready, executing }
+    }
+
+    fn audit_rejected_response(
+        &self,
+        at: UnixMillis,
+        rejected: RejectedResponse,
+        record: Option<&ApprovalRecord>,
+    ) {
+        self.inner.audit.take(&AuditEvent {
+            at,
+            record: rejected.record,
+            chat_id: Some(self.chat.clone()),
+            principal: self.principal.clone(),
+            tool_call_id: Some(rejected.tool_call_id),
+            tool_name: Some(rejected.tool_name),
+            input_digest: record.map(ApprovalRecord::input_digest),
+            requested_at: record.map(|record| record.requested_at),
+            happened: AuditEventKind::Refused { cause: rejected.cause },
+        });
+    }
+}
+
+impl ResolvedApprovals {
+    /// Returns the results at the time of the approval responses.
+    ///
+    /// A call with the outcome [`Approved`](DeferredOutcome::Approved) is already being executed.
+    /// The host must not execute it again.
+    pub fn results(&self) -> &DeferredToolResults {
+        &self.results
+    }
+
+    /// Returns the data that the client shows beside an answered call.
+    ///
+    /// Returns `None` if the result is not final, or if the call had no approval request here.
+    pub fn descriptor(&self, result: &DeferredToolResult) -> Option<Json> {
+        self.descriptors.get(result.approval_id.as_ref().filter(|_| result.is_final)?).cloned()
+    }
+
+    /// Returns the next call with an outcome, or `None` if there are no more.
+    ///
+    /// The denied and rejected calls come first, then the executed calls in the order in which they
+    /// end.
+    ///
+    /// # Cancel safety
+    /// No result is lost if the future is dropped. This function can be called again.
+    pub async fn next(&mut self) -> Option<DeferredToolResult> {
+        if let Some(result) = self.ready.pop_front() {
+            return Some(result);
+        }
+        let (mut result, outcome) = self.executing.join_next().await?.ok()?;
+        // The task that executed the call ended without an outcome: its runtime was shut down.
+        result.outcome = outcome.unwrap_or(DeferredOutcome::OutcomeUnknown);
+        Some(result)
+    }
+}
+
+impl fmt::Debug for ResolvedApprovals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResolvedApprovals").field("results", &self.results).finish_non_exhaustive()
+    }
+}
+
+/// The calls that this request approved.
+#[derive(Default)]
+struct ApprovedCalls {
+    ids: HashSet<RecordId>,
+    /// The future outcomes of the calls whose claim was granted.
+    outcomes: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>>,
+}
+
+fn record_missing() -> LedgerStoreError {
+    LedgerStoreError::new("the record is gone")
+}
+
+/// The minimum lease of an approval that is forwarded to a provider.
+///
+/// While the lease lasts, a process is assumed to receive the provider's results. The lease is
+/// longer than a model response.
+pub(super) const PROVIDER_LEASE: Duration = Duration::from_secs(600);
+
+/// The denial reason of an approval request that the user did not answer before a new message.
+const SUPERSEDED_REASON: &str = "the person wrote on instead of answering";

@@ -1,0 +1,169 @@
+//! [`Toolbox`]: the tools, as [`Approvals`](super::Approvals) uses them.
+
+use std::fmt;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::approval::store::BoxFuture;
+use crate::approval::{
+    Claim, DefinitionDigest, Principal, REFUSED, RecordId, RecordedDecision, ToolOutcome,
+};
+use crate::id::{ChatId, ToolCallId};
+use crate::json::Json;
+
+/// The tools whose calls need approval. `Agent` implements it.
+///
+/// A tool is looked up twice: when the approval is requested, and again when the approval response
+/// is redeemed. A day may pass between the two. If the tool has been removed, has changed, or is no
+/// longer permitted, the call is not executed.
+///
+/// ```
+/// use std::future::ready;
+///
+/// use ui_message_stream::Json;
+/// use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
+/// use ui_message_stream::approval::store::BoxFuture;
+///
+/// #[derive(Debug)]
+/// struct Bell;
+///
+/// impl Toolbox for Bell {
+///     fn tool(&self, name: &str) -> Option<ToolInfo> {
+///         let takes = Json::parse(r#"{"type": "object"}"#).ok()?;
+///         let bell = ToolInfo::new(DefinitionDigest::new("ring", "Rings the bell.", &takes));
+///         (name == "ring").then_some(bell)
+///     }
+///
+///     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+///         Box::pin(ready(call.input.is_object()))
+///     }
+///
+///     fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+///         Box::pin(async { ToolOutcome::Output(Json::string("it rang")) })
+///     }
+/// }
+/// ```
+pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
+    /// Returns the tool with this name, as it is now, or `None` if there is none.
+    fn tool(&self, name: &str) -> Option<ToolInfo>;
+
+    /// Fetches the current definition of a tool from its source, for example a remote server, so
+    /// that [`tool`](Self::tool) returns it. Returns `false` if the source is not available.
+    ///
+    /// Called just before an approved call is claimed. If this returns `false`, the approval
+    /// request is closed as if the tool had been removed. The default does nothing and returns
+    /// `true`.
+    fn refresh<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(ready(true))
+    }
+
+    /// Returns whether this call may be executed now: by the policy, the schema of the input and
+    /// the permissions of the user.
+    ///
+    /// Called just before an approved call is claimed. If this returns `false`, the approval
+    /// request is revoked, and the user sees that the call is not permitted.
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool>;
+
+    /// Executes an approved and claimed call.
+    ///
+    /// The returned future is polled to completion on its own task, even if no request waits for
+    /// the outcome any more. A panic counts as a failure of the tool.
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome>;
+}
+
+impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        (**self).tool(name)
+    }
+
+    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+        (**self).refresh(name)
+    }
+
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        (**self).permits(call)
+    }
+
+    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        (**self).run(call)
+    }
+}
+
+/// The properties of a tool that [`Approvals`](super::Approvals) needs.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ToolInfo {
+    /// The digest of the tool's definition.
+    pub definition: DefinitionDigest,
+    /// Whether the tool recognises a repeated call by its
+    /// [`idempotency_key`](ApprovedCall::idempotency_key), so that the call may be executed again
+    /// after a crash.
+    pub idempotent: bool,
+    /// The time after which an unanswered approval request expires; `None` for the time of
+    /// [`Approvals::with_approval_ttl`](super::Approvals::with_approval_ttl).
+    pub time_to_answer: Option<Duration>,
+}
+
+impl ToolInfo {
+    /// Creates the properties of a tool with this definition. Each call is executed at most once,
+    /// and approval requests expire after the default time.
+    pub fn new(definition: DefinitionDigest) -> Self {
+        ToolInfo { definition, idempotent: false, time_to_answer: None }
+    }
+
+    /// Allows calls of this tool to be executed again after a crash. See
+    /// [`idempotent`](Self#structfield.idempotent).
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// Sets the time after which an unanswered approval request for this tool expires.
+    #[must_use]
+    pub fn with_approval_ttl(mut self, time: Duration) -> Self {
+        self.time_to_answer = Some(time);
+        self
+    }
+}
+
+/// An approved tool call.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ApprovedCall {
+    /// The owner of the chat.
+    pub requester: Principal,
+    /// The id of the chat.
+    pub chat_id: ChatId,
+    /// The id of the tool call.
+    pub tool_call_id: ToolCallId,
+    /// The name of the tool.
+    pub tool_name: Box<str>,
+    /// The input of the approval request, byte for byte.
+    pub input: Json,
+    /// Who approved the call, when and why.
+    pub decision: RecordedDecision,
+    /// The key of the call, the same on every attempt to execute it.
+    pub idempotency_key: RecordId,
+    /// The claim of this attempt. `None` in [`Toolbox::permits`], before the call is claimed.
+    pub claim: Option<Claim>,
+}
+
+/// A toolbox without tools, for an agent that requests no approvals.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EmptyToolbox;
+
+impl Toolbox for EmptyToolbox {
+    fn tool(&self, _: &str) -> Option<ToolInfo> {
+        None
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(ready(false))
+    }
+
+    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        Box::pin(ready(ToolOutcome::Failed(REFUSED.to_owned())))
+    }
+}

@@ -1,0 +1,108 @@
+//! [`check`]: tests whether a ledger store keeps the guarantees of [`LedgerStore`].
+//!
+//! There is a case for every transition of a record and for every refused transition, through
+//! [`update`](super::update). Further cases test the store itself: each record is inserted once,
+//! one caller wins for each revision, the pending records are listed, and tenants are separated.
+//!
+//! ```
+//! use ui_message_stream::approval::store::{InMemoryLedger, conformance};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! # runtime.block_on(async {
+//! let cases = conformance::check(async || InMemoryLedger::new()).await;
+//! println!("{cases} cases");
+//! # });
+//! ```
+//!
+//! Not tested is what needs a crash or a day: that a record survives the process, and that a record
+//! is deleted after its retention.
+
+mod storage;
+mod pending_queries;
+mod races;
+mod records;
+mod transitions;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{BoxFuture, LedgerStore, LedgerStoreError};
+
+/// Runs every case against a store, and returns the number of cases.
+///
+/// `store` is called once for each case. The cases use new record ids, chat ids and principals, so
+/// that `store` may return the same database each time, also a database that already holds records.
+/// This needs a tokio runtime whose time is not paused.
+///
+/// # Panics
+/// If a case fails. The panic follows after all cases have run. Its message holds the name of each
+/// failed case, and the reason.
+pub async fn check<S: LedgerStore>(store: impl AsyncFn() -> S) -> usize {
+    let cases: Vec<Case> =
+        [transitions::cases(), storage::cases(), pending_queries::cases(), races::cases()]
+            .into_iter()
+            .flatten()
+            .collect();
+    let count = cases.len();
+    let (mut failed, mut report) = (0, String::new());
+    for Case { name, run } in cases {
+        // Each case has its own task, so that a panic in the store fails only that case.
+        let result = timeout(CASE_TIMEOUT, tokio::spawn(run(Arc::new(store().await)))).await;
+        let why = match result {
+            Ok(Ok(Ok(()))) => continue,
+            Ok(Ok(Err(CaseFailure(why)))) => why,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {CASE_TIMEOUT:?}"),
+        };
+        failed += 1;
+        let _ = write!(report, "\n- {name}: {why}");
+    }
+    assert!(failed == 0, "{failed} of {count} cases failed:{report}");
+    count
+}
+
+/// A test case: a name, and a function that runs it against a store.
+struct Case {
+    name: String,
+    run: Box<dyn FnOnce(Store) -> CaseFuture + Send>,
+}
+
+type Store = Arc<dyn LedgerStore>;
+type CaseFuture = BoxFuture<'static, Result<(), CaseFailure>>;
+
+/// The reason why a case failed.
+#[derive(Debug)]
+struct CaseFailure(String);
+
+impl Case {
+    fn new<Fut>(name: impl Into<String>, run: impl FnOnce(Store) -> Fut + Send + 'static) -> Self
+    where
+        Fut: Future<Output = Result<(), CaseFailure>> + Send + 'static,
+    {
+        Case { name: name.into(), run: Box::new(move |store| Box::pin(run(store))) }
+    }
+}
+
+impl From<LedgerStoreError> for CaseFailure {
+    fn from(error: LedgerStoreError) -> Self {
+        CaseFailure(format!("{error}: {:?}", std::error::Error::source(&error)))
+    }
+}
+
+/// Returns a [`CaseFailure`] unless both values are equal.
+fn expect_equal<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    is: T,
+    expected: T,
+) -> Result<(), CaseFailure> {
+    if is == expected {
+        return Ok(());
+    }
+    Err(CaseFailure(format!("{what} is {is:?}, expected {expected:?}")))
+}
+
+/// The time after which a case fails.
+const CASE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,0 +1,237 @@
+//! The lists of pending records: of one chat and of one requester, without the records of others.
+
+use super::records::{
+    insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids, random_id,
+};
+use super::{Case, CaseFailure, Store, expect_equal};
+use crate::approval::store::{LedgerStore, PendingFilter};
+use crate::approval::{ApprovalState, Principal, RecordId, UnixMillis};
+use crate::id::ChatId;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        Case::new("a chat that nobody asked in lists nothing", |store: Store| async move {
+            let chat = new_chat_id();
+            let of = PendingFilter::Chat { tenant: None, chat: &chat };
+            expect_equal("what is pending", pending_ids(&*store, of).await?, vec![])
+        }),
+        Case::new("a person whom nobody asked lists nothing", |store: Store| async move {
+            expect_equal(
+                "what is pending",
+                pending_ids(&*store, PendingFilter::Requester(&new_principal())).await?,
+                vec![],
+            )
+        }),
+        Case::new("a chat lists its questions, the oldest first", |store: Store| async move {
+            let (chat, now) = (new_chat_id(), now(&*store).await?);
+            let mut expected = Vec::new();
+            for age in [3, 0, 4, 1, 2] {
+                let mut record =
+                    new_record(&new_principal(), &chat, UnixMillis(now.0.saturating_sub(age)));
+                // The later the approval was requested, the sooner it expires.
+                record.expires_at = UnixMillis(now.0 + 1_000_000 + age * 1_000);
+                insert(&*store, &record).await?;
+                expected.push((record.requested_at, record.id));
+            }
+            expected.sort();
+            let of = PendingFilter::Chat { tenant: None, chat: &chat };
+            expect_equal("what is pending", pending_ids(&*store, of).await?, ids_of(expected))
+        }),
+        Case::new(
+            "a person's questions of all chats are listed, the oldest first",
+            pending_of_requester,
+        ),
+        Case::new("a list holds the records with their revisions", |store: Store| async move {
+            let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+            insert(&*store, &record).await?;
+            let listed = store.pending(PendingFilter::Requester(&record.requester)).await?.records;
+            expect_equal("how many there are", listed.len(), 1)?;
+            let revision = load_one(&*store, record.id).await?.revision;
+            for versioned in listed {
+                expect_equal("the revision", versioned.revision, revision)?;
+                expect_equal("the record", &versioned.record, &record)?;
+            }
+            Ok(())
+        }),
+        Case::new("what has expired is listed until somebody looks", |store: Store| async move {
+            let now = now(&*store).await?;
+            let mut record = new_record(&new_principal(), &new_chat_id(), now);
+            record.expires_at = UnixMillis(now.0.saturating_sub(1));
+            insert(&*store, &record).await?;
+            let of = PendingFilter::Requester(&record.requester);
+            expect_equal("what is pending", pending_ids(&*store, of).await?, vec![record.id])
+        }),
+        Case::new("what was decided leaves the others in the lists", |store: Store| async move {
+            let (principal, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+            let records: Vec<_> = (0..3).map(|_| new_record(&principal, &chat, now)).collect();
+            let mut expected = Vec::new();
+            for record in &records {
+                insert(&*store, record).await?;
+                expected.push(record.id);
+            }
+            let mut decided = records[1].clone();
+            decided.state = ApprovalState::Expired;
+            let revision = load_one(&*store, decided.id).await?.revision;
+            store.compare_and_swap(&decided, revision).await?;
+            expected.remove(1);
+            expected.sort();
+            for of in [
+                PendingFilter::Chat { tenant: None, chat: &chat },
+                PendingFilter::Requester(&principal),
+            ] {
+                expect_equal("what is pending", pending_ids(&*store, of).await?, expected.clone())?;
+            }
+            Ok(())
+        }),
+        Case::new("what was not replaced stays in the lists", |store: Store| async move {
+            let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+            insert(&*store, &record).await?;
+            let mut decided = record.clone();
+            decided.state = ApprovalState::Expired;
+            let revision = load_one(&*store, record.id).await?.revision;
+            expect_equal(
+                "the answer",
+                store.compare_and_swap(&decided, revision.wrapping_add(1)).await?,
+                false,
+            )?;
+            let of = PendingFilter::Requester(&record.requester);
+            expect_equal("what is pending", pending_ids(&*store, of).await?, vec![record.id])
+        }),
+    ];
+    cases.extend(separation_cases());
+    cases
+}
+
+async fn pending_of_requester(store: Store) -> Result<(), CaseFailure> {
+    let (principal, now) = (new_principal(), now(&*store).await?);
+    let mut expected = Vec::new();
+    for age in [1, 2, 0] {
+        let record = new_record(&principal, &new_chat_id(), UnixMillis(now.0.saturating_sub(age)));
+        insert(&*store, &record).await?;
+        insert(&*store, &new_record(&new_principal(), &record.chat_id, now)).await?;
+        expected.push((record.requested_at, record.id));
+    }
+    expected.sort();
+    expect_equal(
+        "what is pending",
+        pending_ids(&*store, PendingFilter::Requester(&principal)).await?,
+        ids_of(expected),
+    )
+}
+
+/// A tenant, and the name of a chat or of a principal of that tenant.
+type Name = (Option<&'static str>, &'static str);
+
+/// Returns cases with pairs of names that a careless choice of keys would confuse.
+fn separation_cases() -> Vec<Case> {
+    let pairs: [(&str, Name, Name); 11] = [
+        ("of two tenants", (Some("a"), "x"), (Some("b"), "x")),
+        ("of a tenant and of none", (Some("a"), "x"), (None, "x")),
+        ("of the tenant without a name and of none", (Some(""), "x"), (None, "x")),
+        ("that read the same when joined", (Some("a"), "bx"), (Some("ab"), "x")),
+        ("that read the same when joined by a colon", (Some("a:b"), "x"), (Some("a"), "b:x")),
+        ("that read the same when joined by a slash", (Some("a/b"), "x"), (Some("a"), "b/x")),
+        (
+            "that read the same when joined by nothing to see",
+            (Some("a\0"), "x"),
+            (Some("a"), "\0x"),
+        ),
+        (
+            "that read the same when joined by a mark",
+            (Some("a\u{1}b"), "x"),
+            (Some("a"), "b\u{1}x"),
+        ),
+        ("that differ by case", (None, "x"), (None, "X")),
+        ("that differ by a space", (None, "x"), (None, " x")),
+        ("one of which is a pattern", (None, "*"), (None, "x")),
+    ];
+    let chats = pairs.map(|(how, one, other)| {
+        Case::new(format!("chats {how} are kept apart"), move |store: Store| async move {
+            let (salt, now) = (random_id(), now(&*store).await?);
+            let name = |(tenant, name): Name| {
+                let principal = match tenant {
+                    Some(tenant) => new_principal().with_tenant(tenant),
+                    None => new_principal(),
+                };
+                (principal, ChatId::from(format!("{name}{salt}")))
+            };
+            let ((ada, ada_chat), (bob, bob_chat)) = (name(one), name(other));
+            let (first, second) =
+                (new_record(&ada, &ada_chat, now), new_record(&bob, &bob_chat, now));
+            insert(&*store, &first).await?;
+            insert(&*store, &second).await?;
+            let ada_chat = PendingFilter::Chat { tenant: ada.tenant(), chat: &ada_chat };
+            expect_equal(
+                "what is pending in one",
+                pending_ids(&*store, ada_chat).await?,
+                vec![first.id],
+            )?;
+            let bob_chat = PendingFilter::Chat { tenant: bob.tenant(), chat: &bob_chat };
+            expect_equal(
+                "what is pending in the other",
+                pending_ids(&*store, bob_chat).await?,
+                vec![second.id],
+            )
+        })
+    });
+    let requesters = pairs.map(|(how, one, other)| {
+        Case::new(format!("people {how} are kept apart"), move |store: Store| async move {
+            let (salt, now) = (random_id(), now(&*store).await?);
+            let name = |(tenant, name): Name| {
+                let principal = Principal::new(format!("{name}{salt}"));
+                match tenant {
+                    Some(tenant) => principal.with_tenant(tenant),
+                    None => principal,
+                }
+            };
+            check_separated(&*store, &name(one), &name(other), now).await
+        })
+    });
+    let anonymous = Case::new("nobody in particular is not a person", |store: Store| async move {
+        let (tenant, now) = (format!("tenant {}", random_id()), now(&*store).await?);
+        let anonymous = Principal::anonymous().with_tenant(tenant.clone());
+        for name in ["", "anonymous", "null"] {
+            let principal = Principal::new(name).with_tenant(tenant.clone());
+            let (asked, other) =
+                (new_record(&principal, &new_chat_id(), now), PendingFilter::Requester(&anonymous));
+            insert(&*store, &asked).await?;
+            expect_equal("what is pending", pending_ids(&*store, other).await?, vec![])?;
+        }
+        Ok(())
+    });
+    let anonymous_of_tenant =
+        Case::new("nobody of a tenant is not a person", |store: Store| async move {
+            let (name, now) = (format!("ada {}", random_id()), now(&*store).await?);
+            let (anonymous, principal) =
+                (Principal::anonymous().with_tenant(&*name), Principal::new(&*name));
+            check_separated(&*store, &anonymous, &principal, now).await
+        });
+    chats.into_iter().chain(requesters).chain([anonymous, anonymous_of_tenant]).collect()
+}
+
+/// Checks that the pending records of two principals are listed separately.
+async fn check_separated(
+    store: &dyn LedgerStore,
+    one: &Principal,
+    other: &Principal,
+    now: UnixMillis,
+) -> Result<(), CaseFailure> {
+    let (first, second) =
+        (new_record(one, &new_chat_id(), now), new_record(other, &new_chat_id(), now));
+    insert(store, &first).await?;
+    insert(store, &second).await?;
+    expect_equal(
+        "what is pending of one",
+        pending_ids(store, PendingFilter::Requester(one)).await?,
+        vec![first.id],
+    )?;
+    expect_equal(
+        "what is pending of the other",
+        pending_ids(store, PendingFilter::Requester(other)).await?,
+        vec![second.id],
+    )
+}
+
+fn ids_of(listed: Vec<(UnixMillis, RecordId)>) -> Vec<RecordId> {
+    listed.into_iter().map(|(_, id)| id).collect()
+}

@@ -1,0 +1,167 @@
+//! Simultaneous operations: of several callers that want the same, one succeeds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::records::{
+    check_listed_if_pending, insert, load_one, new_chat_id, new_principal, new_record, now,
+};
+use super::{Case, CaseFailure, Store, expect_equal};
+use crate::approval::store::{LedgerStore, LedgerStoreError, update};
+use crate::approval::{
+    ApprovalRecord, ApprovalState, ClaimResult, DenyResult, LeaseHolderId, RecordedDecision,
+};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("of several inserts of one record, one succeeds", |store: Store| async move {
+            let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+            let answers = run_contenders(|at| {
+                record.description = format!("contender {at}").into();
+                let (store, record) = (Arc::clone(&store), record.clone());
+                async move { store.insert(&record).await }
+            });
+            expect_equal("how many succeed", count(&answers.await?, |succeeded| *succeeded), 1)
+        }),
+        Case::new("of several replacements of one revision, one succeeds", swaps_of_one_revision),
+        Case::new("different records do not stop each other", |store: Store| async move {
+            let (principal, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+            let answers = run_contenders(|_| {
+                let (store, mut record) = (Arc::clone(&store), new_record(&principal, &chat, now));
+                async move {
+                    let is_new = store.insert(&record).await?;
+                    let versioned = store.load(&[record.id]).await?.records;
+                    record.state = ApprovalState::Expired;
+                    let revision =
+                        versioned.first().map_or(u64::MAX, |versioned| versioned.revision);
+                    Ok(is_new && store.compare_and_swap(&record, revision).await?)
+                }
+            });
+            expect_equal(
+                "how many succeed",
+                count(&answers.await?, |succeeded| *succeeded),
+                CONTENDERS,
+            )
+        }),
+        Case::new("of several claims, one wins", |store: Store| async move {
+            let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+            insert(&*store, &record).await?;
+            let answers = run_contenders(|_| claim(Arc::clone(&store), record.clone())).await?;
+            expect_equal("how many won", count(&answers, is_granted), 1)?;
+            let waiting = count(&answers, |answer| matches!(answer, ClaimResult::InFlight));
+            expect_equal("how many wait", waiting, CONTENDERS - 1)
+        }),
+        Case::new("of a yes and a no, one counts, and all agree", claims_and_denials),
+        Case::new("a claim that is abandoned is won again by one", |store: Store| async move {
+            let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+            record.idempotent = true;
+            insert(&*store, &record).await?;
+            let decision = decision(&record, &*store).await?;
+            let lost_holder = LeaseHolderId::from_bytes([0; 16]);
+            update(&*store, record.id, |record, _| {
+                record.claim(&decision, lost_holder, Duration::ZERO)
+            })
+            .await?;
+            let answers = run_contenders(|_| claim(Arc::clone(&store), record.clone())).await?;
+            expect_equal("how many won", count(&answers, is_granted), 1)
+        }),
+    ]
+}
+
+async fn swaps_of_one_revision(store: Store) -> Result<(), CaseFailure> {
+    let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+    insert(&*store, &record).await?;
+    for _ in 0..10 {
+        let revision = load_one(&*store, record.id).await?.revision;
+        let answers = run_contenders(|at| {
+            let (store, mut record) = (Arc::clone(&store), record.clone());
+            record.description = format!("contender {at}").into();
+            async move { Ok((at, store.compare_and_swap(&record, revision).await?)) }
+        })
+        .await?;
+        let winners: Vec<usize> =
+            answers.into_iter().filter(|(_, succeeded)| *succeeded).map(|(at, _)| at).collect();
+        let [winner] = winners[..] else {
+            return Err(CaseFailure(format!("contenders {winners:?} succeed, expected one")));
+        };
+        let stored = load_one(&*store, record.id).await?.record.description;
+        expect_equal("what stands", &*stored, &*format!("contender {winner}"))?;
+    }
+    Ok(())
+}
+
+async fn claims_and_denials(store: Store) -> Result<(), CaseFailure> {
+    let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+    insert(&*store, &record).await?;
+    let answers = run_contenders(|at| {
+        let (store, record) = (Arc::clone(&store), record.clone());
+        async move {
+            if at % 2 == 0 {
+                let answer = claim(store, record).await?;
+                return Ok(!matches!(answer, ClaimResult::Refused(_)));
+            }
+            let decision = decision(&record, &*store).await?;
+            let changed = update(&*store, record.id, |record, _| record.deny(&decision));
+            Ok(!matches!(changed.await?, Some((_, DenyResult::Denied))))
+        }
+    })
+    .await?;
+    let read = load_one(&*store, record.id).await?.record;
+    let is_claimed = matches!(read.state, ApprovalState::Claimed { .. });
+    expect_equal(
+        "how many agree",
+        count(&answers, |says_claimed| *says_claimed == is_claimed),
+        CONTENDERS,
+    )?;
+    check_listed_if_pending(&*store, &read).await
+}
+
+async fn claim(store: Store, record: ApprovalRecord) -> Result<ClaimResult, LedgerStoreError> {
+    let decision = decision(&record, &*store).await?;
+    let mut lease_holder = [0; 16];
+    getrandom::fill(&mut lease_holder).map_err(LedgerStoreError::new)?;
+    let lease_holder = LeaseHolderId::from_bytes(lease_holder);
+    let changed = update(&*store, record.id, |record, _| {
+        record.claim(&decision, lease_holder, Duration::from_secs(60 * 60))
+    });
+    match changed.await? {
+        Some((_, answer)) => Ok(answer),
+        None => Err(LedgerStoreError::new("the record is gone")),
+    }
+}
+
+async fn decision(
+    record: &ApprovalRecord,
+    store: &dyn LedgerStore,
+) -> Result<RecordedDecision, LedgerStoreError> {
+    let now = store.load(&[]).await?.now;
+    Ok(RecordedDecision { decided_by: record.requester.clone(), decided_at: now, reason: None })
+}
+
+fn is_granted(answer: &ClaimResult) -> bool {
+    matches!(answer, ClaimResult::Granted(_))
+}
+
+fn count<T>(answers: &[T], which: impl Fn(&T) -> bool) -> usize {
+    answers.iter().filter(|answer| which(answer)).count()
+}
+
+/// Runs all contenders at once, each on its own task, and returns their results.
+async fn run_contenders<T: Send + 'static, Fut>(
+    mut contender: impl FnMut(usize) -> Fut,
+) -> Result<Vec<T>, CaseFailure>
+where
+    Fut: Future<Output = Result<T, LedgerStoreError>> + Send + 'static,
+{
+    let mut contenders: JoinSet<_> = (0..CONTENDERS).map(&mut contender).collect();
+    let mut answers = Vec::new();
+    while let Some(answer) = contenders.join_next().await {
+        answers.push(answer.map_err(|error| CaseFailure(error.to_string()))??);
+    }
+    Ok(answers)
+}
+
+/// The number of simultaneous callers.
+const CONTENDERS: usize = 16;

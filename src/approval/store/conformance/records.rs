@@ -1,0 +1,102 @@
+//! Creates the records of the cases, and inserts, loads and lists them.
+
+use std::time::Duration;
+
+use super::{CaseFailure, expect_equal};
+use crate::approval::store::{LedgerStore, PendingFilter, Snapshot, VersionedRecord};
+use crate::approval::{
+    ApprovalRecord, ApprovalState, DefinitionDigest, KeyRing, NewApprovalRequest, Principal,
+    RecordId, UnixMillis,
+};
+use crate::id::ChatId;
+use crate::json::Json;
+
+/// Returns a chat id that no other case uses.
+pub(super) fn new_chat_id() -> ChatId {
+    format!("chat {}", random_id()).into()
+}
+
+/// Returns a principal that no other case uses.
+pub(super) fn new_principal() -> Principal {
+    Principal::new(format!("person {}", random_id()))
+}
+
+pub(super) fn random_id() -> RecordId {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    RecordId::from_bytes(bytes)
+}
+
+/// Returns a new pending record that expires after an hour.
+pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) -> ApprovalRecord {
+    let request = NewApprovalRequest {
+        requester: requester.clone(),
+        chat_id: chat.clone(),
+        message_id: "message".into(),
+        tool_call_id: "call".into(),
+        tool_name: "tool".into(),
+        definition: DefinitionDigest::new("tool", "", &Json::null()),
+        input: Json::null(),
+        provider_executed: false,
+        idempotent: false,
+        description: None,
+        time_to_answer: Duration::from_secs(60 * 60),
+    };
+    // The cases never use the approval id, so any key will do.
+    let keys = KeyRing::new(1, &[0; 32]).expect("32 bytes are enough for a key");
+    request.into_record(&keys, random_id(), now).expect("`null` is shown as it is")
+}
+
+/// Inserts a new record. Fails the case if the store does not insert it.
+pub(super) async fn insert(
+    store: &dyn LedgerStore,
+    record: &ApprovalRecord,
+) -> Result<(), CaseFailure> {
+    expect_equal("the answer to a new record", store.insert(record).await?, true)
+}
+
+/// Returns the time of the store.
+pub(super) async fn now(store: &dyn LedgerStore) -> Result<UnixMillis, CaseFailure> {
+    Ok(store.load(&[]).await?.now)
+}
+
+/// Loads a record. Fails the case if the store does not return exactly one.
+pub(super) async fn load_one(
+    store: &dyn LedgerStore,
+    id: RecordId,
+) -> Result<VersionedRecord, CaseFailure> {
+    let Snapshot { records, .. } = store.load(&[id]).await?;
+    expect_equal("the number of records of one id", records.len(), 1)?;
+    let versioned = records.into_iter().next();
+    versioned.ok_or_else(|| CaseFailure("the record is gone".to_owned()))
+}
+
+/// Returns the ids of the pending records, in the order of the store.
+pub(super) async fn pending_ids(
+    store: &dyn LedgerStore,
+    of: PendingFilter<'_>,
+) -> Result<Vec<RecordId>, CaseFailure> {
+    let records = store.pending(of).await?.records;
+    Ok(records.into_iter().map(|versioned| versioned.record.id).collect())
+}
+
+/// Checks that a record is in the lists of its chat and of its requester if it is pending, and only
+/// then.
+pub(super) async fn check_listed_if_pending(
+    store: &dyn LedgerStore,
+    record: &ApprovalRecord,
+) -> Result<(), CaseFailure> {
+    let expected: &[RecordId] = match record.state {
+        ApprovalState::Pending => &[record.id],
+        _ => &[],
+    };
+    let (requester, chat) = (&record.requester, &record.chat_id);
+    let in_chat = PendingFilter::Chat { tenant: requester.tenant(), chat };
+    expect_equal("what is pending in the chat", &*pending_ids(store, in_chat).await?, expected)?;
+    let by_requester = PendingFilter::Requester(requester);
+    expect_equal(
+        "what is pending of the person",
+        &*pending_ids(store, by_requester).await?,
+        expected,
+    )
+}

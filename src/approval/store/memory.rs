@@ -1,0 +1,196 @@
+//! [`InMemoryLedger`]: a ledger in the memory of one process.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::future::ready;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{
+    BoxFuture, LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot,
+    VersionedRecord,
+};
+use crate::approval::{ApprovalRecord, Principal, RecordId, UnixMillis};
+use crate::id::ChatId;
+
+/// A ledger in the memory of this process.
+///
+/// The records are lost when the process ends. After a restart, the answers to earlier approval
+/// requests are rejected.
+#[doc(alias = "memory")]
+#[derive(Debug, Default)]
+pub struct InMemoryLedger {
+    records: Mutex<Records>,
+    clock: Clock,
+}
+
+/// The source of the time.
+#[derive(Debug, Default)]
+enum Clock {
+    #[default]
+    System,
+    Test(Mutex<UnixMillis>),
+}
+
+/// Record ids, ordered by a time.
+type RecordIndex = BTreeSet<(UnixMillis, RecordId)>;
+
+#[derive(Debug, Default)]
+struct Records {
+    by_id: HashMap<RecordId, VersionedRecord>,
+    /// The pending records of each chat, by the time of the request.
+    pending_by_chat: HashMap<(Option<Box<str>>, ChatId), RecordIndex>,
+    /// The pending records of each requester, by the time of the request.
+    pending_by_requester: HashMap<Principal, RecordIndex>,
+    /// All records, by the end of their retention.
+    by_retention_end: RecordIndex,
+    /// The latest time that was returned: the clock must not run backwards.
+    latest_time: UnixMillis,
+}
+
+impl InMemoryLedger {
+    /// Creates an empty ledger.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates an empty ledger for tests. Its clock stands at `now` until
+    /// [`set_test_time`](Self::set_test_time) sets it.
+    pub fn with_test_clock(now: UnixMillis) -> Self {
+        InMemoryLedger { records: Mutex::default(), clock: Clock::Test(Mutex::new(now)) }
+    }
+
+    /// Sets the clock of a ledger that was created by
+    /// [`with_test_clock`](Self::with_test_clock).
+    ///
+    /// A ledger with the system's clock is not changed. The time that the ledger returns never runs
+    /// backwards: a `now` before the latest returned time has no effect.
+    pub fn set_test_time(&self, now: UnixMillis) {
+        if let Clock::Test(time) = &self.clock {
+            *time.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        }
+    }
+
+    /// Locks the records and returns them with the current time.
+    fn lock(&self) -> (UnixMillis, MutexGuard<'_, Records>) {
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = match &self.clock {
+            Clock::System => system_time(),
+            Clock::Test(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        records.latest_time = records.latest_time.max(now);
+        (records.latest_time, records)
+    }
+}
+
+impl LedgerStore for InMemoryLedger {
+    fn insert<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        let (now, mut records) = self.lock();
+        records.remove_past_retention(now);
+        let is_new = !records.by_id.contains_key(&record.id);
+        if is_new {
+            let retention_end = record.expires_at.after(RECORD_RETENTION);
+            records.by_retention_end.insert((retention_end, record.id));
+            records.put(VersionedRecord { record: record.clone(), revision: 0 });
+        }
+        Box::pin(ready(Ok(is_new)))
+    }
+
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        let (now, records) = self.lock();
+        let found = ids.iter().filter_map(|id| records.by_id.get(id).cloned()).collect();
+        Box::pin(ready(Ok(Snapshot { now, records: found })))
+    }
+
+    fn pending<'a>(
+        &'a self,
+        filter: PendingFilter<'a>,
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        let (now, records) = self.lock();
+        let pending = match filter {
+            PendingFilter::Chat { tenant, chat } => {
+                records.pending_by_chat.get(&(tenant.map(Into::into), chat.clone()))
+            }
+            PendingFilter::Requester(principal) => records.pending_by_requester.get(principal),
+        };
+        let ids = pending.into_iter().flatten();
+        let found = ids.filter_map(|(_, id)| records.by_id.get(id).cloned()).collect();
+        Box::pin(ready(Ok(Snapshot { now, records: found })))
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        let (_, mut records) = self.lock();
+        let stored = records.by_id.get(&record.id);
+        let is_current = stored.is_some_and(|stored| stored.revision == revision);
+        if is_current {
+            records.put(VersionedRecord { record: record.clone(), revision: revision + 1 });
+        }
+        Box::pin(ready(Ok(is_current)))
+    }
+}
+
+impl Records {
+    /// Inserts or replaces a record and updates the indexes of pending records.
+    fn put(&mut self, versioned: VersionedRecord) {
+        let record = &versioned.record;
+        let entry = (record.requested_at, record.id);
+        if record.is_pending() {
+            self.pending_by_chat.entry(chat_key(record)).or_default().insert(entry);
+            self.pending_by_requester.entry(record.requester.clone()).or_default().insert(entry);
+        } else {
+            self.remove_pending(record);
+        }
+        self.by_id.insert(entry.1, versioned);
+    }
+
+    /// Removes a record from the indexes of pending records.
+    fn remove_pending(&mut self, record: &ApprovalRecord) {
+        let entry = (record.requested_at, record.id);
+        if let Entry::Occupied(mut index) = self.pending_by_chat.entry(chat_key(record)) {
+            index.get_mut().remove(&entry);
+            if index.get().is_empty() {
+                index.remove();
+            }
+        }
+        let requester = record.requester.clone();
+        if let Entry::Occupied(mut index) = self.pending_by_requester.entry(requester) {
+            index.get_mut().remove(&entry);
+            if index.get().is_empty() {
+                index.remove();
+            }
+        }
+    }
+
+    /// Removes the records whose retention ended before `now`.
+    fn remove_past_retention(&mut self, now: UnixMillis) {
+        while let Some((end, id)) =
+            self.by_retention_end.first().copied().filter(|(end, _)| *end < now)
+        {
+            self.by_retention_end.remove(&(end, id));
+            if let Some(versioned) = self.by_id.remove(&id) {
+                self.remove_pending(&versioned.record);
+            }
+        }
+    }
+}
+
+fn chat_key(record: &ApprovalRecord) -> (Option<Box<str>>, ChatId) {
+    (record.requester.tenant().map(Into::into), record.chat_id.clone())
+}
+
+/// Returns the time of the system's clock.
+#[expect(clippy::disallowed_methods, reason = "the glue hands the core the time")]
+pub(crate) fn system_time() -> UnixMillis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(since.as_millis().try_into().unwrap_or(u64::MAX))
+}

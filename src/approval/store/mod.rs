@@ -1,0 +1,207 @@
+//! [`LedgerStore`]: the storage of approval records, in which each approval counts once.
+//!
+//! A store inserts, loads, lists, and compares and swaps. The rules for the state of a record are
+//! in the [approval](crate::approval) room. [`InMemoryLedger`] serves one process. Several servers
+//! share a `RedisLedger` (package `ui-message-stream-redis`), or their own implementation of this
+//! trait, which `conformance` tests (feature `testing`).
+
+#[cfg(feature = "testing")]
+pub mod conformance;
+mod memory;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+pub use futures_core::future::BoxFuture;
+
+pub use self::memory::InMemoryLedger;
+pub(crate) use self::memory::system_time;
+
+use crate::approval::{ApprovalRecord, Principal, RecordId, Transition, UnixMillis};
+use crate::id::ChatId;
+
+/// The storage of approval records.
+///
+/// [`InMemoryLedger`] implements it for one process, `RedisLedger` (package
+/// `ui-message-stream-redis`) for several servers. For another database, implement these four
+/// functions and test them with `conformance::check` (feature `testing`). Pass the store to
+/// [`Approvals::with_ledger`](crate::approval::Approvals::with_ledger):
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
+/// use ui_message_stream::approval::{Approvals, EmptyToolbox, KeyRing, KeyRingError, Toolbox};
+///
+/// fn approvals(
+///     tools: impl Toolbox,
+///     ledger: impl LedgerStore,
+///     secret: &[u8],
+/// ) -> Result<Approvals, KeyRingError> {
+///     // Servers that share a ledger must share the key, too.
+///     let keys = KeyRing::new(1, secret)?;
+///     Ok(Approvals::new(tools).with_keys(keys).with_ledger(Arc::new(ledger)))
+/// }
+///
+/// let secret = b"thirty-two bytes from a good source";
+/// let approvals = approvals(EmptyToolbox, InMemoryLedger::new(), secret)?;
+/// # Ok::<(), KeyRingError>(())
+/// ```
+///
+/// # What a store must guarantee
+/// - Durability: once a record was inserted or swapped with success, every server reads it as
+///   written, also after a crash of this process. (An approval whose record the store has lost is
+///   rejected, its tool is never executed.)
+/// - Atomicity: [`compare_and_swap`](Self::compare_and_swap) is one atomic step. Of several
+///   simultaneous calls for the same revision, one succeeds.
+/// - One clock: `now` comes from one clock for all servers that share the store, and never runs
+///   backwards.
+/// - Retention: a record is kept until [`RECORD_RETENTION`] after it has expired. The same holds
+///   for a claimed record.
+///
+/// # Cancel safety
+/// A caller may drop the returned futures. It is then not known whether the operation took place.
+#[doc(alias = "postgres")]
+#[doc(alias = "sqlite")]
+#[doc(alias = "sql")]
+#[doc(alias = "database")]
+#[doc(alias = "persist")]
+#[doc(alias = "storage")]
+pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
+    /// Inserts a new record. Returns `false` if there is already a record with this id.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the store fails. It is then not known whether the record was
+    /// inserted.
+    fn insert<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>>;
+
+    /// Loads the records with these ids. Unknown ids are left out.
+    ///
+    /// `ids` may be empty: the snapshot then holds only the time.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the store fails.
+    fn load<'a>(&'a self, ids: &'a [RecordId])
+    -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>>;
+
+    /// Loads the pending records that match a filter, oldest first.
+    ///
+    /// A record that has expired is listed as long as its state is
+    /// [`Pending`](crate::approval::ApprovalState::Pending).
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the store fails.
+    fn pending<'a>(
+        &'a self,
+        filter: PendingFilter<'a>,
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>>;
+
+    /// Replaces a record if its revision is still `revision`. Returns `false` if the record has
+    /// another revision or does not exist.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the store fails. It is then not known whether the record was
+    /// replaced.
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>>;
+}
+
+/// The time for which a store keeps a record after the record has expired: 24 hours.
+pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Selects pending records. The enum is exhaustive, because a store must support every filter.
+#[derive(Debug, Clone, Copy)]
+pub enum PendingFilter<'a> {
+    /// The records of one chat.
+    Chat {
+        /// The tenant that owns the chat.
+        tenant: Option<&'a str>,
+        /// The id of the chat.
+        chat: &'a ChatId,
+    },
+    /// The records of one requester, in all chats.
+    Requester(&'a Principal),
+}
+
+/// The records at one time.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The time, by the store's clock.
+    pub now: UnixMillis,
+    /// The records.
+    pub records: Vec<VersionedRecord>,
+}
+
+/// A record with its revision in the store.
+#[derive(Debug, Clone)]
+pub struct VersionedRecord {
+    /// The record.
+    pub record: ApprovalRecord,
+    /// The revision of the record. It changes with each replacement and never returns.
+    pub revision: u64,
+}
+
+/// A failure of the store: it is unreachable, too slow, or refuses the operation.
+#[derive(Debug)]
+pub struct LedgerStoreError(Box<dyn StdError + Send + Sync>);
+
+impl LedgerStoreError {
+    /// Creates an error with its cause: an error of the store, or a text.
+    pub fn new(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        LedgerStoreError(source.into())
+    }
+}
+
+impl fmt::Display for LedgerStoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ledger of approvals did not answer")
+    }
+}
+
+impl StdError for LedgerStoreError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// Applies a rule to a record and stores the new state of the record.
+///
+/// If another caller changed the record in between, the rule is applied again to the changed
+/// record. Returns the record as it is afterwards and the output of the rule, or `None` if there is
+/// no such record.
+///
+/// # Errors
+/// [`LedgerStoreError`] if the store fails, or if the record was changed by others in each of 64
+/// attempts. If the store fails, it is not known whether the record was changed. The rules allow
+/// the same lease holder to try again.
+pub async fn update<T: Send>(
+    store: &dyn LedgerStore,
+    id: RecordId,
+    rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+) -> Result<Option<(ApprovalRecord, T)>, LedgerStoreError> {
+    for _ in 0..MAX_ATTEMPTS {
+        let Snapshot { now, records } = store.load(&[id]).await?;
+        let Some(VersionedRecord { record, revision }) = records.into_iter().next() else {
+            return Ok(None);
+        };
+        let Transition { output, next } = rule(&record, now);
+        match next {
+            None => return Ok(Some((record, output))),
+            Some(next) if store.compare_and_swap(&next, revision).await? => {
+                return Ok(Some((next, output)));
+            }
+            Some(_) => {}
+        }
+    }
+    Err(LedgerStoreError::new("the record changes faster than it can be read"))
+}
+
+/// The maximum number of attempts to change a record. A record passes through fewer states.
+const MAX_ATTEMPTS: usize = 64;

@@ -1,0 +1,284 @@
+//! The rules of the ledger: what each request to a record returns, and the next state of the
+//! record.
+//!
+//! Each rule reads a record and the time, and returns immediately. A rule changes nothing. If it
+//! returns a [`next`](Transition::next) record, the store replaces the record, provided that the
+//! stored record is still the one that the rule read. Otherwise the rule is applied to the new
+//! record. A store therefore only has to compare and replace, and all stores follow the same rules.
+//!
+//! Approving a call and claiming it are one transition: there is no record that is approved but has
+//! no lease holder.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::record::{
+    ApprovalRecord, ApprovalState, LeaseHolderId, RecordId, RecordedDecision, RevocationReason,
+    ToolOutcome,
+};
+use super::{RejectionReason, UnixMillis};
+
+/// The output of a rule and the next state of the record.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Transition<T> {
+    /// The output of the rule.
+    pub output: T,
+    /// The record that replaces the current one, or `None` if the record does not change.
+    pub next: Option<ApprovalRecord>,
+}
+
+/// The right to run an approved tool once.
+///
+/// The ledger has stored the lease holder before it grants a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Claim {
+    /// The id of the record.
+    pub record: RecordId,
+    /// The number of the attempt, counted from 1.
+    pub fence: u64,
+}
+
+impl Claim {
+    /// Returns the idempotency key of the call.
+    ///
+    /// The key is the same for every attempt to run this call. An idempotent tool recognizes the
+    /// call by it.
+    pub fn idempotency_key(&self) -> RecordId {
+        self.record
+    }
+}
+
+/// The output of [`ApprovalRecord::claim`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ClaimResult {
+    /// The claim is granted: the caller must run the tool.
+    Granted(Claim),
+    /// Another lease holder is running the tool for this decision.
+    InFlight,
+    /// The tool already ran for this decision.
+    Completed(ToolOutcome),
+    /// The lease for this decision ended without an outcome. The tool may or may not have run.
+    OutcomeUnknown,
+    /// The tool must not run.
+    Refused(RejectionReason),
+}
+
+/// The output of [`ApprovalRecord::deny`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DenyResult {
+    /// The call is denied, by this request or by an earlier one.
+    Denied,
+    /// The denial does not count: the request was already decided, has expired or was revoked.
+    Refused(RejectionReason),
+}
+
+/// The output of a request from a lease holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseResult {
+    /// The transition was applied.
+    Stored,
+    /// The lease is lost: other callers were given an unknown outcome, or another attempt has
+    /// started.
+    Lost,
+}
+
+impl ApprovalRecord {
+    /// Approves the call and claims the record, unless the request was already decided.
+    ///
+    /// A repeated approval by the same principal gets the result of the first approval. The holder
+    /// of a current lease gets its claim again, for example if the first response was lost.
+    ///
+    /// After the end of the lease, an idempotent tool is claimed again with the next attempt
+    /// number, and any other tool has an unknown outcome.
+    ///
+    /// The record of a provider-executed tool stays claimed, because the outcome is not reported
+    /// here. Its lease is renewed once, when the provider gets the approval.
+    pub fn claim(
+        &self,
+        decision: &RecordedDecision,
+        claimant: LeaseHolderId,
+        lease: Duration,
+    ) -> Transition<ClaimResult> {
+        let now = decision.decided_at;
+        let claimed = |decision: &RecordedDecision, fence| {
+            let decision = decision.clone();
+            let lease_until = now.after(lease);
+            self.transition_to(
+                ClaimResult::Granted(Claim { record: self.id, fence }),
+                ApprovalState::Claimed { decision, claimant, fence, lease_until },
+            )
+        };
+        let refused = |cause| self.unchanged(ClaimResult::Refused(cause));
+        match &self.state {
+            ApprovalState::Pending if self.expires_at <= now => self.transition_to(
+                ClaimResult::Refused(RejectionReason::Expired),
+                ApprovalState::Expired,
+            ),
+            ApprovalState::Pending => claimed(decision, 1),
+            ApprovalState::Denied { .. } => refused(RejectionReason::AlreadyDecided),
+            ApprovalState::Expired => refused(RejectionReason::Expired),
+            ApprovalState::Revoked { cause, .. } => refused(RejectionReason::Revoked(*cause)),
+            ApprovalState::Claimed { decision: first, .. }
+            | ApprovalState::Completed { decision: first, .. }
+            | ApprovalState::OutcomeUnknown { decision: first }
+                if first.decided_by != decision.decided_by =>
+            {
+                refused(RejectionReason::AlreadyDecided)
+            }
+            ApprovalState::Claimed { claimant: by, fence, lease_until, .. }
+                if now < *lease_until =>
+            {
+                self.unchanged(match *by == claimant {
+                    true => ClaimResult::Granted(Claim { record: self.id, fence: *fence }),
+                    false => ClaimResult::InFlight,
+                })
+            }
+            ApprovalState::Claimed { .. } if self.provider_executed => {
+                self.unchanged(ClaimResult::OutcomeUnknown)
+            }
+            ApprovalState::Claimed { decision: first, fence, .. } if self.idempotent => {
+                claimed(first, fence + 1)
+            }
+            ApprovalState::Claimed { decision: first, .. } => {
+                let decision = first.clone();
+                self.transition_to(
+                    ClaimResult::OutcomeUnknown,
+                    ApprovalState::OutcomeUnknown { decision },
+                )
+            }
+            ApprovalState::Completed { outcome, .. } => {
+                self.unchanged(ClaimResult::Completed(outcome.clone()))
+            }
+            ApprovalState::OutcomeUnknown { .. } => self.unchanged(ClaimResult::OutcomeUnknown),
+        }
+    }
+
+    /// Denies the call. A denial is final for this call.
+    pub fn deny(&self, decision: &RecordedDecision) -> Transition<DenyResult> {
+        let refused = |cause| self.unchanged(DenyResult::Refused(cause));
+        match &self.state {
+            ApprovalState::Pending if self.expires_at <= decision.decided_at => self.transition_to(
+                DenyResult::Refused(RejectionReason::Expired),
+                ApprovalState::Expired,
+            ),
+            ApprovalState::Pending => {
+                let decision = decision.clone();
+                self.transition_to(DenyResult::Denied, ApprovalState::Denied { decision })
+            }
+            ApprovalState::Denied { .. } => self.unchanged(DenyResult::Denied),
+            ApprovalState::Expired => refused(RejectionReason::Expired),
+            ApprovalState::Revoked { cause, .. } => refused(RejectionReason::Revoked(*cause)),
+            ApprovalState::Claimed { .. }
+            | ApprovalState::Completed { .. }
+            | ApprovalState::OutcomeUnknown { .. } => refused(RejectionReason::AlreadyDecided),
+        }
+    }
+
+    /// Extends the lease of a running tool to `lease` after `now`.
+    pub fn renew(
+        &self,
+        claim: &Claim,
+        lease: Duration,
+        now: UnixMillis,
+    ) -> Transition<LeaseResult> {
+        match &self.state {
+            ApprovalState::Claimed { decision, claimant, fence, .. } if *fence == claim.fence => {
+                let state = ApprovalState::Claimed {
+                    decision: decision.clone(),
+                    claimant: *claimant,
+                    fence: *fence,
+                    lease_until: now.after(lease),
+                };
+                self.transition_to(LeaseResult::Stored, state)
+            }
+            _ => self.unchanged(LeaseResult::Lost),
+        }
+    }
+
+    /// Stores the outcome of a tool that has run.
+    ///
+    /// The outcome must be stored before it is reported to the user or the model.
+    pub fn complete(
+        &self,
+        claim: &Claim,
+        outcome: &ToolOutcome,
+        now: UnixMillis,
+    ) -> Transition<LeaseResult> {
+        match &self.state {
+            ApprovalState::Claimed { decision, fence, .. } if *fence == claim.fence => {
+                let state = ApprovalState::Completed {
+                    decision: decision.clone(),
+                    fence: *fence,
+                    outcome: outcome.clone(),
+                    at: now,
+                };
+                self.transition_to(LeaseResult::Stored, state)
+            }
+            // The response to the first `complete` was lost.
+            ApprovalState::Completed { fence, outcome: stored, .. }
+                if *fence == claim.fence && stored == outcome =>
+            {
+                self.unchanged(LeaseResult::Stored)
+            }
+            _ => self.unchanged(LeaseResult::Lost),
+        }
+    }
+
+    /// Revokes the approval request. The output is `false` if the request is no longer pending.
+    ///
+    /// If the lease of a claimed call has ended, the outcome becomes unknown. The call is then not
+    /// run again, even if its tool is idempotent. The record of a provider-executed tool does not
+    /// change.
+    pub fn revoke(&self, cause: RevocationReason, at: UnixMillis) -> Transition<bool> {
+        match &self.state {
+            ApprovalState::Pending if self.expires_at <= at => {
+                self.transition_to(false, ApprovalState::Expired)
+            }
+            ApprovalState::Pending => {
+                self.transition_to(true, ApprovalState::Revoked { cause, at })
+            }
+            ApprovalState::Claimed { decision, lease_until, .. }
+                if *lease_until <= at && !self.provider_executed =>
+            {
+                self.transition_to(
+                    false,
+                    ApprovalState::OutcomeUnknown { decision: decision.clone() },
+                )
+            }
+            _ => self.unchanged(false),
+        }
+    }
+
+    /// Applies the passage of time.
+    ///
+    /// A pending request expires. A claimed call whose lease has ended gets an unknown outcome,
+    /// unless the tool is idempotent or the provider executes it.
+    pub fn expire(&self, now: UnixMillis) -> Transition<()> {
+        match &self.state {
+            ApprovalState::Pending if self.expires_at <= now => {
+                self.transition_to((), ApprovalState::Expired)
+            }
+            ApprovalState::Claimed { decision, lease_until, .. }
+                if *lease_until <= now && !self.idempotent && !self.provider_executed =>
+            {
+                self.transition_to((), ApprovalState::OutcomeUnknown { decision: decision.clone() })
+            }
+            _ => self.unchanged(()),
+        }
+    }
+
+    fn transition_to<T>(&self, output: T, state: ApprovalState) -> Transition<T> {
+        Transition { output, next: Some(ApprovalRecord { state, ..self.clone() }) }
+    }
+
+    fn unchanged<T>(&self, output: T) -> Transition<T> {
+        Transition { output, next: None }
+    }
+}

@@ -1,0 +1,125 @@
+//! Applies answers that name their calls and approvals by id to the last message, as a browser
+//! would.
+
+use super::client_answers::output_path;
+use super::resolve_calls::{error_state, is_client_call, output_state};
+use super::{Chat, ClientAnswers};
+use crate::approval::{ApprovalDecision, ClientToolOutput, ClientToolResult};
+use crate::json::FieldError;
+use crate::message::{Part, RespondedApproval, Role, ToolPart, ToolState, UiMessage};
+use crate::request::{ChatRequest, ParseRequestError};
+
+impl Chat {
+    /// Builds the request that a browser would send with these answers to the last message of this
+    /// conversation. The answers are not checked here: the request is processed as any other
+    /// request.
+    ///
+    /// A call that has a result stays as it is, so that the same answers may be sent again. A
+    /// decision on an approval that is not in the last message is ignored.
+    ///
+    /// # Errors
+    /// [`ParseRequestError::Field`]
+    /// - at `toolOutputs[…].toolCallId`, if an output names a call that the client does not have to
+    ///   execute;
+    /// - at `decisions`, if no output and no decision answers anything in the last message.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::{Chat, ClientAnswers};
+    /// use ui_message_stream::request::Limits;
+    ///
+    /// let body = br#"{"toolOutputs": [{"toolCallId": "call_1", "output": "Berlin"}]}"#;
+    /// let answers = ClientAnswers::parse(body, &Limits::default())?;
+    /// let error = Chat::new("c", Principal::new("ada")).answered(&answers).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "toolOutputs[0].toolCallId: names no call of the last message that the client is to run"
+    /// );
+    /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
+    /// ```
+    pub fn answered(&self, answers: &ClientAnswers) -> Result<ChatRequest, ParseRequestError> {
+        let last = self.messages.last().filter(|message| message.role == Role::Assistant);
+        let mut message = last.cloned();
+        let parts = message.as_mut().map_or(&mut [][..], |message| &mut message.parts);
+        let mut answered_places = Vec::new();
+        for (at, output) in answers.tool_outputs.iter().enumerate() {
+            let place = self.apply_output(output, parts).ok_or_else(|| {
+                FieldError::new("toolCallId", NOT_A_CLIENT_CALL).within(&output_path(at))
+            })?;
+            answered_places.push(place);
+        }
+        let decided = answers.decisions.iter();
+        answered_places.extend(decided.filter_map(|decision| apply_decision(decision, parts)));
+        match (message, answered_places.into_iter().max()) {
+            (Some(mut message), Some(place)) => {
+                truncate_after_step_of(&mut message, place);
+                Ok(ChatRequest::of_last_message(self.id.clone(), message, answers.custom.clone()))
+            }
+            _ => Err(FieldError::new("decisions", NOTHING_ANSWERED).into()),
+        }
+    }
+
+    /// Sets the result of the call that the output names. Returns the index of its part. Returns
+    /// `None` if there is no such call, or if the client does not have to execute it.
+    ///
+    /// A call that has a result keeps it.
+    fn apply_output(&self, output: &ClientToolOutput, parts: &mut [Part]) -> Option<usize> {
+        let id = &output.tool_call_id;
+        let (place, part) = find(parts, |part| part.tool_call_id == *id)?;
+        if !part.is_settled() {
+            self.left_to_client.iter().find(|call| is_client_call(part, call))?;
+            let input = part.input().cloned();
+            part.state = match &output.result {
+                ClientToolResult::Output(output) => output_state(input, None, output.clone()),
+                ClientToolResult::ErrorText(text) => error_state(input, None, text.clone()),
+            };
+        }
+        Some(place)
+    }
+}
+
+/// Sets the approval response of the call whose approval request the decision names, if the call
+/// still waits for it. Returns the index of its part, or `None` if there is no such approval
+/// request.
+fn apply_decision(decision: &ApprovalDecision, parts: &mut [Part]) -> Option<usize> {
+    let (place, part) = find(parts, |part| part.approval_id() == Some(&decision.approval_id))?;
+    if let ToolState::ApprovalRequested { approval, .. } = &part.state {
+        let request = (**approval).clone();
+        let input = part.input().cloned();
+        let approval = Box::new(RespondedApproval {
+            id: request.id,
+            approved: decision.approved,
+            reason: decision.reason.clone(),
+            details: request.details,
+        });
+        part.state = ToolState::ApprovalResponded { input, approval };
+    }
+    Some(place)
+}
+
+/// Returns the last tool part that matches, and its index.
+fn find(
+    parts: &mut [Part],
+    is_match: impl Fn(&ToolPart) -> bool,
+) -> Option<(usize, &mut ToolPart)> {
+    let tools = parts.iter_mut().enumerate().filter_map(|(place, part)| match part {
+        Part::Tool(part) => Some((place, &mut **part)),
+        _ => None,
+    });
+    tools.filter(|(_, part)| is_match(part)).last()
+}
+
+/// Removes the parts after the step of this part.
+///
+/// The client that answers has not seen later steps. If an earlier request already brought the same
+/// answers, the response has to send these steps to the client.
+fn truncate_after_step_of(message: &mut UiMessage, place: usize) {
+    let mut after = message.parts.iter().skip(place);
+    if let Some(steps) = after.position(|part| matches!(part, Part::StepStart { .. })) {
+        message.parts.truncate(place + steps);
+    }
+}
+
+const NOT_A_CLIENT_CALL: &str = "names no call of the last message that the client is to run";
+
+const NOTHING_ANSWERED: &str = "answers nothing that the last message asks";

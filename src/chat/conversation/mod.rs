@@ -1,0 +1,290 @@
+//! [`Chat`]: a conversation as the server stores it, and the rules for applying a request to it.
+//!
+//! A client sends its whole history with each request, and can forge all of it. A server that
+//! stores the history itself accepts only three things from a request: the user's new message, the
+//! decisions on approvals, and the outputs of the calls that the client executes. Everything else
+//! comes from the stored history. The [`Recorder`] turns the events of the agent into the assistant
+//! message.
+//!
+//! This module does not store conversations.
+
+mod apply_answers;
+mod client_answers;
+mod recorder;
+mod resolve_calls;
+mod stop_reason;
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::client_answers::ClientAnswers;
+pub use self::recorder::Recorder;
+pub use self::stop_reason::StopReason;
+
+use crate::approval::{DeferredToolResult, OUTCOME_UNKNOWN, PendingToolCall, Principal};
+use crate::id::{ChatId, MessageId, ToolCallId};
+use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
+use crate::request::{ChatRequest, Trigger};
+
+/// A conversation as the server stores it.
+///
+/// ```
+/// use ui_message_stream::ChatRequest;
+/// use ui_message_stream::approval::Principal;
+/// use ui_message_stream::chat::Chat;
+/// use ui_message_stream::request::Limits;
+///
+/// let body = br#"{"id": "c", "messages": [
+///     {"id": "m1", "role": "assistant", "parts": [{"type": "text", "text": "I am all yours"}]},
+///     {"id": "m2", "role": "user", "parts": [{"type": "text", "text": "Go on"}]}
+/// ]}"#;
+/// let request = ChatRequest::parse(body, &Limits::default())?;
+/// let mut chat = Chat::new("c", Principal::new("ada"));
+/// chat.apply_request(&request);
+///
+/// // The server did not write the assistant message that the client sent.
+/// assert_eq!(chat.messages.len(), 1);
+/// assert_eq!(chat.messages[0].id.as_str(), "m2");
+/// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Chat {
+    /// The id of the conversation.
+    pub id: ChatId,
+    /// The principal to whom the conversation belongs.
+    pub owner: Principal,
+    /// The messages, oldest first.
+    pub messages: Vec<UiMessage>,
+    /// The calls that the client executes and that have no result yet.
+    #[serde(default)]
+    pub left_to_client: Vec<PendingToolCall>,
+    /// The approvals of provider-executed calls that have not been sent to the provider yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub for_provider: Vec<DeferredToolResult>,
+    #[serde(default, rename = "underWay", skip_serializing_if = "Vec::is_empty")]
+    pending_responses: Vec<PendingResponse>,
+}
+
+/// A response that is being written and is not among the messages yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PendingResponse {
+    message_id: MessageId,
+    /// The message after which the response is inserted. `None` at the start of the conversation.
+    after: Option<MessageId>,
+    /// Whether the response will not be stored, because the user edited the message that it answers
+    /// or requested another response to it.
+    #[serde(rename = "isTakenAway")]
+    is_discarded: bool,
+}
+
+impl Chat {
+    /// Creates an empty conversation.
+    pub fn new(id: impl Into<ChatId>, owner: Principal) -> Self {
+        Chat {
+            id: id.into(),
+            owner,
+            messages: Vec::new(),
+            left_to_client: Vec::new(),
+            for_provider: Vec::new(),
+            pending_responses: Vec::new(),
+        }
+    }
+
+    /// Creates a conversation from the history that a client sent, for a conversation that the
+    /// server does not have, for example after a restart.
+    ///
+    /// Imports the texts, the files and the user's data parts of all messages except the user's new
+    /// one, which [`apply_request`](Self::apply_request) adds. Tool calls and their results are not
+    /// imported, because the client can forge them.
+    pub fn from_client_history(request: &ChatRequest, owner: Principal) -> Self {
+        let mut chat = Chat::new(request.id().clone(), owner);
+        let new = request.new_user_message().map(|message| &message.id);
+        let before = request.messages().iter().filter(|message| Some(&message.id) != new);
+        chat.messages.extend(before.filter_map(|message| {
+            let imported = UiMessage { parts: importable_parts(message), ..message.clone() };
+            (!imported.parts.is_empty()).then_some(imported)
+        }));
+        chat
+    }
+
+    /// Applies the user's new message, edit or regeneration of a request to this conversation.
+    ///
+    /// - A new message is appended.
+    /// - An edited message replaces the message with its id and removes all messages after it.
+    /// - [`Trigger::RegenerateMessage`] removes the response to be written again and all messages
+    ///   after it.
+    ///
+    /// Returns the id of the assistant message that the response continues. Returns `None` if the
+    /// response is a new message: after each of the three changes, or if the server does not have
+    /// the message that the request continues.
+    pub fn apply_request(&mut self, request: &ChatRequest) -> Option<MessageId> {
+        if *request.trigger() == Trigger::RegenerateMessage {
+            self.remove_response(request.message_id());
+            return None;
+        }
+        if let Some(message) = request.new_user_message() {
+            if let Some(place) = self.place_of(&message.id, Role::User) {
+                self.truncate(place, place);
+            }
+            let parts = importable_parts(message);
+            self.messages.push(UiMessage { parts, ..message.clone() });
+            return None;
+        }
+        let continued = &request.continued_message()?.id;
+        self.place_of(continued, Role::Assistant).map(|_| continued.clone())
+    }
+
+    /// Registers a response with this id that is about to be written.
+    ///
+    /// [`upsert_message`](Self::upsert_message) inserts it after the message that is the last one
+    /// now, even if the user has sent other messages by then. At most 16 responses are registered
+    /// at once: one more removes the registration of the oldest.
+    pub fn begin_response(&mut self, id: MessageId) {
+        let after = self.messages.last().map(|message| message.id.clone());
+        let excess = self.pending_responses.len().saturating_sub(MAX_PENDING_RESPONSES - 1);
+        self.pending_responses.drain(..excess);
+        let response = PendingResponse { message_id: id, after, is_discarded: false };
+        self.pending_responses.push(response);
+    }
+
+    /// Removes the registration of the response with this id, which will not be written. Messages
+    /// stay as they are.
+    pub fn cancel_response(&mut self, id: &MessageId) {
+        self.pending_responses.retain(|response| response.message_id != *id);
+    }
+
+    /// Returns whether the conversation holds a message with this id, or a
+    /// [registered](Self::begin_response) response with this id that was not discarded.
+    pub fn expects(&self, id: &MessageId) -> bool {
+        let mut expected = self.pending_responses.iter().filter(|response| !response.is_discarded);
+        self.message(id).is_some() || expected.any(|response| response.message_id == *id)
+    }
+
+    /// Returns the ids of the [registered](Self::begin_response) responses that will not be stored,
+    /// because the user edited the message that they answer or requested another response to it.
+    pub fn discarded_responses(&self) -> impl Iterator<Item = &MessageId> {
+        let discarded = self.pending_responses.iter().filter(|response| response.is_discarded);
+        discarded.map(|response| &response.message_id)
+    }
+
+    /// Inserts or updates an assistant message. Returns `false` and changes nothing if the message
+    /// was discarded.
+    ///
+    /// Without `begun` the message is new. It replaces the message with its id if there is one.
+    /// Otherwise it is inserted at the place that [`begin_response`](Self::begin_response)
+    /// registered, or appended if no place is registered or if the message before that place is
+    /// gone. A message was discarded if its registered response was.
+    ///
+    /// With `begun` the message continues a stored one, and `begun` is the stored message as it was
+    /// when the agent started. Changes that were made since then stay: the results of its calls,
+    /// and the parts that other runs of the same message appended. A message was discarded if the
+    /// conversation does not hold it any more.
+    pub fn upsert_message(&mut self, message: UiMessage, begun: Option<&UiMessage>) -> bool {
+        let place = self.place_of(&message.id, Role::Assistant);
+        let Some(begun) = begun else {
+            let mut pending = self.pending_responses.iter();
+            let pending = pending.position(|response| response.message_id == message.id);
+            if pending.is_some_and(|at| self.pending_responses[at].is_discarded) {
+                return false;
+            }
+            let pending = pending.map(|at| self.pending_responses.remove(at));
+            match place {
+                Some(place) => self.messages[place] = message,
+                None => {
+                    let place = pending.and_then(|response| self.place_after(&response));
+                    self.messages.insert(place.unwrap_or(self.messages.len()), message);
+                }
+            }
+            return true;
+        };
+        let Some(stored) = place.map(|place| &mut self.messages[place]) else { return false };
+        let mut parts = message.parts.into_iter();
+        for ((now, before), after) in stored.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
+            // Another run may have recorded the outcome as unknown before the result arrived.
+            let is_unknown = now.as_tool().is_some_and(is_outcome_unknown);
+            if now == before || is_unknown && has_result(&after) {
+                *now = after;
+            }
+        }
+        stored.parts.extend(parts);
+        if stored.metadata == begun.metadata {
+            stored.metadata = message.metadata;
+        }
+        true
+    }
+
+    /// Returns the last message with this id.
+    pub fn message(&self, id: &MessageId) -> Option<&UiMessage> {
+        self.messages.iter().rfind(|message| message.id == *id)
+    }
+
+    /// Removes the response to be written again, and all messages after it.
+    ///
+    /// `named` is the id of that response or of the user message that it answers. Without a known
+    /// id it is the response to the last user message.
+    fn remove_response(&mut self, named: Option<&MessageId>) {
+        let response = named.and_then(|id| self.place_of(id, Role::Assistant));
+        let question = named.and_then(|id| self.place_of(id, Role::User));
+        let last_question = self.messages.iter().rposition(|message| message.role == Role::User);
+        let first = response.or(question.or(last_question).map(|place| place + 1)).unwrap_or(0);
+        self.truncate(first, first.saturating_sub(1));
+    }
+
+    /// Removes the messages from index `first_message` on. Discards the pending responses to
+    /// messages from index `first_question` on.
+    fn truncate(&mut self, first_message: usize, first_question: usize) {
+        let place_of = |id: &Option<MessageId>| {
+            self.messages.iter().position(|message| Some(&message.id) == id.as_ref())
+        };
+        let pending = self.pending_responses.iter();
+        let places: Vec<_> = pending.map(|response| place_of(&response.after)).collect();
+        for (response, place) in self.pending_responses.iter_mut().zip(places) {
+            response.is_discarded |= place.is_none_or(|place| place >= first_question);
+        }
+        self.messages.truncate(first_message);
+        let parts = self.messages.iter().flat_map(UiMessage::tool_parts);
+        let calls: HashSet<&ToolCallId> = parts.map(|part| &part.tool_call_id).collect();
+        self.left_to_client.retain(|call| calls.contains(&call.tool_call_id));
+    }
+
+    /// Returns the index at which a response is inserted. Returns `None` if the message before it
+    /// is gone.
+    fn place_after(&self, response: &PendingResponse) -> Option<usize> {
+        match &response.after {
+            None => Some(0),
+            Some(id) => self.messages.iter().position(|message| message.id == *id).map(|at| at + 1),
+        }
+    }
+
+    /// Returns the index of the last message with this role and id.
+    fn place_of(&self, id: &MessageId, role: Role) -> Option<usize> {
+        self.messages.iter().rposition(|message| message.role == role && message.id == *id)
+    }
+}
+
+/// Returns the parts of a client's message that the server accepts: texts and files, and in a user
+/// message also data.
+fn importable_parts(message: &UiMessage) -> Vec<Part> {
+    let is_importable = |part: &&Part| match part {
+        Part::Text(_) | Part::File(_) => true,
+        Part::Data(_) => message.role == Role::User,
+        _ => false,
+    };
+    message.parts.iter().filter(is_importable).cloned().collect()
+}
+
+fn has_result(part: &Part) -> bool {
+    matches!(part, Part::Tool(part) if part.is_settled())
+}
+
+/// Whether the call has the error result of an unknown outcome.
+fn is_outcome_unknown(part: &ToolPart) -> bool {
+    matches!(&part.state, ToolState::OutputError { error_text, .. } if error_text == OUTCOME_UNKNOWN)
+}
+
+/// The maximum number of pending responses of one conversation. One more removes the oldest.
+const MAX_PENDING_RESPONSES: usize = 16;

@@ -1,0 +1,118 @@
+//! [`Recorder`]: builds the assistant message that the server stores from the events of an agent.
+
+use crate::approval::PendingToolCall;
+use crate::chunk::Version;
+use crate::event::{AgentEvent, Executor};
+use crate::id::MessageId;
+use crate::message::UiMessage;
+use crate::reducer::Reducer;
+use crate::translator::Translator;
+
+/// Builds an assistant message from the events of an agent.
+///
+/// The message is the one that a client holds after it has read the whole response. The server
+/// builds the message itself, because a client may have read less, and can forge the message that
+/// it sends back.
+///
+/// ```
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::chat::Recorder;
+///
+/// let mut recorder = Recorder::new("m2");
+/// recorder.handle_event(&AgentEvent::text("Hello"));
+/// let (message, left_to_client) = recorder.finish();
+/// assert_eq!(message.unwrap().id.as_str(), "m2");
+/// assert!(left_to_client.is_empty());
+/// ```
+#[derive(Debug)]
+pub struct Recorder {
+    translator: Translator,
+    reducer: Reducer,
+    left_to_client: Vec<PendingToolCall>,
+    has_events: bool,
+}
+
+impl Recorder {
+    /// Creates a recorder of a new message with this id.
+    pub fn new(id: impl Into<MessageId>) -> Self {
+        Self::from_parts(Translator::new(id), Reducer::new())
+    }
+
+    /// Creates a recorder that continues this message.
+    pub fn continuing(message: UiMessage) -> Self {
+        Self::from_parts(Translator::continuing(&message), Reducer::continuing(message))
+    }
+
+    fn from_parts(translator: Translator, reducer: Reducer) -> Self {
+        let translator = translator.with_version(RECORDED_VERSION);
+        Recorder { translator, reducer, left_to_client: Vec::new(), has_events: false }
+    }
+
+    /// Adds an event of the agent to the message. An invalid event is ignored: the response does
+    /// not contain it either.
+    pub fn handle_event(&mut self, event: &AgentEvent) {
+        self.has_events = true;
+        if let AgentEvent::ToolInput { call, input } = event
+            && call.executed_by == Executor::Client
+        {
+            let pending = PendingToolCall::client_executed(
+                call.id.clone(),
+                call.tool_name.to_string(),
+                input.clone(),
+            );
+            self.left_to_client.push(pending);
+        }
+        let reducer = &mut self.reducer;
+        // The response reports the error of an invalid event.
+        let _ = self.translator.handle_event(event, &mut |chunk| {
+            // The reducer accepts each chunk that the translator emits.
+            let _ = reducer.push_chunk(&chunk);
+        });
+    }
+
+    /// Returns the message with the events that were added so far.
+    pub fn message(&mut self) -> &UiMessage {
+        self.reducer.message()
+    }
+
+    /// Ends the message. Returns it, and the calls in it that the client has to execute. The
+    /// message is `None` if no event was added.
+    pub fn finish(self) -> (Option<UiMessage>, Vec<PendingToolCall>) {
+        let Recorder { translator, mut reducer, left_to_client, has_events } = self;
+        translator.finish(&mut |chunk| {
+            let _ = reducer.push_chunk(&chunk);
+        });
+        (has_events.then(|| reducer.into_message()), left_to_client)
+    }
+}
+
+/// The client version for which messages are recorded, independent of the client of the response.
+///
+/// This version keeps the metadata of tools and of their outputs, which old clients do not receive:
+/// the model may need it in a later turn. It does not have the approval details that newer versions
+/// add to a tool part, because a data part of their own records these already.
+const RECORDED_VERSION: Version = Version::V6Patch(176);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::ToolCall;
+    use crate::json::Json;
+
+    #[test]
+    fn metadata_that_old_clients_do_not_receive_is_recorded() {
+        let mut recorder = Recorder::new("m2");
+        let call = ToolCall::new("c1", "search").provider_executed();
+        recorder.handle_event(&AgentEvent::tool_input(call, Json::null()));
+        let output = r#"{"type": "tool-output-available", "toolCallId": "c1", "output": 1,
+            "providerMetadata":{"provider":{"id":"item_1"}}}"#;
+        let output = serde_json::from_str(output).unwrap();
+        recorder.handle_event(&AgentEvent::Chunk(Box::new(output)));
+        let (message, _) = recorder.finish();
+        let message = serde_json::to_string(&message).unwrap();
+        assert!(
+            message.contains(r#""resultProviderMetadata":{"provider":{"id":"item_1"}}"#),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,384 @@
+//! Records the results of open calls in the messages that hold these calls.
+
+use super::{Chat, is_outcome_unknown};
+use crate::approval::{
+    self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ToolOutcome,
+};
+use crate::event::AgentEvent;
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::Json;
+use crate::message::{
+    ApprovalDetails, Part, RequestedApproval, RespondedApproval, Role, SettledApproval, ToolPart,
+    ToolState,
+};
+
+impl Chat {
+    /// Returns whether a call of this conversation has its final result. Returns `None` if there is
+    /// no such call.
+    ///
+    /// The call is identified by `approval` if that is given, and by `id` otherwise. If several
+    /// calls match, the last one is meant: the ids of calls may recur.
+    pub fn has_result(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<bool> {
+        self.call(approval, id).map(ToolPart::is_settled)
+    }
+
+    /// Returns whether the server has nothing left to do for a call: the call has its final result,
+    /// or it is approved and its provider executes it. Returns `None` if there is no such call in
+    /// this conversation. The call is identified as in [`has_result`](Self::has_result).
+    pub fn is_resolved(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<bool> {
+        self.call(approval, id).map(|part| part.is_settled() || is_approved_provider_call(part))
+    }
+
+    /// Returns whether this conversation holds such a call and its provider executes it. The call
+    /// is identified as in [`has_result`](Self::has_result).
+    pub fn is_provider_executed(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> bool {
+        self.call(approval, id).is_some_and(|part| part.provider_executed == Some(true))
+    }
+
+    /// Returns whether this approval was given for a provider-executed call and has not been sent
+    /// to the provider yet.
+    pub fn has_unsent_approval(&self, approval: Option<&ApprovalId>) -> bool {
+        self.for_provider.iter().any(|unsent| unsent.approval_id.as_ref() == approval)
+    }
+
+    /// Removes all unsent approvals of provider-executed calls and returns those that are still
+    /// valid.
+    ///
+    /// The caller has to send them to the provider now. An approval that was removed and then not
+    /// sent is lost: the server may stop between the two, and no approval may be sent twice.
+    pub fn hand_over(&mut self) -> Vec<DeferredToolResult> {
+        let mut approvals = std::mem::take(&mut self.for_provider);
+        // The user may have removed the message, or the outcome was recorded as unknown.
+        approvals.retain(|approval| self.is_awaiting_provider(approval));
+        approvals
+    }
+
+    /// Whether the conversation holds the approved call of this approval, without a result.
+    fn is_awaiting_provider(&self, approval: &DeferredToolResult) -> bool {
+        let mut parts = self.tool_parts();
+        parts.any(|part| is_call_of(part, approval) && is_approved_provider_call(part))
+    }
+
+    /// Adds approvals to the unsent ones again that [`hand_over`](Self::hand_over) removed and that
+    /// were not sent. Skips an approval whose call has a result by now, and one that is among the
+    /// unsent ones already.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn take_back(&mut self, unsent: &[DeferredToolResult]) {
+        for approval in unsent {
+            let is_listed = self.has_unsent_approval(approval.approval_id.as_ref());
+            if self.is_awaiting_provider(approval) && !is_listed {
+                self.for_provider.push(approval.clone());
+            }
+        }
+    }
+
+    /// Returns whether a provider requested approval of a call that has no final result yet.
+    pub fn has_providers_questions(&self) -> bool {
+        self.tool_parts().any(|part| {
+            part.provider_executed == Some(true)
+                && part.approval_id().is_some()
+                && !part.is_settled()
+        })
+    }
+
+    /// Returns the calls whose approval was sent to the provider and that have no final result yet.
+    /// Only the provider knows whether it has executed them.
+    pub fn handed_over(&self) -> Vec<DeferredToolResult> {
+        let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
+        let parts = assistants.flat_map(|message| message.tool_parts().map(move |p| (message, p)));
+        let sent = parts.filter(|(_, part)| {
+            is_approved_provider_call(part) && !self.has_unsent_approval(part.approval_id())
+        });
+        let results = sent.map(|(message, part)| DeferredToolResult {
+            message_id: Some(message.id.clone()),
+            tool_call_id: part.tool_call_id.clone(),
+            tool_name: part.tool_name.clone(),
+            approval_id: part.approval_id().cloned(),
+            outcome: DeferredOutcome::ForwardedToProvider,
+            is_final: true,
+        });
+        results.collect()
+    }
+
+    /// Returns the calls that have an approval request and no final result.
+    pub fn open_approvals(&self) -> Vec<PendingToolCall> {
+        let open = self.tool_parts().filter(|part| !part.is_settled());
+        let calls = open.filter_map(|part| {
+            let input = part.input().cloned().unwrap_or_else(Json::null);
+            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+            Some(PendingToolCall::awaiting_approval(part.approval_id()?.clone(), id, name, input))
+        });
+        calls.collect()
+    }
+
+    /// Records the result of a call in the message that holds it. Does nothing if the result is not
+    /// final or if no open call matches.
+    ///
+    /// `descriptor` replaces the data of the call's `data-approval` part, which the client shows
+    /// beside the call. An approval of a provider-executed call is added to
+    /// [`for_provider`](Self::for_provider).
+    pub fn record_result(&mut self, result: &DeferredToolResult, descriptor: Option<&Json>) {
+        if !result.is_final {
+            return;
+        }
+        if result.approval_id.is_none() {
+            self.left_to_client.retain(|call| call.tool_call_id != result.tool_call_id);
+        }
+        let is_executed = matches!(result.outcome, DeferredOutcome::Executed { .. });
+        // A result may still arrive after the outcome was recorded as unknown.
+        let is_open =
+            |part: &ToolPart| !part.is_settled() || is_executed && is_outcome_unknown(part);
+        let part = self.last_part(|part| is_open(part) && is_call_of(part, result));
+        let Some(part) = part else { return };
+        let Some(state) = state_of_outcome(part, &result.outcome) else { return };
+        part.state = state;
+        let is_unsent = is_approved_provider_call(part);
+        let tool_call_id = part.tool_call_id.clone();
+        if let Some(descriptor) = descriptor {
+            self.update_descriptor(&tool_call_id, descriptor);
+        }
+        if is_unsent {
+            self.for_provider.push(result.clone());
+        }
+    }
+
+    /// Replaces the data of the call's last `data-approval` part, if it has one.
+    fn update_descriptor(&mut self, call: &ToolCallId, descriptor: &Json) {
+        let parts = self.messages.iter_mut().rev().flat_map(|message| message.parts.iter_mut());
+        let mut data = parts.filter_map(|part| match part {
+            Part::Data(data) => Some(data),
+            _ => None,
+        });
+        let is_of_call = |id: &str| id == call.as_str();
+        let data = data.find(|data| {
+            &*data.name == APPROVAL_DATA_NAME && data.id.as_deref().is_some_and(is_of_call)
+        });
+        if let Some(data) = data {
+            data.data = Some(descriptor.clone());
+        }
+    }
+
+    /// Records that the [superseded](DeferredToolResults::superseded) calls were not executed,
+    /// because the user sent another message instead of answering them.
+    pub fn supersede(&mut self, deferred: &DeferredToolResults) {
+        for PendingToolCall { tool_call_id, approval_id, .. } in deferred.superseded() {
+            self.left_to_client.retain(|call| call.tool_call_id != *tool_call_id);
+            let is_open = |part: &ToolPart| {
+                !part.is_settled() && is_call(part, approval_id.as_ref(), tool_call_id)
+            };
+            let Some(part) = self.last_part(is_open) else { continue };
+            let input = part.input().cloned();
+            part.state = match open_approval(part) {
+                Some(approval) => denied_state(input, approval, Some(SUPERSEDED_REASON.to_owned())),
+                None => error_state(input, None, approval::REFUSED.to_owned()),
+            };
+        }
+    }
+
+    /// Returns the result in this event if a provider emits it for a call of an earlier message
+    /// whose approval was sent to it. `now` records the message that is being written. Returns
+    /// `None` for every other event.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn ran_elsewhere(
+        &self,
+        event: &AgentEvent,
+        now: &mut super::Recorder,
+    ) -> Option<DeferredToolResult> {
+        let (id, outcome) = match event {
+            AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
+                (tool_call_id, ToolOutcome::Output(output.clone()))
+            }
+            AgentEvent::ToolFailed { tool_call_id, error } => {
+                (tool_call_id, ToolOutcome::Failed(error.to_string()))
+            }
+            _ => return None,
+        };
+        if now.message().tool_parts().any(|part| part.tool_call_id == *id) {
+            return None;
+        }
+        let mut sent = self.handed_over().into_iter();
+        let call = sent.find(|call| call.tool_call_id == *id)?;
+        Some(DeferredToolResult { outcome: DeferredOutcome::Executed { outcome }, ..call })
+    }
+
+    /// Returns the event of the recorded result of a call: its output or its error. Returns `None`
+    /// if the call has neither, or if there is no such call.
+    pub fn result_event(&self, result: &DeferredToolResult) -> Option<AgentEvent> {
+        let part = self.tool_parts().filter(|part| is_call_of(part, result)).last()?;
+        let id = part.tool_call_id.clone();
+        match &part.state {
+            ToolState::OutputAvailable { output: Some(output), .. } => {
+                Some(AgentEvent::tool_output(id, output.clone()))
+            }
+            ToolState::OutputError { error_text, .. } => {
+                Some(AgentEvent::tool_failed(id, error_text.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the last matching call.
+    fn call(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<&ToolPart> {
+        self.tool_parts().filter(|part| is_call(part, approval, id)).last()
+    }
+
+    /// Returns the tool parts of the assistant messages, oldest first.
+    fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {
+        let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
+        assistants.flat_map(|message| message.tool_parts())
+    }
+
+    /// Returns the last tool part that matches.
+    fn last_part(&mut self, is_match: impl Fn(&ToolPart) -> bool) -> Option<&mut ToolPart> {
+        let parts =
+            self.messages.iter_mut().rev().flat_map(|message| message.parts.iter_mut().rev());
+        let mut tools = parts.filter_map(|part| match part {
+            Part::Tool(part) => Some(&mut **part),
+            _ => None,
+        });
+        tools.find(|part| is_match(part))
+    }
+}
+
+/// Whether the user approved a provider-executed call and the call has no result yet.
+fn is_approved_provider_call(part: &ToolPart) -> bool {
+    let is_approved =
+        matches!(&part.state, ToolState::ApprovalResponded { approval, .. } if approval.approved);
+    is_approved && part.provider_executed == Some(true)
+}
+
+/// Whether this is the call of the result.
+///
+/// The output of a client belongs to a call of the same tool without an approval request, because
+/// the ids of calls may recur.
+fn is_call_of(part: &ToolPart, result: &DeferredToolResult) -> bool {
+    let has_id = is_call(part, result.approval_id.as_ref(), &result.tool_call_id);
+    let is_client_output = matches!(
+        result.outcome,
+        DeferredOutcome::Output { .. } | DeferredOutcome::OutputError { .. }
+    );
+    let is_of_client = || part.approval_id().is_none() && part.tool_name == result.tool_name;
+    has_id && (!is_client_output || is_of_client())
+}
+
+/// Whether this is the call that the client has to execute.
+pub(super) fn is_client_call(part: &ToolPart, call: &PendingToolCall) -> bool {
+    part.tool_call_id == call.tool_call_id
+        && part.tool_name == call.tool_name
+        && part.approval_id().is_none()
+}
+
+/// Whether this is the call with this approval id or, if there is none, with this tool call id.
+///
+/// Several calls may have the same tool call id.
+fn is_call(part: &ToolPart, approval_id: Option<&ApprovalId>, id: &ToolCallId) -> bool {
+    match approval_id {
+        Some(approval_id) => part.approval_id() == Some(approval_id),
+        None => part.tool_call_id == *id,
+    }
+}
+
+/// Returns the state of a call after this outcome. Returns `None` if the outcome does not change
+/// the state.
+fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
+    let input = part.input().cloned();
+    let approved = || match &part.state {
+        ToolState::OutputError { approval, .. } => approval.clone(),
+        _ => open_approval(part).map(|approval| settled_approval(approval, true, None)),
+    };
+    Some(match outcome {
+        DeferredOutcome::Denied { reason }
+        | DeferredOutcome::ForwardToProvider { approved: false, reason, .. } => {
+            denied_state(input, open_approval(part)?, reason.clone())
+        }
+        DeferredOutcome::ForwardToProvider { approved: true, reason, .. } => {
+            let RequestedApproval { id, details } = open_approval(part)?;
+            let (approved, reason) = (true, reason.clone());
+            let approval = Box::new(RespondedApproval { id, approved, reason, details });
+            ToolState::ApprovalResponded { input, approval }
+        }
+        DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) } => {
+            output_state(input, approved(), output.clone())
+        }
+        DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) } => {
+            error_state(input, approved(), error.clone())
+        }
+        DeferredOutcome::OutcomeUnknown => {
+            error_state(input, approved(), approval::OUTCOME_UNKNOWN.to_owned())
+        }
+        DeferredOutcome::Output { output } => output_state(input, None, output.clone()),
+        DeferredOutcome::OutputError { error_text } => error_state(input, None, error_text.clone()),
+        // The approval is omitted: validators reject an error with an approval request that has no
+        // response.
+        DeferredOutcome::Expired => error_state(input, None, approval::EXPIRED.to_owned()),
+        DeferredOutcome::Revoked => error_state(input, None, approval::REVOKED.to_owned()),
+        DeferredOutcome::Approved { .. }
+        | DeferredOutcome::Executing { .. }
+        | DeferredOutcome::ForwardedToProvider
+        | DeferredOutcome::Rejected => return None,
+    })
+}
+
+/// Returns the approval request of a call that has no result.
+fn open_approval(part: &ToolPart) -> Option<RequestedApproval> {
+    match &part.state {
+        ToolState::ApprovalRequested { approval, .. } => Some((**approval).clone()),
+        ToolState::ApprovalResponded { approval, .. } => {
+            Some(RequestedApproval { id: approval.id.clone(), details: approval.details.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the approval of a call that has a result, without its signature.
+fn settled_approval(
+    approval: RequestedApproval,
+    approved: bool,
+    reason: Option<String>,
+) -> Box<SettledApproval> {
+    let RequestedApproval { id, details } = approval;
+    let details = ApprovalDetails { signature: None, ..details };
+    Box::new(SettledApproval { id, approved: Some(approved), reason, details })
+}
+
+fn denied_state(
+    input: Option<Json>,
+    approval: RequestedApproval,
+    reason: Option<String>,
+) -> ToolState {
+    ToolState::OutputDenied { input, approval: Some(settled_approval(approval, false, reason)) }
+}
+
+pub(super) fn output_state(
+    input: Option<Json>,
+    approval: Option<Box<SettledApproval>>,
+    output: Json,
+) -> ToolState {
+    ToolState::OutputAvailable {
+        input,
+        output: Some(output),
+        preliminary: None,
+        approval,
+        result_provider_metadata: None,
+    }
+}
+
+pub(super) fn error_state(
+    input: Option<Json>,
+    approval: Option<Box<SettledApproval>>,
+    error_text: String,
+) -> ToolState {
+    ToolState::OutputError {
+        input,
+        raw_input: None,
+        error_text,
+        approval,
+        result_provider_metadata: None,
+    }
+}
+
+/// The name of the data part that the client shows beside a call with an approval request.
+const APPROVAL_DATA_NAME: &str = "approval";
+
+/// The reason of the denial of a call that the user did not answer.
+const SUPERSEDED_REASON: &str = "not answered: the person wrote on instead";

@@ -1,0 +1,539 @@
+//! [`ChatServer`]: serves stored conversations, each turn from the request to the stored message.
+//!
+//! Each turn runs on a task of its own. The run redeems the answers of the user and the client,
+//! passes the stored history to the agent, and stores the assistant message. It continues to its
+//! end if the client disconnects. The response streams the events of the run for as long as the
+//! client reads.
+//!
+//! ```text
+//! request ──▶ history ──▶ resolve ──▶ Turn ──▶ agent ──▶ Recorder ──▶ history
+//!                            └─────────────────────┴───▶ response
+//! ```
+
+use std::collections::HashSet;
+use std::error::Error as StdError;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::turn::live::LiveRuns;
+use super::turn::run::Run;
+use crate::approval::store::LedgerStoreError;
+use crate::approval::{
+    ApprovalDecision, Approvals, ChatApprovals, DeferredToolResult, DeferredToolResults,
+    PendingApproval, PendingToolCall, Principal,
+};
+use crate::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
+use crate::chat::{Chat, ClientAnswers, StopReason};
+use crate::event::AgentEvent;
+use crate::id::{ChatId, MessageId};
+use crate::json::Json;
+use crate::message::{Role, UiMessage};
+use crate::request::{ChatRequest, ParseRequestError};
+use crate::response::{BoxError, IntoEvent, ResponseOutcome, UiMessageStream, fresh_message_id};
+use futures_core::Stream;
+use tracing::Instrument;
+
+/// An agent that answers chat turns.
+///
+/// [`Agent`](crate::agent::Agent) implements it, and so does each function from a [`Turn`] to a
+/// stream of events.
+///
+/// ```
+/// use futures::stream;
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::chat::{AgentEventStream, ChatAgent, Turn};
+///
+/// struct Echo;
+///
+/// impl ChatAgent for Echo {
+///     fn respond(&self, turn: Turn) -> AgentEventStream {
+///         let text = format!("{} messages so far", turn.chat.messages.len());
+///         Box::pin(stream::iter([Ok(AgentEvent::text(text))]))
+///     }
+/// }
+/// ```
+pub trait ChatAgent: Send + Sync + 'static {
+    /// Checks whether the agent can answer this request. It is called before the request changes
+    /// the stored conversation. The default accepts every request.
+    ///
+    /// # Errors
+    /// The reason, which is sent to the client: over HTTP with status 413 if
+    /// [`ParseRequestError::is_limit`] is true, and with status 400 otherwise.
+    fn validate_request(&self, _request: &ChatRequest) -> Result<(), ParseRequestError> {
+        Ok(())
+    }
+
+    /// Returns the structured output of a message that this agent wrote, or an error if the message
+    /// does not contain valid output. Returns `None` if the agent does not produce structured
+    /// output, which is the default.
+    fn structured_output(&self, _message: &UiMessage) -> Option<Result<Json, BoxError>> {
+        None
+    }
+
+    /// Answers a turn with a stream of events.
+    ///
+    /// The stream is polled to its end, or until the run is stopped, also if the client
+    /// disconnects. An event after which no other can follow ends it as well: a finish, an abort or
+    /// an error.
+    fn respond(&self, turn: Turn) -> AgentEventStream;
+}
+
+/// The stream of events with which an agent answers a [`Turn`].
+pub type AgentEventStream = Pin<Box<dyn Stream<Item = Result<AgentEvent, BoxError>> + Send>>;
+
+impl<F, S> ChatAgent for F
+where
+    F: Fn(Turn) -> S + Send + Sync + 'static,
+    S: Stream<Item: IntoEvent> + Send + 'static,
+{
+    fn respond(&self, turn: Turn) -> AgentEventStream {
+        Box::pin(super::turn::listen::Events(Box::pin(self(turn))))
+    }
+}
+
+/// The input of an agent for one turn: the conversation, the results of earlier tool calls, and the
+/// means to request approvals.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use futures::stream;
+/// use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+/// use ui_message_stream::chat::{ChatServer, Turn};
+/// use ui_message_stream::request::Limits;
+/// use ui_message_stream::response::ResponseOutcome;
+/// use ui_message_stream::{AgentEvent, ChatRequest};
+///
+/// // The last message of the history is the user's new one.
+/// let agent = |turn: Turn| {
+///     let user = turn.principal.id().unwrap_or("guest").to_owned();
+///     let messages = turn.chat.messages.len();
+///     stream::iter([AgentEvent::text(format!("{user}, this is message {messages}"))])
+/// };
+/// let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+///
+/// let body = br#"{"id": "c", "messages": [
+///     {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
+/// ]}"#;
+/// let request = ChatRequest::parse(body, &Limits::default())?;
+/// let response = chats.complete_response(&Principal::new("ada"), request).await?;
+/// assert_eq!(response.outcome, ResponseOutcome::Finished);
+/// let message = serde_json::to_string(&response.message)?;
+/// assert!(message.contains("ada, this is message 1"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Turn {
+    /// The owner of the conversation.
+    pub principal: Principal,
+    /// The conversation as the server stores it. It includes the user's new message and the results
+    /// of earlier calls.
+    pub chat: Arc<Chat>,
+    /// The id of the message that the agent writes: a new message, or the one that it continues.
+    pub message_id: MessageId,
+    /// The results of the calls that earlier turns left open. If the user sent another message
+    /// meanwhile, some of these calls may still be executing. Approvals for the provider are in it
+    /// too: the first model call of this turn has to send them.
+    pub deferred: DeferredToolResults,
+    /// Requests approvals from the user in this conversation.
+    pub approvals: ChatApprovals,
+    /// The posted request, with the application's own fields. `None` if the turn was started by a
+    /// decision that did not come in a chat request, as with [`ChatServer::decide`].
+    pub request: Option<Arc<ChatRequest>>,
+}
+
+impl Turn {
+    /// Returns the calls whose answers were not accepted.
+    ///
+    /// These calls are still open in the history. The model of this turn has to learn that they
+    /// were not executed.
+    /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred) adds that
+    /// to the messages.
+    pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
+        self.deferred.results().iter().filter(|result| !result.is_final)
+    }
+}
+
+/// A server of stored conversations that an agent answers.
+///
+/// It is the server side of `useChat`; [`chat_routes`](crate::axum::chat_routes) are its HTTP
+/// routes. A clone is cheap and shares all state with the original.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ui_message_stream::agent::Agent;
+/// use ui_message_stream::approval::store::LedgerStore;
+/// use ui_message_stream::approval::{Approvals, KeyRing};
+/// use ui_message_stream::chat::ChatServer;
+/// use ui_message_stream::chat::store::ChatStore;
+///
+/// /// With shared stores, several servers serve the same conversations and redeem each approval
+/// /// once.
+/// fn chat_server(
+///     agent: Agent,
+///     keys: KeyRing,
+///     ledger: Arc<dyn LedgerStore>,
+///     store: Arc<dyn ChatStore>,
+/// ) -> ChatServer {
+///     let approvals = Approvals::new(agent.clone()).with_keys(keys).with_ledger(ledger);
+///     ChatServer::new(agent, approvals).with_store(store)
+/// }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "useChat")]
+pub struct ChatServer(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) agent: Arc<dyn ChatAgent>,
+    pub(super) approvals: Approvals,
+    pub(super) store: Arc<dyn ChatStore>,
+    pub(super) live: LiveRuns,
+}
+
+impl ChatServer {
+    /// Creates a server whose conversations this agent answers. The conversations are stored in an
+    /// [`InMemoryChatStore`].
+    pub fn new(agent: impl ChatAgent, approvals: Approvals) -> Self {
+        ChatServer(Arc::new(Inner {
+            agent: Arc::new(agent),
+            approvals,
+            store: Arc::new(InMemoryChatStore::new()),
+            live: LiveRuns::default(),
+        }))
+    }
+
+    /// Sets the store of the conversations. Call it before the first request: conversations in the
+    /// previous store are not moved.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
+        let Inner { agent, approvals, .. } = &*self.0;
+        let (agent, approvals) = (Arc::clone(agent), approvals.clone());
+        ChatServer(Arc::new(Inner { agent, approvals, store, live: LiveRuns::default() }))
+    }
+
+    /// Returns the approvals service with which the conversations request approvals.
+    pub fn approvals(&self) -> &Approvals {
+        &self.0.approvals
+    }
+
+    /// Applies a request to its conversation, starts a run, and returns the response that streams
+    /// the run.
+    ///
+    /// # Errors
+    /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
+    /// - [`ChatError::NotFound`] if the conversation with this id belongs to another principal.
+    /// - [`ChatError::Store`] if the conversation cannot be loaded or saved.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, the request may be saved without a run. After
+    /// it has returned, the run continues on its own task, also if the response is dropped.
+    pub async fn stream_response(
+        &self,
+        principal: &Principal,
+        request: ChatRequest,
+    ) -> Result<UiMessageStream, ChatError> {
+        let (chat, message_id) = self.apply_request(principal, &request).await?;
+        Ok(Run::of_request(self, principal.clone(), chat, message_id, request).begin())
+    }
+
+    /// Applies a request to its conversation, waits until the run has ended, and returns the
+    /// complete response.
+    ///
+    /// ```
+    /// # use ui_message_stream::ChatRequest;
+    /// # use ui_message_stream::chat::{ChatError, ChatServer};
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::StopReason;
+    /// use ui_message_stream::response::ResponseOutcome;
+    ///
+    /// async fn is_answered(chats: &ChatServer, request: ChatRequest) -> Result<bool, ChatError> {
+    ///     let response = chats.complete_response(&Principal::new("ada"), request).await?;
+    ///     let has_finished = response.outcome == ResponseOutcome::Finished;
+    ///     Ok(has_finished && response.stop_reason == StopReason::Stop)
+    /// }
+    /// # let _ = is_answered;
+    /// ```
+    ///
+    /// # Errors
+    /// As [`stream_response`](Self::stream_response), and also:
+    /// - [`ChatError::NotFound`] if the store no longer holds the conversation when the run has
+    ///   ended.
+    /// - [`ChatError::Ledger`] if the pending approvals cannot be read.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after the run has started, the run continues on its own task.
+    pub async fn complete_response(
+        &self,
+        principal: &Principal,
+        request: ChatRequest,
+    ) -> Result<ChatResponse, ChatError> {
+        let (chat, message_id) = self.apply_request(principal, &request).await?;
+        let run = Run::of_request(self, principal.clone(), chat, message_id, request);
+        let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
+        let (outcome, reason) = run.wait().await;
+        let chat = self.chat(principal, &id).await?;
+        let pending = self.0.approvals.for_chat(principal, &id).pending().await?;
+        let stop_reason = chat.stop_reason(&message_id).with_finish_reason(reason);
+        let message = chat.message(&message_id).cloned();
+        let is_answered = outcome == ResponseOutcome::Finished && stop_reason == StopReason::Stop;
+        let answer = message.as_ref().filter(|_| is_answered);
+        let output = answer.and_then(|message| self.0.agent.structured_output(message));
+        let (output, outcome) = match output {
+            Some(Ok(output)) => (Some(output), outcome),
+            // A repeated request gets the stored message, and nothing records any more why it holds
+            // no valid output: the first run failed, or it was cut off.
+            Some(Err(_)) => (None, ResponseOutcome::Failed),
+            None => (None, outcome),
+        };
+        Ok(ChatResponse {
+            output,
+            message,
+            stop_reason,
+            approvals: pending,
+            left_to_client: chat.left_to_client,
+            outcome,
+        })
+    }
+
+    /// Builds the request that a browser would send with these answers, which name their calls and
+    /// approvals by id. Pass it to [`stream_response`](Self::stream_response) or
+    /// [`complete_response`](Self::complete_response).
+    ///
+    /// # Errors
+    /// - [`ChatError::NotFound`] if this principal has no conversation with this id.
+    /// - [`ChatError::Request`] if the last message does not expect such an answer, as in
+    ///   [`Chat::answered`].
+    /// - [`ChatError::Store`] if the conversation cannot be loaded.
+    pub async fn request_from_answers(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        answers: &ClientAnswers,
+    ) -> Result<ChatRequest, ChatError> {
+        Ok(self.chat(principal, id).await?.answered(answers)?)
+    }
+
+    /// Applies decisions that did not come in a chat request, for example from a second screen or a
+    /// webhook.
+    ///
+    /// Approved calls are executed, and the agent continues on a task of its own. The chat's own
+    /// page gets the result with its next request. The decisions are applied one conversation after
+    /// another. Returns a receipt for each decision, in the order of `decisions`.
+    ///
+    /// # Errors
+    /// [`ChatError::Ledger`] if the ledger cannot be read or written, and [`ChatError::Store`] if a
+    /// conversation cannot be loaded or saved. The decisions on the remaining conversations are
+    /// then not applied.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the conversation whose decisions are being applied continues. The
+    /// decisions on the remaining conversations are not applied.
+    pub async fn decide(
+        &self,
+        principal: &Principal,
+        decisions: Vec<ApprovalDecision>,
+    ) -> Result<Vec<DecisionReceipt>, ChatError> {
+        let mut accepted = HashSet::new();
+        for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
+            let (owner, id) = (on_message.requester.clone(), &on_message.chat_id);
+            let chat = match self.0.store.load(owner.tenant(), id).await? {
+                // The store has removed the requester's conversation, and another user has started
+                // one with the same id.
+                Some(stored) if stored.chat.owner != owner => continue,
+                Some(stored) => stored.chat,
+                None => Chat::new(id.clone(), owner),
+            };
+            let run = Run::of_decisions(self, principal.clone(), chat, &on_message);
+            // On its own task, because the caller may drop this future before the run continues.
+            let decided = tokio::spawn(run.decide().in_current_span()).await;
+            accepted.extend(decided.map_err(LedgerStoreError::new)??);
+        }
+        let decided = decisions.into_iter().map(|decision| {
+            let accepted = accepted.contains(&(decision.approval_id.clone(), decision.approved));
+            DecisionReceipt { decision, accepted }
+        });
+        Ok(decided.collect())
+    }
+
+    /// Loads a conversation of this principal.
+    ///
+    /// # Errors
+    /// - [`ChatError::NotFound`] if this principal has no conversation with this id. The error is
+    ///   the same whether the conversation does not exist or belongs to another principal.
+    /// - [`ChatError::Store`] if the conversation cannot be loaded.
+    pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
+        match self.0.store.load(principal.tenant(), id).await? {
+            Some(VersionedChat { chat, .. }) if chat.owner == *principal => Ok(chat),
+            _ => Err(ChatError::NotFound),
+        }
+    }
+
+    /// Stops the runs of a conversation of this principal.
+    ///
+    /// Only runs of this `ChatServer` and its clones are stopped, not those of other servers. An
+    /// approved call that is already executing is not stopped.
+    ///
+    /// # Errors
+    /// As [`chat`](Self::chat).
+    #[doc(alias = "cancel")]
+    pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
+        self.chat(principal, id).await?;
+        self.0.live.stop(principal.tenant(), id);
+        Ok(())
+    }
+
+    /// Applies a request to its stored conversation and saves the conversation. Returns the
+    /// conversation and the id of the message that answers the request.
+    async fn apply_request(
+        &self,
+        principal: &Principal,
+        request: &ChatRequest,
+    ) -> Result<(Chat, MessageId), ChatError> {
+        self.0.agent.validate_request(request)?;
+        let fresh = fresh_message_id();
+        for _ in 0..MAX_SAVE_ATTEMPTS {
+            let stored = self.0.store.load(principal.tenant(), request.id()).await?;
+            let (mut chat, revision) = match stored {
+                Some(VersionedChat { chat, .. }) if chat.owner != *principal => {
+                    return Err(ChatError::NotFound);
+                }
+                Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
+                None => (Chat::from_client_history(request, principal.clone()), None),
+            };
+            let answers = chat.messages.iter().filter(|message| message.role == Role::Assistant);
+            let answers: Vec<MessageId> = answers.map(|message| message.id.clone()).collect();
+            let message_id = chat.apply_request(request).unwrap_or_else(|| {
+                chat.begin_response(fresh.clone());
+                fresh.clone()
+            });
+            if self.0.store.save(&chat, revision).await? {
+                let removed = answers.iter().filter(|answer| chat.message(answer).is_none());
+                for discarded in chat.discarded_responses().chain(removed) {
+                    self.0.live.stop_answer(principal.tenant(), &chat.id, discarded);
+                }
+                return Ok((chat, message_id));
+            }
+        }
+        Err(too_many_conflicts())
+    }
+
+    /// Removes the pending response with this id from the conversation, if there is one. Does
+    /// nothing if `of` holds a message with this id.
+    pub(super) async fn cancel_response(&self, of: &Chat, id: &MessageId) -> Result<(), ChatError> {
+        if of.message(id).is_some() {
+            return Ok(());
+        }
+        self.change(of, |chat| chat.cancel_response(id)).await.map(drop)
+    }
+
+    /// Applies a change to the stored conversation, and again to its new version when another
+    /// writer saves it first. If the store no longer holds the conversation, the change is applied
+    /// to `of`. Returns the changed conversation and the last result of `change`.
+    ///
+    /// # Errors
+    /// [`ChatError::NotFound`] if the store has removed the conversation and another user has
+    /// started one with the same id, and [`ChatError::Store`].
+    pub(super) async fn change<T>(
+        &self,
+        of: &Chat,
+        change: impl Fn(&mut Chat) -> T,
+    ) -> Result<(Chat, T), ChatError> {
+        for _ in 0..MAX_SAVE_ATTEMPTS {
+            let stored = self.0.store.load(of.owner.tenant(), &of.id).await?;
+            let (mut chat, revision) = match stored {
+                Some(VersionedChat { chat, .. }) if chat.owner != of.owner => {
+                    return Err(ChatError::NotFound);
+                }
+                Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
+                None => (of.clone(), None),
+            };
+            let result = change(&mut chat);
+            // A decision alone does not create a removed conversation again.
+            if revision.is_none() && chat.messages.is_empty() {
+                return Ok((chat, result));
+            }
+            if self.0.store.save(&chat, revision).await? {
+                return Ok((chat, result));
+            }
+        }
+        Err(too_many_conflicts())
+    }
+}
+
+impl fmt::Debug for ChatServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatServer")
+            .field("approvals", &self.0.approvals)
+            .field("store", &self.0.store)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The complete response to a request, for clients that do not read a stream.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ChatResponse {
+    /// The assistant message as the server stores it. `None` if the agent emitted no events.
+    pub message: Option<UiMessage>,
+    /// The structured output of the message. `None` if the agent does not produce structured
+    /// output, if the run has not ended with [`ResponseOutcome::Finished`] and
+    /// [`StopReason::Stop`], or if the message does not contain valid output.
+    pub output: Option<Json>,
+    /// Why the message ends, and what has to happen before it continues.
+    pub stop_reason: StopReason,
+    /// The approval requests of this conversation that wait for the user.
+    pub approvals: Vec<PendingApproval>,
+    /// The tool calls that the client has to run.
+    pub left_to_client: Vec<PendingToolCall>,
+    /// How the run ended. [`ResponseOutcome::Failed`] also if a finished message does not contain
+    /// valid structured output.
+    pub outcome: ResponseOutcome,
+}
+
+/// The result of a decision that was passed to [`ChatServer::decide`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct DecisionReceipt {
+    /// The decision.
+    pub decision: ApprovalDecision,
+    /// Whether the decision was accepted, now or by an earlier request. The reason of a rejection
+    /// is not disclosed.
+    pub accepted: bool,
+}
+
+/// The error of an operation on a conversation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatError {
+    /// This principal has no conversation with this id.
+    #[error("there is no such chat")]
+    NotFound,
+    /// The request is invalid for this conversation or for the agent.
+    #[error(transparent)]
+    Request(#[from] ParseRequestError),
+    /// The conversation cannot be loaded or saved.
+    #[error(transparent)]
+    Store(#[from] ChatStoreError),
+    /// The ledger of approvals cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerStoreError),
+}
+
+impl ChatError {
+    /// Returns whether the operation may succeed if it is retried later.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, ChatError::Store(_) | ChatError::Ledger(_)) && self.source().is_some()
+    }
+}
+
+fn too_many_conflicts() -> ChatError {
+    ChatStoreError::new("the chat changes faster than it can be read").into()
+}
+
+/// The maximum number of attempts to save one change. An attempt fails only if another writer has
+/// saved the conversation first, so that this many fail only if the store never accepts a save.
+const MAX_SAVE_ATTEMPTS: usize = 1000;

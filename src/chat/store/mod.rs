@@ -1,0 +1,118 @@
+//! [`ChatStore`]: the storage of conversations.
+//!
+//! A server without a stored history has to take the messages of earlier turns from the client, and
+//! the client can forge them.
+
+mod memory;
+
+use std::error::Error as StdError;
+use std::fmt;
+
+pub use futures_core::future::BoxFuture;
+
+pub use self::memory::InMemoryChatStore;
+
+use crate::chat::Chat;
+use crate::id::ChatId;
+
+/// A store of conversations. The key of a conversation is its tenant and its id.
+///
+/// # Requirements
+/// - [`save`](Self::save) compares the revision and writes the conversation in one atomic step.
+/// - After `save` has returned `Ok(true)` the conversation is stored, and [`load`](Self::load)
+///   returns it.
+/// - The store gives each saved version a new revision. A revision is never used again, also not
+///   after the conversation was deleted and created again. In a database, take it from a sequence
+///   of the whole table and not from a counter of the row.
+///
+/// [`Chat`] implements `Serialize` and `Deserialize`, so that one JSON column can hold it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ui_message_stream::approval::Principal;
+/// use ui_message_stream::chat::Chat;
+/// use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore};
+///
+/// let store = InMemoryChatStore::new();
+/// let chat = Chat::new("c", Principal::new("ada"));
+/// // SQL: INSERT … ON CONFLICT (tenant, id) DO NOTHING
+/// assert!(store.save(&chat, None).await?);
+/// // The conversation exists already.
+/// assert!(!store.save(&chat, None).await?);
+///
+/// let stored = store.load(None, &chat.id).await?.expect("the conversation was saved");
+/// // SQL: UPDATE … WHERE tenant = … AND id = … AND revision = …
+/// assert!(store.save(&stored.chat, Some(stored.revision)).await?);
+/// // Another request has saved the conversation since this revision was loaded.
+/// assert!(!store.save(&stored.chat, Some(stored.revision)).await?);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "persist")]
+#[doc(alias = "database")]
+#[doc(alias = "postgres")]
+pub trait ChatStore: Send + Sync + fmt::Debug + 'static {
+    /// Loads the conversation with this id of this tenant. Returns `None` if the store has none.
+    ///
+    /// The tenant is that of the conversation's owner; `None` if the host has no tenants. The owner
+    /// is not part of the key: [`ChatServer`](crate::chat::ChatServer) compares the owner of the
+    /// loaded conversation.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the conversation cannot be read.
+    fn load<'a>(
+        &'a self,
+        tenant: Option<&'a str>,
+        id: &'a ChatId,
+    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>>;
+
+    /// Saves a conversation if the stored one has this revision.
+    ///
+    /// With `Some(revision)` the conversation replaces the stored one of that revision. With `None`
+    /// it is saved as a new one. Returns `false` and changes nothing if the store holds another
+    /// revision, or if it holds one and `revision` is `None`, or if it holds none and `revision` is
+    /// `Some`.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the conversation cannot be written.
+    fn save<'a>(
+        &'a self,
+        chat: &'a Chat,
+        revision: Option<u64>,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>>;
+}
+
+/// A stored conversation and its revision.
+#[derive(Debug, Clone)]
+pub struct VersionedChat {
+    /// The conversation.
+    pub chat: Chat,
+    /// Identifies this version of the conversation. Each save gives a new revision. A revision is
+    /// never used again, also not for another conversation that is created under the id of a
+    /// deleted one.
+    pub revision: u64,
+}
+
+/// The error of a store that does not respond, or does not respond in time.
+#[derive(Debug)]
+pub struct ChatStoreError(Box<dyn StdError + Send + Sync>);
+
+impl ChatStoreError {
+    /// Wraps the error of the store, which becomes the [source](StdError::source).
+    pub fn new(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        ChatStoreError(source.into())
+    }
+}
+
+impl fmt::Display for ChatStoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store of chats did not answer")
+    }
+}
+
+impl StdError for ChatStoreError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
+}

@@ -1,0 +1,168 @@
+//! Reads the events of the agent, sends them to the response, and stores the message.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::live::{Live, LiveRun};
+use super::run::{Event, Run};
+use crate::approval::PendingToolCall;
+use crate::chat::{AgentEventStream, ChatError};
+use crate::chat::{Chat, Recorder};
+use crate::event::AgentEvent;
+use crate::id::ApprovalId;
+use crate::message::UiMessage;
+use crate::response::{IntoEvent, MASKED_ERROR, words_of};
+
+impl Run {
+    /// Reads the events of the agent until they end or the run is stopped, sends them to the
+    /// response, and stores the message.
+    ///
+    /// An approval request and the end are sent only after the message is stored, because the
+    /// client may answer as soon as it has received them.
+    pub(in crate::chat) async fn listen(
+        &mut self,
+        mut said: AgentEventStream,
+        live: &LiveRun,
+    ) -> Result<(), ChatError> {
+        let mut begun = self.chat.message(&self.message_id).cloned();
+        let mut recorder = match &begun {
+            Some(message) => Recorder::continuing(message.clone()),
+            None => Recorder::new(self.message_id.clone()),
+        };
+        let mut stop = live.subscribe();
+        let mut asked = Vec::new();
+        let mut panicked = false;
+        let last = loop {
+            let stopped = async { drop(stop.wait_for(|live| *live == Live::IsToStop).await) };
+            let next = poll_fn(|cx| {
+                let polled = catch_unwind(AssertUnwindSafe(|| said.as_mut().poll_next(cx)));
+                polled.unwrap_or_else(|panic| {
+                    panicked = true;
+                    Poll::Ready(Some(Err(words_of(&*panic).into())))
+                })
+            });
+            let event = tokio::select! {
+                biased;
+                () = stopped => Some(Ok(AgentEvent::Abort { reason: None })),
+                event = next => event,
+            };
+            match &event {
+                Some(Ok(event)) => recorder.handle_event(event),
+                Some(Err(_)) => recorder.handle_event(&AgentEvent::error(MASKED_ERROR)),
+                None => break None,
+            }
+            if let Some(Ok(event)) = &event
+                && let Some(ran) = self.chat.ran_elsewhere(event, &mut recorder)
+            {
+                self.chats.change(&self.chat, |chat| chat.record_result(&ran, None)).await?;
+            }
+            if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
+                asked.push(approval_id.clone());
+                let message = recorder.message().clone();
+                if !self.keep(Some(&message), begun.as_ref(), &[]).await? {
+                    break None;
+                }
+                begun = Some(message);
+            }
+            if event.as_ref().is_some_and(is_last) || panicked {
+                break event;
+            }
+            if let Some(event) = event {
+                self.say(event).await;
+            }
+        };
+        // Cancels what the agent still does.
+        drop(said);
+        let was_cut = match &last {
+            Some(Ok(event)) => !matches!(event, AgentEvent::Finish { .. }),
+            Some(Err(_)) => true,
+            None => false,
+        };
+        let (mut message, left_to_client) = recorder.finish();
+        let is_kept = self.keep(message.as_ref(), begun.as_ref(), &left_to_client).await?;
+        if !is_kept {
+            self.keep(None, None, &[]).await?;
+            message = None;
+        }
+        let parts = || message.iter().flat_map(UiMessage::tool_parts);
+        let is_shown = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
+        // If the agent was cut off, it may have issued approval requests that are in no event.
+        if (was_cut || !is_kept || !asked.iter().all(is_shown))
+            && let Err(error) = self.take_back(is_shown).await
+        {
+            tracing::warn!(%error, "a question that nobody was shown is not taken back");
+        }
+        if let Some(last) = last {
+            self.say(last).await;
+        }
+        Ok(())
+    }
+
+    /// Stores the message and the calls in it that the client executes. `begun` is the stored
+    /// message that it continues. Returns `false` if the message was discarded.
+    ///
+    /// Without a message, removes the pending response and returns `true`.
+    async fn keep(
+        &self,
+        message: Option<&UiMessage>,
+        begun: Option<&UiMessage>,
+        left_to_client: &[PendingToolCall],
+    ) -> Result<bool, ChatError> {
+        let keep = |chat: &mut Chat| {
+            let Some(message) = message else {
+                chat.cancel_response(&self.message_id);
+                return true;
+            };
+            let is_kept = chat.upsert_message(message.clone(), begun);
+            if is_kept {
+                chat.left_to_client.extend(left_to_client.iter().cloned());
+            }
+            is_kept
+        };
+        Ok(self.chats.change(&self.chat, keep).await?.1)
+    }
+
+    /// Revokes the pending approval requests of this message that are neither shown nor stored: the
+    /// translator rejected them, or the message was cut off or discarded.
+    async fn take_back(&self, is_shown: impl Fn(&ApprovalId) -> bool) -> Result<(), ChatError> {
+        let approvals = self.chats.approvals();
+        let pending = approvals.for_chat(&self.chat.owner, &self.chat.id).pending().await?;
+        // Another run may have requested an approval in the same message and stored it since.
+        let kept = self.kept().await?;
+        let parts = || kept.iter().filter_map(|chat| chat.message(&self.message_id));
+        let parts = || parts().flat_map(UiMessage::tool_parts);
+        let is_kept = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
+        for waiting in pending {
+            let id = &waiting.approval_id;
+            if waiting.record.message_id == self.message_id && !is_shown(id) && !is_kept(id) {
+                approvals.revoke(waiting.record.id).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether no other event can follow this one.
+fn is_last(event: &Event) -> bool {
+    matches!(
+        event,
+        Err(_)
+            | Ok(AgentEvent::Finish { .. } | AgentEvent::Abort { .. } | AgentEvent::Error { .. })
+    )
+}
+
+/// The events of a stream whose items convert to events.
+pub(in crate::chat) struct Events<S>(pub(in crate::chat) Pin<Box<S>>);
+
+impl<S: Stream<Item: IntoEvent>> Stream for Events<S> {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let item = ready!(self.0.as_mut().poll_next(cx));
+        Poll::Ready(item.map(IntoEvent::into_event))
+    }
+}

@@ -1,0 +1,81 @@
+//! [`Reader`]: the sender of a run's events to its response. The run continues without it if the
+//! client disconnects.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::run::Event;
+
+/// Sends the events of a run to its response.
+pub(in crate::chat) struct Reader {
+    events: mpsc::Sender<Event>,
+    /// The capacity for one more event, reserved for the last one.
+    last: mpsc::OwnedPermit<Event>,
+    /// Resolves when the response is polled for the first event, and when the response is dropped.
+    began: Option<oneshot::Receiver<()>>,
+}
+
+impl Reader {
+    pub(in crate::chat) fn new() -> (Option<Self>, Shown) {
+        let (events, received) = mpsc::channel(EVENTS_AHEAD + 1);
+        let last = events.clone().try_reserve_owned();
+        let (begin, began) = oneshot::channel();
+        let reader = last.ok().map(|last| Reader { events, last, began: Some(began) });
+        (reader, Shown { events: received, begin: Some(begin) })
+    }
+
+    /// Waits until the response has sent `start`, which is sent before the run does anything. The
+    /// response is polled for its first event when that has happened. Waits at most
+    /// [`MOST_OF_A_START`].
+    pub(in crate::chat) async fn begins(&mut self) {
+        if let Some(began) = self.began.take() {
+            let _ = timeout(MOST_OF_A_START, began).await;
+        }
+    }
+
+    /// Sends an event. Returns `None` if the response was dropped, or if it did not accept the
+    /// event within [`PATIENCE`].
+    ///
+    /// A run does not wait longer for a slow reader, because the calls of this conversation would
+    /// wait too, and so would the other pages that show it. A slow response gets an error as its
+    /// last event, so that the client knows that the response is incomplete.
+    pub(in crate::chat) async fn hears(self, event: Event) -> Option<Self> {
+        match timeout(PATIENCE, self.events.send(event)).await {
+            Ok(Ok(())) => Some(self),
+            Ok(Err(_)) => None,
+            Err(_) => {
+                self.last.send(Err("the client does not read".into()));
+                None
+            }
+        }
+    }
+}
+
+/// The events of a run, as the stream from which its response is made.
+pub(in crate::chat) struct Shown {
+    events: mpsc::Receiver<Event>,
+    begin: Option<oneshot::Sender<()>>,
+}
+
+impl Stream for Shown {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.begin = None;
+        self.events.poll_recv(cx)
+    }
+}
+
+/// The maximum number of events that the reader has not received yet.
+const EVENTS_AHEAD: usize = 64;
+
+/// The maximum time that a run waits for its response to accept an event.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The maximum time that a run waits for its response to be polled for the first event.
+const MOST_OF_A_START: Duration = Duration::from_secs(1);

@@ -1,0 +1,148 @@
+//! [`ToolResult`]: the result of a tool call, and its text for the model.
+//!
+//! If a denial is only mentioned in passing, models claim success or say that the call is waiting.
+//! Therefore each text first says whether the call was executed, and that it is not queued.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::approval::TOOL_FAILED;
+use crate::json::{Json, unescaped};
+
+/// The result of a tool call.
+///
+/// ```
+/// use ui_message_stream::model::ToolResult;
+///
+/// let denied = ToolResult::Denied { reason: Some("not that one".into()) };
+/// assert!(denied.is_error());
+/// assert_eq!(
+///     denied.text(),
+///     "This tool call was denied. It was not executed, and it is not queued. Reason: not that one"
+/// );
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToolResult {
+    /// The output that the tool returned.
+    Output(#[serde(deserialize_with = "Json::deserialize_received")] Json),
+    /// The tool failed, with this message.
+    Error(String),
+    /// The user denied the call. The tool did not run.
+    Denied {
+        /// The reason that the user gave.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// The tool did not run.
+    NotExecuted {
+        /// The reason.
+        why: NotExecutedReason,
+    },
+    /// There is no result, and it is unknown whether the tool ran: the call was interrupted, or the
+    /// component that executes the tool reported no result.
+    OutcomeUnknown {
+        /// The last preliminary output.
+        #[serde(default, deserialize_with = "so_far", skip_serializing_if = "Option::is_none")]
+        so_far: Option<Json>,
+    },
+}
+
+/// The reason why a tool did not run. Its `Display` text is what the model reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotExecutedReason {
+    /// The user was asked for approval and can still respond.
+    AwaitsApproval,
+    /// The client must execute the call and can still do so.
+    AwaitsClient,
+    /// The approval request has no response: the user sent another message instead.
+    Unanswered,
+    /// The approval request expired without a response.
+    Expired,
+    /// The call is no longer permitted.
+    Revoked,
+    /// The approval response was rejected, for a reason that is not disclosed, or a server refused
+    /// the call.
+    Refused,
+}
+
+impl ToolResult {
+    /// Returns the text that the model reads.
+    ///
+    /// For an output that is a JSON string, this is the string; for any other output, its JSON
+    /// text. For all other results it is a sentence, which is never blank.
+    pub fn text(&self) -> Cow<'_, str> {
+        match self {
+            ToolResult::Output(output) => output_text(output),
+            ToolResult::Error(text) if text.trim().is_empty() => TOOL_FAILED.into(),
+            ToolResult::Error(text) => text.into(),
+            ToolResult::Denied { reason } => match reason.as_deref().map(str::trim) {
+                None | Some("") => DENIED.into(),
+                Some(reason) => format!("{DENIED} Reason: {reason}").into(),
+            },
+            ToolResult::NotExecuted { why } => why.text().into(),
+            ToolResult::OutcomeUnknown { so_far: None } => UNKNOWN.into(),
+            ToolResult::OutcomeUnknown { so_far: Some(output) } => {
+                format!("{UNKNOWN} What it reported last: {}", output_text(output)).into()
+            }
+        }
+    }
+
+    /// Whether the result is anything but an output.
+    pub fn is_error(&self) -> bool {
+        !matches!(self, ToolResult::Output(_))
+    }
+}
+
+impl NotExecutedReason {
+    fn text(self) -> &'static str {
+        match self {
+            NotExecutedReason::AwaitsApproval => {
+                "This tool call was not executed. It waits for the person to approve it, and only \
+                 runs then."
+            }
+            NotExecutedReason::AwaitsClient => {
+                "This tool call was not executed yet. It waits for the client to run it."
+            }
+            NotExecutedReason::Unanswered => {
+                "This tool call was not executed, and it is not queued: nobody answered it."
+            }
+            NotExecutedReason::Expired => {
+                "This tool call was not executed, and it is not queued: nobody approved it in time."
+            }
+            NotExecutedReason::Revoked => {
+                "This tool call was not executed, and it is not queued: it is no longer permitted."
+            }
+            NotExecutedReason::Refused => "This tool call was not executed, and it is not queued.",
+        }
+    }
+}
+
+impl fmt::Display for NotExecutedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl From<NotExecutedReason> for ToolResult {
+    fn from(why: NotExecutedReason) -> Self {
+        ToolResult::NotExecuted { why }
+    }
+}
+
+fn output_text(output: &Json) -> Cow<'_, str> {
+    let text = output.as_str().trim();
+    if text.starts_with('"') { unescaped(text) } else { text.into() }
+}
+
+fn so_far<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize_received(deserializer).map(Some)
+}
+
+const DENIED: &str = "This tool call was denied. It was not executed, and it is not queued.";
+const UNKNOWN: &str = "This tool call has no result: it was interrupted, or nobody answered it. \
+                       Whether it had an effect is not known, and it is not queued. Verify before \
+                       repeating it.";

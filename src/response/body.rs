@@ -1,0 +1,347 @@
+//! [`UiMessageStream`]: the frames of a response as an `http_body::Body`, and the headers for it.
+//!
+//! The body polls the agent's stream itself, without a task or a channel. When the client
+//! disconnects, the server drops the body, and with it the agent's stream.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http_body::{Body, Frame};
+use tokio::time::{Sleep, sleep};
+
+use super::pipeline::{Events, IntoEvent, Pipeline, ResponseSummary, Source, StreamError};
+use super::writer::{UiWriter, WriteError, WriterStream};
+use crate::chunk::Version;
+use crate::id::MessageId;
+use crate::json::Json;
+use crate::message::UiMessage;
+use crate::reducer::Reducer;
+use crate::request::ChatRequest;
+use crate::sse::KEEP_ALIVE;
+use crate::translator::Translator;
+
+/// The response to a chat request: a body with the events of the agent as the client reads them.
+///
+/// It is an [`http_body::Body`] for every server built on hyper, a `Stream` of bytes for the
+/// others, and with the `axum` feature an axum response. Send it with [`headers`].
+///
+/// The `start` frame is sent at once, before the agent's stream is polled. Frames that are ready at
+/// the same time are sent together. A comment every 15 seconds keeps an idle connection open. For
+/// every end of the agent's stream, a panic included, the message is closed as the client expects.
+///
+/// After an event that ends the response ([`Finish`](crate::AgentEvent::Finish), `Error`, `Abort`)
+/// the agent's stream is not polled again: code after that event does not run.
+///
+/// # Panics
+/// Keep-alive comments and [`with_input_delta_coalescing`](Self::with_input_delta_coalescing) need
+/// tokio's timer. Polling outside of a tokio runtime panics, unless the comments are disabled by
+/// [`with_keep_alive(None)`](Self::with_keep_alive) and coalescing is not set.
+///
+/// # Cancel safety
+/// Dropping it drops the agent's stream and calls [`on_finish`](Self::on_finish) with
+/// [`ResponseOutcome::Disconnected`](crate::response::ResponseOutcome::Disconnected).
+#[must_use = "a response does nothing until it is read"]
+pub struct UiMessageStream {
+    pipeline: Pipeline,
+    /// `None` once the response has ended.
+    source: Option<Box<dyn Source>>,
+    start_frame: StartFrame,
+    /// The message that the response continues, for the summary at the end.
+    continued: Option<UiMessage>,
+    keep_alive: Option<Duration>,
+    idle: Option<Pin<Box<Sleep>>>,
+    input_delta_delay: Option<Duration>,
+    /// The number of the piece of tool input that is held back, and the timer that sends it.
+    input_delta_due: Option<(u64, Pin<Box<Sleep>>)>,
+    abort_signal: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// The state of the `start` frame.
+#[derive(Debug, Clone, Copy)]
+enum StartFrame {
+    Unsent,
+    Sent,
+    Flushed,
+}
+
+impl UiMessageStream {
+    /// Creates the response to a request from the events of an agent: `AgentEvent`s, or `Result`s
+    /// of them.
+    ///
+    /// The response continues the request's [`continued_message`](ChatRequest::continued_message),
+    /// if there is one. Otherwise it begins a message with a fresh id.
+    ///
+    /// ```
+    /// use futures::stream;
+    /// use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
+    ///
+    /// fn answer(chat: &ChatRequest) -> UiMessageStream {
+    ///     UiMessageStream::reply(chat, stream::iter([AgentEvent::text("Hello")]))
+    /// }
+    /// # let _ = answer;
+    /// ```
+    pub fn reply<S>(chat: &ChatRequest, events: S) -> Self
+    where
+        S: Stream<Item: IntoEvent> + Send + 'static,
+    {
+        let mut response = Self::with_translator(translator_for(chat), events);
+        response.continued = chat.unsanitized_continued_message().cloned();
+        response
+    }
+
+    /// Creates the response to a request from a function that writes it. Each event is sent as soon
+    /// as the function writes it.
+    ///
+    /// ```
+    /// use ui_message_stream::{ChatRequest, UiMessageStream};
+    ///
+    /// fn answer(chat: &ChatRequest) -> UiMessageStream {
+    ///     UiMessageStream::from_fn(chat, async |ui| {
+    ///         ui.text("Hello").await?;
+    ///         ui.data("status", &"done").await
+    ///     })
+    /// }
+    /// # let _ = answer;
+    /// ```
+    pub fn from_fn<F, Fut>(chat: &ChatRequest, write: F) -> Self
+    where
+        F: FnOnce(UiWriter) -> Fut,
+        Fut: Future<Output = Result<(), WriteError>> + Send + 'static,
+    {
+        Self::reply(chat, WriterStream::new(write))
+    }
+
+    /// Creates a response from the events of an agent and a translator that the caller configured.
+    pub fn with_translator<S>(translator: Translator, events: S) -> Self
+    where
+        S: Stream<Item: IntoEvent> + Send + 'static,
+    {
+        UiMessageStream {
+            pipeline: Pipeline::new(translator),
+            source: Some(Box::new(Events(Box::pin(events)))),
+            start_frame: StartFrame::Unsent,
+            continued: None,
+            keep_alive: Some(Duration::from_secs(15)),
+            idle: None,
+            input_delta_delay: None,
+            input_delta_due: None,
+            abort_signal: None,
+        }
+    }
+
+    /// Sets the version of the oldest client that reads the response. The default is
+    /// [`Version::V6`].
+    pub fn with_version(mut self, version: Version) -> Self {
+        self.pipeline.configure(|translator| translator.with_version(version));
+        self
+    }
+
+    /// Disables approval requests, see [`Translator::without_approvals`].
+    pub fn without_approvals(mut self) -> Self {
+        self.pipeline.configure(Translator::without_approvals);
+        self
+    }
+
+    /// Sets the metadata that the message starts with, see [`Translator::with_metadata`].
+    pub fn with_metadata(mut self, metadata: Json) -> Self {
+        self.pipeline.configure(|translator| translator.with_metadata(metadata));
+        self
+    }
+
+    /// Sets after how much time without a frame a comment is sent; `None` disables the comments.
+    /// The default is 15 seconds.
+    pub fn with_keep_alive(mut self, every: Option<Duration>) -> Self {
+        self.keep_alive = every;
+        self
+    }
+
+    /// Holds pieces of a tool's input back for at most this long, to join them with later pieces.
+    ///
+    /// Without this setting, only pieces that are ready at the same time are joined. The client
+    /// parses the whole input again for each piece, so fewer pieces mean less work for it, but more
+    /// delay.
+    pub fn with_input_delta_coalescing(mut self, at_most: Duration) -> Self {
+        self.input_delta_delay = Some(at_most);
+        self
+    }
+
+    /// Sets a function that is called for each error and returns the text that the user sees.
+    /// `None` stands for [`MASKED_ERROR`](crate::response::MASKED_ERROR).
+    ///
+    /// For a [`StreamError::InvalidEvent`] the returned text is ignored: the user sees nothing of
+    /// it.
+    pub fn on_error(
+        mut self,
+        call: impl FnMut(&StreamError) -> Option<String> + Send + 'static,
+    ) -> Self {
+        self.pipeline.on_error(Box::new(call));
+        self
+    }
+
+    /// Sets a function that is called exactly once, at every kind of end of the response, with the
+    /// message to store. The agent's stream is dropped after the call.
+    ///
+    /// The function may be called while the response is dropped, so it is synchronous, and must not
+    /// need a runtime.
+    pub fn on_finish(mut self, call: impl FnOnce(ResponseSummary) + Send + 'static) -> Self {
+        let reducer = match self.continued.take() {
+            Some(message) => Reducer::continuing(message),
+            None => Reducer::new(),
+        };
+        self.pipeline.on_finish(Box::new(call), reducer);
+        self
+    }
+
+    /// Aborts the run when `signal` completes: closes everything that is open, then ends the
+    /// response with an `abort` chunk.
+    pub fn abort_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.abort_signal = Some(Box::pin(signal));
+        self
+    }
+
+    /// Converts the body to an HTTP response with its status and headers.
+    pub fn into_http_response(self) -> http::Response<Self> {
+        let mut response = http::Response::new(self);
+        *response.headers_mut() = headers();
+        response
+    }
+
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match self.start_frame {
+            StartFrame::Unsent => {
+                self.start_frame = StartFrame::Sent;
+                self.pipeline.start();
+                if let Some(frames) = self.pipeline.take_frames() {
+                    return Poll::Ready(Some(frames));
+                }
+            }
+            StartFrame::Sent => {
+                // A server flushes when the body is pending. The first poll of the agent may take
+                // long, so the `start` frame is flushed before it.
+                self.start_frame = StartFrame::Flushed;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            StartFrame::Flushed => {}
+        }
+        self.poll_abort_signal(cx);
+        let polled = match &mut self.source {
+            Some(source) => source.poll_fill(cx, &mut self.pipeline),
+            None => Poll::Ready(()),
+        };
+        if self.pipeline.is_ended() {
+            self.source = None;
+            self.idle = None;
+            return Poll::Ready(self.pipeline.take_frames());
+        }
+        if polled.is_pending() {
+            self.poll_input_delta(cx);
+        }
+        if let Some(frames) = self.pipeline.take_frames() {
+            self.idle = None;
+            return Poll::Ready(Some(frames));
+        }
+        self.poll_keep_alive(cx)
+    }
+
+    fn poll_abort_signal(&mut self, cx: &mut Context<'_>) {
+        if let Some(signal) = &mut self.abort_signal
+            // A future that panics counts as completed: it could never complete later.
+            && catch_unwind(AssertUnwindSafe(|| signal.as_mut().poll(cx).is_ready()))
+                .unwrap_or(true)
+        {
+            self.abort_signal = None;
+            self.pipeline.abort();
+        }
+    }
+
+    /// Sends the piece of tool input that is held back, if its timer has fired or none is set.
+    fn poll_input_delta(&mut self, cx: &mut Context<'_>) {
+        let Some(held) = self.pipeline.held_input_delta() else {
+            self.input_delta_due = None;
+            return;
+        };
+        if let Some(wait) = self.input_delta_delay {
+            let due = match &mut self.input_delta_due {
+                Some((of, due)) if *of == held => due,
+                other => &mut other.insert((held, Box::pin(sleep(wait)))).1,
+            };
+            if due.as_mut().poll(cx).is_pending() {
+                return;
+            }
+        }
+        self.input_delta_due = None;
+        self.pipeline.release_input_delta();
+    }
+
+    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(every) = self.keep_alive else {
+            return Poll::Pending;
+        };
+        let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(every)));
+        std::task::ready!(idle.as_mut().poll(cx));
+        self.idle = None;
+        Poll::Ready(Some(Bytes::from_static(KEEP_ALIVE)))
+    }
+}
+
+impl Body for UiMessageStream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+impl Stream for UiMessageStream {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_bytes(cx).map(|bytes| bytes.map(Ok))
+    }
+}
+
+impl fmt::Debug for UiMessageStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UiMessageStream").field("pipeline", &self.pipeline).finish_non_exhaustive()
+    }
+}
+
+/// Returns the headers of the protocol, for a response that the caller builds.
+///
+/// `no-transform` and `x-accel-buffering` keep proxies from holding frames back. The header
+/// `connection` is not included: it does not exist in HTTP/2.
+pub fn headers() -> HeaderMap {
+    HeaderMap::from_iter([
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
+        (HeaderName::from_static("x-vercel-ai-ui-message-stream"), HeaderValue::from_static("v1")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ])
+}
+
+fn translator_for(chat: &ChatRequest) -> Translator {
+    // The unsanitized message: the client also holds tool calls that the server ignores, because
+    // they repeat an id.
+    match chat.unsanitized_continued_message() {
+        Some(message) => Translator::continuing(message),
+        None => Translator::new(fresh_message_id()),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]
+pub(crate) fn fresh_message_id() -> MessageId {
+    format!("msg_{}", uuid::Uuid::new_v4().simple()).into()
+}

@@ -1,0 +1,20 @@
+//! [`UiMessageStream`]: agent events as the body of a response.
+//!
+//! The pipeline translates the events of a stream to chunks and frames. The body yields them as an
+//! `http_body::Body` and as a `Stream` of bytes. [`UiWriter`] writes a response without a stream of
+//! events, and [`Smooth`] paces text.
+
+mod body;
+mod pipeline;
+mod smooth;
+mod writer;
+
+#[cfg(feature = "approvals")]
+pub(crate) use self::body::fresh_message_id;
+pub use self::body::{UiMessageStream, headers};
+pub(crate) use self::pipeline::words_of;
+pub use self::pipeline::{
+    BoxError, IntoEvent, MASKED_ERROR, ResponseOutcome, ResponseSummary, StreamError,
+};
+pub use self::smooth::{Smooth, SmoothStream};
+pub use self::writer::{Disconnected, UiWriter, WriteError};
