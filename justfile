@@ -1,10 +1,10 @@
-# `just` runs what `.ci/run` runs; the other recipes are for longer looks.
+# `just` runs the same steps as `.ci/run`, on the components that are installed; the other recipes are for longer looks.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 export CARGO_TERM_COLOR := "never"
 
-default: fmt lint features versions alone applications docs test test-unified
+default: fmt lint versions applications docs test test-unified
 
 fmt:
     cargo fmt --check
@@ -12,17 +12,9 @@ fmt:
 lint:
     cargo clippy --workspace --all-targets --all-features -- -D warnings
 
-# The core alone, and each feature alone: no error, no warning.
-features:
-    for feature in "" body axum approvals agent testing; do cargo clippy -p ui-message-stream --lib --no-default-features --features "$feature" -- -D warnings; done
-
 # Which Rust versions compiled; compiles with each declared version whose toolchain is installed.
 versions:
     node .ci/rust-versions.mjs
-
-# Each published package alone, without the features that the others ask for.
-alone:
-    for package in openai rig mcp redis cli; do cargo check -p ui-message-stream-$package; done
 
 # Small programs outside the workspace, one for each set of features, and what they depend on.
 applications:

@@ -39,8 +39,7 @@ const sources = execFileSync('git', ['ls-files', '*.rs'], { cwd: root, encoding:
 for (const { name, targets } of packages) {
   for (const { kind, src_path, test } of targets) {
     if (test) continue;
-    const isAlone = path.dirname(src_path) === path.join(root, 'examples') || kind[0] === 'example';
-    const folder = isAlone ? src_path : path.dirname(src_path) + path.sep;
+    const folder = kind[0] === 'example' ? src_path : path.dirname(src_path) + path.sep;
     for (const file of sources.filter(file => path.join(root, file).startsWith(folder))) {
       if (/#\[(\w+::)?test\b/.test(readFileSync(path.join(root, file), 'utf8'))) {
         problems.push(`${file} has a unit test, and ${name} does not test that target`);
@@ -54,13 +53,11 @@ for (const file of sources.filter(file => /(^|\/)tests\//.test(file))) {
 }
 
 // Nothing is compiled here: the run has done it.
-const build = arguments_ =>
-  cargo([...arguments_, '--workspace', '--all-features', '--message-format=json'])
-    .split('\n')
-    .filter(line => line.startsWith('{'))
-    .map(line => JSON.parse(line))
-    .filter(({ reason }) => reason === 'compiler-artifact');
-const everything = build(['test', '--no-run']);
+const everything = cargo(['test', '--no-run', '--workspace', '--all-features', '--message-format=json'])
+  .split('\n')
+  .filter(line => line.startsWith('{'))
+  .map(line => JSON.parse(line))
+  .filter(({ reason }) => reason === 'compiler-artifact');
 const artifacts = everything.filter(({ executable }) => executable);
 
 // `Running tests/protocol/main.rs (target/debug/deps/protocol-0123456789abcdef)`, then its result.
