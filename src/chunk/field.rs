@@ -103,7 +103,7 @@ macro_rules! metadata_field {
                 let Some(raw) = object.take(key) else { return Ok(None) };
                 let json = Json::received(raw).map_err(|error| FieldError::json(key, &error))?;
                 let metadata =
-                    $metadata::new(json).map_err(|error| FieldError::metadata(key, &error))?;
+                    $metadata::new(json).map_err(|error| FieldError::json(key, &error))?;
                 Ok(Some(Cow::Owned(metadata)))
             }
             fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {

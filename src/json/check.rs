@@ -1,7 +1,31 @@
-//! [`check`]: whether a value keeps the rules of [`Json`], in one pass over its text.
+//! [`check`]: whether a value keeps the rules of [`Json`](super::Json), in one pass over its text.
 
 use super::string_token::{has_lone_surrogate, string_end, unescaped};
-use super::{Json, JsonError};
+
+/// Why a text is not a [`Json`](super::Json).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// It is not JSON, or the value does not serialize.
+    #[error("not JSON: {0}")]
+    Syntax(#[source] serde_json::Error),
+    /// It nests deeper than [`Json::MAX_DEPTH`](super::Json::MAX_DEPTH).
+    #[error("nested deeper than {} levels", MAX_DEPTH)]
+    TooDeep,
+    /// A key is `__proto__`, or `constructor` holds `prototype` or `null`: the client's JSON reader
+    /// refuses it and with it the whole stream.
+    #[error("a key `__proto__` or `constructor.prototype`, which the client refuses")]
+    PrototypeKey,
+    /// An object has a key twice.
+    #[error("an object repeats a key")]
+    DuplicateKey,
+    /// A string holds half a surrogate pair.
+    #[error("a string with a lone surrogate")]
+    LoneSurrogate,
+    /// A number is too large for a double.
+    #[error("a number larger than a double can hold")]
+    NumberTooLarge,
+}
 
 /// How strict the check is, which depends on where the value comes from.
 ///
@@ -50,7 +74,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
     while let Some(&byte) = bytes.get(i) {
         match byte {
             b'{' | b'[' => {
-                if strictness == Strictness::Written && open.len() == Json::MAX_DEPTH {
+                if strictness == Strictness::Written && open.len() == MAX_DEPTH {
                     return Err(JsonError::TooDeep);
                 }
                 at_key = byte == b'{';
@@ -160,11 +184,15 @@ fn repeats_exactly(text: &str, spans: &mut [(u32, u32)]) -> bool {
     spans.windows(2).any(|pair| bytes(&pair[0]) == bytes(&pair[1]))
 }
 
+/// The depth to which a value may nest that this process makes, in levels.
+pub(super) const MAX_DEPTH: usize = 56;
+
 #[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+    use crate::json::Json;
 
     fn written(text: &str) -> Result<Json, JsonError> {
         Json::parse(text)

@@ -27,8 +27,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub use self::check::JsonError;
 pub use self::object::{ExtraFields, FieldError};
-pub(crate) use self::object::{Key, Object, each_field, without};
+pub(crate) use self::object::{Key, Object, each_field, entry_if_any, without};
 
 use self::check::{Lines, Strictness, check};
 pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
@@ -53,7 +54,7 @@ impl Json {
     ///
     /// The value comes back in the next request inside a part of a message of a list. These five or
     /// six levels count against [`Limits::max_depth`](crate::request::Limits), 64 by default.
-    pub const MAX_DEPTH: usize = 56;
+    pub const MAX_DEPTH: usize = check::MAX_DEPTH;
 
     /// Parses a text and checks it. Newlines between tokens become spaces.
     ///
@@ -192,31 +193,6 @@ impl<'de> Deserialize<'de> for Json {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Json::checked(&raw, Strictness::Written).map_err(serde::de::Error::custom)
     }
-}
-
-/// Why a text is not a [`Json`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum JsonError {
-    /// It is not JSON, or the value does not serialize.
-    #[error("not JSON: {0}")]
-    Syntax(#[source] serde_json::Error),
-    /// It nests deeper than [`Json::MAX_DEPTH`].
-    #[error("nested deeper than {} levels", Json::MAX_DEPTH)]
-    TooDeep,
-    /// A key is `__proto__`, or `constructor` holds `prototype` or `null`: the client's JSON reader
-    /// refuses it and with it the whole stream.
-    #[error("a key `__proto__` or `constructor.prototype`, which the client refuses")]
-    PrototypeKey,
-    /// An object has a key twice.
-    #[error("an object repeats a key")]
-    DuplicateKey,
-    /// A string holds half a surrogate pair.
-    #[error("a string with a lone surrogate")]
-    LoneSurrogate,
-    /// A number is too large for a double.
-    #[error("a number larger than a double can hold")]
-    NumberTooLarge,
 }
 
 #[cfg(test)]

@@ -9,11 +9,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
-use serde::ser::SerializeMap;
+use serde::ser::{Serialize, SerializeMap};
 use serde_json::value::RawValue;
 
 use crate::json::{Json, JsonError, unescaped, with_replacements};
-use crate::metadata::MetadataError;
 
 /// An object's fields as text. Of two equal keys the last one counts, as in a browser.
 #[derive(Debug, Default)]
@@ -288,6 +287,15 @@ pub(crate) fn without(object: &Json, names: &[&str]) -> Option<Option<Json>> {
     ExtraFields::from_fields(text).ok().map(|extra| extra.0)
 }
 
+/// Writes an optional field. An absent field is left out, never written as `null`.
+pub(crate) fn entry_if_any<M: SerializeMap, T: Serialize>(
+    map: &mut M,
+    key: &'static str,
+    value: &Option<T>,
+) -> Result<(), M::Error> {
+    value.as_ref().map_or(Ok(()), |value| map.serialize_entry(key, value))
+}
+
 /// What is wrong with one field of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
@@ -310,11 +318,8 @@ impl FieldError {
         Self::new(field, format!("expected {what}"))
     }
 
-    pub(crate) fn json(field: &'static str, error: &JsonError) -> Self {
-        Self::new(field, error.to_string())
-    }
-
-    pub(crate) fn metadata(field: &'static str, error: &MetadataError) -> Self {
+    /// The JSON of a field breaks a rule.
+    pub(crate) fn json(field: &'static str, error: &impl fmt::Display) -> Self {
         Self::new(field, error.to_string())
     }
 

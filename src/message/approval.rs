@@ -4,10 +4,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::entry_if_any;
 use super::read::{Fault, Reader};
 use crate::id::ApprovalId;
-use crate::json::{ExtraFields, FieldError, Json, Object};
+use crate::json::{ExtraFields, FieldError, Json, Object, entry_if_any};
 
 /// An approval request: the question to the user about a tool call.
 #[derive(Debug, Clone, PartialEq)]

@@ -29,7 +29,7 @@ pub use self::tool_part::{ToolKind, ToolPart, ToolState};
 
 pub(crate) use self::read::{Budget, Fault, MessageSeed, Reader, push_tightly};
 use crate::id::MessageId;
-use crate::json::{ExtraFields, FieldError, Json};
+use crate::json::{ExtraFields, FieldError, Json, entry_if_any};
 
 /// One message of a conversation, as the client keeps it.
 ///
@@ -174,15 +174,6 @@ impl<'de> Deserialize<'de> for UiMessage {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         UiMessage::parse(raw.get()).map_err(serde::de::Error::custom)
     }
-}
-
-/// Writes an optional field. An absent field is left out, never written as `null`.
-fn entry_if_any<M: SerializeMap, T: Serialize>(
-    map: &mut M,
-    key: &'static str,
-    value: &Option<T>,
-) -> Result<(), M::Error> {
-    value.as_ref().map_or(Ok(()), |value| map.serialize_entry(key, value))
 }
 
 /// Who wrote a message.

@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::read::{Fault, Reader};
-use super::{ToolPart, entry_if_any};
-use crate::json::{ExtraFields, FieldError, Json, Object, each_field, unescaped};
+use super::ToolPart;
+use crate::json::{ExtraFields, FieldError, Json, Object, each_field, entry_if_any, unescaped};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// A piece of a message.
@@ -328,13 +328,13 @@ pub(super) fn provider_metadata(
     key: &'static str,
 ) -> Result<Option<ProviderMetadata>, FieldError> {
     let metadata = object.json_if_any(key)?.map(ProviderMetadata::new).transpose();
-    metadata.map_err(|error| FieldError::metadata(key, &error))
+    metadata.map_err(|error| FieldError::json(key, &error))
 }
 
 /// Removes tool metadata and reads it, if it is present.
 pub(super) fn tool_metadata(object: &mut Object<'_>) -> Result<Option<ToolMetadata>, FieldError> {
     let metadata = object.json_if_any("toolMetadata")?.map(ToolMetadata::new).transpose();
-    metadata.map_err(|error| FieldError::metadata("toolMetadata", &error))
+    metadata.map_err(|error| FieldError::json("toolMetadata", &error))
 }
 
 /// The fields of all kinds of parts. A field that the kind of a part does not have is kept among

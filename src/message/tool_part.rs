@@ -3,12 +3,11 @@
 use serde::ser::SerializeMap;
 
 use super::approval::{ApprovalDetails, RequestedApproval, RespondedApproval, SettledApproval};
-use super::entry_if_any;
 use super::part::{provider_metadata, tool_metadata};
 use super::read::{Fault, Reader};
 use crate::chunk::InputEncoding;
 use crate::id::{ApprovalId, ToolCallId};
-use crate::json::{ExtraFields, FieldError, Json, Object};
+use crate::json::{ExtraFields, FieldError, Json, Object, entry_if_any};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// A tool call in a message.

@@ -140,12 +140,10 @@ const FILES_IN_CIRCLES: &[&str] = &[
     "chat/turn/reader",
     "chat/turn/replay",
     "chat/turn/run",
-    "json/object",
     "message/approval",
     "message/part",
     "message/read",
     "message/tool_part",
-    "metadata",
     "reducer/streamed_input",
     "reducer/tool_part_fields",
 ];
