@@ -15,7 +15,9 @@ mod part;
 mod read;
 mod tool_part;
 
-use serde::de::DeserializeOwned;
+use std::fmt;
+
+use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -27,9 +29,9 @@ pub use self::part::{
 };
 pub use self::tool_part::{ToolKind, ToolPart, ToolState};
 
-pub(crate) use self::read::{Budget, Fault, MessageSeed, Reader, push_tightly};
+pub(crate) use self::read::{Budget, Fault, Reader, push_tightly};
 use crate::id::MessageId;
-use crate::json::{ExtraFields, FieldError, Json, entry_if_any};
+use crate::json::{ExtraFields, FieldError, Json, Key, Object, entry_if_any};
 
 /// One message of a conversation, as the client keeps it.
 ///
@@ -74,13 +76,18 @@ impl UiMessage {
     /// - [`ReadMessageError::Syntax`] if the text is not JSON.
     /// - [`ReadMessageError::Field`] if a field is missing or of a wrong type. It names the field.
     pub fn parse(text: &str) -> Result<Self, ReadMessageError> {
-        Reader::unlimited().message(text).map_err(|fault| match fault {
+        Self::read(text, &mut Reader::unlimited()).map_err(|fault| match fault {
             Fault::Syntax(error) => ReadMessageError::Syntax(error),
             Fault::Field(error) => ReadMessageError::Field(error),
             Fault::TooManyMessages | Fault::TooManyParts | Fault::TooManyNodes => {
                 FieldError::new("", "larger than the address space").into()
             }
         })
+    }
+
+    /// Reads a message from its JSON, within the reader's budget.
+    pub(crate) fn read(text: &str, reader: &mut Reader) -> Result<Self, Fault> {
+        reader.read(text, |reader, deserializer| MessageSeed(reader).deserialize(deserializer))
     }
 
     /// Iterates over the tool calls of the message, settled or not.
@@ -210,3 +217,84 @@ pub enum ReadMessageError {
     #[error(transparent)]
     Field(#[from] FieldError),
 }
+
+/// Reads a message in place, without a copy of its text.
+pub(crate) struct MessageSeed<'r>(pub(crate) &'r mut Reader);
+
+impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
+    type Value = UiMessage;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<UiMessage, D::Error> {
+        self.0.count_message().map_err(|fault| self.0.stop(fault))?;
+        self.0.expects("", "an object");
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessageSeed<'_> {
+    type Value = UiMessage;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UiMessage, A::Error> {
+        let reader = self.0;
+        let mut object = Object::default();
+        let mut parts = None;
+        while let Some(Key(key)) = map.next_key()? {
+            if key != "parts" && !KNOWN.contains(&&*key) {
+                reader.count_node().map_err(|fault| reader.stop(fault))?;
+            }
+            if key != "parts" {
+                let value = map.next_value()?;
+                object.add(&key, value, KNOWN).map_err(|error| reader.stop(error))?;
+            } else if parts.is_none() {
+                parts = Some(map.next_value_seed(PartsSeed(reader))?);
+            } else {
+                return Err(reader.stop(FieldError::new("parts", "given twice")));
+            }
+        }
+        from_fields(object, parts).map_err(|error| reader.stop(error))
+    }
+}
+
+fn from_fields(mut object: Object<'_>, parts: Option<Vec<Part>>) -> Result<UiMessage, FieldError> {
+    let id = MessageId::new(&*object.text("id")?);
+    let role = Role::from_wire(&object.text("role")?)
+        .ok_or_else(|| FieldError::expected("role", "`system`, `user` or `assistant`"))?;
+    let parts = parts.ok_or_else(|| FieldError::missing("parts"))?;
+    let metadata = object.json_if_any("metadata")?;
+    Ok(UiMessage { id, role, metadata, parts, extra: object.into_extra()? })
+}
+
+/// Reads the parts of a message in place.
+struct PartsSeed<'r>(&'r mut Reader);
+
+impl<'de> DeserializeSeed<'de> for PartsSeed<'_> {
+    type Value = Vec<Part>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Part>, D::Error> {
+        self.0.expects("parts", "an array");
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PartsSeed<'_> {
+    type Value = Vec<Part>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Part>, A::Error> {
+        let reader = self.0;
+        let mut parts = Vec::new();
+        while let Some(raw) = list.next_element::<&RawValue>()? {
+            match reader.count_part().and_then(|()| Part::read(raw, reader)) {
+                Ok(part) => push_tightly(&mut parts, part),
+                Err(fault) => {
+                    return Err(reader.stop(fault.within(&format!("parts[{}]", parts.len()))));
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// The fields of a message, without `parts`.
+const KNOWN: &[&str] = &["id", "role", "metadata"];

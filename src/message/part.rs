@@ -6,10 +6,10 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::read::{Fault, Reader};
 use super::ToolPart;
+use super::read::{Fault, Reader, provider_metadata};
 use crate::json::{ExtraFields, FieldError, Json, Object, each_field, entry_if_any, unescaped};
-use crate::metadata::{ProviderMetadata, ToolMetadata};
+use crate::metadata::ProviderMetadata;
 
 /// A piece of a message.
 ///
@@ -320,21 +320,6 @@ fn text_state(object: &mut Object<'_>) -> Result<Option<TextState>, FieldError> 
         Some("done") => Some(TextState::Done),
         Some(_) => return Err(FieldError::expected("state", "`streaming` or `done`")),
     })
-}
-
-/// Removes provider metadata and reads it, if it is present.
-pub(super) fn provider_metadata(
-    object: &mut Object<'_>,
-    key: &'static str,
-) -> Result<Option<ProviderMetadata>, FieldError> {
-    let metadata = object.json_if_any(key)?.map(ProviderMetadata::new).transpose();
-    metadata.map_err(|error| FieldError::json(key, &error))
-}
-
-/// Removes tool metadata and reads it, if it is present.
-pub(super) fn tool_metadata(object: &mut Object<'_>) -> Result<Option<ToolMetadata>, FieldError> {
-    let metadata = object.json_if_any("toolMetadata")?.map(ToolMetadata::new).transpose();
-    metadata.map_err(|error| FieldError::json("toolMetadata", &error))
 }
 
 /// The fields of all kinds of parts. A field that the kind of a part does not have is kept among

@@ -1,17 +1,15 @@
-//! [`Reader`]: reads messages once, into their final types, and names the place of an error.
+//! [`Reader`]: counts what is read of a message, and keeps the reason why reading stopped.
 //!
 //! A request may hold anything. So everything is counted before it is built, and takes about as
 //! much memory as its text: unknown fields stay one text, and lists grow by an eighth.
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::error::Category;
-use serde_json::value::RawValue;
 
-use super::{Part, Role, UiMessage};
-use crate::id::MessageId;
 use crate::json::{FieldError, Key, Object};
+use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// How much may still be built, and why reading stopped.
 #[derive(Debug)]
@@ -71,11 +69,6 @@ impl Reader {
         Self::new(Budget { messages: usize::MAX, parts: usize::MAX, nodes: usize::MAX })
     }
 
-    /// Reads one message from its text.
-    pub(crate) fn message(&mut self, text: &str) -> Result<UiMessage, Fault> {
-        self.read(text, |reader, deserializer| MessageSeed(reader).deserialize(deserializer))
-    }
-
     /// Reads an object whose fields are still text.
     pub(super) fn object<'a>(
         &mut self,
@@ -126,100 +119,20 @@ impl Reader {
         Ok(())
     }
 
-    fn count_message(&mut self) -> Result<(), Fault> {
+    /// Counts a message.
+    pub(super) fn count_message(&mut self) -> Result<(), Fault> {
         self.left.messages = self.left.messages.checked_sub(1).ok_or(Fault::TooManyMessages)?;
         self.count_node()
     }
 
-    /// Reads an element of a message's `parts`.
-    fn part(&mut self, raw: &RawValue) -> Result<Part, Fault> {
+    /// Counts an element of a message's `parts`.
+    pub(super) fn count_part(&mut self) -> Result<(), Fault> {
         self.left.parts = self.left.parts.checked_sub(1).ok_or(Fault::TooManyParts)?;
-        self.count_node()?;
-        Part::read(raw, self)
+        self.count_node()
     }
 }
 
 type TextDeserializer<'a> = serde_json::Deserializer<serde_json::de::StrRead<'a>>;
-
-/// Reads a message in place, without a copy of its text.
-pub(crate) struct MessageSeed<'r>(pub(crate) &'r mut Reader);
-
-impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
-    type Value = UiMessage;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<UiMessage, D::Error> {
-        self.0.count_message().map_err(|fault| self.0.stop(fault))?;
-        self.0.expects("", "an object");
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for MessageSeed<'_> {
-    type Value = UiMessage;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UiMessage, A::Error> {
-        let reader = self.0;
-        let mut object = Object::default();
-        let mut parts = None;
-        while let Some(Key(key)) = map.next_key()? {
-            if key != "parts" && !KNOWN.contains(&&*key) {
-                reader.count_node().map_err(|fault| reader.stop(fault))?;
-            }
-            if key != "parts" {
-                let value = map.next_value()?;
-                object.add(&key, value, KNOWN).map_err(|error| reader.stop(error))?;
-            } else if parts.is_none() {
-                parts = Some(map.next_value_seed(PartsSeed(reader))?);
-            } else {
-                return Err(reader.stop(FieldError::new("parts", "given twice")));
-            }
-        }
-        message(object, parts).map_err(|error| reader.stop(error))
-    }
-}
-
-fn message(mut object: Object<'_>, parts: Option<Vec<Part>>) -> Result<UiMessage, FieldError> {
-    let id = MessageId::new(&*object.text("id")?);
-    let role = Role::from_wire(&object.text("role")?)
-        .ok_or_else(|| FieldError::expected("role", "`system`, `user` or `assistant`"))?;
-    let parts = parts.ok_or_else(|| FieldError::missing("parts"))?;
-    let metadata = object.json_if_any("metadata")?;
-    Ok(UiMessage { id, role, metadata, parts, extra: object.into_extra()? })
-}
-
-const KNOWN: &[&str] = &["id", "role", "metadata"];
-
-/// Reads the parts of a message in place.
-struct PartsSeed<'r>(&'r mut Reader);
-
-impl<'de> DeserializeSeed<'de> for PartsSeed<'_> {
-    type Value = Vec<Part>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Part>, D::Error> {
-        self.0.expects("parts", "an array");
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for PartsSeed<'_> {
-    type Value = Vec<Part>;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array")
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Part>, A::Error> {
-        let reader = self.0;
-        let mut parts = Vec::new();
-        while let Some(raw) = list.next_element::<&RawValue>()? {
-            match reader.part(raw) {
-                Ok(part) => push_tightly(&mut parts, part),
-                Err(fault) => {
-                    return Err(reader.stop(fault.within(&format!("parts[{}]", parts.len()))));
-                }
-            }
-        }
-        Ok(parts)
-    }
-}
 
 /// Reads the fields of an object as text, and separates known from unknown fields.
 struct FieldsSeed<'r> {
@@ -252,6 +165,21 @@ impl<'de> Visitor<'de> for FieldsSeed<'_> {
         }
         Ok(object)
     }
+}
+
+/// Removes provider metadata and reads it, if it is present.
+pub(super) fn provider_metadata(
+    object: &mut Object<'_>,
+    key: &'static str,
+) -> Result<Option<ProviderMetadata>, FieldError> {
+    let metadata = object.json_if_any(key)?.map(ProviderMetadata::new).transpose();
+    metadata.map_err(|error| FieldError::json(key, &error))
+}
+
+/// Removes tool metadata and reads it, if it is present.
+pub(super) fn tool_metadata(object: &mut Object<'_>) -> Result<Option<ToolMetadata>, FieldError> {
+    let metadata = object.json_if_any("toolMetadata")?.map(ToolMetadata::new).transpose();
+    metadata.map_err(|error| FieldError::json("toolMetadata", &error))
 }
 
 /// Appends to a list whose length a peer decides. The capacity grows by an eighth: while the list

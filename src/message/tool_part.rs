@@ -3,8 +3,7 @@
 use serde::ser::SerializeMap;
 
 use super::approval::{ApprovalDetails, RequestedApproval, RespondedApproval, SettledApproval};
-use super::part::{provider_metadata, tool_metadata};
-use super::read::{Fault, Reader};
+use super::read::{Fault, Reader, provider_metadata, tool_metadata};
 use crate::chunk::InputEncoding;
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::{ExtraFields, FieldError, Json, Object, entry_if_any};

@@ -162,7 +162,8 @@ fn fields(
         // If there is a list `messages`, a field `message` belongs to the application.
         None => match object.take("message") {
             Some(raw) => {
-                vec![reader.message(raw.get()).map_err(|fault| fault.within("message"))?]
+                let message = UiMessage::read(raw.get(), reader);
+                vec![message.map_err(|fault| fault.within("message"))?]
             }
             None => return Err(FieldError::missing("messages").into()),
         },

@@ -140,10 +140,6 @@ const FILES_IN_CIRCLES: &[&str] = &[
     "chat/turn/reader",
     "chat/turn/replay",
     "chat/turn/run",
-    "message/approval",
-    "message/part",
-    "message/read",
-    "message/tool_part",
     "reducer/streamed_input",
     "reducer/tool_part_fields",
 ];
