@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::error::ParseRequestError;
 pub use self::limits::Limits;
+pub use self::parse::Trigger;
 
 use self::parse::Body;
 use self::sanitise::OriginalMessage;
@@ -57,39 +58,6 @@ pub struct ChatRequest {
     last_message_only: bool,
     continued: Option<usize>,
     custom: ExtraFields,
-}
-
-/// Why the client sends the request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Trigger {
-    /// A new or edited message, an answered approval, or the output of a client-executed tool.
-    /// Also the trigger of a body that names none.
-    #[default]
-    SubmitMessage,
-    /// A new answer in place of the last one, which the client has removed.
-    RegenerateMessage,
-    /// A trigger that this crate does not know.
-    Other(Box<str>),
-}
-
-impl Trigger {
-    /// Returns the word on the wire.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Trigger::SubmitMessage => "submit-message",
-            Trigger::RegenerateMessage => "regenerate-message",
-            Trigger::Other(word) => word,
-        }
-    }
-
-    fn from_wire(word: &str) -> Self {
-        match word {
-            "submit-message" => Trigger::SubmitMessage,
-            "regenerate-message" => Trigger::RegenerateMessage,
-            other => Trigger::Other(other.into()),
-        }
-    }
 }
 
 impl ChatRequest {

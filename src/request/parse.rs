@@ -1,4 +1,4 @@
-//! Bytes → [`Body`]: the outer shape of a request, read once.
+//! Bytes → [`Body`]: the outer shape of a request, read once. Its [`Trigger`] says why it was sent.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Limits, ParseRequestError, Trigger};
+use super::{Limits, ParseRequestError};
 use crate::id::{ApprovalId, ChatId, MessageId};
 use crate::json::{ExtraFields, FieldError, Key, Object, string_end, unescaped};
 use crate::message::{
@@ -22,6 +22,39 @@ pub(super) struct Body {
     pub(super) messages: Vec<UiMessage>,
     pub(super) last_message_only: bool,
     pub(super) custom: ExtraFields,
+}
+
+/// Why the client sends the request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Trigger {
+    /// A new or edited message, an answered approval, or the output of a client-executed tool.
+    /// Also the trigger of a body that names none.
+    #[default]
+    SubmitMessage,
+    /// A new answer in place of the last one, which the client has removed.
+    RegenerateMessage,
+    /// A trigger that this crate does not know.
+    Other(Box<str>),
+}
+
+impl Trigger {
+    /// Returns the word on the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Trigger::SubmitMessage => "submit-message",
+            Trigger::RegenerateMessage => "regenerate-message",
+            Trigger::Other(word) => word,
+        }
+    }
+
+    fn from_wire(word: &str) -> Self {
+        match word {
+            "submit-message" => Trigger::SubmitMessage,
+            "regenerate-message" => Trigger::RegenerateMessage,
+            other => Trigger::Other(other.into()),
+        }
+    }
 }
 
 pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestError> {
