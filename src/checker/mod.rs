@@ -11,10 +11,9 @@ mod reader;
 mod rule;
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 
 pub use self::reader::ClientReader;
-pub use self::rule::{Rule, Severity};
+pub use self::rule::{Rule, Severity, Violation};
 
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -23,23 +22,6 @@ use self::calls::Calls;
 use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk, Version};
 use crate::json::{Json, JsonError};
 use crate::message::{Part, Role, UiMessage};
-
-/// A finding.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Violation {
-    /// The rule that is broken.
-    pub rule: Rule,
-    /// The chunk or part that breaks the rule: `text-delta of part "0"`.
-    pub subject: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { rule, subject } = self;
-        write!(f, "{}: {subject}: {}; {}", rule.code(), rule.why(), rule.remedy())
-    }
-}
 
 /// Checks a stream, chunk by chunk.
 ///

@@ -1,5 +1,24 @@
 //! [`Rule`]: the mistakes that a stream can contain. Each rule states what the client does and how
-//! the author of the backend fixes it.
+//! the author of the backend fixes it. A [`Violation`] is a rule that a stream breaks.
+
+use std::fmt;
+
+/// A finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Violation {
+    /// The rule that is broken.
+    pub rule: Rule,
+    /// The chunk or part that breaks the rule: `text-delta of part "0"`.
+    pub subject: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { rule, subject } = self;
+        write!(f, "{}: {subject}: {}; {}", rule.code(), rule.why(), rule.remedy())
+    }
+}
 
 /// The severity of a broken rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
