@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+use serde::ser::SerializeMap;
+
 use super::{FinishReason, InputEncoding};
 use crate::json::{FieldError, Json, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
@@ -11,6 +14,32 @@ pub(crate) trait FieldWriter {
     fn text(&mut self, key: &'static str, value: &str);
     fn json(&mut self, key: &'static str, value: &Json);
     fn flag(&mut self, key: &'static str, value: bool);
+}
+
+/// Writes fields as entries of a serde map, and keeps the first error.
+pub(super) struct Entries<M: SerializeMap> {
+    pub(super) map: M,
+    pub(super) failed: Option<M::Error>,
+}
+
+impl<M: SerializeMap> Entries<M> {
+    fn entry<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) {
+        if self.failed.is_none() {
+            self.failed = self.map.serialize_entry(key, value).err();
+        }
+    }
+}
+
+impl<M: SerializeMap> FieldWriter for Entries<M> {
+    fn text(&mut self, key: &'static str, value: &str) {
+        self.entry(key, value);
+    }
+    fn json(&mut self, key: &'static str, value: &Json) {
+        self.entry(key, value);
+    }
+    fn flag(&mut self, key: &'static str, value: bool) {
+        self.entry(key, &value);
+    }
 }
 
 /// A type that can be a field. An absent field is `None`, never `null`.

@@ -12,55 +12,26 @@
 
 mod field;
 mod finish_reason;
+mod input_encoding;
 mod received;
 mod version;
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::Error as _;
 use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde::{Serialize, Serializer};
 
 pub use self::finish_reason::FinishReason;
+pub use self::input_encoding::InputEncoding;
 pub use self::received::{ReadChunkError, ReceivedChunk};
 pub use self::version::Version;
 
-use self::field::Field;
 pub(crate) use self::field::FieldWriter;
+use self::field::{Entries, Field};
 use crate::id::ApprovalId;
 use crate::json::{FieldError, Json, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
-
-/// How the input of a tool call is streamed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum InputEncoding {
-    /// As pieces of JSON. The client repairs the incomplete JSON after each piece.
-    Json,
-    /// As plain text.
-    Text,
-}
-
-impl InputEncoding {
-    /// Returns the word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            InputEncoding::Json => "json",
-            InputEncoding::Text => "text",
-        }
-    }
-
-    pub(crate) fn from_wire(word: &str) -> Option<Self> {
-        Some(match word {
-            "json" => InputEncoding::Json,
-            "text" => InputEncoding::Text,
-            _ => return None,
-        })
-    }
-}
 
 /// Makes the enum, its reader and its writer from one table.
 macro_rules! chunks {
@@ -459,45 +430,6 @@ impl Serialize for Chunk<'_> {
         match entries.failed {
             Some(error) => Err(error),
             None => entries.map.end(),
-        }
-    }
-}
-
-/// Writes fields as entries of a serde map, and keeps the first error.
-pub(crate) struct Entries<M: SerializeMap> {
-    pub(crate) map: M,
-    pub(crate) failed: Option<M::Error>,
-}
-
-impl<M: SerializeMap> Entries<M> {
-    fn entry<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) {
-        if self.failed.is_none() {
-            self.failed = self.map.serialize_entry(key, value).err();
-        }
-    }
-}
-
-impl<M: SerializeMap> FieldWriter for Entries<M> {
-    fn text(&mut self, key: &'static str, value: &str) {
-        self.entry(key, value);
-    }
-    fn json(&mut self, key: &'static str, value: &Json) {
-        self.entry(key, value);
-    }
-    fn flag(&mut self, key: &'static str, value: bool) {
-        self.entry(key, &value);
-    }
-}
-
-/// Reads a chunk of a known kind, and drops the fields that this crate does not know.
-impl<'de> Deserialize<'de> for Chunk<'static> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
-        match ReceivedChunk::parse(raw.get()).map_err(D::Error::custom)? {
-            ReceivedChunk::Known { chunk, .. } => Ok(chunk.into_owned()),
-            ReceivedChunk::Unknown { kind, .. } => {
-                Err(D::Error::custom(format!("unknown kind of chunk `{kind}`")))
-            }
         }
     }
 }

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use serde::de::Error as _;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::{Chunk, Entries};
+use super::Chunk;
+use super::field::Entries;
 use crate::json::{FieldError, Json, JsonError, Object};
 
 /// A chunk as it was received: known fields are typed, unknown fields and unknown kinds are kept.
@@ -106,6 +108,19 @@ impl Serialize for ReceivedChunk<'_> {
             map.serialize_entry(key, value)?;
         }
         map.end()
+    }
+}
+
+/// Reads a chunk of a known kind, and drops the fields that this crate does not know.
+impl<'de> Deserialize<'de> for Chunk<'static> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        match ReceivedChunk::parse(raw.get()).map_err(D::Error::custom)? {
+            ReceivedChunk::Known { chunk, .. } => Ok(chunk.into_owned()),
+            ReceivedChunk::Unknown { kind, .. } => {
+                Err(D::Error::custom(format!("unknown kind of chunk `{kind}`")))
+            }
+        }
     }
 }
 

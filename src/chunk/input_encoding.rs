@@ -1,0 +1,32 @@
+//! [`InputEncoding`]: the form of the text in which a tool input is streamed.
+
+use serde::{Deserialize, Serialize};
+
+/// How the input of a tool call is streamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum InputEncoding {
+    /// As pieces of JSON. The client repairs the incomplete JSON after each piece.
+    Json,
+    /// As plain text.
+    Text,
+}
+
+impl InputEncoding {
+    /// Returns the word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            InputEncoding::Json => "json",
+            InputEncoding::Text => "text",
+        }
+    }
+
+    pub(crate) fn from_wire(word: &str) -> Option<Self> {
+        Some(match word {
+            "json" => InputEncoding::Json,
+            "text" => InputEncoding::Text,
+            _ => return None,
+        })
+    }
+}
