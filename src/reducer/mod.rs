@@ -257,6 +257,21 @@ impl Reducer {
         self.message
     }
 
+    /// Returns the fewest chunks that produce the current message, so that the next chunks of this
+    /// stream can follow them.
+    ///
+    /// Works like [`compact`], but open texts and tool inputs keep the ids that they have in the
+    /// stream. Further deltas for an input that was already complete are not supported.
+    ///
+    /// # Errors
+    /// [`CompactError`], as for [`compact`].
+    pub fn compact(&mut self) -> Result<Vec<Chunk<'static>>, CompactError> {
+        self.message();
+        let open = self.texts.iter().chain(&self.reasonings);
+        let open: HashMap<usize, &str> = open.map(|(id, at)| (*at, &**id)).collect();
+        compact::rebuild(&self.message, Some(&open))
+    }
+
     /// Returns why the model stopped, if a `finish` chunk said so.
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.finish_reason

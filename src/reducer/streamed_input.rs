@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use super::PartialJson;
-use super::tool_part_fields::ChunkFields;
 use crate::chunk::InputEncoding;
 use crate::json::Json;
 use crate::metadata::ToolMetadata;
@@ -48,15 +47,16 @@ impl ToolInput {
         encoding: Option<InputEncoding>,
         tool_name: &str,
         is_dynamic: bool,
-        fields: &ChunkFields,
+        title: Option<Json>,
+        tool_metadata: Option<ToolMetadata>,
     ) -> Self {
         ToolInput {
             text: Text::streaming(text),
             encoding,
             tool_name: tool_name.into(),
             is_dynamic,
-            title: fields.title.clone(),
-            tool_metadata: fields.tool_metadata.clone(),
+            title,
+            tool_metadata,
             was_completed: false,
         }
     }

@@ -66,17 +66,13 @@ impl ToolCalls {
                     if let ToolState::InputStreaming { raw_input, input_encoding, .. } = &part.state
                         && at >= last_step
                     {
-                        let fields = ChunkFields {
-                            title: part.title.clone(),
-                            tool_metadata: part.tool_metadata.clone(),
-                            ..ChunkFields::default()
-                        };
                         known.input = Some(Box::new(ToolInput::new(
                             raw_input.as_deref().unwrap_or_default(),
                             *input_encoding,
                             &part.tool_name,
                             is_dynamic,
-                            &fields,
+                            part.title.clone(),
+                            part.tool_metadata.clone(),
                         )));
                     }
                 }
@@ -111,7 +107,14 @@ impl ToolCalls {
                 let fields =
                     chunk_fields(title, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = *dynamic == Some(true);
-                let input = ToolInput::new("", *input_encoding, tool_name, is_dynamic, &fields);
+                let input = ToolInput::new(
+                    "",
+                    *input_encoding,
+                    tool_name,
+                    is_dynamic,
+                    fields.title.clone(),
+                    fields.tool_metadata.clone(),
+                );
                 let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
                 call.write(State::InputStreaming { encoding: *input_encoding }, None, None, fields);
                 self.begin_input(tool_call_id, input);

@@ -140,8 +140,6 @@ const FILES_IN_CIRCLES: &[&str] = &[
     "chat/turn/reader",
     "chat/turn/replay",
     "chat/turn/run",
-    "reducer/streamed_input",
-    "reducer/tool_part_fields",
 ];
 
 #[test]

@@ -56,23 +56,6 @@ pub fn compact(message: &UiMessage) -> Result<Vec<Chunk<'static>>, CompactError>
     rebuild(message, None)
 }
 
-impl Reducer {
-    /// Returns the fewest chunks that produce the current message, so that the next chunks of this
-    /// stream can follow them.
-    ///
-    /// Works like [`compact`], but open texts and tool inputs keep the ids that they have in the
-    /// stream. Further deltas for an input that was already complete are not supported.
-    ///
-    /// # Errors
-    /// [`CompactError`], as for [`compact`].
-    pub fn compact(&mut self) -> Result<Vec<Chunk<'static>>, CompactError> {
-        self.message();
-        let open = self.texts.iter().chain(&self.reasonings);
-        let open: HashMap<usize, &str> = open.map(|(id, at)| (*at, &**id)).collect();
-        rebuild(&self.message, Some(&open))
-    }
-}
-
 /// A part of a message that no stream of chunks produces.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -102,7 +85,7 @@ impl CompactError {
 
 /// Returns the chunks of a message after checking that they rebuild it. If `open` is given, each
 /// part that is incomplete and not in `open` is closed.
-fn rebuild(
+pub(super) fn rebuild(
     message: &UiMessage,
     open: Option<&HashMap<usize, &str>>,
 ) -> Result<Vec<Chunk<'static>>, CompactError> {
