@@ -47,10 +47,10 @@ test-unified:
 translator-properties:
     MEANING_CASES=20000 cargo test --test client translator_properties -- --nocapture
 
-# The real SDK's signatures, 100 000 random calls, however `serde_json` keeps numbers and keys.
-signatures:
-    SIGNATURE_CASES=100000 cargo test --test client signatures
-    SIGNATURE_CASES=100000 cargo test -p ui-message-stream --features serde_json/arbitrary_precision,serde_json/preserve_order --test client signatures
+# The real SDK's canonical form, 100 000 random inputs, however `serde_json` keeps numbers and keys.
+canonical-json:
+    CANONICAL_CASES=100000 cargo test --test client canonical_json
+    CANONICAL_CASES=100000 cargo test -p ui-message-stream --features serde_json/arbitrary_precision,serde_json/preserve_order --test client canonical_json
 
 # Sixteen threads race for many approvals, and processes are killed at each point; needs redis-server.
 approvals:

@@ -5,7 +5,7 @@
 //! over the text therefore does two things. It rejects every other input ([`InexactInputError`]),
 //! and it writes the remaining inputs in the canonical form of RFC 8785: keys sorted by UTF-16 code
 //! units, and numbers as JavaScript prints them. The AI SDK writes the same form of every such
-//! input before it signs the input.
+//! input before it hashes the input.
 //!
 //! # Rejected inputs
 //!
@@ -236,12 +236,34 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use serde::Deserialize;
 
     use super::*;
+
+    /// A tool input, and the text that the AI SDK hashes of it.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Upstream {
+        note: String,
+        input_text: String,
+        shown_as_is: bool,
+        canonical_input: String,
+    }
+
+    const UPSTREAM: &str = include_str!("../../fixtures/upstream/canonical-inputs.jsonl");
 
     fn form(text: &str) -> Result<String, InexactInputError> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
         CanonicalJson::of(&Json::received(&raw).unwrap()).map(|form| form.as_str().to_owned())
+    }
+
+    #[test]
+    fn the_canonical_form_equals_that_of_the_sdk_if_a_browser_shows_the_input_as_it_is() {
+        for line in UPSTREAM.lines() {
+            let upstream: Upstream = serde_json::from_str(line).unwrap();
+            let expected = upstream.shown_as_is.then_some(upstream.canonical_input);
+            assert_eq!(form(&upstream.input_text).ok(), expected, "{}", upstream.note);
+        }
     }
 
     #[test]

@@ -146,3 +146,17 @@ impl Key {
 }
 
 const PURPOSE: &[u8] = b"ui-message-stream/approval/v1";
+
+#[cfg(test)]
+mod tests {
+    use hmac::EagerHash;
+    use hmac::digest::zeroize::ZeroizeOnDrop;
+    use sha2::Sha256;
+
+    #[test]
+    fn a_key_is_wiped_from_memory_when_it_is_dropped() {
+        // An HMAC stores only the states of two hashes, which are derived from its key.
+        fn is_wiped<T: ZeroizeOnDrop>() {}
+        is_wiped::<<Sha256 as EagerHash>::Core>();
+    }
+}

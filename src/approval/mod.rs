@@ -30,7 +30,6 @@
 //! This module does not store records (see `approval::store`) and does not run tools (see
 //! `Approvals`).
 
-mod ai_sdk_signature;
 mod canonical_json;
 mod deferred;
 mod key_ring;
@@ -49,9 +48,6 @@ mod transitions;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::ai_sdk_signature::{
-    AiSdkSignature, SecretTooShort, SignCallError, SignatureForm, SignedCall, VerifySignatureError,
-};
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder,

@@ -422,8 +422,7 @@ pub struct ApprovalRequestDetails {
     /// and to clients that know it also as the descriptor of the approval itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptor: Option<Json>,
-    /// The signature of the AI SDK, for a backend built with the SDK that shares the chat. Sent
-    /// only to clients that know the field.
+    /// A signature that the client returns unread. Sent only to clients that know the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Text>,
 }

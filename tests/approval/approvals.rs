@@ -5,18 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use ui_message_stream::Json;
 use ui_message_stream::approval::store::{
     BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter as Whose, Snapshot,
     update,
 };
 use ui_message_stream::approval::{
-    AiSdkSignature, ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId,
-    Principal, RecordId, RecordedDecision, RevocationReason, SignatureForm, SignedCall,
-    ToolOutcome, Transition,
+    ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId, Principal,
+    RecordId, RecordedDecision, RevocationReason, ToolOutcome, Transition,
 };
-use ui_message_stream::chunk::{Chunk, Version};
-use ui_message_stream::event::ToolCall;
-use ui_message_stream::{AgentEvent, Json, Translator};
 
 use super::one_tool::{Bench, LEASE, Panics, Tool, ada, body, body_written_on, call, unanswered};
 
@@ -383,36 +380,4 @@ fn happened(bench: &Bench, asked: &IssuedApproval) -> Vec<String> {
     let heard = bench.heard(asked.record).into_iter();
     let names = heard.map(|event| serde_json::to_value(&event).unwrap()["happened"].clone());
     names.map(|name| name.as_str().unwrap().to_owned()).collect()
-}
-
-#[tokio::test]
-async fn a_question_is_signed_as_the_ai_sdk_does_where_that_is_set() {
-    let secret = || AiSdkSignature::new(b"a secret that both servers share!").unwrap();
-    let bench = Bench::new()
-        .with(|approvals| approvals.with_ai_sdk_signature(secret(), SignatureForm::Lines));
-    let asked = bench.ask("call_1", notes()).await;
-    let signed = SignedCall {
-        approval_id: &asked.approval_id,
-        tool_call_id: &"call_1".into(),
-        tool_name: "delete_file",
-        input: &Json::from_serialize(&notes()).unwrap(),
-    };
-    secret().verify(asked.signature.as_deref().unwrap(), signed).unwrap();
-    // Only a client that knows the field is sent it.
-    for (version, is_sent) in [(Version::V6, false), (Version::V6Patch(326), true)] {
-        let mut translator = Translator::new("m2").with_version(version);
-        let mut sent = Vec::new();
-        let call = ToolCall::new("call_1", "delete_file");
-        let input = Json::from_serialize(&notes()).unwrap();
-        for event in [AgentEvent::tool_input(call, input), asked.event("call_1".into())] {
-            let mut out = |chunk: Chunk<'_>| sent.push(serde_json::to_value(&chunk).unwrap());
-            translator.handle_event(&event, &mut out).unwrap();
-        }
-        let question = sent.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
-        let signature = is_sent.then(|| asked.signature.as_deref().unwrap());
-        assert_eq!(question["signature"].as_str(), signature);
-    }
-    // The answer counts with or without it.
-    bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
-    assert_eq!(bench.effects().len(), 1);
 }

@@ -7,7 +7,7 @@ export const REFERENCE = '6.0.326';
 /** Where v6 changed for a server: its first release, its strict schemas, the newest one. */
 export const V6 = ['6.0.0', '6.0.197', '6.0.230', '6.0.235', REFERENCE];
 
-/** The newest one, asked only about signatures: this crate has no wire version for it yet. */
+/** The newest one, asked only about the canonical form: this crate has no wire version for it yet. */
 export const NEWEST = '7.0.173';
 
 /** Every installed version. */

@@ -3,10 +3,10 @@
 //!
 //! Without Node a test says that it is skipped and passes; with `CI=true` it fails.
 
+mod canonical_json;
 mod check_differential;
 mod checker_warnings;
 mod random_streams;
 mod recordings;
 mod reduce_differential;
-mod signatures;
 mod translator_properties;

@@ -2,6 +2,7 @@
 //   node verify.mjs             prints "N passed, N failed"
 //   node verify.mjs --update    records anew what the real client does, then checks
 import { loadClient, REFERENCE } from './clients.mjs';
+import canonicalInputs from './verify/canonical-inputs.mjs';
 import chat from './verify/chat.mjs';
 import chunks from './verify/chunks.mjs';
 import judge from './verify/judge.mjs';
@@ -12,7 +13,6 @@ import partialJson from './verify/partial-json.mjs';
 import predicates from './verify/predicates.mjs';
 import requests from './verify/requests.mjs';
 import server from './verify/server.mjs';
-import signature from './verify/signature.mjs';
 import sse from './verify/sse.mjs';
 import streams from './verify/streams.mjs';
 
@@ -24,7 +24,7 @@ const subjects = [
   olderClients,
   sse,
   requests,
-  signature,
+  canonicalInputs,
   server,
   chat,
   modelMessages,

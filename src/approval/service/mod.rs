@@ -32,9 +32,8 @@ use crate::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, system_time, update,
 };
 use crate::approval::{
-    AiSdkSignature, ApprovalDecision, ApprovalRecord, DeferredOutcome, KeyRing, Principal,
-    RecordId, RecordedDecision, RejectionReason, ResumePlan, RevocationReason, SignatureForm,
-    Transition, UnixMillis,
+    ApprovalDecision, ApprovalRecord, DeferredOutcome, KeyRing, Principal, RecordId,
+    RecordedDecision, RejectionReason, ResumePlan, RevocationReason, Transition, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, MessageId};
 
@@ -107,7 +106,6 @@ struct Inner {
     toolbox: Arc<dyn Toolbox>,
     audit: Arc<dyn AuditSink>,
     can_decide: Arc<CanDecide>,
-    signature: Option<(AiSdkSignature, SignatureForm)>,
     /// The time to live of an approval request, for tools without their own.
     approval_ttl: Duration,
     lease: Duration,
@@ -130,7 +128,6 @@ impl Approvals {
             toolbox: Arc::new(toolbox),
             audit: Arc::new(TracingAudit),
             can_decide: Arc::new(|_, _| false),
-            signature: None,
             approval_ttl: Duration::from_secs(60 * 60),
             lease: Duration::from_secs(30),
         }))
@@ -174,18 +171,6 @@ impl Approvals {
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         self.configure(|inner| inner.lease = lease)
-    }
-
-    /// Adds the AI SDK's signature to each approval request, so that a backend built with the AI
-    /// SDK accepts the answer in a chat that both backends serve.
-    ///
-    /// This crate does not verify the signature: here the proof is the approval id. Only clients
-    /// from 6.0.202 on know the field, and only clients from 6.0.221 on send it back. The field is
-    /// sent only if the response is written for a [`Version::V6Patch`](crate::chunk::Version) that
-    /// knows it.
-    #[must_use]
-    pub fn with_ai_sdk_signature(self, signature: AiSdkSignature, form: SignatureForm) -> Self {
-        self.configure(|inner| inner.signature = Some((signature, form)))
     }
 
     /// Lets principals other than the requester decide, if `may_decide` returns `true`.

@@ -3,9 +3,7 @@
 
 use super::{AuditEventKind, ChatApprovals, random_bytes};
 use crate::approval::store::LedgerStoreError;
-use crate::approval::{
-    DefinitionDigest, InexactInputError, NewApprovalRequest, RecordId, SignCallError, SignedCall,
-};
+use crate::approval::{DefinitionDigest, InexactInputError, NewApprovalRequest, RecordId};
 use crate::event::{AgentEvent, ApprovalRequestDetails};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::{Json, JsonError};
@@ -21,8 +19,6 @@ pub struct IssuedApproval {
     pub record: RecordId,
     /// The data that the client shows beside the tool call.
     pub descriptor: Json,
-    /// The AI SDK's signature, [if it is configured](super::Approvals::with_ai_sdk_signature).
-    pub signature: Option<String>,
 }
 
 /// The reason why no approval was requested.
@@ -36,9 +32,6 @@ pub enum RequestApprovalError {
     /// The descriptor holds a text that cannot be sent.
     #[error("the question cannot be sent: {0}")]
     Descriptor(#[from] JsonError),
-    /// The AI SDK's signature cannot represent a call with these names.
-    #[error("the question cannot be signed: {0}")]
-    Signature(#[from] SignCallError),
     /// The toolbox has no tool with this name.
     #[error("there is no tool of this name")]
     UnknownTool,
@@ -57,11 +50,11 @@ impl IssuedApproval {
         }
     }
 
-    /// Returns the details of the event: the descriptor and the signature.
+    /// Returns the details of the event, which hold the descriptor.
     pub fn details(&self) -> Box<ApprovalRequestDetails> {
         Box::new(ApprovalRequestDetails {
             descriptor: Some(self.descriptor.clone()),
-            signature: self.signature.clone().map(Into::into),
+            signature: None,
         })
     }
 }
@@ -75,7 +68,6 @@ impl ChatApprovals {
     /// # Errors
     /// - [`RequestApprovalError::NotShownAsIs`] if a client would show another input.
     /// - [`RequestApprovalError::Descriptor`] if a text cannot be sent.
-    /// - [`RequestApprovalError::Signature`] if the call cannot be signed.
     /// - [`RequestApprovalError::UnknownTool`] if the toolbox has no such tool.
     /// - [`RequestApprovalError::Ledger`] if the ledger fails.
     pub async fn request_approval(
@@ -155,21 +147,11 @@ impl ChatApprovals {
         let approval_id =
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::UnknownTool)?;
         let descriptor = record.descriptor(now)?;
-        let signature = inner.signature.as_ref().map(|(signature, form)| {
-            let call = SignedCall {
-                approval_id: &approval_id,
-                tool_call_id: &record.tool_call_id,
-                tool_name: &record.tool_name,
-                input: &record.input,
-            };
-            signature.sign(*form, call)
-        });
-        let signature = signature.transpose()?;
         if !inner.ledger.insert(&record).await? {
             return Err(LedgerStoreError::new("128 random bits were drawn twice").into());
         }
         let expires_at = record.expires_at;
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
-        Ok(IssuedApproval { approval_id, record: record.id, descriptor, signature })
+        Ok(IssuedApproval { approval_id, record: record.id, descriptor })
     }
 }

@@ -1,38 +1,15 @@
-//! Random tool calls to sign, their inputs written in every way that JSON allows.
+//! Random tool inputs, written in every way that JSON allows.
 
-use serde::Serialize;
 use test_support::rng::Dice;
 
-/// A tool call as a model makes it.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Call {
-    pub(crate) secret: String,
-    pub(crate) approval_id: String,
-    pub(crate) tool_call_id: String,
-    pub(crate) tool_name: String,
-    /// Valid JSON. Three of five or so a browser shows as it is.
-    pub(crate) input_text: String,
+/// Returns the text of a random tool input: valid JSON. A browser shows about three of five as they
+/// are.
+pub(crate) fn random_input(seed: u64, number: u64) -> String {
+    Dice::new(seed, number).input()
 }
 
-impl Call {
-    pub(crate) fn random(seed: u64, number: u64) -> Self {
-        let mut dice = Dice::new(seed, number);
-        let secret = format!("{} and thirty-two bytes or more of it", dice.name());
-        Call {
-            secret,
-            approval_id: dice.name(),
-            tool_call_id: dice.name(),
-            tool_name: dice.name(),
-            input_text: dice.input(),
-        }
-    }
-}
-
-/// What a call is made of, and all the ways to write it.
+/// The parts of an input, and all the ways to write them.
 trait RandomJson {
-    fn name(&mut self) -> String;
-
     fn input(&mut self) -> String;
 
     fn value(&mut self, depth: usize, risk: bool) -> String;
@@ -58,10 +35,6 @@ trait RandomJson {
 }
 
 impl RandomJson for Dice {
-    fn name(&mut self) -> String {
-        (0..self.below(4)).map(|_| self.pick(NAMES)).collect()
-    }
-
     fn input(&mut self) -> String {
         if self.chance(1) {
             // `Json::MAX_DEPTH`, and one more.
@@ -198,9 +171,6 @@ impl RandomJson for Dice {
         format!("{sign}{whole}{fraction}{e}{plus}{exponent}")
     }
 }
-
-const NAMES: &[&str] =
-    &["call_1", "a", "\n", "\"", "\\", "é", "😀", "\u{2028}", "\u{1}", " ", "ap", ",", "[", "\r"];
 
 const KEYS: &[&str] = &[
     "a",

@@ -1,0 +1,131 @@
+//! The canonical form of tool inputs against the real SDK, on random inputs: the same text, and the
+//! same decision whether a browser shows an input as it is.
+//!
+//! `CANONICAL_CASES` sets the number of inputs (1 000), `CANONICAL_SEED` selects them, and
+//! `CANONICAL_ONLY` runs only the input of this number. Without Node the test says that it is
+//! skipped; with `CI=true` it fails. No feature of `serde_json` may change a result:
+//! `just canonical-json` runs the test with and without those that change how numbers and keys are
+//! kept.
+
+mod inputs;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+use serde_json::json;
+use test_support::external_processes::{node_project, say};
+use test_support::rng::setting;
+use ui_message_stream::Json;
+use ui_message_stream::approval::{CanonicalJson, InexactInputError};
+
+use inputs::random_input;
+
+#[test]
+fn the_canonical_form_is_the_text_that_the_sdk_hashes() {
+    let Some(folder) = node_project("tests/client") else { return };
+    let seed = setting("CANONICAL_SEED").unwrap_or(20_260_201);
+    let count = setting("CANONICAL_CASES").unwrap_or(1_000);
+    let numbers = setting("CANONICAL_ONLY").map_or(0..count, |only| only..only + 1);
+
+    let mut tally = Tally::default();
+    let mut faults = Vec::new();
+    ask_the_sdk(&folder, seed, numbers, |number, input, answer| {
+        if let Err(fault) = tally.compare(input, answer) {
+            faults.push(format!("CANONICAL_ONLY={number}: {fault}\n{input:?}\n{answer:#?}"));
+        }
+    });
+    say(&format!("canonical form: {} (CANONICAL_SEED={seed})", tally.summary()));
+    if let Some(smallest) = faults.iter().min_by_key(|fault| fault.len()) {
+        panic!("{} faults, CANONICAL_SEED={seed} {smallest}", faults.len());
+    }
+    // Every input of a useless generator could be rejected by both sides.
+    assert!(tally.inputs < 100 || tally.shown > tally.inputs / 2);
+}
+
+/// The canonical form by the SDK, and the rule in JavaScript.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    shown_as_is: bool,
+    /// The form by version 6.0.326. `None` if the SDK does not read the input.
+    reference: Option<String>,
+    /// The form by version 7.0.173.
+    newest: Option<String>,
+}
+
+fn ask_the_sdk(
+    folder: &Path,
+    seed: u64,
+    numbers: std::ops::Range<u64>,
+    mut compare: impl FnMut(u64, &str, &Answer),
+) {
+    let mut node = Command::new("node")
+        .arg("canonicalize.mjs")
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut questions = node.stdin.take().unwrap();
+    let mut answers = BufReader::new(node.stdout.take().unwrap()).lines();
+    std::thread::scope(|scope| {
+        let asked = numbers.clone();
+        scope.spawn(move || {
+            for number in asked {
+                let question = json!({"inputText": random_input(seed, number)});
+                // If Node has stopped, the reader below says so.
+                let _ = writeln!(questions, "{question}");
+            }
+        });
+        for number in numbers {
+            let line = answers.next().expect("Node has stopped").unwrap();
+            compare(number, &random_input(seed, number), &serde_json::from_str(&line).unwrap());
+        }
+    });
+    assert!(node.wait().unwrap().success());
+}
+
+/// The number of inputs of each kind.
+#[derive(Default)]
+struct Tally {
+    inputs: u64,
+    shown: u64,
+    /// By the error.
+    rejected: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    fn compare(&mut self, input: &str, answer: &Answer) -> Result<(), String> {
+        self.inputs += 1;
+        let parsed = Json::parse(input).map_err(InexactInputError::from);
+        match parsed.and_then(|input| CanonicalJson::of(&input)) {
+            Ok(form) => {
+                self.shown += 1;
+                if !answer.shown_as_is {
+                    return Err("accepted, but a browser shows something else".to_owned());
+                }
+                let form = Some(form.as_str());
+                match [&answer.reference, &answer.newest].iter().all(|sdk| sdk.as_deref() == form) {
+                    true => Ok(()),
+                    false => Err(format!("another canonical form: {form:?}")),
+                }
+            }
+            Err(error) => {
+                *self.rejected.entry(error.to_string()).or_default() += 1;
+                match answer.shown_as_is {
+                    true => Err(format!("rejected, but a browser shows it as it is: {error}")),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn summary(&self) -> String {
+        let Tally { inputs, shown, rejected } = self;
+        let rejected: Vec<_> = rejected.iter().map(|(why, n)| format!("{n} × {why}")).collect();
+        format!("{inputs} inputs, {shown} in the SDK's form, rejected: {}", rejected.join(", "))
+    }
+}
