@@ -32,6 +32,7 @@ use crate::message::{Role, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::response::{BoxError, IntoEvent, ResponseOutcome, UiMessageStream, fresh_message_id};
 use futures_core::Stream;
+use futures_util::StreamExt;
 use tracing::Instrument;
 
 /// An agent that answers chat turns.
@@ -88,7 +89,7 @@ where
     S: Stream<Item: IntoEvent> + Send + 'static,
 {
     fn respond(&self, turn: Turn) -> AgentEventStream {
-        Box::pin(super::turn::listen::Events(Box::pin(self(turn))))
+        self(turn).map(IntoEvent::into_event).boxed()
     }
 }
 

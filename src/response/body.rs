@@ -6,19 +6,21 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 
 use super::pipeline::{Events, IntoEvent, Pipeline, ResponseSummary, Source, StreamError};
-use super::writer::{UiWriter, WriteError, WriterStream};
+use super::writer::{UiWriter, WriteError, written_events};
 use crate::chunk::Version;
 use crate::id::MessageId;
 use crate::json::Json;
@@ -61,7 +63,7 @@ pub struct UiMessageStream {
     input_delta_delay: Option<Duration>,
     /// The number of the piece of tool input that is held back, and the timer that sends it.
     input_delta_due: Option<(u64, Pin<Box<Sleep>>)>,
-    abort_signal: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    abort_signal: Option<BoxFuture<'static, ()>>,
 }
 
 /// The state of the `start` frame.
@@ -116,7 +118,7 @@ impl UiMessageStream {
         F: FnOnce(UiWriter) -> Fut,
         Fut: Future<Output = Result<(), WriteError>> + Send + 'static,
     {
-        Self::reply(chat, WriterStream::new(write))
+        Self::reply(chat, written_events(write))
     }
 
     /// Creates a response from the events of an agent and a translator that the caller configured.
@@ -203,7 +205,8 @@ impl UiMessageStream {
     /// Aborts the run when `signal` completes: closes everything that is open, then ends the
     /// response with an `abort` chunk.
     pub fn abort_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.abort_signal = Some(Box::pin(signal));
+        // A future that panics counts as completed: it could never complete later.
+        self.abort_signal = Some(AssertUnwindSafe(signal).catch_unwind().map(drop).boxed());
         self
     }
 
@@ -232,7 +235,12 @@ impl UiMessageStream {
             }
             StartFrame::Flushed => {}
         }
-        self.poll_abort_signal(cx);
+        if let Some(signal) = &mut self.abort_signal
+            && signal.poll_unpin(cx).is_ready()
+        {
+            self.abort_signal = None;
+            self.pipeline.abort();
+        }
         let polled = match &mut self.source {
             Some(source) => source.poll_fill(cx, &mut self.pipeline),
             None => Poll::Ready(()),
@@ -250,17 +258,6 @@ impl UiMessageStream {
             return Poll::Ready(Some(frames));
         }
         self.poll_keep_alive(cx)
-    }
-
-    fn poll_abort_signal(&mut self, cx: &mut Context<'_>) {
-        if let Some(signal) = &mut self.abort_signal
-            // A future that panics counts as completed: it could never complete later.
-            && catch_unwind(AssertUnwindSafe(|| signal.as_mut().poll(cx).is_ready()))
-                .unwrap_or(true)
-        {
-            self.abort_signal = None;
-            self.pipeline.abort();
-        }
     }
 
     /// Sends the piece of tool input that is held back, if its timer has fired or none is set.

@@ -2,12 +2,12 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::task::Poll;
 
 use futures_core::Stream;
+use futures_util::{FutureExt, StreamExt, stream};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -99,7 +99,7 @@ impl UiWriter {
         S: Stream<Item: IntoEvent>,
     {
         let mut events = pin!(events);
-        while let Some(item) = std::future::poll_fn(|cx| events.as_mut().poll_next(cx)).await {
+        while let Some(item) = events.next().await {
             match item.into_event().map_err(WriteError)? {
                 AgentEvent::Finish { .. } => break,
                 event => self.event(event).await?,
@@ -140,60 +140,35 @@ impl<E: StdError + Send + Sync + 'static> From<E> for WriteError {
 #[error("nobody reads the response any more")]
 pub struct Disconnected;
 
-/// Polls the writing function and converts a panic to an error, so that the events queued before it
-/// are still sent.
-fn poll_caught<Fut>(writing: Pin<&mut Fut>, cx: &mut Context<'_>) -> Poll<Result<(), WriteError>>
-where
-    Fut: Future<Output = Result<(), WriteError>>,
-{
-    catch_unwind(AssertUnwindSafe(|| writing.poll(cx)))
-        .unwrap_or_else(|panic| Poll::Ready(Err(WriteError(Box::new(Panicked(words_of(&*panic)))))))
-}
-
 /// The writing function panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("the writer panicked: {0}")]
 struct Panicked(String);
 
-/// The writing function and its queue as one stream of events. There is no task: the reader polls
-/// both.
-pub(crate) struct WriterStream<Fut> {
-    writing: Option<Pin<Box<Fut>>>,
-    /// The error of the writing function, until the queue is drained.
-    error: Option<BoxError>,
-    queue: mpsc::Receiver<AgentEvent>,
-}
-
-impl<Fut> WriterStream<Fut> {
-    pub(crate) fn new<F: FnOnce(UiWriter) -> Fut>(write: F) -> Self {
-        let (events, queue) = mpsc::channel(QUEUED_EVENTS);
-        WriterStream { writing: Some(Box::pin(write(UiWriter { events }))), error: None, queue }
-    }
-}
-
-impl<Fut> Stream for WriterStream<Fut>
+/// Returns the events of a writing function as a stream. There is no task: the reader polls both
+/// the function and its queue.
+pub(crate) fn written_events<F, Fut>(
+    write: F,
+) -> impl Stream<Item = Result<AgentEvent, BoxError>> + Send + 'static
 where
-    Fut: Future<Output = Result<(), WriteError>> + Send,
+    F: FnOnce(UiWriter) -> Fut,
+    Fut: Future<Output = Result<(), WriteError>> + Send + 'static,
 {
-    type Item = Result<AgentEvent, BoxError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
-        if let Poll::Ready(Some(event)) = this.queue.poll_recv(cx) {
+    let (events, mut queue) = mpsc::channel(QUEUED_EVENTS);
+    let mut writing = AssertUnwindSafe(write(UiWriter { events })).catch_unwind().fuse().boxed();
+    let mut error: Option<BoxError> = None;
+    stream::poll_fn(move |cx| {
+        if let Poll::Ready(Some(event)) = queue.poll_recv(cx) {
             return Poll::Ready(Some(Ok(event)));
         }
-        if let Some(writing) = &mut this.writing
-            && let Poll::Ready(written) = poll_caught(writing.as_mut(), cx)
-        {
-            this.writing = None;
-            this.error = written.err().map(WriteError::into_inner);
-            this.queue.close();
+        if let Poll::Ready(written) = writing.poll_unpin(cx) {
+            error = match written {
+                Ok(written) => written.err().map(WriteError::into_inner),
+                Err(panic) => Some(Box::new(Panicked(words_of(&*panic)))),
+            };
+            queue.close();
         }
-        // Events that were queued before an error are sent before it.
-        match this.queue.poll_recv(cx) {
-            Poll::Ready(Some(event)) => Poll::Ready(Some(Ok(event))),
-            Poll::Ready(None) => Poll::Ready(this.error.take().map(Err)),
-            Poll::Pending => Poll::Pending,
-        }
-    }
+        // Events that were queued before an error or a panic are sent before it.
+        queue.poll_recv(cx).map(|event| event.map(Ok).or_else(|| error.take().map(Err)))
+    })
 }

@@ -102,6 +102,7 @@ const APPROVAL_ITEMS_IN_HTTP: &[&str] =
 const NOT_IN_CORE: &[&str] = &[
     "axum",
     "futures_core",
+    "futures_util",
     "getrandom",
     "http",
     "http_body",
@@ -109,6 +110,7 @@ const NOT_IN_CORE: &[&str] = &[
     "jsonschema",
     "schemars",
     "tokio",
+    "tokio_util",
     "tower_layer",
     "tracing",
     "uuid",
@@ -135,7 +137,6 @@ const FILES_IN_CIRCLES: &[&str] = &[
     "approval/service/resolve",
     "approval/transitions",
     "chat/server",
-    "chat/turn/listen",
     "chat/turn/next_run",
     "chat/turn/reader",
     "chat/turn/replay",

@@ -38,8 +38,8 @@ use ::rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext};
 use ::rmcp::transport::IntoTransport;
 use ::rmcp::{Peer, RoleClient, Service, ServiceError, ServiceExt};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 pub use ::rmcp;
 
@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     refresh_lock: tokio::sync::Mutex<()>,
     /// Keeps the connection open while it is stored here. `None` if the host keeps the connection.
     service: Mutex<Option<Box<dyn Any + Send>>>,
-    refresh_task: Option<AbortHandle>,
+    refresh_task: Option<AbortOnDropHandle<()>>,
     /// Ensures that the warning about a closed connection is logged once.
     closed_warning: Once,
 }
@@ -128,7 +128,7 @@ impl McpClient {
             let refresh_task = tokio::spawn(refresh_on_change(Weak::clone(connection), changed));
             let mut connection = Connection::new(running.peer().clone());
             connection.service = Mutex::new(Some(Box::new(running)));
-            connection.refresh_task = Some(refresh_task.abort_handle());
+            connection.refresh_task = Some(AbortOnDropHandle::new(refresh_task));
             connection
         })))
     }
@@ -249,14 +249,6 @@ impl Connection {
         match response.await_response().await? {
             ServerResult::ListToolsResult(page) => Ok(page),
             _ => Err(ServiceError::UnexpectedResponse),
-        }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(refresh_task) = &self.refresh_task {
-            refresh_task.abort();
         }
     }
 }

@@ -3,10 +3,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::sync::oneshot::{self, error::RecvError};
-use tokio::task::JoinSet;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::oneshot;
 
 use super::execute::{PendingExecution, approved_call, await_outcome, spawn_execution};
 use super::{AuditEvent, AuditEventKind, ChatApprovals, RecordUpdate, random_bytes};
@@ -29,8 +31,8 @@ pub struct ResolvedApprovals {
     descriptors: HashMap<ApprovalId, Json>,
     /// The results that are known and not yet returned.
     ready: VecDeque<DeferredToolResult>,
-    /// One task for each call that is being executed. The call that ends first is returned first.
-    executing: JoinSet<(DeferredToolResult, Result<DeferredOutcome, RecvError>)>,
+    /// The calls that are being executed. The call that ends first is returned first.
+    executing: FuturesUnordered<Pin<Box<dyn Future<Output = DeferredToolResult> + Send + Sync>>>,
 }
 
 impl ChatApprovals {
@@ -251,7 +253,7 @@ impl ChatApprovals {
         descriptors: HashMap<ApprovalId, Json>,
         mut approved: ApprovedCalls,
     ) -> ResolvedApprovals {
-        let (mut ready, mut executing) = (VecDeque::new(), JoinSet::new());
+        let (mut ready, executing) = (VecDeque::new(), FuturesUnordered::new());
         for result in results.results() {
             let outcome = match &result.outcome {
                 DeferredOutcome::Approved { claim: Some(claim), .. } => {
@@ -264,8 +266,14 @@ impl ChatApprovals {
             };
             match outcome {
                 Some(outcome) => {
-                    let result = result.clone();
-                    executing.spawn(async { (result, outcome.await) });
+                    let mut result = result.clone();
+                    let executed = async move {
+                        // Without an outcome, the runtime of the task that executed the call was
+                        // shut down.
+                        result.outcome = outcome.await.unwrap_or(DeferredOutcome::OutcomeUnknown);
+                        result
+                    };
+                    executing.push(Box::pin(executed) as _);
                 }
                 None => ready.push_back(result.clone()),
             }
@@ -324,10 +332,7 @@ impl ResolvedApprovals {
         if let Some(result) = self.ready.pop_front() {
             return Some(result);
         }
-        let (mut result, outcome) = self.executing.join_next().await?.ok()?;
-        // The task that executed the call ended without an outcome: its runtime was shut down.
-        result.outcome = outcome.unwrap_or(DeferredOutcome::OutcomeUnknown);
-        Some(result)
+        self.executing.next().await
     }
 }
 

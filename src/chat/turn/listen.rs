@@ -1,11 +1,8 @@
 //! Reads the events of the agent, sends them to the response, and stores the message.
 
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::panic::AssertUnwindSafe;
 
-use futures_core::Stream;
+use futures_util::StreamExt;
 
 use super::live::{Live, LiveRun};
 use super::run::{Event, Run};
@@ -15,7 +12,7 @@ use crate::chat::{Chat, Recorder};
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::message::UiMessage;
-use crate::response::{IntoEvent, MASKED_ERROR, words_of};
+use crate::response::{MASKED_ERROR, words_of};
 
 impl Run {
     /// Reads the events of the agent until they end or the run is stopped, sends them to the
@@ -25,7 +22,7 @@ impl Run {
     /// client may answer as soon as it has received them.
     pub(in crate::chat) async fn listen(
         &mut self,
-        mut said: AgentEventStream,
+        said: AgentEventStream,
         live: &LiveRun,
     ) -> Result<(), ChatError> {
         let mut begun = self.chat.message(&self.message_id).cloned();
@@ -34,21 +31,16 @@ impl Run {
             None => Recorder::new(self.message_id.clone()),
         };
         let mut stop = live.subscribe();
+        let mut said = AssertUnwindSafe(said).catch_unwind();
         let mut asked = Vec::new();
-        let mut panicked = false;
         let last = loop {
             let stopped = async { drop(stop.wait_for(|live| *live == Live::IsToStop).await) };
-            let next = poll_fn(|cx| {
-                let polled = catch_unwind(AssertUnwindSafe(|| said.as_mut().poll_next(cx)));
-                polled.unwrap_or_else(|panic| {
-                    panicked = true;
-                    Poll::Ready(Some(Err(words_of(&*panic).into())))
-                })
-            });
             let event = tokio::select! {
                 biased;
                 () = stopped => Some(Ok(AgentEvent::Abort { reason: None })),
-                event = next => event,
+                event = said.next() => event.map(|event| {
+                    event.unwrap_or_else(|panic| Err(words_of(&*panic).into()))
+                }),
             };
             match &event {
                 Some(Ok(event)) => recorder.handle_event(event),
@@ -68,7 +60,7 @@ impl Run {
                 }
                 begun = Some(message);
             }
-            if event.as_ref().is_some_and(is_last) || panicked {
+            if event.as_ref().is_some_and(is_last) {
                 break event;
             }
             if let Some(event) = event {
@@ -153,16 +145,4 @@ fn is_last(event: &Event) -> bool {
         Err(_)
             | Ok(AgentEvent::Finish { .. } | AgentEvent::Abort { .. } | AgentEvent::Error { .. })
     )
-}
-
-/// The events of a stream whose items convert to events.
-pub(in crate::chat) struct Events<S>(pub(in crate::chat) Pin<Box<S>>);
-
-impl<S: Stream<Item: IntoEvent>> Stream for Events<S> {
-    type Item = Event;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let item = ready!(self.0.as_mut().poll_next(cx));
-        Poll::Ready(item.map(IntoEvent::into_event))
-    }
 }

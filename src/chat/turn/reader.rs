@@ -1,11 +1,10 @@
 //! [`Reader`]: the sender of a run's events to its response. The run continues without it if the
 //! client disconnects.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
+use futures_util::stream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -21,12 +20,18 @@ pub(in crate::chat) struct Reader {
 }
 
 impl Reader {
-    pub(in crate::chat) fn new() -> (Option<Self>, Shown) {
-        let (events, received) = mpsc::channel(EVENTS_AHEAD + 1);
+    /// Returns the reader, and the events of the run as the stream from which its response is made.
+    pub(in crate::chat) fn new() -> (Option<Self>, impl Stream<Item = Event> + use<>) {
+        let (events, mut received) = mpsc::channel(EVENTS_AHEAD + 1);
         let last = events.clone().try_reserve_owned();
         let (begin, began) = oneshot::channel();
         let reader = last.ok().map(|last| Reader { events, last, began: Some(began) });
-        (reader, Shown { events: received, begin: Some(begin) })
+        let mut begin = Some(begin);
+        let shown = stream::poll_fn(move |cx| {
+            drop(begin.take());
+            received.poll_recv(cx)
+        });
+        (reader, shown)
     }
 
     /// Waits until the response has sent `start`, which is sent before the run does anything. The
@@ -53,21 +58,6 @@ impl Reader {
                 None
             }
         }
-    }
-}
-
-/// The events of a run, as the stream from which its response is made.
-pub(in crate::chat) struct Shown {
-    events: mpsc::Receiver<Event>,
-    begin: Option<oneshot::Sender<()>>,
-}
-
-impl Stream for Shown {
-    type Item = Event;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.begin = None;
-        self.events.poll_recv(cx)
     }
 }
 

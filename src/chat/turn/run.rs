@@ -1,13 +1,10 @@
 //! One run: redeems the answers, calls the agent, and stores the message that the agent writes.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
 
-use futures_core::Stream;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
@@ -127,7 +124,7 @@ impl Run {
             // The future that waits for it may have been dropped.
             let _ = tell.send((end.outcome, end.finish_reason));
         });
-        while poll_fn(|cx| Pin::new(&mut response).poll_next(cx)).await.is_some() {}
+        while response.next().await.is_some() {}
         // `on_finish` is called whenever the response ends, also if it ends with an error.
         ended.await.unwrap_or((ResponseOutcome::Failed, None))
     }
@@ -166,18 +163,14 @@ impl Run {
     /// Executes the run. Converts a panic of the host's code to an error, so that the client
     /// receives an error and does not treat an incomplete response as complete.
     async fn go(&mut self, live: LiveRun) -> Result<(), BoxError> {
-        let mut going = pin!(async {
+        let going = async {
             let resolved = self.resolve().await?;
             self.go_on(resolved, live).await
-        });
-        poll_fn(|cx| {
-            let polled = catch_unwind(AssertUnwindSafe(|| going.as_mut().poll(cx)));
-            polled.map_or_else(
-                |panic| Poll::Ready(Err(words_of(&*panic).into())),
-                |polled| polled.map_err(BoxError::from),
-            )
-        })
-        .await
+        };
+        match AssertUnwindSafe(going).catch_unwind().await {
+            Ok(ended) => ended.map_err(BoxError::from),
+            Err(panic) => Err(words_of(&*panic).into()),
+        }
     }
 
     /// Redeems the answers of the run's plan.

@@ -1,9 +1,8 @@
 //! The storage of records: each record once, unchanged, until the end of its retention.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::future::poll_immediate;
 
 use super::records::{insert, load_one, new_chat_id, new_principal, new_record, now, random_id};
 use super::{Case, CaseFailure, Store, expect_equal};
@@ -223,25 +222,19 @@ async fn load_many(store: Store) -> Result<(), CaseFailure> {
 async fn dropped_futures(store: Store) -> Result<(), CaseFailure> {
     let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
     let ids = [record.id];
-    poll_once(store.insert(&record)).await;
+    poll_immediate(store.insert(&record)).await;
     store.insert(&record).await?;
     let revision = load_one(&*store, record.id).await?.revision;
     let mut decided = record.clone();
     decided.state = ApprovalState::Expired;
-    poll_once(store.load(&ids)).await;
-    poll_once(store.pending(PendingFilter::Requester(&record.requester))).await;
-    poll_once(store.compare_and_swap(&decided, revision)).await;
+    poll_immediate(store.load(&ids)).await;
+    poll_immediate(store.pending(PendingFilter::Requester(&record.requester))).await;
+    poll_immediate(store.compare_and_swap(&decided, revision)).await;
     let current = load_one(&*store, record.id).await?;
     if current.record.is_pending() {
         store.compare_and_swap(&decided, current.revision).await?;
     }
     expect_equal("the record", load_one(&*store, record.id).await?.record, decided)
-}
-
-/// Polls a future once, then drops it.
-async fn poll_once(operation: impl Future) {
-    let mut operation = pin!(operation);
-    poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
 }
 
 fn json(text: &str) -> Result<Json, CaseFailure> {
