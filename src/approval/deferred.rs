@@ -1,8 +1,9 @@
 //! [`DeferredToolResults`]: the results of tool calls that an earlier turn left open.
+//! [`PendingToolCall`]: such a call without a result.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, PendingToolCall, RecordId, ToolOutcome};
+use super::{Claim, RecordId, ToolOutcome};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 
@@ -248,6 +249,91 @@ impl DeferredToolResults {
     }
 }
 
+/// A tool call that was still open when a response ended, taken from the host's own record.
+///
+/// ```
+/// use ui_message_stream::Json;
+/// use ui_message_stream::approval::PendingToolCall;
+///
+/// let input = Json::from_serialize("notes.txt")?;
+/// let needs_approval = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete_file", input);
+/// assert!(needs_approval.approval_id.is_some());
+///
+/// let on_client = PendingToolCall::client_executed("call_2", "get_location", Json::null());
+/// assert!(on_client.approval_id.is_none());
+/// # Ok::<(), ui_message_stream::json::JsonError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct PendingToolCall {
+    /// The id of the tool call.
+    pub tool_call_id: ToolCallId,
+    /// The name of the tool.
+    pub tool_name: Box<str>,
+    /// The tool input that the model produced.
+    pub input: Json,
+    /// The id of the approval request for this call. `None` if the client executes the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Whether the provider executes the tool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub provider_executed: bool,
+}
+
+impl PendingToolCall {
+    /// Creates a call that waits for a user's approval.
+    pub fn awaiting_approval(
+        approval_id: impl Into<ApprovalId>,
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        input: Json,
+    ) -> Self {
+        PendingToolCall {
+            approval_id: Some(approval_id.into()),
+            ..Self::client_executed(tool_call_id, tool_name, input)
+        }
+    }
+
+    /// Creates a call that the client executes.
+    ///
+    /// The call id must be unique in the chat. The client answers in the first message that holds
+    /// the id. If an id is repeated within a message, the later call is sent under another id.
+    pub fn client_executed(
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        input: Json,
+    ) -> Self {
+        PendingToolCall {
+            tool_call_id: tool_call_id.into(),
+            tool_name: tool_name.into(),
+            input,
+            approval_id: None,
+            provider_executed: false,
+        }
+    }
+
+    /// Returns the final result of this call.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn became(&self, outcome: DeferredOutcome) -> DeferredToolResult {
+        DeferredToolResult {
+            message_id: None,
+            tool_call_id: self.tool_call_id.clone(),
+            tool_name: self.tool_name.clone(),
+            approval_id: self.approval_id.clone(),
+            outcome,
+            is_final: true,
+        }
+    }
+
+    /// Marks the tool as executed by the provider. The provider then receives the user's response.
+    #[must_use]
+    pub fn provider_executed(mut self) -> Self {
+        self.provider_executed = true;
+        self
+    }
+}
+
 /// A builder for [`DeferredToolResults`] that the host itself decides.
 ///
 /// A later entry for a call replaces an earlier one.
@@ -322,3 +408,16 @@ impl DeferredToolResultsBuilder {
         self.0.pending.retain(|call| call.tool_call_id != *tool_call_id);
     }
 }
+
+/// The error text shown to the user for a call that must not run. It is the same for every reason.
+pub const REFUSED: &str = "This tool call was not executed.";
+
+/// The error text shown to the user for a call that was not approved or denied in time.
+pub const EXPIRED: &str = "This tool call was not executed: nobody approved it in time.";
+
+/// The error text shown to the user for a call whose approval request was revoked.
+pub const REVOKED: &str = "This tool call was not executed: it is no longer permitted.";
+
+/// The error text shown to the user for a call whose outcome was lost.
+pub const OUTCOME_UNKNOWN: &str =
+    "It is not known whether this tool call was executed. Verify before repeating it.";

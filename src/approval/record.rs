@@ -1,14 +1,13 @@
 //! [`ApprovalRecord`]: one approval request as the server stores it, from creation to outcome.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Principal, UnixMillis};
-use crate::id::{ChatId, MessageId, ToolCallId};
-use crate::json::Json;
+use super::hidden_characters::has_hidden_characters;
+use super::token::Token;
+use super::{DefinitionDigest, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis};
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::json::{Json, JsonError};
 
 /// One approval request and its state, as a ledger store keeps it.
 ///
@@ -166,6 +165,29 @@ pub enum ToolOutcome {
     Failed(String),
 }
 
+/// The right to run an approved tool once.
+///
+/// The ledger has stored the lease holder before it grants a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Claim {
+    /// The id of the record.
+    pub record: RecordId,
+    /// The number of the attempt, counted from 1.
+    pub fence: u64,
+}
+
+impl Claim {
+    /// Returns the idempotency key of the call.
+    ///
+    /// The key is the same for every attempt to run this call. An idempotent tool recognizes the
+    /// call by it.
+    pub fn idempotency_key(&self) -> RecordId {
+        self.record
+    }
+}
+
 impl ApprovalRecord {
     /// Returns the status that users see at the time `now`.
     ///
@@ -210,141 +232,118 @@ impl ApprovalRecord {
             _ => None,
         }
     }
-}
 
-/// A SHA-256 digest of a tool definition: name, description, input schema, and optional extras.
-///
-/// The extras are other properties of the tool that users rely on, such as a title.
-///
-/// An approval applies only to the tool that the user was asked about. A tool server may replace a
-/// tool by another one with the same name before the user responds. The user must then be asked
-/// again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct DefinitionDigest([u8; 32]);
+    /// Returns the approval id, which the client gets and must send back as proof of this request.
+    ///
+    /// The id is computed from the record and is not stored. Returns `None` if the key that signed
+    /// the id is not in the ring or is past its `not_after`.
+    pub fn approval_id(&self, keys: &KeyRing, now: UnixMillis) -> Option<ApprovalId> {
+        self.token().seal(keys, now)
+    }
 
-impl DefinitionDigest {
-    /// Computes the digest of a tool definition.
-    pub fn new(tool_name: &str, description: &str, input_schema: &Json) -> Self {
+    /// Returns the data of the `data-approval` part that the client shows next to the call.
+    ///
+    /// The data is an object with these fields:
+    ///
+    /// - `state`: the [`ApprovalStatus`] at the time `now`
+    /// - `description`
+    /// - `requestedAt` and `expiresAt`, in milliseconds since 1970
+    /// - `hidesCharacters`: `true` if the input holds characters that a reader does not see as they
+    ///   are; absent otherwise
+    /// - `approvedBy` and `respondedAt`, once there is an approval or a denial
+    /// - `reason`, if the user gave one with the approval or denial
+    ///
+    /// # Errors
+    /// [`JsonError`] if a text in the object cannot be sent.
+    pub fn descriptor(&self, now: UnixMillis) -> Result<Json, JsonError> {
+        let decision = self.decision();
+        Json::from_serialize(&Descriptor {
+            state: self.status(now),
+            description: &self.description,
+            requested_at: self.requested_at,
+            expires_at: self.expires_at,
+            hides_characters: has_hidden_characters(&self.input),
+            approved_by: decision.map(|decision| decision.decided_by.to_string()),
+            responded_at: decision.map(|decision| decision.decided_at),
+            reason: decision.and_then(|decision| decision.reason.as_deref()),
+        })
+    }
+
+    /// Returns the id of the record that an approval id refers to.
+    ///
+    /// Returns `None` if this server did not sign the approval id, or if its key is no longer
+    /// valid.
+    pub fn record_id_from_token(
+        id: &ApprovalId,
+        keys: &KeyRing,
+        now: UnixMillis,
+    ) -> Option<RecordId> {
+        Some(Token::open(keys, id, now)?.record)
+    }
+
+    /// Returns whether this approval id is valid and was signed for exactly this record.
+    pub fn is_bound_to(&self, id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> bool {
+        Token::open(keys, id, now).is_some_and(|token| token == self.token())
+    }
+
+    /// Returns the token of this record, which is its approval id without the signature.
+    pub(super) fn token(&self) -> Token {
+        Token::new(self.id, self.key_id, self.requested_at, self.expires_at, self.binding())
+    }
+
+    /// Returns the SHA-256 over all properties that the approval is bound to: tenant, principal,
+    /// chat, tool call, tool, the digest of its definition, the digest of the input, message,
+    /// whether the provider executes the tool, and whether the tool is idempotent.
+    ///
+    /// Every field of variable length is preceded by its length, so that two different approvals
+    /// never have the same bytes.
+    fn binding(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
-        for field in [tool_name, description, input_schema.as_str()] {
-            digest.update((field.len() as u64).to_be_bytes());
-            digest.update(field);
+        for name in [self.requester.tenant(), self.requester.id()] {
+            digest.update([u8::from(name.is_some())]);
+            update_with_length(&mut digest, name.unwrap_or_default().as_bytes());
         }
-        DefinitionDigest(digest.finalize().into())
-    }
-
-    /// Returns the digest of this definition with `extras`, such as a title or claims about the
-    /// tool.
-    #[must_use]
-    pub fn with_extras(self, extras: &Json) -> Self {
-        let mut digest = Sha256::new();
-        digest.update(self.0);
-        digest.update(extras.as_str());
-        DefinitionDigest(digest.finalize().into())
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+        for field in [&*self.chat_id, &*self.tool_call_id, &*self.tool_name] {
+            update_with_length(&mut digest, field.as_bytes());
+        }
+        digest.update(self.definition.as_bytes());
+        digest.update(Sha256::digest(self.input.as_str()));
+        // The message and the executor of the tool are also part of what the user approved.
+        update_with_length(&mut digest, self.message_id.as_bytes());
+        digest.update([u8::from(self.provider_executed), u8::from(self.idempotent)]);
+        digest.finalize().into()
     }
 }
 
-/// The id of an approval record. It is not the approval id: knowledge of a record id grants no
-/// rights.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecordId([u8; 16]);
-
-/// The id of an attempt to run an approved tool.
-///
-/// If the response to a claim was lost, the holder of this id can claim the record again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseHolderId([u8; 16]);
-
-/// The error of a text that is not the expected number of bytes in lower-case hex.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected {0} bytes in lower-case hex")]
-pub struct HexError(usize);
-
-impl RecordId {
-    /// Creates an id from 16 random bytes.
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        RecordId(bytes)
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
+/// The data that the client shows next to the call.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor<'a> {
+    state: ApprovalStatus,
+    description: &'a str,
+    requested_at: UnixMillis,
+    expires_at: UnixMillis,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hides_characters: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approved_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    responded_at: Option<UnixMillis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
-impl LeaseHolderId {
-    /// Creates an id from 16 random bytes.
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        LeaseHolderId(bytes)
-    }
+fn update_with_length(digest: &mut Sha256, field: &[u8]) {
+    digest.update((field.len() as u64).to_be_bytes());
+    digest.update(field);
 }
 
-macro_rules! impl_hex {
-    ($($name:ident($bytes:literal))*) => {$(
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = HexError;
-
-            fn from_str(text: &str) -> Result<Self, HexError> {
-                let digit = |byte: u8| match byte {
-                    b'0'..=b'9' => Ok(byte - b'0'),
-                    b'a'..=b'f' => Ok(byte - b'a' + 10),
-                    _ => Err(HexError($bytes)),
-                };
-                if text.len() != 2 * $bytes {
-                    return Err(HexError($bytes));
-                }
-                let mut bytes = [0; $bytes];
-                for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-                    *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-                }
-                Ok($name(bytes))
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-            }
-        }
-    )*};
-}
-
-impl_hex! { RecordId(16) LeaseHolderId(16) DefinitionDigest(32) }
+/// The error text of a tool that failed without a text for the user and the model.
+pub const TOOL_FAILED: &str = "The tool failed.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_digest_of_a_definition_without_extras_never_changes() {
-        let plain = DefinitionDigest::new("delete_file", "Deletes.", &Json::null());
-        assert_eq!(plain.to_string(), PLAIN);
-        let titled = |title| plain.with_extras(&Json::string(title));
-        assert_eq!(titled("One"), titled("One"));
-        assert_ne!(titled("One"), titled("Two"));
-        assert_ne!(plain.with_extras(&Json::null()), plain);
-    }
 
     #[test]
     fn an_outcome_from_a_peer_is_deserialized_unchanged() {
@@ -355,7 +354,4 @@ mod tests {
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<ToolOutcome>(&text).unwrap(), outcome);
     }
-
-    /// SHA-256 of the three fields, each preceded by its length as 8 bytes.
-    const PLAIN: &str = "020b0eb83ba84859371dfb50eda4029ba18301ce110f636c20a4ea4ecffa06dc";
 }

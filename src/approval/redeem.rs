@@ -13,43 +13,15 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::resume::ResponseResult;
-use super::token::{self, Token};
+use super::token::Token;
 use super::{
-    ApprovalRecord, ApprovalResponse, ApprovalState, CanonicalJson, ClaimResult, DeferredOutcome,
-    DeferredToolResults, DenyResult, KeyRing, PendingToolCall, Principal, RecordId, ResumePlan,
-    RevocationReason, UnixMillis,
+    ApprovalRecord, ApprovalResponse, CanonicalJson, ClaimResult, DeferredOutcome,
+    DeferredToolResults, DenyResult, KeyRing, PendingToolCall, Principal, RecordId,
+    RejectionReason, ResumePlan, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
-
-/// The reason why an approval response does not count.
-///
-/// The reason is for the audit only. A client that learns more than that the call was not executed
-/// can probe which approvals exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum RejectionReason {
-    /// This server did not sign the approval id, or the key that signed it is no longer valid.
-    Forged,
-    /// The record no longer exists.
-    NotFound,
-    /// The record belongs to another principal or another chat.
-    WrongPrincipalOrChat,
-    /// The response is for another call than the approval request, or the record was changed.
-    BindingMismatch,
-    /// The client shows another input than the one that the user was asked about.
-    InputChanged,
-    /// The response arrived after the request had expired.
-    Expired,
-    /// The request was revoked.
-    Revoked(RevocationReason),
-    /// The request was already decided, with the other decision or by another principal.
-    AlreadyDecided,
-}
 
 /// The approval responses of a [`ResumePlan`] while they are checked against records and the
 /// ledger.
@@ -81,38 +53,6 @@ impl Answer {
     /// Returns whether the response was rejected: it has an outcome, but no record.
     fn is_rejected(&self) -> bool {
         matches!(&self.resolution, Resolution::Resolved(resolved) if resolved.0.is_none())
-    }
-}
-
-/// A user's decision about an approval request, sent separately from the chat history.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ApprovalDecision {
-    /// The id of the approval request.
-    pub approval_id: ApprovalId,
-    /// Whether the user approved the call (`true`) or denied it (`false`).
-    pub approved: bool,
-    /// The reason that the user gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-impl ApprovalRecord {
-    /// Returns the id of the record that an approval id refers to.
-    ///
-    /// Returns `None` if this server did not sign the approval id, or if its key is no longer
-    /// valid.
-    pub fn record_id_from_token(
-        id: &ApprovalId,
-        keys: &KeyRing,
-        now: UnixMillis,
-    ) -> Option<RecordId> {
-        Some(token::open(keys, id, now)?.record)
-    }
-
-    /// Returns whether this approval id is valid and was signed for exactly this record.
-    pub fn is_bound_to(&self, id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> bool {
-        token::open(keys, id, now).is_some_and(|token| token.is_bound_to(self))
     }
 }
 
@@ -165,7 +105,7 @@ impl ResumePlan {
         let answers = self
             .approvals()
             .map(|response| Answer {
-                token: token::open(keys, &response.approval_id, now),
+                token: Token::open(keys, &response.approval_id, now),
                 resolution: Resolution::Unresolved,
             })
             .collect();
@@ -307,7 +247,7 @@ impl Redemption {
         let mut open: Vec<PendingToolCall> = Vec::new();
         let mut closed: Vec<(PendingToolCall, DeferredOutcome)> = Vec::new();
         for (record, id) in unanswered {
-            let call = record.pending_call(id.clone());
+            let call = pending_call(record, id.clone());
             match record.outcome() {
                 None | Some(DeferredOutcome::Denied { .. }) if self.plan.is_superseded(id) => {
                     open.push(call);
@@ -353,52 +293,14 @@ impl Redemption {
     }
 }
 
-impl ApprovalRecord {
-    /// Returns the outcome of the approval request, or `None` while it is pending.
-    pub fn outcome(&self) -> Option<DeferredOutcome> {
-        Some(match &self.state {
-            ApprovalState::Pending => return None,
-            ApprovalState::Denied { decision } => {
-                DeferredOutcome::Denied { reason: decision.reason.clone() }
-            }
-            ApprovalState::Expired => DeferredOutcome::Expired,
-            ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
-            ApprovalState::Claimed { .. } if self.provider_executed => {
-                DeferredOutcome::ForwardedToProvider
-            }
-            ApprovalState::Claimed { .. } => DeferredOutcome::Executing { record: self.id },
-            ApprovalState::Completed { outcome, .. } => {
-                DeferredOutcome::Executed { outcome: outcome.clone() }
-            }
-            ApprovalState::OutcomeUnknown { .. } => DeferredOutcome::OutcomeUnknown,
-        })
-    }
-
-    /// Returns the outcome of the approval request at the time `now`, or `None` while it is
-    /// pending.
-    ///
-    /// It differs from [`outcome`](Self::outcome) for a provider-executed tool after the end of its
-    /// lease. From then on no server waits for the provider's result, and the outcome is
-    /// [`DeferredOutcome::OutcomeUnknown`].
-    pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
-        match &self.state {
-            ApprovalState::Claimed { lease_until, .. }
-                if self.provider_executed && *lease_until <= now =>
-            {
-                Some(DeferredOutcome::OutcomeUnknown)
-            }
-            _ => self.outcome(),
-        }
-    }
-
-    fn pending_call(&self, approval_id: ApprovalId) -> PendingToolCall {
-        PendingToolCall {
-            tool_call_id: self.tool_call_id.clone(),
-            tool_name: self.tool_name.clone(),
-            input: self.input.clone(),
-            approval_id: Some(approval_id),
-            provider_executed: self.provider_executed,
-        }
+/// Returns the call of a record as a pending call.
+fn pending_call(record: &ApprovalRecord, approval_id: ApprovalId) -> PendingToolCall {
+    PendingToolCall {
+        tool_call_id: record.tool_call_id.clone(),
+        tool_name: record.tool_name.clone(),
+        input: record.input.clone(),
+        approval_id: Some(approval_id),
+        provider_executed: record.provider_executed,
     }
 }
 
@@ -412,7 +314,7 @@ fn check_response(
 ) -> Result<(), RejectionReason> {
     let token = token.ok_or(RejectionReason::Forged)?;
     let record = record.ok_or(RejectionReason::NotFound)?;
-    if !token.is_bound_to(record) {
+    if token != record.token() {
         return Err(RejectionReason::BindingMismatch);
     }
     let is_own = record.requester == *principal || may_decide(record);

@@ -1,16 +1,21 @@
 //! [`ResumePlan`]: the open tool calls of a history, and how they are settled.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use super::{
-    ApprovalDecision, ApprovalRecord, ApprovalRequest, ApprovalResponse, ClientToolOutput,
-    ClientToolResult, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
+use serde::{Deserialize, Serialize};
+
+use super::history::{
+    History, approval_request, approval_response, assistant_index, client_output, first_new_result,
+    settled_and_denied, tool_parts,
 };
-use crate::id::{ApprovalId, MessageId, ToolCallId};
-use crate::json::{ExtraFields, Json};
+use super::{
+    ApprovalRecord, ApprovalRequest, ApprovalResponse, ClientToolOutput, ClientToolResult,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
+};
+use crate::id::{ApprovalId, MessageId};
+use crate::json::ExtraFields;
 use crate::message::{
-    ApprovalDetails, Part, RequestedApproval, RespondedApproval, Role, ToolKind, ToolPart,
-    ToolState, UiMessage,
+    ApprovalDetails, Part, RespondedApproval, Role, ToolKind, ToolPart, ToolState, UiMessage,
 };
 
 /// The open tool calls of a client's history: approvals, denials, outputs and pending requests.
@@ -66,24 +71,17 @@ struct HistoryOutput {
     output: ClientToolOutput,
 }
 
-/// The data of the history that is compared with the host's record.
-#[derive(Debug, Clone)]
-struct History {
-    message_ids: Vec<MessageId>,
-    /// The index of the last user message.
-    last_user: Option<usize>,
-    /// For each call id, the index of the last message that holds the call.
-    message_by_call: HashMap<ToolCallId, usize>,
-    requests: HashMap<ApprovalId, HistoryRequest>,
-}
-
-/// An approval request in the history.
-#[derive(Debug, Clone)]
-struct HistoryRequest {
-    message: usize,
-    /// The id of the call on the wire. The host may know the call by another id.
-    tool_call_id: ToolCallId,
-    has_result: bool,
+/// A user's decision about an approval request, sent separately from the chat history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalDecision {
+    /// The id of the approval request.
+    pub approval_id: ApprovalId,
+    /// Whether the user approved the call (`true`) or denied it (`false`).
+    pub approved: bool,
+    /// The reason that the user gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl ResumePlan {
@@ -384,144 +382,4 @@ fn decided_outcome(
         Some(call) => DeferredOutcome::Approved { input: call.input.clone(), claim: None },
         None => DeferredOutcome::Rejected,
     }
-}
-
-impl History {
-    fn new(messages: &[UiMessage]) -> Self {
-        let mut history = History {
-            message_ids: messages.iter().map(|message| message.id.clone()).collect(),
-            last_user: messages.iter().rposition(|message| message.role == Role::User),
-            message_by_call: HashMap::new(),
-            requests: HashMap::new(),
-        };
-        for (message, part) in assistants(messages)
-            .flat_map(|(at, message)| message.tool_parts().map(move |part| (at, part)))
-        {
-            history.message_by_call.insert(part.tool_call_id.clone(), message);
-            let Some(id) = part.approval_id() else { continue };
-            let has_result = matches!(
-                part.state,
-                ToolState::OutputAvailable { .. }
-                    | ToolState::OutputError { .. }
-                    | ToolState::OutputDenied { .. }
-            );
-            if has_result || !history.requests.get(id).is_some_and(|known| known.has_result) {
-                let tool_call_id = part.tool_call_id.clone();
-                let request = HistoryRequest { message, tool_call_id, has_result };
-                history.requests.insert(id.clone(), request);
-            }
-        }
-        history
-    }
-
-    /// Returns whether a user message follows the message at this index.
-    fn has_later_user_message(&self, message_at: usize) -> bool {
-        self.last_user > Some(message_at)
-    }
-
-    /// Returns whether a user message follows a call.
-    ///
-    /// For a call that is not in the history, returns whether the history ends with a user message.
-    fn is_followed_by_user_message(&self, message_at: Option<usize>) -> bool {
-        match message_at {
-            Some(message_at) => self.has_later_user_message(message_at),
-            None => self.ends_with_user(),
-        }
-    }
-
-    fn ends_with_user(&self) -> bool {
-        self.last_user.is_some_and(|at| at + 1 == self.message_ids.len())
-    }
-}
-
-fn approval_response(part: &ToolPart, approval: &RespondedApproval) -> ApprovalResponse {
-    ApprovalResponse {
-        approval_id: approval.id.clone(),
-        tool_call_id: part.tool_call_id.clone(),
-        tool_name: part.tool_name.clone(),
-        input: part.input().cloned(),
-        approved: approval.approved,
-        reason: approval.reason.clone(),
-        provider_executed: part.provider_executed == Some(true),
-    }
-}
-
-fn approval_request(part: &ToolPart, approval: &RequestedApproval) -> ApprovalRequest {
-    ApprovalRequest {
-        approval_id: approval.id.clone(),
-        tool_call_id: part.tool_call_id.clone(),
-        tool_name: part.tool_name.clone(),
-        input: part.input().cloned(),
-        provider_executed: part.provider_executed == Some(true),
-    }
-}
-
-/// Returns the ids of the approvals that have a result, and of those that are denied in any
-/// message.
-fn settled_and_denied(messages: &[UiMessage]) -> (HashSet<&ApprovalId>, HashSet<&ApprovalId>) {
-    let (mut settled, mut denied) = (HashSet::new(), HashSet::new());
-    for part in assistants(messages).flat_map(|(_, message)| message.tool_parts()) {
-        match &part.state {
-            ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
-                denied.insert(&approval.id);
-            }
-            ToolState::OutputAvailable { approval: Some(approval), .. }
-            | ToolState::OutputError { approval: Some(approval), .. }
-            | ToolState::OutputDenied { approval: Some(approval), .. } => {
-                settled.insert(&approval.id);
-            }
-            _ => {}
-        }
-    }
-    (settled, denied)
-}
-
-/// Returns the tool parts to read, each with its message index and its part index.
-fn tool_parts(messages: &[UiMessage]) -> impl Iterator<Item = ((usize, usize), &ToolPart)> {
-    assistants(messages).flat_map(|(message_at, message)| {
-        let overruled = message.overruled_tool_parts();
-        message.parts.iter().enumerate().filter_map(move |(part_at, part)| {
-            let part = part.as_tool().filter(|_| overruled.binary_search(&part_at).is_err());
-            Some(((message_at, part_at), part?))
-        })
-    })
-}
-
-/// Returns the final result in a part, unless the provider executed the tool.
-fn client_output(part: &ToolPart) -> Option<ClientToolOutput> {
-    if part.provider_executed == Some(true) || !part.is_settled() {
-        return None;
-    }
-    let result = match &part.state {
-        ToolState::OutputAvailable { output, .. } => {
-            ClientToolResult::Output(output.clone().unwrap_or_else(Json::null))
-        }
-        ToolState::OutputError { error_text, .. } => {
-            ClientToolResult::ErrorText(error_text.clone())
-        }
-        _ => return None,
-    };
-    Some(ClientToolOutput { tool_call_id: part.tool_call_id.clone(), result })
-}
-
-/// Returns the indices of the message and of the part from which results are new to the model.
-fn first_new_result(
-    messages: &[UiMessage],
-    continued: Option<&UiMessage>,
-) -> Option<(usize, usize)> {
-    let (at, message) = match continued {
-        Some(continued) => assistant_index(messages, continued).map(|at| (at, &messages[at])),
-        None => assistants(messages).next_back(),
-    }?;
-    let last_step = message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
-    Some((at, last_step.unwrap_or(0)))
-}
-
-/// Returns the index of an assistant message.
-fn assistant_index(messages: &[UiMessage], message: &UiMessage) -> Option<usize> {
-    assistants(messages).rfind(|(_, other)| other.id == message.id).map(|(at, _)| at)
-}
-
-fn assistants(messages: &[UiMessage]) -> impl DoubleEndedIterator<Item = (usize, &UiMessage)> {
-    messages.iter().enumerate().filter(|(_, message)| message.role == Role::Assistant)
 }

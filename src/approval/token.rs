@@ -11,105 +11,87 @@
 //! The numbers are lengths in bytes.
 //!
 //! - `nonce` is the id of the record.
-//! - `binding` is a SHA-256 over all properties that the approval is bound to: tenant, principal,
-//!   chat, tool call, tool, the digest of its definition, the digest of the input, message, whether
-//!   the provider executes the tool, and whether the tool is idempotent.
+//! - `binding` is a SHA-256 over all properties that the approval is bound to. The record computes
+//!   it.
 //! - `mac` is an HMAC-SHA256 over all preceding bytes.
 //!
 //! The server detects a forged token without reading a store. It compares a genuine token with the
-//! record that the nonce identifies. In the binding, every field of variable length is preceded by
-//! its length, so two different approvals never have the same bytes.
+//! record that the nonce identifies.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::Mac;
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{ApprovalRecord, KeyRing, Principal, RecordId, UnixMillis};
+use super::{KeyRing, RecordId, UnixMillis};
 use crate::id::ApprovalId;
 
-/// A token whose MAC was verified with a key of this server.
+/// A token without its MAC: of a record, or of an approval id whose MAC was verified with a key of
+/// this server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token {
     pub(super) record: RecordId,
     sealed: [u8; SEALED_BYTES],
 }
 
-/// Creates the approval id of a record. The result depends only on the record and its key.
-///
-/// Returns `None` if the record's key is unknown, or is retired and past its `not_after`.
-pub(super) fn seal(keys: &KeyRing, record: &ApprovalRecord, now: UnixMillis) -> Option<ApprovalId> {
-    let key = keys.verification_key(record.key_id, now)?;
-    let sealed = sealed_bytes(record);
-    let mac = key.mac().chain_update(sealed).finalize().into_bytes();
-    let mut bytes = [0; TOKEN_BYTES];
-    bytes[..SEALED_BYTES].copy_from_slice(&sealed);
-    bytes[SEALED_BYTES..].copy_from_slice(&mac);
-    let mut text = String::with_capacity(PREFIX.len() + TEXT_LEN);
-    text.push_str(PREFIX);
-    URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
-    Some(ApprovalId::from(text))
-}
-
-/// Decodes and verifies a token. Returns `None` on any error.
-pub(super) fn open(keys: &KeyRing, id: &ApprovalId, now: UnixMillis) -> Option<Token> {
-    let text = id.as_str().strip_prefix(PREFIX).filter(|text| text.len() == TEXT_LEN)?;
-    let mut bytes = [0; TOKEN_BYTES];
-    // The decoder accepts neither padding nor spare bits, so a token has exactly one text.
-    let read = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
-    if read != TOKEN_BYTES || bytes[0] != VERSION {
-        return None;
-    }
-    let key = keys.verification_key(u32::from_be_bytes(*bytes[1..].first_chunk()?), now)?;
-    let sealed = *bytes.first_chunk()?;
-    key.mac().chain_update(sealed).verify_slice(&bytes[SEALED_BYTES..]).ok()?;
-    Some(Token { record: RecordId::from_bytes(*sealed[21..].first_chunk()?), sealed })
-}
-
 impl Token {
-    /// Returns whether the token was created for this record, with unchanged fields.
-    pub(super) fn is_bound_to(&self, record: &ApprovalRecord) -> bool {
-        self.sealed.ct_eq(&sealed_bytes(record)).into()
+    pub(super) fn new(
+        record: RecordId,
+        key_id: u32,
+        issued: UnixMillis,
+        expires: UnixMillis,
+        binding: [u8; 32],
+    ) -> Self {
+        let mut sealed = [0; SEALED_BYTES];
+        sealed[0] = VERSION;
+        sealed[1..5].copy_from_slice(&key_id.to_be_bytes());
+        sealed[5..13].copy_from_slice(&issued.0.to_be_bytes());
+        sealed[13..21].copy_from_slice(&expires.0.to_be_bytes());
+        sealed[21..37].copy_from_slice(record.as_bytes());
+        sealed[37..].copy_from_slice(&binding);
+        Token { record, sealed }
+    }
+
+    /// Creates the approval id. The result depends only on the token and its key.
+    ///
+    /// Returns `None` if the token's key is unknown, or is retired and past its `not_after`.
+    pub(super) fn seal(&self, keys: &KeyRing, now: UnixMillis) -> Option<ApprovalId> {
+        let key = keys.verification_key(key_id(&self.sealed)?, now)?;
+        let mac = key.mac().chain_update(self.sealed).finalize().into_bytes();
+        let mut bytes = [0; TOKEN_BYTES];
+        bytes[..SEALED_BYTES].copy_from_slice(&self.sealed);
+        bytes[SEALED_BYTES..].copy_from_slice(&mac);
+        let mut text = String::with_capacity(PREFIX.len() + TEXT_LEN);
+        text.push_str(PREFIX);
+        URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
+        Some(ApprovalId::from(text))
+    }
+
+    /// Decodes and verifies an approval id. Returns `None` on any error.
+    pub(super) fn open(keys: &KeyRing, id: &ApprovalId, now: UnixMillis) -> Option<Self> {
+        let text = id.as_str().strip_prefix(PREFIX).filter(|text| text.len() == TEXT_LEN)?;
+        let mut bytes = [0; TOKEN_BYTES];
+        // The decoder accepts neither padding nor spare bits, so a token has exactly one text.
+        let read = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+        if read != TOKEN_BYTES || bytes[0] != VERSION {
+            return None;
+        }
+        let sealed = *bytes.first_chunk()?;
+        let key = keys.verification_key(key_id(&sealed)?, now)?;
+        key.mac().chain_update(sealed).verify_slice(&bytes[SEALED_BYTES..]).ok()?;
+        Some(Token { record: RecordId::from_bytes(*sealed[21..].first_chunk()?), sealed })
     }
 }
 
-/// Returns the bytes of a token without its MAC.
-fn sealed_bytes(record: &ApprovalRecord) -> [u8; SEALED_BYTES] {
-    let mut bytes = [0; SEALED_BYTES];
-    bytes[0] = VERSION;
-    bytes[1..5].copy_from_slice(&record.key_id.to_be_bytes());
-    bytes[5..13].copy_from_slice(&record.requested_at.0.to_be_bytes());
-    bytes[13..21].copy_from_slice(&record.expires_at.0.to_be_bytes());
-    bytes[21..37].copy_from_slice(record.id.as_bytes());
-    bytes[37..].copy_from_slice(&binding(record));
-    bytes
-}
-
-fn binding(record: &ApprovalRecord) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    update_principal(&mut digest, &record.requester);
-    for field in [&*record.chat_id, &*record.tool_call_id, &*record.tool_name] {
-        update_with_length(&mut digest, field.as_bytes());
-    }
-    digest.update(record.definition.as_bytes());
-    digest.update(Sha256::digest(record.input.as_str()));
-    // The message and the executor of the tool are also part of what the user approved.
-    update_with_length(&mut digest, record.message_id.as_bytes());
-    digest.update([u8::from(record.provider_executed), u8::from(record.idempotent)]);
-    digest.finalize().into()
-}
-
-fn update_principal(digest: &mut Sha256, principal: &Principal) {
-    for name in [principal.tenant(), principal.id()] {
-        digest.update([u8::from(name.is_some())]);
-        update_with_length(digest, name.unwrap_or_default().as_bytes());
+/// Compares all properties that the token is bound to, in constant time.
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.sealed.ct_eq(&other.sealed).into()
     }
 }
 
-fn update_with_length(digest: &mut Sha256, field: &[u8]) {
-    digest.update((field.len() as u64).to_be_bytes());
-    digest.update(field);
+fn key_id(sealed: &[u8; SEALED_BYTES]) -> Option<u32> {
+    Some(u32::from_be_bytes(*sealed[1..].first_chunk()?))
 }
 
 const PREFIX: &str = "a1.";
@@ -126,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::approval::{ApprovalState, DefinitionDigest};
+    use crate::approval::{ApprovalRecord, ApprovalState, DefinitionDigest, Principal};
     use crate::json::Json;
 
     fn record() -> ApprovalRecord {
@@ -155,6 +137,14 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_500);
 
+    fn seal(keys: &KeyRing, record: &ApprovalRecord, now: UnixMillis) -> Option<ApprovalId> {
+        record.token().seal(keys, now)
+    }
+
+    fn open(keys: &KeyRing, id: &ApprovalId, now: UnixMillis) -> Option<Token> {
+        Token::open(keys, id, now)
+    }
+
     #[test]
     fn a_token_created_twice_from_one_record_is_the_same_and_opens() {
         let id = seal(&keys(), &record(), NOW).unwrap();
@@ -162,7 +152,7 @@ mod tests {
         assert_eq!(seal(&keys(), &record(), NOW).unwrap(), id);
         let token = open(&keys(), &id, NOW).unwrap();
         assert_eq!(token.record, record().id);
-        assert!(token.is_bound_to(&record()));
+        assert!(token == record().token());
     }
 
     #[test]
@@ -212,7 +202,7 @@ mod tests {
         for (at, change) in changes.iter().enumerate() {
             let mut other = record();
             change(&mut other);
-            assert!(!token.is_bound_to(&other), "change {at}");
+            assert!(token != other.token(), "change {at}");
         }
     }
 
@@ -267,7 +257,7 @@ mod tests {
             let mut known: HashMap<[u8; SEALED_BYTES], &ApprovalRecord> = HashMap::new();
             let mut distinct: HashMap<String, [u8; SEALED_BYTES]> = HashMap::new();
             for record in &records {
-                let bytes = sealed_bytes(record);
+                let bytes = record.token().sealed;
                 prop_assert_eq!(*known.entry(bytes).or_insert(record), record);
                 let fields = format!("{record:?}");
                 prop_assert_eq!(*distinct.entry(fields).or_insert(bytes), bytes);

@@ -1,5 +1,5 @@
-//! The rules of the ledger: what each request to a record returns, and the next state of the
-//! record.
+//! The rules of the ledger: what each request to a record returns, the next state of the record,
+//! and the outcome of its call.
 //!
 //! Each rule reads a record and the time, and returns immediately. A rule changes nothing. If it
 //! returns a [`next`](Transition::next) record, the store replaces the record, provided that the
@@ -11,13 +11,12 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::record::{
-    ApprovalRecord, ApprovalState, LeaseHolderId, RecordId, RecordedDecision, RevocationReason,
-    ToolOutcome,
+use super::{
+    ApprovalRecord, ApprovalState, Claim, DeferredOutcome, LeaseHolderId, RecordedDecision,
+    RevocationReason, ToolOutcome, UnixMillis,
 };
-use super::{RejectionReason, UnixMillis};
 
 /// The output of a rule and the next state of the record.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,29 +26,6 @@ pub struct Transition<T> {
     pub output: T,
     /// The record that replaces the current one, or `None` if the record does not change.
     pub next: Option<ApprovalRecord>,
-}
-
-/// The right to run an approved tool once.
-///
-/// The ledger has stored the lease holder before it grants a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct Claim {
-    /// The id of the record.
-    pub record: RecordId,
-    /// The number of the attempt, counted from 1.
-    pub fence: u64,
-}
-
-impl Claim {
-    /// Returns the idempotency key of the call.
-    ///
-    /// The key is the same for every attempt to run this call. An idempotent tool recognizes the
-    /// call by it.
-    pub fn idempotency_key(&self) -> RecordId {
-        self.record
-    }
 }
 
 /// The output of [`ApprovalRecord::claim`].
@@ -87,6 +63,32 @@ pub enum LeaseResult {
     /// The lease is lost: other callers were given an unknown outcome, or another attempt has
     /// started.
     Lost,
+}
+
+/// The reason why an approval response does not count.
+///
+/// The reason is for the audit only. A client that learns more than that the call was not executed
+/// can probe which approvals exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RejectionReason {
+    /// This server did not sign the approval id, or the key that signed it is no longer valid.
+    Forged,
+    /// The record no longer exists.
+    NotFound,
+    /// The record belongs to another principal or another chat.
+    WrongPrincipalOrChat,
+    /// The response is for another call than the approval request, or the record was changed.
+    BindingMismatch,
+    /// The client shows another input than the one that the user was asked about.
+    InputChanged,
+    /// The response arrived after the request had expired.
+    Expired,
+    /// The request was revoked.
+    Revoked(RevocationReason),
+    /// The request was already decided, with the other decision or by another principal.
+    AlreadyDecided,
 }
 
 impl ApprovalRecord {
@@ -271,6 +273,43 @@ impl ApprovalRecord {
                 self.transition_to((), ApprovalState::OutcomeUnknown { decision: decision.clone() })
             }
             _ => self.unchanged(()),
+        }
+    }
+
+    /// Returns the outcome of the approval request, or `None` while it is pending.
+    pub fn outcome(&self) -> Option<DeferredOutcome> {
+        Some(match &self.state {
+            ApprovalState::Pending => return None,
+            ApprovalState::Denied { decision } => {
+                DeferredOutcome::Denied { reason: decision.reason.clone() }
+            }
+            ApprovalState::Expired => DeferredOutcome::Expired,
+            ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
+            ApprovalState::Claimed { .. } if self.provider_executed => {
+                DeferredOutcome::ForwardedToProvider
+            }
+            ApprovalState::Claimed { .. } => DeferredOutcome::Executing { record: self.id },
+            ApprovalState::Completed { outcome, .. } => {
+                DeferredOutcome::Executed { outcome: outcome.clone() }
+            }
+            ApprovalState::OutcomeUnknown { .. } => DeferredOutcome::OutcomeUnknown,
+        })
+    }
+
+    /// Returns the outcome of the approval request at the time `now`, or `None` while it is
+    /// pending.
+    ///
+    /// It differs from [`outcome`](Self::outcome) for a provider-executed tool after the end of its
+    /// lease. From then on no server waits for the provider's result, and the outcome is
+    /// [`DeferredOutcome::OutcomeUnknown`].
+    pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
+        match &self.state {
+            ApprovalState::Claimed { lease_until, .. }
+                if self.provider_executed && *lease_until <= now =>
+            {
+                Some(DeferredOutcome::OutcomeUnknown)
+            }
+            _ => self.outcome(),
         }
     }
 

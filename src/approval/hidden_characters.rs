@@ -1,0 +1,106 @@
+//! Whether an input holds characters that a reader does not see as they are.
+
+use std::fmt;
+
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::json::Json;
+
+/// Returns whether an input holds invisible characters, or characters that change how others look.
+///
+/// A prompt injection may use such characters to hide the real input from the user.
+pub(super) fn has_hidden_characters(input: &Json) -> bool {
+    input.decode().is_ok_and(|HasHiddenCharacters(hides)| hides)
+}
+
+/// Whether any string or key of a value holds such characters.
+struct HasHiddenCharacters(bool);
+
+impl<'de> Deserialize<'de> for HasHiddenCharacters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self(false))
+    }
+}
+
+impl<'de> Visitor<'de> for HasHiddenCharacters {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self, E> {
+        Ok(HasHiddenCharacters(text.chars().any(is_hidden)))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Self, A::Error> {
+        while let Some(HasHiddenCharacters(hides)) = items.next_element()? {
+            self.0 |= hides;
+        }
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Self, A::Error> {
+        while let Some((HasHiddenCharacters(key), HasHiddenCharacters(value))) =
+            entries.next_entry()?
+        {
+            self.0 |= key | value;
+        }
+        Ok(self)
+    }
+}
+
+/// Returns whether a character is a control character other than tab, line feed and carriage
+/// return, a bidirectional control character, or a character that is invisible or has no width.
+fn is_hidden(c: char) -> bool {
+    let is_plain_white_space = matches!(c, '\t' | '\n' | '\r');
+    c.is_control() && !is_plain_white_space
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_with_hidden_characters_is_detected() {
+        for (text, hides) in [
+            (r#"{"path":"notes.txt"}"#, false),
+            (r#"{"path":"a\nb\tc \\u202e"}"#, false),
+            ("{\"path\":\"a\u{202e}txt.exe\"}", true),
+            (r#"{"path":"a\u202etxt.exe"}"#, true),
+            (r#"{"path":"\\\u200b"}"#, true),
+            (r#"{"pa\u200dth":"x"}"#, true),
+            (r#"{"path":"\u0007"}"#, true),
+            (r#"{"path":"\ud83d\ude00 naïve 日本"}"#, false),
+            ("{\"path\":\"\u{e0041}\"}", true),
+            (r#"{"path":"\udb40\udc41"}"#, true),
+        ] {
+            assert_eq!(has_hidden_characters(&Json::parse(text).unwrap()), hides, "{text}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What a client's history says about its tool calls: approval requests, approval responses and
+//! results. None of it is verified.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+
+use crate::id::{ApprovalId, MessageId, ToolCallId};
+use crate::json::Json;
+use crate::message::{
+    Part, RequestedApproval, RespondedApproval, Role, ToolPart, ToolState, UiMessage,
+};
+
+/// An approval request without a response, as the client's history holds it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ApprovalRequest {
+    /// The id of the approval request.
+    pub approval_id: ApprovalId,
+    /// The id of the tool call.
+    pub tool_call_id: ToolCallId,
+    /// The name of the tool.
+    pub tool_name: Box<str>,
+    /// The tool input, as the client holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Json>,
+    /// Whether the provider executes the tool.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub provider_executed: bool,
+}
+
+/// A user's response to an approval request, as the client's history holds it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ApprovalResponse {
+    /// The id of the approval request.
+    pub approval_id: ApprovalId,
+    /// The id of the tool call.
+    pub tool_call_id: ToolCallId,
+    /// The name of the tool.
+    pub tool_name: Box<str>,
+    /// The tool input, as the client holds it. No tool ever runs with this input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Json>,
+    /// Whether the user approved the call (`true`) or denied it (`false`).
+    pub approved: bool,
+    /// The reason that the user gave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether the provider executes the tool.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub provider_executed: bool,
+}
+
+/// A tool result that the client's history holds. The client itself may have produced the result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ClientToolOutput {
+    /// The id of the tool call.
+    pub tool_call_id: ToolCallId,
+    /// The output or the error of the call.
+    #[serde(flatten)]
+    pub result: ClientToolResult,
+}
+
+/// The result of a tool call that a client executed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClientToolResult {
+    /// The value that the tool returned.
+    Output(Json),
+    /// The error text of a tool that failed.
+    ErrorText(String),
+}
+
+/// The data of the history that is compared with the host's record.
+#[derive(Debug, Clone)]
+pub(super) struct History {
+    pub(super) message_ids: Vec<MessageId>,
+    /// The index of the last user message.
+    pub(super) last_user: Option<usize>,
+    /// For each call id, the index of the last message that holds the call.
+    pub(super) message_by_call: HashMap<ToolCallId, usize>,
+    pub(super) requests: HashMap<ApprovalId, HistoryRequest>,
+}
+
+/// An approval request in the history.
+#[derive(Debug, Clone)]
+pub(super) struct HistoryRequest {
+    pub(super) message: usize,
+    /// The id of the call on the wire. The host may know the call by another id.
+    pub(super) tool_call_id: ToolCallId,
+    pub(super) has_result: bool,
+}
+
+impl History {
+    pub(super) fn new(messages: &[UiMessage]) -> Self {
+        let mut history = History {
+            message_ids: messages.iter().map(|message| message.id.clone()).collect(),
+            last_user: messages.iter().rposition(|message| message.role == Role::User),
+            message_by_call: HashMap::new(),
+            requests: HashMap::new(),
+        };
+        for (message, part) in assistants(messages)
+            .flat_map(|(at, message)| message.tool_parts().map(move |part| (at, part)))
+        {
+            history.message_by_call.insert(part.tool_call_id.clone(), message);
+            let Some(id) = part.approval_id() else { continue };
+            let has_result = matches!(
+                part.state,
+                ToolState::OutputAvailable { .. }
+                    | ToolState::OutputError { .. }
+                    | ToolState::OutputDenied { .. }
+            );
+            if has_result || !history.requests.get(id).is_some_and(|known| known.has_result) {
+                let tool_call_id = part.tool_call_id.clone();
+                let request = HistoryRequest { message, tool_call_id, has_result };
+                history.requests.insert(id.clone(), request);
+            }
+        }
+        history
+    }
+
+    /// Returns whether a user message follows the message at this index.
+    pub(super) fn has_later_user_message(&self, message_at: usize) -> bool {
+        self.last_user > Some(message_at)
+    }
+
+    /// Returns whether a user message follows a call.
+    ///
+    /// For a call that is not in the history, returns whether the history ends with a user message.
+    pub(super) fn is_followed_by_user_message(&self, message_at: Option<usize>) -> bool {
+        match message_at {
+            Some(message_at) => self.has_later_user_message(message_at),
+            None => self.ends_with_user(),
+        }
+    }
+
+    fn ends_with_user(&self) -> bool {
+        self.last_user.is_some_and(|at| at + 1 == self.message_ids.len())
+    }
+}
+
+pub(super) fn approval_response(part: &ToolPart, approval: &RespondedApproval) -> ApprovalResponse {
+    ApprovalResponse {
+        approval_id: approval.id.clone(),
+        tool_call_id: part.tool_call_id.clone(),
+        tool_name: part.tool_name.clone(),
+        input: part.input().cloned(),
+        approved: approval.approved,
+        reason: approval.reason.clone(),
+        provider_executed: part.provider_executed == Some(true),
+    }
+}
+
+pub(super) fn approval_request(part: &ToolPart, approval: &RequestedApproval) -> ApprovalRequest {
+    ApprovalRequest {
+        approval_id: approval.id.clone(),
+        tool_call_id: part.tool_call_id.clone(),
+        tool_name: part.tool_name.clone(),
+        input: part.input().cloned(),
+        provider_executed: part.provider_executed == Some(true),
+    }
+}
+
+/// Returns the ids of the approvals that have a result, and of those that are denied in any
+/// message.
+pub(super) fn settled_and_denied(
+    messages: &[UiMessage],
+) -> (HashSet<&ApprovalId>, HashSet<&ApprovalId>) {
+    let (mut settled, mut denied) = (HashSet::new(), HashSet::new());
+    for part in assistants(messages).flat_map(|(_, message)| message.tool_parts()) {
+        match &part.state {
+            ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
+                denied.insert(&approval.id);
+            }
+            ToolState::OutputAvailable { approval: Some(approval), .. }
+            | ToolState::OutputError { approval: Some(approval), .. }
+            | ToolState::OutputDenied { approval: Some(approval), .. } => {
+                settled.insert(&approval.id);
+            }
+            _ => {}
+        }
+    }
+    (settled, denied)
+}
+
+/// Returns the tool parts to read, each with its message index and its part index.
+pub(super) fn tool_parts(
+    messages: &[UiMessage],
+) -> impl Iterator<Item = ((usize, usize), &ToolPart)> {
+    assistants(messages).flat_map(|(message_at, message)| {
+        let overruled = message.overruled_tool_parts();
+        message.parts.iter().enumerate().filter_map(move |(part_at, part)| {
+            let part = part.as_tool().filter(|_| overruled.binary_search(&part_at).is_err());
+            Some(((message_at, part_at), part?))
+        })
+    })
+}
+
+/// Returns the final result in a part, unless the provider executed the tool.
+pub(super) fn client_output(part: &ToolPart) -> Option<ClientToolOutput> {
+    if part.provider_executed == Some(true) || !part.is_settled() {
+        return None;
+    }
+    let result = match &part.state {
+        ToolState::OutputAvailable { output, .. } => {
+            ClientToolResult::Output(output.clone().unwrap_or_else(Json::null))
+        }
+        ToolState::OutputError { error_text, .. } => {
+            ClientToolResult::ErrorText(error_text.clone())
+        }
+        _ => return None,
+    };
+    Some(ClientToolOutput { tool_call_id: part.tool_call_id.clone(), result })
+}
+
+/// Returns the indices of the message and of the part from which results are new to the model.
+pub(super) fn first_new_result(
+    messages: &[UiMessage],
+    continued: Option<&UiMessage>,
+) -> Option<(usize, usize)> {
+    let (at, message) = match continued {
+        Some(continued) => assistant_index(messages, continued).map(|at| (at, &messages[at])),
+        None => assistants(messages).next_back(),
+    }?;
+    let last_step = message.parts.iter().rposition(|part| matches!(part, Part::StepStart { .. }));
+    Some((at, last_step.unwrap_or(0)))
+}
+
+/// Returns the index of an assistant message.
+pub(super) fn assistant_index(messages: &[UiMessage], message: &UiMessage) -> Option<usize> {
+    assistants(messages).rfind(|(_, other)| other.id == message.id).map(|(at, _)| at)
+}
+
+fn assistants(messages: &[UiMessage]) -> impl DoubleEndedIterator<Item = (usize, &UiMessage)> {
+    messages.iter().enumerate().filter(|(_, message)| message.role == Role::Assistant)
+}
