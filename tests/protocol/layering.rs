@@ -130,8 +130,6 @@ const FILES_IN_CIRCLES: &[&str] = &[
     "agent/tool_run",
     "agent/tool_set",
     "agent/transcript",
-    "approval/service/execute",
-    "approval/service/resolve",
     "chat/server",
     "chat/turn/next_run",
     "chat/turn/reader",

@@ -9,13 +9,14 @@ use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::Instrument;
 
-use super::resolve::PROVIDER_LEASE;
-use super::{ApprovedCall, AuditEventKind, ChatApprovals, RecordUpdate, random_bytes};
-use crate::approval::store::{LedgerStoreError, Snapshot, VersionedRecord, system_time, update};
+use super::claim::{approved_call, claim, renew_lease, send_to_ledger};
+use super::inner::{RecordUpdate, random_bytes};
+use super::{AuditEventKind, ChatApprovals};
+use crate::approval::store::{LedgerStoreError, Snapshot, VersionedRecord, system_time};
 use crate::approval::{
-    ApprovalRecord, ApprovalState, Claim, ClaimResult, DeferredOutcome, DeferredToolResult,
-    LeaseHolderId, LeaseResult, LedgerRequest, LedgerResponse, RecordId, RecordedDecision,
-    RevocationReason, TOOL_FAILED, ToolOutcome,
+    ApprovalRecord, ApprovalState, Claim, ClaimResult, DeferredOutcome, LeaseHolderId, LeaseResult,
+    LedgerRequest, LedgerResponse, RecordId, RecordedDecision, RevocationReason, TOOL_FAILED,
+    ToolOutcome,
 };
 
 /// A ledger request on its way, and the tool call that it may start.
@@ -38,7 +39,7 @@ pub(super) fn spawn_execution(
     let (response_sender, response) = oneshot::channel();
     let (outcome_sender, outcome) = oneshot::channel();
     let execution = async move {
-        let (record, response) = match approvals.send_to_ledger(&request, &record).await {
+        let (record, response) = match send_to_ledger(&approvals, &request, &record).await {
             Ok(answered) => answered,
             Err(error) => {
                 tracing::error!(record = %record.id, %error, "an answer could not be redeemed");
@@ -54,7 +55,7 @@ pub(super) fn spawn_execution(
         // The receiver may have been dropped. The call is executed in any case.
         let _ = response_sender.send((record.clone(), response));
         if let Some(claim) = claim {
-            let outcome = approvals.execute(&record, &claim).await;
+            let outcome = execute(&approvals, &record, &claim).await;
             let _ = outcome_sender.send(outcome);
         }
     };
@@ -62,165 +63,130 @@ pub(super) fn spawn_execution(
     PendingExecution { response, outcome }
 }
 
-impl ChatApprovals {
-    /// Executes a claimed call, renews its lease meanwhile, and stores its outcome.
-    async fn execute(&self, record: &ApprovalRecord, claim: &Claim) -> DeferredOutcome {
-        let inner = &self.inner;
-        let Some(decision) = record.decision().cloned() else {
-            return DeferredOutcome::Rejected;
-        };
-        let call = approved_call(record, decision, Some(claim.clone()));
-        let toolbox = inner.toolbox.clone();
-        let execution = async move { toolbox.run(call).await };
-        let mut tool = tokio::spawn(execution.in_current_span());
-        // `tokio::time::interval` panics if the period is zero.
-        let mut renewal = interval((inner.lease / 3).max(Duration::from_millis(1)));
-        renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The lease has just begun, so the first tick, which is immediate, is not needed.
-        renewal.reset();
-        let joined = loop {
-            tokio::select! {
-                joined = &mut tool => break joined,
-                _ = renewal.tick() => self.renew_lease(claim, inner.lease).await,
-            }
-        };
-        let outcome = joined.unwrap_or_else(|error| {
-            tracing::error!(tool = %record.tool_name, %error, "an approved tool panicked");
-            ToolOutcome::Failed(TOOL_FAILED.to_owned())
-        });
-        match self.store_outcome(claim, &outcome).await {
-            Ok(LeaseResult::Stored) => DeferredOutcome::Executed { outcome },
-            Ok(LeaseResult::Lost) => {
-                tracing::error!(record = %record.id, "the claim of a call that ran was lost");
-                // Other requests may have returned the outcome that the ledger holds. This one must
-                // return the same outcome.
-                let outcome = await_outcome(self.clone(), record.id, false).await;
-                outcome.unwrap_or(DeferredOutcome::OutcomeUnknown)
-            }
-            Err(error) => {
-                tracing::error!(record = %record.id, %error, "an outcome is not stored");
-                inner.audit_record(
-                    system_time(),
-                    record,
-                    &self.principal,
-                    AuditEventKind::OutcomeUnknown,
-                );
-                DeferredOutcome::OutcomeUnknown
-            }
+/// Executes a claimed call, renews its lease meanwhile, and stores its outcome.
+async fn execute(
+    approvals: &ChatApprovals,
+    record: &ApprovalRecord,
+    claim: &Claim,
+) -> DeferredOutcome {
+    let inner = &approvals.inner;
+    let Some(decision) = record.decision().cloned() else {
+        return DeferredOutcome::Rejected;
+    };
+    let call = approved_call(record, decision, Some(claim.clone()));
+    let toolbox = inner.toolbox.clone();
+    let execution = async move { toolbox.run(call).await };
+    let mut tool = tokio::spawn(execution.in_current_span());
+    // `tokio::time::interval` panics if the period is zero.
+    let mut renewal = interval((inner.lease / 3).max(Duration::from_millis(1)));
+    renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The lease has just begun, so the first tick, which is immediate, is not needed.
+    renewal.reset();
+    let joined = loop {
+        tokio::select! {
+            joined = &mut tool => break joined,
+            _ = renewal.tick() => renew_lease(approvals, claim, inner.lease).await,
         }
-    }
-
-    /// Returns the outcome of a call that another request executes, or `None` while the call is
-    /// being executed.
-    ///
-    /// If the lease of the call has ended, the call is executed again here, provided that
-    /// `can_execute_again` is `true`, the tool is idempotent and the call is still permitted. Else
-    /// the outcome of the call becomes unknown.
-    async fn poll_outcome(
-        &self,
-        id: RecordId,
-        lease_holder: LeaseHolderId,
-        can_execute_again: bool,
-    ) -> Result<Option<DeferredOutcome>, LedgerStoreError> {
-        let Snapshot { now, records } = self.inner.ledger.load(&[id]).await?;
-        let Some(VersionedRecord { record, .. }) = records.into_iter().next() else {
-            return Ok(Some(DeferredOutcome::OutcomeUnknown));
-        };
-        Ok(Some(match &record.state {
-            ApprovalState::Claimed { lease_until, .. } if now < *lease_until => return Ok(None),
-            ApprovalState::Claimed { decision: first, .. } if can_execute_again => {
-                let decide = |now| RecordedDecision { decided_at: now, ..first.clone() };
-                let (record, result) = self.claim(&record, lease_holder, decide).await?;
-                let ClaimResult::Granted(claim) = result else { return Ok(None) };
-                self.execute(&record, &claim).await
-            }
-            ApprovalState::Claimed { .. } => {
-                let revoke =
-                    |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-                self.inner.update_record(Some(&self.principal), id, revoke).await?;
-                return Ok(None);
-            }
-            ApprovalState::Completed { outcome, .. } => {
-                DeferredOutcome::Executed { outcome: outcome.clone() }
-            }
-            _ => DeferredOutcome::OutcomeUnknown,
-        }))
-    }
-
-    /// Renews the leases of approvals that are about to be sent to a provider, because this process
-    /// will receive the provider's results.
-    pub(crate) async fn renew_for_provider(&self, approved: &[DeferredToolResult]) {
-        for result in approved {
-            if let DeferredOutcome::ForwardToProvider { claim: Some(claim), .. } = &result.outcome {
-                self.renew_lease(claim, self.inner.lease.max(PROVIDER_LEASE)).await;
-            }
+    };
+    let outcome = joined.unwrap_or_else(|error| {
+        tracing::error!(tool = %record.tool_name, %error, "an approved tool panicked");
+        ToolOutcome::Failed(TOOL_FAILED.to_owned())
+    });
+    match store_outcome(approvals, claim, &outcome).await {
+        Ok(LeaseResult::Stored) => DeferredOutcome::Executed { outcome },
+        Ok(LeaseResult::Lost) => {
+            tracing::error!(record = %record.id, "the claim of a call that ran was lost");
+            // Other requests may have returned the outcome that the ledger holds. This one must
+            // return the same outcome.
+            let outcome = await_outcome(approvals.clone(), record.id, false).await;
+            outcome.unwrap_or(DeferredOutcome::OutcomeUnknown)
         }
-    }
-
-    async fn renew_lease(&self, claim: &Claim, lease: Duration) {
-        let renewed = update(&*self.inner.ledger, claim.record, |record, now| {
-            record.renew(claim, lease, now)
-        });
-        if let Err(error) = renewed.await {
-            tracing::warn!(record = %claim.record, %error, "the lease of a running call is not renewed");
-        }
-    }
-
-    /// Stores an outcome. If the ledger fails, tries again with growing pauses until a pause is
-    /// longer than the lease.
-    async fn store_outcome(
-        &self,
-        claim: &Claim,
-        outcome: &ToolOutcome,
-    ) -> Result<LeaseResult, LedgerStoreError> {
-        let (inner, principal) = (&self.inner, &self.principal);
-        let mut pause = Duration::from_millis(50);
-        loop {
-            let stored = inner.update_record(Some(principal), claim.record, |record, now| {
-                record.complete(claim, outcome, now)
-            });
-            match stored.await {
-                Ok(Some(RecordUpdate { record, output, at, is_changed })) => {
-                    // An earlier attempt stored the outcome, but its response was lost, and with it
-                    // the audit event.
-                    let was_stored_before = output == LeaseResult::Stored && !is_changed;
-                    let kind = AuditEventKind::from_state(&record.state);
-                    if let Some(kind) = kind.filter(|_| was_stored_before) {
-                        inner.audit_record(at, &record, principal, kind);
-                    }
-                    return Ok(output);
-                }
-                Ok(None) => return Ok(LeaseResult::Lost),
-                Err(error) if pause > inner.lease => return Err(error),
-                Err(_) => sleep(pause).await,
-            }
-            pause *= 2;
+        Err(error) => {
+            tracing::error!(record = %record.id, %error, "an outcome is not stored");
+            inner.audit_record(
+                system_time(),
+                record,
+                &approvals.principal,
+                AuditEventKind::OutcomeUnknown,
+            );
+            DeferredOutcome::OutcomeUnknown
         }
     }
 }
 
-/// Returns the call that the toolbox checks or executes. `claim` is `None` for a check.
-pub(super) fn approved_call(
-    record: &ApprovalRecord,
-    decision: RecordedDecision,
-    claim: Option<Claim>,
-) -> ApprovedCall {
-    ApprovedCall {
-        requester: record.requester.clone(),
-        chat_id: record.chat_id.clone(),
-        tool_call_id: record.tool_call_id.clone(),
-        tool_name: record.tool_name.clone(),
-        input: record.input.clone(),
-        decision,
-        idempotency_key: record.id,
-        claim,
+/// Returns the outcome of a call that another request executes, or `None` while the call is
+/// being executed.
+///
+/// If the lease of the call has ended, the call is executed again here, provided that
+/// `can_execute_again` is `true`, the tool is idempotent and the call is still permitted. Else
+/// the outcome of the call becomes unknown.
+async fn poll_outcome(
+    approvals: &ChatApprovals,
+    id: RecordId,
+    lease_holder: LeaseHolderId,
+    can_execute_again: bool,
+) -> Result<Option<DeferredOutcome>, LedgerStoreError> {
+    let Snapshot { now, records } = approvals.inner.ledger.load(&[id]).await?;
+    let Some(VersionedRecord { record, .. }) = records.into_iter().next() else {
+        return Ok(Some(DeferredOutcome::OutcomeUnknown));
+    };
+    Ok(Some(match &record.state {
+        ApprovalState::Claimed { lease_until, .. } if now < *lease_until => return Ok(None),
+        ApprovalState::Claimed { decision: first, .. } if can_execute_again => {
+            let decide = |now| RecordedDecision { decided_at: now, ..first.clone() };
+            let (record, result) = claim(approvals, &record, lease_holder, decide).await?;
+            let ClaimResult::Granted(claim) = result else { return Ok(None) };
+            execute(approvals, &record, &claim).await
+        }
+        ApprovalState::Claimed { .. } => {
+            let revoke =
+                |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+            approvals.inner.update_record(Some(&approvals.principal), id, revoke).await?;
+            return Ok(None);
+        }
+        ApprovalState::Completed { outcome, .. } => {
+            DeferredOutcome::Executed { outcome: outcome.clone() }
+        }
+        _ => DeferredOutcome::OutcomeUnknown,
+    }))
+}
+
+/// Stores an outcome. If the ledger fails, tries again with growing pauses until a pause is
+/// longer than the lease.
+async fn store_outcome(
+    approvals: &ChatApprovals,
+    claim: &Claim,
+    outcome: &ToolOutcome,
+) -> Result<LeaseResult, LedgerStoreError> {
+    let (inner, principal) = (&approvals.inner, &approvals.principal);
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let stored = inner.update_record(Some(principal), claim.record, |record, now| {
+            record.complete(claim, outcome, now)
+        });
+        match stored.await {
+            Ok(Some(RecordUpdate { record, output, at, is_changed })) => {
+                // An earlier attempt stored the outcome, but its response was lost, and with it
+                // the audit event.
+                let was_stored_before = output == LeaseResult::Stored && !is_changed;
+                let kind = AuditEventKind::from_state(&record.state);
+                if let Some(kind) = kind.filter(|_| was_stored_before) {
+                    inner.audit_record(at, &record, principal, kind);
+                }
+                return Ok(output);
+            }
+            Ok(None) => return Ok(LeaseResult::Lost),
+            Err(error) if pause > inner.lease => return Err(error),
+            Err(_) => sleep(pause).await,
+        }
+        pause *= 2;
     }
 }
 
 /// Waits on a spawned task for the outcome of a call that another request executes.
 ///
 /// Polls the ledger with pauses from 20 milliseconds to one second, until there is an outcome or
-/// the receiver is dropped. For `can_execute_again` see [`ChatApprovals::poll_outcome`].
+/// the receiver is dropped. For `can_execute_again` see [`poll_outcome`].
 pub(super) fn await_outcome(
     approvals: ChatApprovals,
     id: RecordId,
@@ -231,7 +197,7 @@ pub(super) fn await_outcome(
         let lease_holder = LeaseHolderId::from_bytes(random_bytes());
         let mut pause = Duration::from_millis(20);
         loop {
-            match approvals.poll_outcome(id, lease_holder, can_execute_again).await {
+            match poll_outcome(&approvals, id, lease_holder, can_execute_again).await {
                 Ok(Some(outcome)) => {
                     let _ = sender.send(outcome);
                     return;

@@ -12,30 +12,32 @@
 //! call is executed on its own task, so that its outcome is stored even if the request that started
 //! it was dropped.
 
-mod request;
 mod audit;
-mod resolve;
+mod chat_approvals;
+mod claim;
 mod execute;
+mod inner;
+mod resolve;
 mod toolbox;
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
-pub use self::request::{IssuedApproval, RequestApprovalError};
+pub use self::chat_approvals::{ChatApprovals, IssuedApproval, RequestApprovalError};
+pub use self::inner::PendingApproval;
 pub use self::resolve::ResolvedApprovals;
 pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
 
+use self::inner::{Inner, random_bytes};
 use crate::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, system_time, update,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, system_time,
 };
 use crate::approval::{
-    ApprovalDecision, ApprovalRecord, DeferredOutcome, KeyRing, Principal, RecordId,
-    RecordedDecision, RejectionReason, ResumePlan, RevocationReason, Transition, UnixMillis,
+    ApprovalDecision, ApprovalRecord, KeyRing, Principal, RecordId, ResumePlan, RevocationReason,
 };
-use crate::id::{ApprovalId, ChatId, MessageId};
+use crate::id::{ChatId, MessageId};
 
 /// Requests the approval of users for tool calls, and executes each approved call once.
 ///
@@ -98,21 +100,6 @@ use crate::id::{ApprovalId, ChatId, MessageId};
 #[doc(alias = "confirmation")]
 #[derive(Debug, Clone)]
 pub struct Approvals(Arc<Inner>);
-
-#[derive(Clone)]
-struct Inner {
-    keys: KeyRing,
-    ledger: Arc<dyn LedgerStore>,
-    toolbox: Arc<dyn Toolbox>,
-    audit: Arc<dyn AuditSink>,
-    can_decide: Arc<CanDecide>,
-    /// The time to live of an approval request, for tools without their own.
-    approval_ttl: Duration,
-    lease: Duration,
-}
-
-/// Returns whether a principal may decide on the record of another principal.
-type CanDecide = dyn Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync;
 
 impl Approvals {
     /// Creates the approvals of these tools, with a random key, a ledger in memory and
@@ -286,16 +273,6 @@ impl Approvals {
     }
 }
 
-/// An approval request without an answer.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct PendingApproval {
-    /// The approval id that the answer must carry.
-    pub approval_id: ApprovalId,
-    /// The record of the approval request.
-    pub record: ApprovalRecord,
-}
-
 /// Decisions on tool calls of one message, on which the principal may decide.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -316,193 +293,4 @@ impl MessageDecisions {
         let decisions = self.decisions.iter().map(|(record, decision)| (record, decision));
         ResumePlan::of_decisions(&self.message_id, decisions)
     }
-}
-
-/// The approvals of one principal in one chat. Created by [`Approvals::for_chat`].
-#[derive(Debug, Clone)]
-pub struct ChatApprovals {
-    inner: Arc<Inner>,
-    /// The principal that requests and decides.
-    principal: Principal,
-    /// The owner of the chat.
-    owner: Principal,
-    chat: ChatId,
-}
-
-impl ChatApprovals {
-    /// Selects the chat of another owner, for whom this principal decides.
-    #[must_use]
-    pub fn on_behalf_of(mut self, owner: &Principal) -> Self {
-        self.owner = owner.clone();
-        self
-    }
-
-    /// Returns the pending approval requests of this chat, oldest first.
-    ///
-    /// # Errors
-    /// [`LedgerStoreError`] if the records cannot be read.
-    pub async fn pending(&self) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        let mut pending = self.inner.pending(self.pending_filter()).await?;
-        pending.retain(|pending| self.is_requested_by_owner(&pending.record));
-        Ok(pending)
-    }
-
-    /// Returns the outcomes of decided approval requests, even if another server, perhaps one that
-    /// is gone, received the decisions.
-    ///
-    /// Ids without an outcome yet, and ids that do not belong to this chat, are left out. An
-    /// approval request that has expired is closed first.
-    ///
-    /// A host calls this for the approval requests that are still open in a history: the tool may
-    /// have been executed without a record of it in the history.
-    ///
-    /// # Errors
-    /// [`LedgerStoreError`] if the ledger fails.
-    pub async fn outcomes(
-        &self,
-        ids: &[ApprovalId],
-    ) -> Result<Vec<(ApprovalId, DeferredOutcome)>, LedgerStoreError> {
-        let (keys, system_now) = (&self.inner.keys, system_time());
-        let mut outcomes = Vec::new();
-        for id in ids {
-            let Some(record) = ApprovalRecord::record_id_from_token(id, keys, system_now) else {
-                continue;
-            };
-            let expire = |record: &ApprovalRecord, now| record.expire(now);
-            let updated = self.inner.update_record(None, record, expire).await?;
-            let own = updated.filter(|RecordUpdate { record, .. }| {
-                self.is_requested_by_owner(record)
-                    && record.chat_id == self.chat
-                    && record.is_bound_to(id, keys, system_now)
-            });
-            let outcome = own.and_then(|RecordUpdate { record, at, .. }| record.outcome_at(at));
-            outcomes.extend(outcome.map(|outcome| (id.clone(), outcome)));
-        }
-        Ok(outcomes)
-    }
-
-    /// Returns whether the owner of this chat is the requester. Another principal may have a chat
-    /// with the same id.
-    fn is_requested_by_owner(&self, record: &ApprovalRecord) -> bool {
-        record.requester == self.owner
-    }
-
-    fn pending_filter(&self) -> PendingFilter<'_> {
-        PendingFilter::Chat { tenant: self.owner.tenant(), chat: &self.chat }
-    }
-
-    fn decision(&self, now: UnixMillis, reason: Option<String>) -> RecordedDecision {
-        RecordedDecision { decided_by: self.principal.clone(), decided_at: now, reason }
-    }
-}
-
-impl Inner {
-    /// Returns the pending approval requests that have not expired and whose key may still be used.
-    async fn pending(
-        &self,
-        filter: PendingFilter<'_>,
-    ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        let snapshot = self.ledger.pending(filter).await?;
-        let records = snapshot.records.into_iter().map(|versioned| versioned.record);
-        let pending = records.filter(|record| record.expires_at > snapshot.now);
-        let pending = pending.filter_map(|record| {
-            let approval_id = record.approval_id(&self.keys, snapshot.now)?;
-            Some(PendingApproval { approval_id, record })
-        });
-        Ok(pending.collect())
-    }
-
-    /// Records in the audit a decision on a record that does not exist, or on which this principal
-    /// has no say.
-    fn audit_unauthorized_decision(&self, at: UnixMillis, principal: &Principal) {
-        self.audit.take(&AuditEvent {
-            at,
-            record: None,
-            chat_id: None,
-            principal: principal.clone(),
-            tool_call_id: None,
-            tool_name: None,
-            input_digest: None,
-            requested_at: None,
-            happened: AuditEventKind::Refused { cause: RejectionReason::WrongPrincipalOrChat },
-        });
-    }
-
-    fn can_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {
-        (self.can_decide)(principal, record)
-    }
-
-    /// Applies a rule of the ledger to a record, and writes the new state to the audit. Returns
-    /// `None` if there is no such record.
-    ///
-    /// The audit event names `principal`, or the requester if `principal` is `None`. There is no
-    /// await point between the update and its audit event.
-    async fn update_record<T: Send>(
-        &self,
-        principal: Option<&Principal>,
-        id: RecordId,
-        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
-    ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
-        let updated = update(&*self.ledger, id, move |record, now| {
-            let Transition { output, next } = rule(record, now);
-            Transition { output: (output, now, next.is_some()), next }
-        });
-        let Some((record, (output, at, is_changed))) = updated.await? else { return Ok(None) };
-        if let Some(kind) = AuditEventKind::from_state(&record.state).filter(|_| is_changed) {
-            self.audit_record(at, &record, principal.unwrap_or(&record.requester), kind);
-        }
-        Ok(Some(RecordUpdate { record, output, at, is_changed }))
-    }
-
-    /// Writes an event about a record to the audit.
-    fn audit_record(
-        &self,
-        at: UnixMillis,
-        record: &ApprovalRecord,
-        principal: &Principal,
-        kind: AuditEventKind,
-    ) {
-        self.audit.take(&AuditEvent {
-            at,
-            record: Some(record.id),
-            chat_id: Some(record.chat_id.clone()),
-            principal: principal.clone(),
-            tool_call_id: Some(record.tool_call_id.clone()),
-            tool_name: Some(record.tool_name.clone()),
-            input_digest: Some(record.input_digest()),
-            requested_at: Some(record.requested_at),
-            happened: kind,
-        });
-    }
-}
-
-/// The result of applying a rule of the ledger to a record.
-struct RecordUpdate<T> {
-    /// The record after the rule was applied.
-    record: ApprovalRecord,
-    /// The output of the rule.
-    output: T,
-    /// The time of the ledger at which the rule was applied.
-    at: UnixMillis,
-    /// Whether the rule changed the record.
-    is_changed: bool,
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Approvals")
-            .field("keys", &self.keys)
-            .field("ledger", &self.ledger)
-            .field("toolbox", &self.toolbox)
-            .field("audit", &self.audit)
-            .field("approval_ttl", &self.approval_ttl)
-            .field("lease", &self.lease)
-            .finish_non_exhaustive()
-    }
-}
-
-fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system gives random numbers");
-    bytes
 }

@@ -4,19 +4,19 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
-use super::execute::{PendingExecution, approved_call, await_outcome, spawn_execution};
-use super::{AuditEvent, AuditEventKind, ChatApprovals, RecordUpdate, random_bytes};
+use super::claim::{PROVIDER_LEASE, renew_lease};
+use super::execute::{PendingExecution, await_outcome, spawn_execution};
+use super::{AuditEvent, AuditEventKind, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
     ApprovalRecord, ClaimResult, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    DenyResult, LeaseHolderId, LedgerRequest, LedgerResponse, PendingToolCall, RecordId,
-    RecordedDecision, RejectedResponse, ResumePlan, RevocationReason, Transition, UnixMillis,
+    LedgerResponse, PendingToolCall, RecordId, RejectedResponse, ResumePlan, Transition,
+    UnixMillis,
 };
 use crate::id::ApprovalId;
 use crate::json::Json;
@@ -124,6 +124,16 @@ impl ChatApprovals {
         Ok(self.resolved_approvals(results, descriptors, approved))
     }
 
+    /// Renews the leases of approvals that are about to be sent to a provider, because this process
+    /// will receive the provider's results.
+    pub(crate) async fn renew_for_provider(&self, approved: &[DeferredToolResult]) {
+        for result in approved {
+            if let DeferredOutcome::ForwardToProvider { claim: Some(claim), .. } = &result.outcome {
+                renew_lease(self, claim, self.inner.lease.max(PROVIDER_LEASE)).await;
+            }
+        }
+    }
+
     /// Denies the superseded approval requests, and closes the expired ones among the others.
     ///
     /// Returns all of them as they are afterwards.
@@ -152,99 +162,6 @@ impl ChatApprovals {
             }
         }
         closed
-    }
-
-    /// Applies a request to the ledger: claims an approved call, or denies it.
-    pub(super) async fn send_to_ledger(
-        &self,
-        request: &LedgerRequest,
-        record: &ApprovalRecord,
-    ) -> Result<(ApprovalRecord, LedgerResponse), LedgerStoreError> {
-        let decide = |now| self.decision(now, request.reason.clone());
-        if request.approved {
-            let lease_holder = LeaseHolderId::from_bytes(random_bytes());
-            let (record, result) = self.claim(record, lease_holder, decide).await?;
-            return Ok((record, LedgerResponse::Claim(result)));
-        }
-        let (inner, principal) = (&self.inner, &self.principal);
-        let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
-        let denied = inner.update_record(Some(principal), request.record, deny).await?;
-        let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
-        if let DenyResult::Refused(cause) = output {
-            inner.audit_record(at, &record, principal, AuditEventKind::Refused { cause });
-        }
-        Ok((record, LedgerResponse::Deny(output)))
-    }
-
-    /// Claims a call, for the first time or because the lease of the last claim has ended.
-    ///
-    /// If the call is no longer permitted, the approval request is revoked instead.
-    pub(super) async fn claim(
-        &self,
-        record: &ApprovalRecord,
-        lease_holder: LeaseHolderId,
-        decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
-    ) -> Result<(ApprovalRecord, ClaimResult), LedgerStoreError> {
-        let (inner, principal) = (&self.inner, Some(&self.principal));
-        let lease = match record.provider_executed {
-            true => inner.lease.max(PROVIDER_LEASE),
-            false => inner.lease,
-        };
-        let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), lease_holder, lease);
-        let revocation = self.revocation_reason(record, decide(system_time())).await;
-        let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) =
-            revocation
-        {
-            let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
-            let revoked = inner.update_record(principal, record.id, revoke).await?;
-            let RecordUpdate { record, at, is_changed, .. } = revoked.ok_or_else(record_missing)?;
-            // The result of a claim at the time of the revocation: it cannot be granted any more.
-            let output = claim(&record, at).output;
-            RecordUpdate { record, output, at, is_changed }
-        } else {
-            let claimed = match inner.update_record(principal, record.id, claim).await {
-                Ok(claimed) => claimed,
-                // The response of the ledger may have been lost. The same lease holder may claim
-                // again.
-                Err(_) => inner.update_record(principal, record.id, claim).await?,
-            };
-            claimed.ok_or_else(record_missing)?
-        };
-        let kind = match &result {
-            // Granted by the first attempt, whose response was lost, and with it the audit event.
-            ClaimResult::Granted(_) if !is_changed => AuditEventKind::from_state(&record.state),
-            ClaimResult::Refused(cause) => Some(AuditEventKind::Refused { cause: *cause }),
-            _ => None,
-        };
-        if let Some(kind) = kind {
-            inner.audit_record(at, &record, &self.principal, kind);
-        }
-        Ok((record, result))
-    }
-
-    /// Returns the reason why a call must not be claimed any more, or `None` if it may be claimed.
-    async fn revocation_reason(
-        &self,
-        record: &ApprovalRecord,
-        decision: RecordedDecision,
-    ) -> Option<RevocationReason> {
-        // The provider itself checks whether its tool still exists and accepts the call.
-        if record.provider_executed {
-            return None;
-        }
-        let is_first_claim = record.is_pending();
-        if !is_first_claim && !record.idempotent {
-            return None;
-        }
-        let toolbox = &self.inner.toolbox;
-        let is_available = toolbox.refresh(&record.tool_name).await;
-        let tool = toolbox.tool(&record.tool_name).filter(|_| is_available);
-        let tool = tool.filter(|tool| tool.definition == record.definition);
-        if tool.is_none_or(|tool| !is_first_claim && !tool.idempotent) {
-            return Some(RevocationReason::DefinitionChanged);
-        }
-        let call = approved_call(record, decision, None);
-        (!toolbox.permits(&call).await).then_some(RevocationReason::NotPermitted)
     }
 
     fn resolved_approvals(
@@ -349,16 +266,6 @@ struct ApprovedCalls {
     /// The future outcomes of the calls whose claim was granted.
     outcomes: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>>,
 }
-
-fn record_missing() -> LedgerStoreError {
-    LedgerStoreError::new("the record is gone")
-}
-
-/// The minimum lease of an approval that is forwarded to a provider.
-///
-/// While the lease lasts, a process is assumed to receive the provider's results. The lease is
-/// longer than a model response.
-pub(super) const PROVIDER_LEASE: Duration = Duration::from_secs(600);
 
 /// The denial reason of an approval request that the user did not answer before a new message.
 const SUPERSEDED_REASON: &str = "the person wrote on instead of answering";

@@ -1,0 +1,240 @@
+//! [`ChatApprovals`]: the approvals of one principal in one chat. It requests approvals and lists
+//! them; [`IssuedApproval`] is the request that the agent emits.
+
+use std::sync::Arc;
+
+use super::AuditEventKind;
+use super::inner::{Inner, PendingApproval, RecordUpdate, random_bytes};
+use crate::approval::store::{LedgerStoreError, PendingFilter, system_time};
+use crate::approval::{
+    ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NewApprovalRequest,
+    Principal, RecordId, RecordedDecision, UnixMillis,
+};
+use crate::event::{AgentEvent, ApprovalRequestDetails};
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::json::{Json, JsonError};
+
+/// The approvals of one principal in one chat. Created by
+/// [`Approvals::for_chat`](super::Approvals::for_chat).
+#[derive(Debug, Clone)]
+pub struct ChatApprovals {
+    pub(super) inner: Arc<Inner>,
+    /// The principal that requests and decides.
+    pub(super) principal: Principal,
+    /// The owner of the chat.
+    pub(super) owner: Principal,
+    pub(super) chat: ChatId,
+}
+
+impl ChatApprovals {
+    /// Selects the chat of another owner, for whom this principal decides.
+    #[must_use]
+    pub fn on_behalf_of(mut self, owner: &Principal) -> Self {
+        self.owner = owner.clone();
+        self
+    }
+
+    /// Returns the pending approval requests of this chat, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the records cannot be read.
+    pub async fn pending(&self) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        let mut pending = self.inner.pending(self.pending_filter()).await?;
+        pending.retain(|pending| self.is_requested_by_owner(&pending.record));
+        Ok(pending)
+    }
+
+    /// Returns the outcomes of decided approval requests, even if another server, perhaps one that
+    /// is gone, received the decisions.
+    ///
+    /// Ids without an outcome yet, and ids that do not belong to this chat, are left out. An
+    /// approval request that has expired is closed first.
+    ///
+    /// A host calls this for the approval requests that are still open in a history: the tool may
+    /// have been executed without a record of it in the history.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails.
+    pub async fn outcomes(
+        &self,
+        ids: &[ApprovalId],
+    ) -> Result<Vec<(ApprovalId, DeferredOutcome)>, LedgerStoreError> {
+        let (keys, system_now) = (&self.inner.keys, system_time());
+        let mut outcomes = Vec::new();
+        for id in ids {
+            let Some(record) = ApprovalRecord::record_id_from_token(id, keys, system_now) else {
+                continue;
+            };
+            let expire = |record: &ApprovalRecord, now| record.expire(now);
+            let updated = self.inner.update_record(None, record, expire).await?;
+            let own = updated.filter(|RecordUpdate { record, .. }| {
+                self.is_requested_by_owner(record)
+                    && record.chat_id == self.chat
+                    && record.is_bound_to(id, keys, system_now)
+            });
+            let outcome = own.and_then(|RecordUpdate { record, at, .. }| record.outcome_at(at));
+            outcomes.extend(outcome.map(|outcome| (id.clone(), outcome)));
+        }
+        Ok(outcomes)
+    }
+
+    /// Requests the approval of the user for a tool call of this message.
+    ///
+    /// The user reads `description`, or if it is `None`, the name of the tool and its input. The
+    /// approval request is stored in the ledger before this returns.
+    ///
+    /// # Errors
+    /// - [`RequestApprovalError::NotShownAsIs`] if a client would show another input.
+    /// - [`RequestApprovalError::Descriptor`] if a text cannot be sent.
+    /// - [`RequestApprovalError::UnknownTool`] if the toolbox has no such tool.
+    /// - [`RequestApprovalError::Ledger`] if the ledger fails.
+    pub async fn request_approval(
+        &self,
+        message_id: &MessageId,
+        tool_call_id: &ToolCallId,
+        tool_name: &str,
+        input: &Json,
+        description: Option<&str>,
+    ) -> Result<IssuedApproval, RequestApprovalError> {
+        let tool = self.inner.toolbox.tool(tool_name).ok_or(RequestApprovalError::UnknownTool)?;
+        let (definition, approval_ttl) = (tool.definition, tool.time_to_answer);
+        let call = (message_id, tool_call_id, tool_name);
+        let mut request = self.new_request(call, input, description, definition);
+        request.idempotent = tool.idempotent;
+        request.time_to_answer = approval_ttl.unwrap_or(request.time_to_answer);
+        self.issue(request).await
+    }
+
+    /// Requests the approval of the user for a tool call that the provider executes.
+    ///
+    /// The answer is returned once, as
+    /// [`DeferredOutcome::ForwardToProvider`](crate::approval::DeferredOutcome::ForwardToProvider).
+    /// No tool is executed here. The toolbox is not called, neither now nor when the answer
+    /// arrives: the tool belongs to the provider. When the answer arrives,
+    /// [`Approvals::authorize_decision`](super::Approvals::authorize_decision) decides who may
+    /// approve.
+    ///
+    /// # Errors
+    /// As for [`request_approval`](Self::request_approval), but never for an unknown tool.
+    pub async fn request_provider_approval(
+        &self,
+        message_id: &MessageId,
+        tool_call_id: &ToolCallId,
+        tool_name: &str,
+        input: &Json,
+        description: Option<&str>,
+    ) -> Result<IssuedApproval, RequestApprovalError> {
+        let definition = DefinitionDigest::new(tool_name, "", &Json::null());
+        let call = (message_id, tool_call_id, tool_name);
+        let mut request = self.new_request(call, input, description, definition);
+        request.provider_executed = true;
+        self.issue(request).await
+    }
+
+    /// Returns whether the owner of this chat is the requester. Another principal may have a chat
+    /// with the same id.
+    pub(super) fn is_requested_by_owner(&self, record: &ApprovalRecord) -> bool {
+        record.requester == self.owner
+    }
+
+    pub(super) fn pending_filter(&self) -> PendingFilter<'_> {
+        PendingFilter::Chat { tenant: self.owner.tenant(), chat: &self.chat }
+    }
+
+    pub(super) fn decision(&self, now: UnixMillis, reason: Option<String>) -> RecordedDecision {
+        RecordedDecision { decided_by: self.principal.clone(), decided_at: now, reason }
+    }
+
+    fn new_request(
+        &self,
+        (message_id, tool_call_id, tool_name): (&MessageId, &ToolCallId, &str),
+        input: &Json,
+        description: Option<&str>,
+        definition: DefinitionDigest,
+    ) -> NewApprovalRequest {
+        NewApprovalRequest {
+            requester: self.owner.clone(),
+            chat_id: self.chat.clone(),
+            message_id: message_id.clone(),
+            tool_call_id: tool_call_id.clone(),
+            tool_name: tool_name.into(),
+            definition,
+            input: input.clone(),
+            provider_executed: false,
+            idempotent: false,
+            description: description.map(Into::into),
+            time_to_answer: self.inner.approval_ttl,
+        }
+    }
+
+    /// Stores the record of an approval request in the ledger and creates its approval id.
+    async fn issue(
+        &self,
+        request: NewApprovalRequest,
+    ) -> Result<IssuedApproval, RequestApprovalError> {
+        let inner = &self.inner;
+        let now = inner.ledger.load(&[]).await?.now;
+        let record = request.into_record(&inner.keys, RecordId::from_bytes(random_bytes()), now)?;
+        // Never `None`: the record was made with the active key of the same key ring.
+        let approval_id =
+            record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::UnknownTool)?;
+        let descriptor = record.descriptor(now)?;
+        if !inner.ledger.insert(&record).await? {
+            return Err(LedgerStoreError::new("128 random bits were drawn twice").into());
+        }
+        let expires_at = record.expires_at;
+        inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
+        Ok(IssuedApproval { approval_id, record: record.id, descriptor })
+    }
+}
+
+/// An approval request whose record is stored in the ledger: the data that the client shows to the
+/// user.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct IssuedApproval {
+    /// The approval id that the answer must carry.
+    pub approval_id: ApprovalId,
+    /// The id of the record in the ledger.
+    pub record: RecordId,
+    /// The data that the client shows beside the tool call.
+    pub descriptor: Json,
+}
+
+/// The reason why no approval was requested.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestApprovalError {
+    /// The client would show another input than the one that would be executed. The host must
+    /// report the error to the model, as for any input that a tool does not accept.
+    #[error("the input of a call that needs approval: {0}")]
+    NotShownAsIs(#[from] InexactInputError),
+    /// The descriptor holds a text that cannot be sent.
+    #[error("the question cannot be sent: {0}")]
+    Descriptor(#[from] JsonError),
+    /// The toolbox has no tool with this name.
+    #[error("there is no tool of this name")]
+    UnknownTool,
+    /// The ledger failed. An approval request that is not in the ledger cannot be approved.
+    #[error(transparent)]
+    Ledger(#[from] LedgerStoreError),
+}
+
+impl IssuedApproval {
+    /// Returns the event that the agent must emit for this approval request.
+    pub fn event(&self, tool_call_id: ToolCallId) -> AgentEvent {
+        AgentEvent::ApprovalRequested {
+            tool_call_id,
+            approval_id: self.approval_id.clone(),
+            details: Some(self.details()),
+        }
+    }
+
+    /// Returns the details of the event, which hold the descriptor.
+    pub fn details(&self) -> Box<ApprovalRequestDetails> {
+        Box::new(ApprovalRequestDetails {
+            descriptor: Some(self.descriptor.clone()),
+            signature: None,
+        })
+    }
+}

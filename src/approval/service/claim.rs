@@ -1,0 +1,141 @@
+//! The requests of a chat to the ledger: denies a call, claims an approved call and renews the
+//! lease of a claim.
+
+use std::time::Duration;
+
+use super::inner::{RecordUpdate, random_bytes};
+use super::{ApprovedCall, AuditEventKind, ChatApprovals};
+use crate::approval::store::{LedgerStoreError, system_time, update};
+use crate::approval::{
+    ApprovalRecord, Claim, ClaimResult, DenyResult, LeaseHolderId, LedgerRequest, LedgerResponse,
+    RecordedDecision, RevocationReason, UnixMillis,
+};
+
+/// Applies a request to the ledger: claims an approved call, or denies it.
+pub(super) async fn send_to_ledger(
+    approvals: &ChatApprovals,
+    request: &LedgerRequest,
+    record: &ApprovalRecord,
+) -> Result<(ApprovalRecord, LedgerResponse), LedgerStoreError> {
+    let decide = |now| approvals.decision(now, request.reason.clone());
+    if request.approved {
+        let lease_holder = LeaseHolderId::from_bytes(random_bytes());
+        let (record, result) = claim(approvals, record, lease_holder, decide).await?;
+        return Ok((record, LedgerResponse::Claim(result)));
+    }
+    let (inner, principal) = (&approvals.inner, &approvals.principal);
+    let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
+    let denied = inner.update_record(Some(principal), request.record, deny).await?;
+    let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
+    if let DenyResult::Refused(cause) = output {
+        inner.audit_record(at, &record, principal, AuditEventKind::Refused { cause });
+    }
+    Ok((record, LedgerResponse::Deny(output)))
+}
+
+/// Claims a call, for the first time or because the lease of the last claim has ended.
+///
+/// If the call is no longer permitted, the approval request is revoked instead.
+pub(super) async fn claim(
+    approvals: &ChatApprovals,
+    record: &ApprovalRecord,
+    lease_holder: LeaseHolderId,
+    decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
+) -> Result<(ApprovalRecord, ClaimResult), LedgerStoreError> {
+    let (inner, principal) = (&approvals.inner, Some(&approvals.principal));
+    let lease = match record.provider_executed {
+        true => inner.lease.max(PROVIDER_LEASE),
+        false => inner.lease,
+    };
+    let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), lease_holder, lease);
+    let revocation = revocation_reason(approvals, record, decide(system_time())).await;
+    let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) = revocation {
+        let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
+        let revoked = inner.update_record(principal, record.id, revoke).await?;
+        let RecordUpdate { record, at, is_changed, .. } = revoked.ok_or_else(record_missing)?;
+        // The result of a claim at the time of the revocation: it cannot be granted any more.
+        let output = claim(&record, at).output;
+        RecordUpdate { record, output, at, is_changed }
+    } else {
+        let claimed = match inner.update_record(principal, record.id, claim).await {
+            Ok(claimed) => claimed,
+            // The response of the ledger may have been lost. The same lease holder may claim
+            // again.
+            Err(_) => inner.update_record(principal, record.id, claim).await?,
+        };
+        claimed.ok_or_else(record_missing)?
+    };
+    let kind = match &result {
+        // Granted by the first attempt, whose response was lost, and with it the audit event.
+        ClaimResult::Granted(_) if !is_changed => AuditEventKind::from_state(&record.state),
+        ClaimResult::Refused(cause) => Some(AuditEventKind::Refused { cause: *cause }),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        inner.audit_record(at, &record, &approvals.principal, kind);
+    }
+    Ok((record, result))
+}
+
+/// Returns the reason why a call must not be claimed any more, or `None` if it may be claimed.
+async fn revocation_reason(
+    approvals: &ChatApprovals,
+    record: &ApprovalRecord,
+    decision: RecordedDecision,
+) -> Option<RevocationReason> {
+    // The provider itself checks whether its tool still exists and accepts the call.
+    if record.provider_executed {
+        return None;
+    }
+    let is_first_claim = record.is_pending();
+    if !is_first_claim && !record.idempotent {
+        return None;
+    }
+    let toolbox = &approvals.inner.toolbox;
+    let is_available = toolbox.refresh(&record.tool_name).await;
+    let tool = toolbox.tool(&record.tool_name).filter(|_| is_available);
+    let tool = tool.filter(|tool| tool.definition == record.definition);
+    if tool.is_none_or(|tool| !is_first_claim && !tool.idempotent) {
+        return Some(RevocationReason::DefinitionChanged);
+    }
+    let call = approved_call(record, decision, None);
+    (!toolbox.permits(&call).await).then_some(RevocationReason::NotPermitted)
+}
+
+/// Renews the lease of a claim. A failure is logged.
+pub(super) async fn renew_lease(approvals: &ChatApprovals, claim: &Claim, lease: Duration) {
+    let renewed = update(&*approvals.inner.ledger, claim.record, |record, now| {
+        record.renew(claim, lease, now)
+    });
+    if let Err(error) = renewed.await {
+        tracing::warn!(record = %claim.record, %error, "the lease of a running call is not renewed");
+    }
+}
+
+/// Returns the call that the toolbox checks or executes. `claim` is `None` for a check.
+pub(super) fn approved_call(
+    record: &ApprovalRecord,
+    decision: RecordedDecision,
+    claim: Option<Claim>,
+) -> ApprovedCall {
+    ApprovedCall {
+        requester: record.requester.clone(),
+        chat_id: record.chat_id.clone(),
+        tool_call_id: record.tool_call_id.clone(),
+        tool_name: record.tool_name.clone(),
+        input: record.input.clone(),
+        decision,
+        idempotency_key: record.id,
+        claim,
+    }
+}
+
+fn record_missing() -> LedgerStoreError {
+    LedgerStoreError::new("the record is gone")
+}
+
+/// The minimum lease of an approval that is forwarded to a provider.
+///
+/// While the lease lasts, a process is assumed to receive the provider's results. The lease is
+/// longer than a model response.
+pub(super) const PROVIDER_LEASE: Duration = Duration::from_secs(600);

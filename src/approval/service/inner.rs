@@ -1,0 +1,150 @@
+//! [`Inner`]: the keys, the ledger, the tools and the audit of an
+//! [`Approvals`](super::Approvals), and the updates of records, each with its audit event.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AuditEvent, AuditEventKind, AuditSink, Toolbox};
+use crate::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, update};
+use crate::approval::{
+    ApprovalRecord, KeyRing, Principal, RecordId, RejectionReason, Transition, UnixMillis,
+};
+use crate::id::ApprovalId;
+
+/// The settings and the services that all clones of an [`Approvals`](super::Approvals) share.
+#[derive(Clone)]
+pub(super) struct Inner {
+    pub(super) keys: KeyRing,
+    pub(super) ledger: Arc<dyn LedgerStore>,
+    pub(super) toolbox: Arc<dyn Toolbox>,
+    pub(super) audit: Arc<dyn AuditSink>,
+    pub(super) can_decide: Arc<CanDecide>,
+    /// The time to live of an approval request, for tools without their own.
+    pub(super) approval_ttl: Duration,
+    pub(super) lease: Duration,
+}
+
+/// Returns whether a principal may decide on the record of another principal.
+type CanDecide = dyn Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync;
+
+/// An approval request without an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PendingApproval {
+    /// The approval id that the answer must carry.
+    pub approval_id: ApprovalId,
+    /// The record of the approval request.
+    pub record: ApprovalRecord,
+}
+
+impl Inner {
+    /// Returns the pending approval requests that have not expired and whose key may still be used.
+    pub(super) async fn pending(
+        &self,
+        filter: PendingFilter<'_>,
+    ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        let snapshot = self.ledger.pending(filter).await?;
+        let records = snapshot.records.into_iter().map(|versioned| versioned.record);
+        let pending = records.filter(|record| record.expires_at > snapshot.now);
+        let pending = pending.filter_map(|record| {
+            let approval_id = record.approval_id(&self.keys, snapshot.now)?;
+            Some(PendingApproval { approval_id, record })
+        });
+        Ok(pending.collect())
+    }
+
+    /// Records in the audit a decision on a record that does not exist, or on which this principal
+    /// has no say.
+    pub(super) fn audit_unauthorized_decision(&self, at: UnixMillis, principal: &Principal) {
+        self.audit.take(&AuditEvent {
+            at,
+            record: None,
+            chat_id: None,
+            principal: principal.clone(),
+            tool_call_id: None,
+            tool_name: None,
+            input_digest: None,
+            requested_at: None,
+            happened: AuditEventKind::Refused { cause: RejectionReason::WrongPrincipalOrChat },
+        });
+    }
+
+    pub(super) fn can_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {
+        (self.can_decide)(principal, record)
+    }
+
+    /// Applies a rule of the ledger to a record, and writes the new state to the audit. Returns
+    /// `None` if there is no such record.
+    ///
+    /// The audit event names `principal`, or the requester if `principal` is `None`. There is no
+    /// await point between the update and its audit event.
+    pub(super) async fn update_record<T: Send>(
+        &self,
+        principal: Option<&Principal>,
+        id: RecordId,
+        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+    ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
+        let updated = update(&*self.ledger, id, move |record, now| {
+            let Transition { output, next } = rule(record, now);
+            Transition { output: (output, now, next.is_some()), next }
+        });
+        let Some((record, (output, at, is_changed))) = updated.await? else { return Ok(None) };
+        if let Some(kind) = AuditEventKind::from_state(&record.state).filter(|_| is_changed) {
+            self.audit_record(at, &record, principal.unwrap_or(&record.requester), kind);
+        }
+        Ok(Some(RecordUpdate { record, output, at, is_changed }))
+    }
+
+    /// Writes an event about a record to the audit.
+    pub(super) fn audit_record(
+        &self,
+        at: UnixMillis,
+        record: &ApprovalRecord,
+        principal: &Principal,
+        kind: AuditEventKind,
+    ) {
+        self.audit.take(&AuditEvent {
+            at,
+            record: Some(record.id),
+            chat_id: Some(record.chat_id.clone()),
+            principal: principal.clone(),
+            tool_call_id: Some(record.tool_call_id.clone()),
+            tool_name: Some(record.tool_name.clone()),
+            input_digest: Some(record.input_digest()),
+            requested_at: Some(record.requested_at),
+            happened: kind,
+        });
+    }
+}
+
+/// The result of applying a rule of the ledger to a record.
+pub(super) struct RecordUpdate<T> {
+    /// The record after the rule was applied.
+    pub(super) record: ApprovalRecord,
+    /// The output of the rule.
+    pub(super) output: T,
+    /// The time of the ledger at which the rule was applied.
+    pub(super) at: UnixMillis,
+    /// Whether the rule changed the record.
+    pub(super) is_changed: bool,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Approvals")
+            .field("keys", &self.keys)
+            .field("ledger", &self.ledger)
+            .field("toolbox", &self.toolbox)
+            .field("audit", &self.audit)
+            .field("approval_ttl", &self.approval_ttl)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    bytes
+}
