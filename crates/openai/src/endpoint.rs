@@ -308,9 +308,9 @@ mod tests {
         };
         assert_eq!([0, 1, 2].map(|retry| delay(429, None, retry)), [1, 2, 4].map(Some));
         assert_eq!(delay(529, Some("7"), 0), Some(7));
-        assert_eq!(delay(503, Some("31"), 0), None, "nobody waits for so long");
+        assert_eq!(delay(503, Some("31"), 0), None, "longer than the maximum delay");
         assert_eq!(delay(503, Some("Wed, 21 Oct 2026 07:28:00 GMT"), 1), Some(2));
-        assert_eq!(delay(429, None, 5), None, "nor for that");
+        assert_eq!(delay(429, None, 5), None, "the increased delay is longer than the maximum");
         for status in [400, 401, 404, 408, 500, 502, 504] {
             assert_eq!(delay(status, None, 0), None, "{status}");
         }

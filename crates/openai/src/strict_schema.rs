@@ -133,7 +133,7 @@ mod tests {
     use ui_message_stream::model::OutputSchema;
 
     #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "its schema is all that is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Invoice {
         /// What is to be paid.
         total: u64,
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "its schema is all that is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Line {
         #[schemars(length(max = 80))]
         text: String,
     }
 
     #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "its schema is all that is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     enum Kind {
         /// For goods.
         Goods,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "its schema is all that is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Flattened {
         total: u64,
         #[serde(flatten)]
@@ -171,21 +171,21 @@ mod tests {
 
     #[derive(JsonSchema)]
     #[serde(tag = "paid")]
-    #[expect(dead_code, reason = "its schema is all that is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     enum Paid {
         Cash,
         Card { last: String },
     }
 
-    fn asked<T: JsonSchema>() -> Value {
+    fn format_of<T: JsonSchema>() -> Value {
         output_format(&OutputSchema::new("answer", Json::from_serialize(&schema_for!(T)).unwrap()))
     }
 
     #[test]
-    fn what_serde_derives_is_held_to_strictly() {
-        let asked = asked::<Invoice>();
-        assert_eq!(asked["strict"], true);
-        let schema = &asked["schema"];
+    fn a_derived_schema_is_converted_to_a_strict_one() {
+        let format = format_of::<Invoice>();
+        assert_eq!(format["strict"], true);
+        let schema = &format["schema"];
         assert_eq!(schema["additionalProperties"], false);
         let required = schema["required"].as_array().unwrap();
         assert!(
@@ -203,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_strictly_is_sent_as_it_is() {
-        let asked = asked::<BTreeMap<String, u64>>();
-        assert_eq!(asked["strict"], false);
-        assert_eq!(asked["schema"]["additionalProperties"]["format"], "uint64");
-        assert_eq!(asked["schema"].get("$schema"), None);
+    fn a_schema_that_has_no_strict_form_is_sent_unchanged() {
+        let format = format_of::<BTreeMap<String, u64>>();
+        assert_eq!(format["strict"], false);
+        assert_eq!(format["schema"]["additionalProperties"]["format"], "uint64");
+        assert_eq!(format["schema"].get("$schema"), None);
         for schema in [
             json!(true),
             json!({}),
@@ -215,22 +215,22 @@ mod tests {
             json!({"type": "object", "properties": {"any": true}}),
             json!({"type": "array", "prefixItems": [{"type": "string"}]}),
             json!({"type": "object", "properties": {"there": {"$ref": "https://example.com/a"}}}),
-            self::asked::<Flattened>()["schema"].clone(),
+            self::format_of::<Flattened>()["schema"].clone(),
         ] {
             assert_eq!(to_strict_schema(&schema), None, "{schema}");
         }
     }
 
     #[test]
-    fn a_choice_at_the_root_is_not_held_to() {
+    fn a_schema_with_a_choice_or_a_reference_at_the_root_is_not_strict() {
         for schema in [
             json!({"type": "object", "oneOf": [{"type": "object", "properties": {}}]}),
             json!({"oneOf": [{"type": "object", "properties": {}}]}),
             json!({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {}}}}),
         ] {
             let output = OutputSchema::new("answer", Json::from_serialize(&schema).unwrap());
-            let asked = output_format(&output);
-            assert_eq!((&asked["strict"], &asked["schema"]), (&json!(false), &schema));
+            let format = output_format(&output);
+            assert_eq!((&format["strict"], &format["schema"]), (&json!(false), &schema));
         }
     }
 }

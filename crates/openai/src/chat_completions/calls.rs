@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_put_together_however_they_were_cut() {
+    fn fragments_are_joined_independently_of_where_they_are_split() {
         let fragments = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":""}}"#,
             r#"{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}"#,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_lack_its_index_its_arguments_or_be_the_first_every_time() {
+    fn a_call_may_have_no_index_or_no_arguments_or_always_index_zero() {
         let without_index = [
             r#"{"id":"a","function":{"name":"f","arguments":"{}"}}"#,
             r#"{"id":"b","function":{"name":"f","arguments":"{\"n\""}}"#,
@@ -266,18 +266,18 @@ mod tests {
         ];
         let expected = [call("a", "f", "{}", 1), call("b", "f", r#"{"n":2}"#, 2)];
         assert_eq!(calls(&without_index), expected);
-        let always_the_first = [
+        let always_index_zero = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":{"n":1}}}"#,
             r#"{"index":0,"id":"b","function":{"name":"f"}}"#,
         ];
         assert_eq!(
-            calls(&always_the_first),
+            calls(&always_index_zero),
             [call("a", "f", r#"{"n":1}"#, 1), call("b", "f", "", 0)]
         );
     }
 
     #[test]
-    fn a_piece_that_says_of_no_call_which_belongs_to_the_last_one() {
+    fn a_fragment_without_a_name_belongs_to_the_call_of_its_id_or_to_the_last_call() {
         let by_id = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":""}}"#,
             r#"{"index":1,"id":"a","function":{"arguments":"{\"n\":1}"}}"#,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_has_an_id_of_its_own() {
+    fn every_call_has_a_unique_id() {
         let fragments = [
             r#"{"index":0,"id":"a","function":{"name":"f","arguments":"1"}}"#,
             r#"{"index":1,"id":"a","function":{"name":"f","arguments":"2"}}"#,

@@ -67,7 +67,7 @@ impl Prompt {
 /// Returns the approval requests of the provider that the user has just approved, with the calls
 /// they are about.
 ///
-/// An approval stands only in the request that sends it to the provider. A user message may follow
+/// An approval is only in the request that sends it to the provider. A user message may follow
 /// it.
 pub(super) fn approved_calls(messages: &[ModelMessage]) -> HashMap<String, ToolCallId> {
     let answered = messages.windows(2).filter_map(|two| match two {

@@ -1,4 +1,4 @@
-//! Chat Completions: each provider's way of saying the same.
+//! Responses of Chat Completions in the variants that different providers send.
 
 use serde_json::{Value, json};
 use test_support::browser::{Forecast, Held, Turns, agent, conversation};
@@ -13,17 +13,18 @@ fn model(provider: &Provider) -> ChatCompletions {
     ChatCompletions::new(endpoint, "a-model")
 }
 
-/// What the browser holds when a provider answers a question with these fixtures, one a step.
-async fn held(fixtures: &[&str]) -> (Held, Provider) {
-    let answers = fixtures.iter().map(|name| fixture(&format!("chat/{name}")));
-    let provider = Provider::streaming(answers).await;
+/// Runs a turn in which the provider answers each step with the next fixture. Returns the contents
+/// of the browser's message, and the provider.
+async fn run_turn(fixtures: &[&str]) -> (Held, Provider) {
+    let streams = fixtures.iter().map(|name| fixture(&format!("chat/{name}")));
+    let provider = Provider::with_streams(streams).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
     (Held::of(browser.messages().last().unwrap()), provider)
 }
 
-fn ran(city: &str) -> (String, Value, String, Value) {
+fn weather_call(city: &str) -> (String, Value, String, Value) {
     let output = json!(format!("{city}: sun"));
     ("weather".into(), json!({"city": city}), "output-available".into(), output)
 }
@@ -31,14 +32,14 @@ fn ran(city: &str) -> (String, Value, String, Value) {
 const THE_TEXT: &str = "The harbour is “calm” — 🚢\ntoday.";
 
 #[tokio::test]
-async fn text_arrives_whole_and_the_request_is_what_the_api_takes() {
-    let (held, provider) = held(&["text_is_joined"]).await;
-    assert_eq!(held, Held { text: THE_TEXT.to_owned(), ..Held::default() });
-    let asked = &provider.asked()[0];
-    assert_eq!(asked.uri, "/v1/chat/completions");
-    assert_eq!(asked.headers["authorization"], "Bearer sk-test");
-    assert_eq!(asked.headers["content-type"], "application/json");
-    let body = &asked.body;
+async fn text_arrives_complete_and_the_request_has_the_form_of_the_api() {
+    let (contents, provider) = run_turn(&["text_is_joined"]).await;
+    assert_eq!(contents, Held { text: THE_TEXT.to_owned(), ..Held::default() });
+    let request = &provider.requests()[0];
+    assert_eq!(request.uri, "/v1/chat/completions");
+    assert_eq!(request.headers["authorization"], "Bearer sk-test");
+    assert_eq!(request.headers["content-type"], "application/json");
+    let body = &request.body;
     assert_eq!(body["model"], "a-model");
     assert_eq!(body["stream"], true);
     assert_eq!(body["stream_options"], json!({"include_usage": true}));
@@ -56,40 +57,41 @@ async fn text_arrives_whole_and_the_request_is_what_the_api_takes() {
 }
 
 #[tokio::test]
-async fn each_providers_calls_run_and_the_model_reads_the_results() {
-    let two = [ran("Porto"), ran("Faro")];
+async fn the_calls_of_each_provider_run_and_their_results_are_sent_to_the_model() {
+    let two = [weather_call("Porto"), weather_call("Faro")];
     let tides = ("tides".to_owned(), json!({}), "output-available".to_owned(), json!("low"));
     for (name, reasoning, text, calls) in [
         (
             "reasoning_then_arguments_in_pieces",
             "They ask for the weather.",
             "I look.",
-            &[ran("Lisbon")][..],
+            &[weather_call("Lisbon")][..],
         ),
         ("two_calls_whose_pieces_alternate", "", "", &two[..]),
         ("a_call_without_arguments", "", "", &[tides][..]),
-        ("a_call_without_an_index_in_the_last_chunk", "", "", &[ran("Coimbra")][..]),
-        ("usage_behind_the_finish_reason", "First, look.", "", &[ran("Braga")][..]),
+        ("a_call_without_an_index_in_the_last_chunk", "", "", &[weather_call("Coimbra")][..]),
+        ("usage_behind_the_finish_reason", "First, look.", "", &[weather_call("Braga")][..]),
         ("whole_calls_of_one_index", "", "", &two[..]),
-        ("a_call_whose_pieces_are_counted", "", "", &[ran("Tavira")][..]),
+        ("a_call_whose_pieces_are_counted", "", "", &[weather_call("Tavira")][..]),
     ] {
-        let (held, provider) = held(&[name, "text_is_joined"]).await;
-        assert_eq!(held.reasoning, reasoning, "{name}");
-        assert_eq!(held.text, format!("{text}{THE_TEXT}"), "{name}");
-        assert_eq!(held.calls, calls, "{name}");
-        let messages = provider.asked()[1].body["messages"].as_array().unwrap().clone();
-        let said = &messages[2];
-        assert_eq!(said["content"], if text.is_empty() { Value::Null } else { text.into() });
-        assert_eq!(said.get("reasoning_content"), None, "{name}");
-        let made = said["tool_calls"].as_array().unwrap();
-        assert_eq!(made.len(), calls.len(), "{name}");
-        for (at, (made, (tool, input, _, output))) in made.iter().zip(calls).enumerate() {
-            assert_eq!(made["function"]["name"], **tool, "{name}");
-            let arguments = made["function"]["arguments"].as_str().unwrap();
+        let (contents, provider) = run_turn(&[name, "text_is_joined"]).await;
+        assert_eq!(contents.reasoning, reasoning, "{name}");
+        assert_eq!(contents.text, format!("{text}{THE_TEXT}"), "{name}");
+        assert_eq!(contents.calls, calls, "{name}");
+        let messages = provider.requests()[1].body["messages"].as_array().unwrap().clone();
+        let message = &messages[2];
+        assert_eq!(message["content"], if text.is_empty() { Value::Null } else { text.into() });
+        assert_eq!(message.get("reasoning_content"), None, "{name}");
+        let sent_calls = message["tool_calls"].as_array().unwrap();
+        assert_eq!(sent_calls.len(), calls.len(), "{name}");
+        for (at, (sent_call, (tool, input, _, output))) in sent_calls.iter().zip(calls).enumerate()
+        {
+            assert_eq!(sent_call["function"]["name"], **tool, "{name}");
+            let arguments = sent_call["function"]["arguments"].as_str().unwrap();
             assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), *input, "{name}");
             let result = &messages[3 + at];
             assert_eq!(result["role"], "tool", "{name}");
-            assert_eq!(result["tool_call_id"], made["id"], "{name}");
+            assert_eq!(result["tool_call_id"], sent_call["id"], "{name}");
             assert_eq!(result["content"], *output, "{name}");
         }
         assert_eq!(messages.len(), 3 + calls.len(), "{name}");
@@ -97,14 +99,14 @@ async fn each_providers_calls_run_and_the_model_reads_the_results() {
 }
 
 #[tokio::test]
-async fn reasoning_that_stands_among_the_content_is_reasoning() {
-    let (held, _) = held(&["reasoning_in_pieces_of_content"]).await;
-    assert_eq!((&*held.reasoning, &*held.text), ("Let me think.", "It is."));
+async fn reasoning_inside_the_content_becomes_a_reasoning_part() {
+    let (contents, _) = run_turn(&["reasoning_in_pieces_of_content"]).await;
+    assert_eq!((&*contents.reasoning, &*contents.text), ("Let me think.", "It is."));
 }
 
 #[tokio::test]
-async fn pages_that_are_cited_are_sources() {
-    let provider = Provider::streaming(
+async fn cited_pages_become_source_parts_with_different_ids() {
+    let provider = Provider::with_streams(
         ["text_with_citations"; 2].map(|name| fixture(&format!("chat/{name}"))),
     )
     .await;
@@ -112,9 +114,9 @@ async fn pages_that_are_cited_are_sources() {
     browser.send("News?").await;
     browser.send("And?").await;
     assert_eq!(browser.error(), None);
-    let held = Held::of(browser.messages().last().unwrap());
-    assert_eq!(held.text, "It reopened today.");
-    assert_eq!(held.sources, ["https://news.example/a", "https://news.example/b"]);
+    let contents = Held::of(browser.messages().last().unwrap());
+    assert_eq!(contents.text, "It reopened today.");
+    assert_eq!(contents.sources, ["https://news.example/a", "https://news.example/b"]);
     let parts = browser.messages().iter().flat_map(|message| &message.parts);
     let titles_and_ids = parts.filter_map(|part| match part {
         Part::SourceUrl(source) => Some((source.title.as_deref(), &*source.source_id)),
@@ -128,9 +130,10 @@ async fn pages_that_are_cited_are_sources() {
 }
 
 #[tokio::test]
-async fn a_denied_call_is_told_to_the_model_as_not_executed() {
-    let answers = ["a_call_without_arguments", "text_is_joined"];
-    let provider = Provider::streaming(answers.map(|name| fixture(&format!("chat/{name}")))).await;
+async fn the_model_reads_that_a_denied_call_was_not_executed() {
+    let streams = ["a_call_without_arguments", "text_is_joined"];
+    let provider =
+        Provider::with_streams(streams.map(|name| fixture(&format!("chat/{name}")))).await;
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Nothing {}
     let tides = ui_message_stream::agent::Tool::new("tides", async |_: Nothing| {
@@ -142,28 +145,29 @@ async fn a_denied_call_is_told_to_the_model_as_not_executed() {
     browser.deny("tides", "not today").await;
     assert_eq!(browser.last_text(), THE_TEXT);
     assert_eq!(
-        provider.asked()[1].body["messages"][2]["content"],
+        provider.requests()[1].body["messages"][2]["content"],
         "This tool call was denied. It was not executed, and it is not queued. Reason: not today"
     );
 }
 
 #[tokio::test]
-async fn the_host_sets_fields_and_may_send_the_reasoning_back() {
-    let answers = ["reasoning_then_arguments_in_pieces", "text_is_joined"];
-    let provider = Provider::streaming(answers.map(|name| fixture(&format!("chat/{name}")))).await;
+async fn the_host_can_set_and_remove_fields_and_send_reasoning_back() {
+    let streams = ["reasoning_then_arguments_in_pieces", "text_is_joined"];
+    let provider =
+        Provider::with_streams(streams.map(|name| fixture(&format!("chat/{name}")))).await;
     let model = model(&provider)
         .with_field("temperature", &Json::parse("0.5").unwrap())
         .with_field("stream_options", &Json::null())
         .with_reasoning_content();
     conversation(agent(model)).send("How is the weather?").await;
-    let body = &provider.asked()[1].body;
+    let body = &provider.requests()[1].body;
     assert_eq!(body["temperature"], 0.5);
     assert_eq!(body.get("stream_options"), None);
     assert_eq!(body["messages"][2]["reasoning_content"], "They ask for the weather.");
 }
 
-/// How a provider is asked for it.
-pub(crate) fn asked_for() -> Value {
+/// Returns the output format with which a `Forecast` is requested.
+pub(crate) fn forecast_format() -> Value {
     json!({"name": "Forecast", "strict": true, "schema": {
         "title": "Forecast", "description": "An answer in a structure.", "type": "object",
         "properties": {
@@ -175,36 +179,36 @@ pub(crate) fn asked_for() -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_in_a_structure_is_asked_for() {
-    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+async fn structured_output_is_requested_with_its_schema() {
+    let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
     let mut browser = conversation(agent(model(&provider)).with_output::<Forecast>());
     browser.send("How is the weather?").await;
     assert_eq!(
-        provider.asked()[0].body["response_format"],
-        json!({"type": "json_schema", "json_schema": asked_for()})
+        provider.requests()[0].body["response_format"],
+        json!({"type": "json_schema", "json_schema": forecast_format()})
     );
     assert_eq!(browser.error(), Some("The answer is not in the form that it was to have."));
 }
 
-/// What the model is told it said, once it reads the results of these calls.
-async fn told(name: &str) -> Value {
-    let (_, provider) = held(&[name, "text_is_joined"]).await;
-    provider.asked()[1].body["messages"][2].clone()
+/// Returns the assistant message of the second request, after a first response with this fixture.
+async fn message_sent_after(name: &str) -> Value {
+    let (_, provider) = run_turn(&[name, "text_is_joined"]).await;
+    provider.requests()[1].body["messages"][2].clone()
 }
 
 #[tokio::test]
-async fn signatures_of_calls_go_back_with_the_calls() {
-    let said = told("calls_with_signatures").await;
+async fn signatures_of_calls_are_sent_back_with_the_calls() {
+    let message = message_sent_after("calls_with_signatures").await;
     let signature = json!({"google": {"thought_signature": "EjQK-first"}});
-    assert_eq!(said["tool_calls"][0]["extra_content"], signature);
-    assert_eq!(said["tool_calls"][1].get("extra_content"), None);
-    assert_eq!(said.get("reasoning_details"), None);
+    assert_eq!(message["tool_calls"][0]["extra_content"], signature);
+    assert_eq!(message["tool_calls"][1].get("extra_content"), None);
+    assert_eq!(message.get("reasoning_details"), None);
 }
 
 #[tokio::test]
-async fn what_a_server_wants_to_know_of_the_thoughts_goes_back_as_it_was() {
-    let said = told("reasoning_details_in_pieces").await;
-    let sealed = |data: &str, id: &str| {
+async fn reasoning_details_are_sent_back_unchanged() {
+    let message = message_sent_after("reasoning_details_in_pieces").await;
+    let encrypted = |data: &str, id: &str| {
         json!({
             "type": "reasoning.encrypted", "data": data, "id": id,
             "format": "google-gemini-v1", "index": 0,
@@ -215,56 +219,59 @@ async fn what_a_server_wants_to_know_of_the_thoughts_goes_back_as_it_was() {
         "format": "anthropic-claude-v1", "index": 0,
     });
     assert_eq!(
-        said["reasoning_details"],
-        json!([text, sealed("CiQB-sealed", "toolu_1"), sealed("CiQB-sealed-too", "toolu_2")])
+        message["reasoning_details"],
+        json!([text, encrypted("CiQB-sealed", "toolu_1"), encrypted("CiQB-sealed-too", "toolu_2")])
     );
 }
 
 #[tokio::test]
-async fn thinking_blocks_go_back_whole_with_their_signatures() {
-    let said = told("thinking_blocks_in_pieces").await;
-    let thought = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
+async fn thinking_blocks_are_sent_back_complete_with_their_signatures() {
+    let message = message_sent_after("thinking_blocks_in_pieces").await;
+    let thinking = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
     assert_eq!(
-        said["thinking_blocks"],
+        message["thinking_blocks"],
         json!([
-            thought("They ask for it.", "EqoB-signed"),
+            thinking("They ask for it.", "EqoB-signed"),
             {"type": "redacted_thinking", "data": "EroB-sealed"},
-            thought("Now.", "EqoB-again"),
+            thinking("Now.", "EqoB-again"),
         ])
     );
-    assert_eq!(said["tool_calls"][0]["id"], "toolu_1");
+    assert_eq!(message["tool_calls"][0]["id"], "toolu_1");
 }
 
 #[tokio::test]
-async fn another_model_is_not_told_what_this_ones_server_wants_back() {
+async fn state_of_one_model_is_not_sent_to_another_model() {
     for name in
         ["calls_with_signatures", "reasoning_details_in_pieces", "thinking_blocks_in_pieces"]
     {
-        let answers = [name, "text_is_joined"].map(|name| fixture(&format!("chat/{name}")));
-        let provider = Provider::streaming(answers).await;
+        let streams = [name, "text_is_joined"].map(|name| fixture(&format!("chat/{name}")));
+        let provider = Provider::with_streams(streams).await;
         let endpoint = Endpoint::new(&provider.address).unwrap();
-        let other = ChatCompletions::new(endpoint, "another-model");
-        let mut browser = conversation(agent(Turns::new(model(&provider), other)));
+        let other_model = ChatCompletions::new(endpoint, "another-model");
+        let mut browser = conversation(agent(Turns::new(model(&provider), other_model)));
         browser.send("How is the weather?").await;
         assert_eq!(browser.error(), None);
-        let said = &provider.asked()[1].body["messages"][2];
-        assert_eq!(said["tool_calls"][0].get("extra_content"), None);
-        assert_eq!(said.get("reasoning_details"), None);
-        assert_eq!(said.get("thinking_blocks"), None);
-        let sent = browser.last_chunks().iter().map(|chunk| format!("{chunk:?}"));
-        assert!(!sent.collect::<String>().contains("a-model"), "it is nothing for the browser");
+        let message = &provider.requests()[1].body["messages"][2];
+        assert_eq!(message["tool_calls"][0].get("extra_content"), None);
+        assert_eq!(message.get("reasoning_details"), None);
+        assert_eq!(message.get("thinking_blocks"), None);
+        let chunks = browser.last_chunks().iter().map(|chunk| format!("{chunk:?}"));
+        assert!(
+            !chunks.collect::<String>().contains("a-model"),
+            "the browser does not receive the name of the model"
+        );
     }
 }
 
 #[tokio::test]
-async fn nor_is_a_model_of_the_same_name_behind_another_port() {
-    let here = Provider::streaming([fixture("chat/calls_with_signatures")]).await;
-    let there = Provider::streaming([fixture("chat/text_is_joined")]).await;
-    let turns = Turns::new(model(&here), model(&there));
+async fn state_of_a_model_is_not_sent_to_a_model_of_the_same_name_at_another_address() {
+    let first = Provider::with_streams([fixture("chat/calls_with_signatures")]).await;
+    let second = Provider::with_streams([fixture("chat/text_is_joined")]).await;
+    let turns = Turns::new(model(&first), model(&second));
     conversation(agent(turns)).send("How is the weather?").await;
-    let said = &there.asked()[0].body["messages"][2];
-    assert_eq!(said["tool_calls"].as_array().unwrap().len(), 2);
-    assert_eq!(said["tool_calls"][0].get("extra_content"), None);
+    let message = &second.requests()[0].body["messages"][2];
+    assert_eq!(message["tool_calls"].as_array().unwrap().len(), 2);
+    assert_eq!(message["tool_calls"][0].get("extra_content"), None);
 }
 
 #[tokio::test]
@@ -273,13 +280,14 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
     let ends = ["length", "content_filter", "error"];
     let ends = ends.map(|end| super::provider::as_stream(&lines.replace("length", end)));
     for stream in ends {
-        let provider = Provider::streaming([stream.clone(), fixture("chat/text_is_joined")]).await;
+        let provider =
+            Provider::with_streams([stream.clone(), fixture("chat/text_is_joined")]).await;
         let mut browser = conversation(agent(model(&provider)));
         browser.send("Tides?").await;
-        let held = Held::of(browser.messages().last().unwrap());
-        let [(tool, _, state, said)] = &held.calls[..] else { panic!("{held:?}") };
+        let contents = Held::of(browser.messages().last().unwrap());
+        let [(tool, _, state, error)] = &contents.calls[..] else { panic!("{contents:?}") };
         assert_eq!((&**tool, &**state), ("tides", "output-error"), "{stream}");
-        assert!(said.as_str().unwrap().starts_with("the input is not usable"), "{said}");
-        assert_eq!(provider.asked()[1].body["messages"][3]["content"], *said);
+        assert!(error.as_str().unwrap().starts_with("the input is not usable"), "{error}");
+        assert_eq!(provider.requests()[1].body["messages"][3]["content"], *error);
     }
 }

@@ -1,4 +1,4 @@
-//! What Chat Completions are asked: histories, as each kind of server takes them.
+//! The requests of `ChatCompletions`: histories in the form that each kind of server accepts.
 
 use axum::http::StatusCode;
 use futures::StreamExt;
@@ -13,17 +13,17 @@ use ui_message_stream_openai::{ChatCompletions, Endpoint};
 
 use super::provider::{Provider, fixture};
 
-/// The messages that a server is sent of these.
-async fn sent(
-    set_up: impl FnOnce(ChatCompletions) -> ChatCompletions,
+/// Returns the messages of the request that the server receives.
+async fn sent_messages(
+    configure: impl FnOnce(ChatCompletions) -> ChatCompletions,
     messages: Vec<ModelMessage>,
 ) -> Vec<Value> {
-    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+    let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
     let endpoint = Endpoint::new(&provider.address).unwrap();
-    let model = set_up(ChatCompletions::new(endpoint, "a-model"));
-    let said: Vec<_> = model.call(ModelRequest::new(messages)).collect().await;
-    assert!(said.iter().all(Result::is_ok), "{said:?}");
-    provider.asked()[0].body["messages"].as_array().unwrap().clone()
+    let model = configure(ChatCompletions::new(endpoint, "a-model"));
+    let events: Vec<_> = model.call(ModelRequest::new(messages)).collect().await;
+    assert!(events.iter().all(Result::is_ok), "{events:?}");
+    provider.requests()[0].body["messages"].as_array().unwrap().clone()
 }
 
 fn text(text: &str) -> AssistantContent {
@@ -44,12 +44,12 @@ fn result(id: &str) -> ModelMessage {
 }
 
 #[tokio::test]
-async fn thoughts_that_are_sent_back_stand_on_every_message_though_there_were_none() {
-    let thought = AssistantContent::Reasoning(ReasoningContent::new("They ask."));
+async fn reasoning_content_is_sent_on_every_assistant_message_even_if_it_is_blank() {
+    let reasoning_part = AssistantContent::Reasoning(ReasoningContent::new("They ask."));
     let messages = || {
         vec![
             ModelMessage::user("Tides?"),
-            ModelMessage::assistant(vec![thought.clone(), call("a")]),
+            ModelMessage::assistant(vec![reasoning_part.clone(), call("a")]),
             result("a"),
             ModelMessage::assistant(vec![call("b")]),
             result("b"),
@@ -57,27 +57,28 @@ async fn thoughts_that_are_sent_back_stand_on_every_message_though_there_were_no
             ModelMessage::user("Thanks"),
         ]
     };
-    let sent_back = sent(ChatCompletions::with_reasoning_content, messages()).await;
-    let thoughts: Vec<&Value> = sent_back
+    let sent_with_reasoning =
+        sent_messages(ChatCompletions::with_reasoning_content, messages()).await;
+    let reasoning: Vec<&Value> = sent_with_reasoning
         .iter()
         .filter(|message| message["role"] == "assistant")
         .map(|message| &message["reasoning_content"])
         .collect();
-    assert_eq!(thoughts, [&json!("They ask."), &json!(" "), &json!(" ")]);
-    let as_usual = sent(|model| model, messages()).await;
-    assert!(as_usual.iter().all(|message| message.get("reasoning_content").is_none()));
+    assert_eq!(reasoning, [&json!("They ask."), &json!(" "), &json!(" ")]);
+    let sent_by_default = sent_messages(|model| model, messages()).await;
+    assert!(sent_by_default.iter().all(|message| message.get("reasoning_content").is_none()));
 }
 
 #[tokio::test]
-async fn what_was_said_upon_a_result_of_the_provider_stands_behind_it() {
-    let hosted = |id: &str| {
+async fn text_that_follows_a_result_of_the_provider_is_sent_after_that_result() {
+    let provider_executed = |id: &str| {
         let AssistantContent::ToolCall(mut call) = call(id) else { unreachable!() };
         call.provider_executed = true;
         [AssistantContent::ToolCall(call), AssistantContent::ToolResult(output(id))]
     };
     let mut content = vec![text("I look."), call("own")];
-    content.extend(hosted("h1"));
-    content.extend(hosted("h2"));
+    content.extend(provider_executed("h1"));
+    content.extend(provider_executed("h2"));
     content.push(text("It is low."));
     let messages = vec![
         ModelMessage::user("Tides?"),
@@ -85,15 +86,15 @@ async fn what_was_said_upon_a_result_of_the_provider_stands_behind_it() {
         result("own"),
         ModelMessage::user("Thanks"),
     ];
-    let sent = sent(|model| model, messages).await;
-    let short = |message: &Value| {
+    let sent = sent_messages(|model| model, messages).await;
+    let summary = |message: &Value| {
         let calls = message["tool_calls"].as_array().into_iter().flatten();
         let calls: Vec<&str> = calls.filter_map(|call| call["id"].as_str()).collect();
         let id = message["tool_call_id"].as_str().unwrap_or_default();
-        let said = message["content"].as_str().unwrap_or_default();
-        format!("{} {said} {}{id}", message["role"].as_str().unwrap(), calls.join(","))
+        let content = message["content"].as_str().unwrap_or_default();
+        format!("{} {content} {}{id}", message["role"].as_str().unwrap(), calls.join(","))
     };
-    let sent: Vec<String> = sent.iter().map(short).collect();
+    let sent: Vec<String> = sent.iter().map(summary).collect();
     assert_eq!(
         sent,
         [
@@ -109,8 +110,9 @@ async fn what_was_said_upon_a_result_of_the_provider_stands_behind_it() {
     );
 }
 
-/// A call that waits for the person, who writes on; and one of another provider.
-fn left_open() -> Vec<ModelMessage> {
+/// Returns a history with the call ids of another provider, and with a user message directly after
+/// tool results.
+fn history_that_mistral_refuses() -> Vec<ModelMessage> {
     vec![
         ModelMessage::user("Tides?"),
         ModelMessage::assistant(vec![call("call_a/of:another"), call("D681PevKs")]),
@@ -126,7 +128,7 @@ fn left_open() -> Vec<ModelMessage> {
     ]
 }
 
-/// Why Mistral would refuse these messages, by the rules of its template.
+/// Returns why Mistral would refuse these messages, according to the rules of its template.
 fn refused_by_mistral(messages: &[Value]) -> Option<String> {
     let is_id = |id: &Value| {
         let id = id.as_str().unwrap();
@@ -134,17 +136,17 @@ fn refused_by_mistral(messages: &[Value]) -> Option<String> {
     };
     let mut open: Vec<Value> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
-        let before = at.checked_sub(1).and_then(|at| messages[at]["role"].as_str());
+        let previous_role = at.checked_sub(1).and_then(|at| messages[at]["role"].as_str());
         let role = message["role"].as_str().unwrap();
-        if before == Some("tool") && role == "user" {
+        if previous_role == Some("tool") && role == "user" {
             return Some(format!("{at}: Unexpected role 'user' after role 'tool'"));
         }
         if role == "tool" {
             let id = &message["tool_call_id"];
-            let Some(place) = open.iter().position(|open| open == id) else {
+            let Some(position) = open.iter().position(|open| open == id) else {
                 return Some(format!("{at}: Unexpected tool call id {id}"));
             };
-            open.remove(place);
+            open.remove(position);
         }
         let calls = message["tool_calls"].as_array().into_iter().flatten();
         open.extend(calls.map(|call| call["id"].clone()));
@@ -156,42 +158,42 @@ fn refused_by_mistral(messages: &[Value]) -> Option<String> {
 }
 
 #[tokio::test]
-async fn mistral_is_sent_what_it_takes() {
-    let as_usual = sent(|model| model, left_open()).await;
-    assert!(refused_by_mistral(&as_usual).is_some());
-    let fitted = sent(ChatCompletions::for_mistral, left_open()).await;
-    assert_eq!(refused_by_mistral(&fitted), None);
-    assert_eq!(fitted[1]["tool_calls"][1]["id"], "D681PevKs", "what it takes stays");
-    let between = json!({"role": "assistant", "content": "(Nothing was said here.)"});
-    assert_eq!((&fitted[4], fitted.len()), (&between, as_usual.len() + 1));
-    let again = sent(ChatCompletions::for_mistral, left_open()).await;
-    assert_eq!(fitted, again, "the same id every time");
+async fn a_history_that_mistral_refuses_is_changed_for_mistral() {
+    let by_default = sent_messages(|model| model, history_that_mistral_refuses()).await;
+    assert!(refused_by_mistral(&by_default).is_some());
+    let adapted = sent_messages(ChatCompletions::for_mistral, history_that_mistral_refuses()).await;
+    assert_eq!(refused_by_mistral(&adapted), None);
+    assert_eq!(adapted[1]["tool_calls"][1]["id"], "D681PevKs", "a valid id is unchanged");
+    let inserted = json!({"role": "assistant", "content": "(Nothing was said here.)"});
+    assert_eq!((&adapted[4], adapted.len()), (&inserted, by_default.len() + 1));
+    let again = sent_messages(ChatCompletions::for_mistral, history_that_mistral_refuses()).await;
+    assert_eq!(adapted, again, "the ids are the same in every request");
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_stream_options_is_asked_without() {
-    let detail = json!({"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"],
+async fn a_request_is_repeated_without_stream_options_if_the_server_refuses_them() {
+    let refusal = json!({"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"],
         "msg": "Extra inputs are not permitted"}]});
-    let other = json!({"error": {"message": "Unknown model"}});
-    for (status, said, times) in [
-        (StatusCode::UNPROCESSABLE_ENTITY, &detail, 2),
-        (StatusCode::BAD_REQUEST, &detail, 2),
-        (StatusCode::UNAUTHORIZED, &detail, 1),
-        (StatusCode::BAD_REQUEST, &other, 1),
+    let other_error = json!({"error": {"message": "Unknown model"}});
+    for (status, body, calls) in [
+        (StatusCode::UNPROCESSABLE_ENTITY, &refusal, 2),
+        (StatusCode::BAD_REQUEST, &refusal, 2),
+        (StatusCode::UNAUTHORIZED, &refusal, 1),
+        (StatusCode::BAD_REQUEST, &other_error, 1),
     ] {
-        let answers =
-            [(status, said.to_string()), (StatusCode::OK, fixture("chat/text_is_joined"))];
-        let provider = Provider::answering(answers).await;
+        let responses =
+            [(status, body.to_string()), (StatusCode::OK, fixture("chat/text_is_joined"))];
+        let provider = Provider::with_responses(responses).await;
         let model = ChatCompletions::new(Endpoint::new(&provider.address).unwrap(), "a-model");
         let mut browser = conversation(agent(model));
         browser.send("Hello").await;
-        assert_eq!(browser.error().is_none(), times == 2);
-        let asked = provider.asked();
-        assert_eq!(asked.len(), times);
-        if let [first, then] = &asked[..] {
+        assert_eq!(browser.error().is_none(), calls == 2);
+        let requests = provider.requests();
+        assert_eq!(requests.len(), calls);
+        if let [first, second] = &requests[..] {
             assert!(first.body.get("stream_options").is_some());
-            assert_eq!(then.body.get("stream_options"), None);
-            assert_eq!(first.body["messages"], then.body["messages"]);
+            assert_eq!(second.body.get("stream_options"), None);
+            assert_eq!(first.body["messages"], second.body["messages"]);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! A provider that fails: the person reads that something went wrong, and nothing else; no log
-//! repeats a key.
+//! A provider that fails: the user reads only that an error occurred, and the log contains no key.
 
 use axum::http::StatusCode;
 use futures::StreamExt;
@@ -24,196 +23,204 @@ fn model(address: &str) -> ChatCompletions {
     ChatCompletions::new(endpoint(address), "a-model")
 }
 
-/// Keeps the error that a model ends with, as a log would read it.
+/// Records the error with which a model call ends, as it would be logged.
 #[derive(Debug)]
-struct Overheard<M>(M, std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+struct WithErrorLog<M>(M, std::sync::Arc<std::sync::Mutex<Vec<String>>>);
 
-impl<M: Model> Model for Overheard<M> {
+impl<M: Model> Model for WithErrorLog<M> {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let heard = std::sync::Arc::clone(&self.1);
+        let logged = std::sync::Arc::clone(&self.1);
         Box::pin(self.0.call(request).inspect(move |event| {
             if let Err(error) = event {
                 let error = error.downcast_ref::<ProviderError>().unwrap();
-                let said = format!("{:?} {error} {error:?}", error.status());
-                heard.lock().unwrap().push(said);
+                let line = format!("{:?} {error} {error:?}", error.status());
+                logged.lock().unwrap().push(line);
             }
         }))
     }
 }
 
-/// The text before the failure, and what a log reads of the failure.
+/// Runs a turn that fails. Returns the text before the failure, and the logged error.
 async fn fails(model: impl Model) -> (String, String) {
-    let heard = std::sync::Arc::default();
-    let mut browser = conversation(agent(Overheard(model, std::sync::Arc::clone(&heard))));
+    let logged = std::sync::Arc::default();
+    let mut browser = conversation(agent(WithErrorLog(model, std::sync::Arc::clone(&logged))));
     browser.send("Hello").await;
     assert_eq!(browser.error(), Some("An error occurred."));
     let text = browser.messages().last().map(|message| Held::of(message).text);
-    let heard = heard.lock().unwrap();
-    assert_eq!(heard.len(), 1, "{heard:?}");
-    (text.unwrap_or_default(), heard[0].clone())
+    let logged = logged.lock().unwrap();
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    (text.unwrap_or_default(), logged[0].clone())
 }
 
 #[tokio::test]
-async fn a_provider_that_is_busy_is_asked_again_and_no_other() {
+async fn a_request_is_repeated_only_if_the_provider_is_busy_and_at_most_twice() {
     let busy = || (StatusCode::TOO_MANY_REQUESTS, "busy".to_owned());
     let text = || (StatusCode::OK, fixture("chat/text_is_joined"));
-    let provider = Provider::answering([busy(), busy(), text()]).await;
+    let provider = Provider::with_responses([busy(), busy(), text()]).await;
     let mut browser = conversation(agent(model(&provider.address)));
     browser.send("Hello").await;
-    assert_eq!((browser.error(), provider.asked().len()), (None, 3));
+    assert_eq!((browser.error(), provider.requests().len()), (None, 3));
 
-    let provider = Provider::answering([busy(), busy(), busy(), text()]).await;
+    let provider = Provider::with_responses([busy(), busy(), busy(), text()]).await;
     assert!(fails(model(&provider.address)).await.1.starts_with("Some(429)"));
-    assert_eq!(provider.asked().len(), 3);
+    assert_eq!(provider.requests().len(), 3);
 
-    let provider = Provider::answering([busy(), text()]).await;
-    let never = endpoint(&provider.address).with_max_retries(0);
-    assert!(fails(ChatCompletions::new(never, "a-model")).await.1.starts_with("Some(429)"));
-    assert_eq!(provider.asked().len(), 1);
+    let provider = Provider::with_responses([busy(), text()]).await;
+    let no_retries = endpoint(&provider.address).with_max_retries(0);
+    assert!(fails(ChatCompletions::new(no_retries, "a-model")).await.1.starts_with("Some(429)"));
+    assert_eq!(provider.requests().len(), 1);
 
-    // It may have begun.
-    let provider = Provider::answering([(StatusCode::BAD_GATEWAY, String::new()), text()]).await;
+    // The provider may have started to generate a response.
+    let provider =
+        Provider::with_responses([(StatusCode::BAD_GATEWAY, String::new()), text()]).await;
     assert!(fails(model(&provider.address)).await.1.starts_with("Some(502)"));
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn an_answer_that_is_an_error_is_logged_without_the_key() {
-    let said = format!(r#"{{"error":{{"message":"Incorrect key: {KEY} of also-secret"}}}}"#);
-    let provider = Provider::answering([(StatusCode::UNAUTHORIZED, said)]).await;
-    let (_, heard) = fails(model(&provider.address)).await;
-    assert!(heard.starts_with("Some(401)"), "{heard}");
-    assert!(heard.contains("Incorrect key: [redacted] of [redacted]"), "{heard}");
-    assert!(!heard.contains("secret"), "{heard}");
+async fn an_error_response_is_logged_without_the_key() {
+    let body = format!(r#"{{"error":{{"message":"Incorrect key: {KEY} of also-secret"}}}}"#);
+    let provider = Provider::with_responses([(StatusCode::UNAUTHORIZED, body)]).await;
+    let (_, logged) = fails(model(&provider.address)).await;
+    assert!(logged.starts_with("Some(401)"), "{logged}");
+    assert!(logged.contains("Incorrect key: [redacted] of [redacted]"), "{logged}");
+    assert!(!logged.contains("secret"), "{logged}");
 }
 
-/// What a log reads of an answer that is an error.
-async fn logged(
-    said: impl Into<String>,
+/// Returns the logged error of a model call that the provider answers with this body.
+async fn logged_error(
+    body: impl Into<String>,
     model: impl FnOnce(Endpoint) -> Result<Box<dyn Model>, EndpointError>,
 ) -> String {
-    let provider = Provider::answering([(StatusCode::BAD_REQUEST, said.into())]).await;
+    let provider = Provider::with_responses([(StatusCode::BAD_REQUEST, body.into())]).await;
     let model = model(Endpoint::new(&provider.address).unwrap()).unwrap();
     let request = ModelRequest::new(vec![ModelMessage::user("Hello")]);
-    let said: Vec<_> = model.call(request).collect().await;
-    said[0].as_ref().unwrap_err().to_string()
+    let events: Vec<_> = model.call(request).collect().await;
+    events[0].as_ref().unwrap_err().to_string()
 }
 
 #[tokio::test]
 async fn no_part_of_a_secret_is_logged() {
     let chat = |endpoint: Endpoint| Box::new(ChatCompletions::new(endpoint, "m")) as Box<dyn Model>;
-    let heard = logged("abcd, then abcd-efgh; not efgh", |endpoint| {
+    let logged = logged_error("abcd, then abcd-efgh; not efgh", |endpoint| {
         Ok(chat(endpoint.with_header("x-a", "abcd")?.with_header("x-b", "abcd-efgh")?))
     });
-    assert!(heard.await.ends_with("[redacted], then [redacted]; not efgh"), "longest first");
-    let heard = logged(r#"bad token "t0ken-by-itself""#, |endpoint| {
+    assert!(
+        logged.await.ends_with("[redacted], then [redacted]; not efgh"),
+        "the longest secret is redacted first"
+    );
+    let logged = logged_error(r#"bad token "t0ken-by-itself""#, |endpoint| {
         Ok(chat(endpoint.with_header("authorization", "Bearer t0ken-by-itself")?))
     });
-    assert!(!heard.await.contains("t0ken"), "the key of a header");
+    assert!(!logged.await.contains("t0ken"), "the key in a header is redacted");
     for filled in 4080..4096 {
-        let said = format!("{}{}", "é".repeat(filled / 2), KEY.repeat(400));
-        let heard = logged(said, |endpoint| Ok(chat(endpoint.with_key(KEY)?))).await;
-        let left = heard.replace("[redacted]", "");
-        assert!(!left.contains("sk") && heard.len() < 4200, "{filled}: {left}");
+        let message = format!("{}{}", "é".repeat(filled / 2), KEY.repeat(400));
+        let logged = logged_error(message, |endpoint| Ok(chat(endpoint.with_key(KEY)?))).await;
+        let rest = logged.replace("[redacted]", "");
+        assert!(!rest.contains("sk") && logged.len() < 4200, "{filled}: {rest}");
     }
     let tool = r#"{"type":"mcp","server_label":"links",
         "server_url":"https://us3r-1d:p4ss-w0rd@links.example/mcp?key=qu%2Fery-1&plain=qu3ry-2",
         "headers":{"authorization":"Bearer he4d-er"}}"#;
-    let said = "us3r-1d p4ss-w0rd qu%2Fery-1 qu/ery-1 qu3ry-2 he4d-er";
-    let heard = logged(said, |endpoint| {
+    let message = "us3r-1d p4ss-w0rd qu%2Fery-1 qu/ery-1 qu3ry-2 he4d-er";
+    let logged = logged_error(message, |endpoint| {
         let tool = Json::parse(tool).unwrap();
         Ok(Box::new(Responses::new(endpoint, "m").with_hosted_tool(&tool)))
     });
     assert!(
-        heard
+        logged
             .await
             .ends_with(": [redacted] [redacted] [redacted] [redacted] [redacted] [redacted]")
     );
 }
 
 #[tokio::test]
-async fn an_error_in_the_stream_ends_it_behind_what_was_said() {
-    let whole = lines_of("chat/text_is_joined");
-    let begun: Vec<&str> = whole.lines().take(2).collect();
+async fn an_error_in_the_stream_ends_the_message_after_its_first_text() {
+    let all_events = lines_of("chat/text_is_joined");
+    let first_events: Vec<&str> = all_events.lines().take(2).collect();
     let error = format!(r#"{{"error":{{"message":"overloaded, {KEY}","code":"server_error"}}}}"#);
-    let stream = format!("data: {}\n\ndata: {}\n\ndata: {error}\n\n", begun[0], begun[1]);
-    let provider = Provider::streaming([stream]).await;
-    let (text, heard) = fails(model(&provider.address)).await;
+    let stream =
+        format!("data: {}\n\ndata: {}\n\ndata: {error}\n\n", first_events[0], first_events[1]);
+    let provider = Provider::with_streams([stream]).await;
+    let (text, logged) = fails(model(&provider.address)).await;
     assert_eq!(text, "The harbour");
-    assert!(heard.contains("server_error: overloaded, [redacted]"), "{heard}");
-    assert!(!heard.contains("secret"), "{heard}");
+    assert!(logged.contains("server_error: overloaded, [redacted]"), "{logged}");
+    assert!(!logged.contains("secret"), "{logged}");
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_no_answer_and_its_calls_do_not_run() {
+async fn a_stream_that_is_cut_off_is_an_error_and_its_calls_do_not_run() {
     for name in ["chat/text_is_joined", "chat/reasoning_then_arguments_in_pieces"] {
-        let whole = lines_of(name);
-        for events in 0..whole.lines().count() {
+        let all_events = lines_of(name);
+        for events in 0..all_events.lines().count() {
             let cut: String =
-                whole.lines().take(events).map(|line| format!("data: {line}\n\n")).collect();
+                all_events.lines().take(events).map(|line| format!("data: {line}\n\n")).collect();
             if cut.contains(r#""finish_reason":"stop""#) {
                 continue;
             }
-            // As a server ends whose context is full.
+            // A server whose context is full ends its stream like this.
             let failed = format!("{cut}error: {{\"code\":500}}\n\ndata: [DONE]\n\n");
             let done = format!("{cut}data: [DONE]\n\n");
             for cut in [cut, done, failed] {
-                let provider = Provider::streaming([cut]).await;
-                let (_, heard) = fails(model(&provider.address)).await;
-                assert!(heard.contains("ended before the answer did"), "{name}, {events}: {heard}");
-                assert_eq!(provider.asked().len(), 1, "{name}, {events}");
+                let provider = Provider::with_streams([cut]).await;
+                let (_, logged) = fails(model(&provider.address)).await;
+                assert!(
+                    logged.contains("ended before the answer did"),
+                    "{name}, {events}: {logged}"
+                );
+                assert_eq!(provider.requests().len(), 1, "{name}, {events}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_no_stream_or_not_there_is_an_error() {
+async fn a_body_that_is_not_a_stream_and_an_unreachable_provider_are_errors() {
     let page = "data: <html>wrong address</html>\n\n".to_owned();
-    let provider = Provider::streaming([page, "{}".to_owned()]).await;
-    let (_, heard) = fails(model(&provider.address)).await;
-    assert!(heard.contains("the provider's stream is none"), "{heard}");
-    let (_, heard) = fails(model(&provider.address)).await;
-    assert!(heard.contains("ended before the answer did"), "{heard}");
+    let provider = Provider::with_streams([page, "{}".to_owned()]).await;
+    let (_, logged) = fails(model(&provider.address)).await;
+    assert!(logged.contains("the provider's stream is none"), "{logged}");
+    let (_, logged) = fails(model(&provider.address)).await;
+    assert!(logged.contains("ended before the answer did"), "{logged}");
     // A port that was free a moment ago.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/v1?key=also-secret", listener.local_addr().unwrap());
     drop(listener);
-    let (_, heard) = fails(model(&address)).await;
-    assert!(heard.contains("cannot be reached"), "{heard}");
-    assert!(!heard.contains("secret"), "{heard}");
+    let (_, logged) = fails(model(&address)).await;
+    assert!(logged.contains("cannot be reached"), "{logged}");
+    assert!(!logged.contains("secret"), "{logged}");
 }
 
 #[tokio::test]
-async fn an_error_that_says_that_it_is_an_answer_is_logged() {
+async fn an_error_with_a_successful_status_is_logged() {
     let error = format!(r#"{{"error":{{"message":"no capacity, {KEY}","code":"busy"}}}}"#);
     let pretty = error.replace(':', ":\n ");
     let in_stream = format!("data: {error}\n\n");
-    let provider = Provider::streaming([pretty, error, in_stream]).await;
+    let provider = Provider::with_streams([pretty, error, in_stream]).await;
     let responses = Responses::new(endpoint(&provider.address), "a-model");
     let (_, first) = fails(model(&provider.address)).await;
-    for heard in [first, fails(responses.clone()).await.1, fails(responses).await.1] {
-        assert!(heard.contains("busy: no capacity, [redacted]"), "{heard}");
+    for logged in [first, fails(responses.clone()).await.1, fails(responses).await.1] {
+        assert!(logged.contains("busy: no capacity, [redacted]"), "{logged}");
     }
 }
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let provider = Provider::answering([
+    let provider = Provider::with_responses([
         (StatusCode::TEMPORARY_REDIRECT, String::new()),
         (StatusCode::OK, fixture("chat/text_is_joined")),
     ])
     .await;
-    let (_, heard) = fails(model(&provider.address)).await;
-    assert!(heard.starts_with("Some(307)"), "{heard}");
-    assert_eq!(provider.asked().len(), 1);
+    let (_, logged) = fails(model(&provider.address)).await;
+    assert!(logged.starts_with("Some(307)"), "{logged}");
+    assert_eq!(provider.requests().len(), 1);
 }
 
 #[test]
-fn a_key_is_never_shown() {
+fn debug_and_errors_contain_no_key() {
     let model = model("http://user:pass-secret@localhost/v1?key=query-secret");
-    let shown = format!("{:?} {:?}", model, Agent::new(model.clone()));
-    assert!(shown.contains("a-model") && !shown.contains("secret"), "{shown}");
+    let debug = format!("{:?} {:?}", model, Agent::new(model.clone()));
+    assert!(debug.contains("a-model") && !debug.contains("secret"), "{debug}");
     assert!(matches!(Endpoint::new("models.example/v1"), Err(EndpointError::Address)));
     assert!(matches!(Endpoint::new("file:///etc"), Err(EndpointError::Address)));
     let error = Endpoint::openai("sk-\nsecret").unwrap_err();

@@ -1,5 +1,5 @@
-//! Files of a message: sent where the model can read them, told in words where it cannot. One that
-//! the provider refuses would end the chat, since it stays in the history.
+//! The files of a message: sent if the model can read them, else described as text. A file that the
+//! provider refuses would make every later request fail, because it stays in the history.
 
 use serde_json::{Value, json};
 use test_support::browser::{agent, conversation};
@@ -13,7 +13,7 @@ fn endpoint(provider: &Provider) -> Endpoint {
     Endpoint::new(&provider.address).unwrap()
 }
 
-/// A message with every kind of file.
+/// Returns a message with every kind of file.
 fn message() -> UiMessage {
     let file =
         |media_type: &str, url: &str| json!({"type": "file", "mediaType": media_type, "url": url});
@@ -36,14 +36,16 @@ fn message() -> UiMessage {
     UiMessage::parse(&message.to_string()).unwrap()
 }
 
-async fn asked(provider: &Provider, model: impl Model) -> Value {
+/// Returns the body of the request in which the model sends that message.
+async fn request_body(provider: &Provider, model: impl Model) -> Value {
     let mut browser = conversation(agent(model));
     browser.send_parts(message().parts).await;
     assert_eq!(browser.error(), None);
-    provider.asked()[0].body.clone()
+    provider.requests()[0].body.clone()
 }
 
-fn words(of: &str) -> String {
+/// Returns the text that replaces a file.
+fn described(of: &str) -> String {
     format!("(A file of type {of}, which cannot be shown here.)")
 }
 
@@ -51,10 +53,10 @@ const CSV: &str = "(A file of type text/csv named \"a.csv\", which says:)\n\na,b
 const JSON: &str = "(A file of type application/json named \"a.json\", which says:)\n\n{}";
 
 #[tokio::test]
-async fn chat_completions_are_sent_what_the_api_takes() {
-    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+async fn chat_completions_send_each_file_in_a_form_that_the_api_accepts() {
+    let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
     let model = ChatCompletions::new(endpoint(&provider), "a-model");
-    let body = asked(&provider, model).await;
+    let body = request_body(&provider, model).await;
     let text = |text: &str| json!({"type": "text", "text": text});
     let image = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
     assert_eq!(
@@ -63,27 +65,27 @@ async fn chat_completions_are_sent_what_the_api_takes() {
             text("Look"),
             image("https://example.com/a.png"),
             image("data:image/png;base64,iVBORw0KGgo="),
-            text(&words("image/svg+xml")),
-            text(&words("image/png")),
+            text(&described("image/svg+xml")),
+            text(&described("image/png")),
             text(CSV),
             text(JSON),
-            text(&words("text/plain")),
-            text(&words("text/plain")),
+            text(&described("text/plain")),
+            text(&described("text/plain")),
             {"type": "file", "file": {
                 "filename": "file", "file_data": "data:application/pdf;base64,JVBERi0=",
             }},
-            text(&words("application/pdf")),
-            text(&words("audio/wav named \"a.wav\"")),
-            text(&words("application/zip")),
+            text(&described("application/pdf")),
+            text(&described("audio/wav named \"a.wav\"")),
+            text(&described("application/zip")),
         ])
     );
 }
 
 #[tokio::test]
-async fn responses_are_sent_what_the_api_takes() {
-    let provider = Provider::streaming([fixture("responses/text")]).await;
+async fn responses_send_each_file_in_a_form_that_the_api_accepts() {
+    let provider = Provider::with_streams([fixture("responses/text")]).await;
     let model = Responses::new(endpoint(&provider), "a-model");
-    let body = asked(&provider, model).await;
+    let body = request_body(&provider, model).await;
     let text = |text: &str| json!({"type": "input_text", "text": text});
     let image = |url: &str| json!({"type": "input_image", "image_url": url});
     assert_eq!(
@@ -92,51 +94,51 @@ async fn responses_are_sent_what_the_api_takes() {
             text("Look"),
             image("https://example.com/a.png"),
             image("data:image/png;base64,iVBORw0KGgo="),
-            text(&words("image/svg+xml")),
-            text(&words("image/png")),
+            text(&described("image/svg+xml")),
+            text(&described("image/png")),
             text(CSV),
             text(JSON),
-            text(&words("text/plain")),
-            text(&words("text/plain")),
+            text(&described("text/plain")),
+            text(&described("text/plain")),
             {"type": "input_file", "filename": "file",
                 "file_data": "data:application/pdf;base64,JVBERi0="},
             {"type": "input_file", "file_url": "https://example.com/a.pdf"},
-            text(&words("audio/wav named \"a.wav\"")),
-            text(&words("application/zip")),
+            text(&described("audio/wav named \"a.wav\"")),
+            text(&described("application/zip")),
         ])
     );
 }
 
 #[tokio::test]
-async fn a_server_that_fetches_no_images_is_told_of_them_in_words() {
-    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+async fn images_at_a_url_are_described_as_text_for_a_server_that_fetches_no_images() {
+    let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
     let model = ChatCompletions::new(endpoint(&provider), "a-model").without_image_urls();
-    let body = asked(&provider, model).await;
-    let provider = Provider::streaming([fixture("responses/text")]).await;
+    let body = request_body(&provider, model).await;
+    let provider = Provider::with_streams([fixture("responses/text")]).await;
     let model = Responses::new(endpoint(&provider), "a-model").without_image_urls();
-    let other = asked(&provider, model).await;
+    let other = request_body(&provider, model).await;
     let content = [&body["messages"][1]["content"], &other["input"][0]["content"]];
     for content in content.map(|content| content.as_array().unwrap()) {
-        assert_eq!(content[1]["text"], words("image/png"));
+        assert_eq!(content[1]["text"], described("image/png"));
         assert!(content[2].get("image_url").is_some(), "{content:?}");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_files_or_images_is_told_in_words() {
-    let provider = Provider::streaming([fixture("chat/text_is_joined")]).await;
+async fn files_and_images_are_described_as_text_for_a_server_that_accepts_none() {
+    let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
     let model = ChatCompletions::new(endpoint(&provider), "a-model").without_files();
-    let body = asked(&provider, model.without_images()).await;
-    let provider = Provider::streaming([fixture("responses/text")]).await;
+    let body = request_body(&provider, model.without_images()).await;
+    let provider = Provider::with_streams([fixture("responses/text")]).await;
     let model = Responses::new(endpoint(&provider), "a-model").without_files();
-    let other = asked(&provider, model.without_images()).await;
+    let other = request_body(&provider, model.without_images()).await;
     let content = [&body["messages"][1]["content"], &other["input"][0]["content"]];
     for content in content.map(|content| content.as_array().unwrap()) {
         assert_eq!(content.len(), 13);
-        assert_eq!(content[1]["text"], words("image/png"));
-        assert_eq!(content[2]["text"], words("image/PNG"));
+        assert_eq!(content[1]["text"], described("image/png"));
+        assert_eq!(content[2]["text"], described("image/PNG"));
         assert_eq!(content[5]["text"], CSV);
-        assert_eq!(content[9]["text"], words("application/pdf"));
-        assert_eq!(content[10]["text"], words("application/pdf"));
+        assert_eq!(content[9]["text"], described("application/pdf"));
+        assert_eq!(content[10]["text"], described("application/pdf"));
     }
 }

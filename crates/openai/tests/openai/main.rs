@@ -1,6 +1,5 @@
-//! The models of OpenAI and of those who speak as it does: what a provider streams goes through
-//! adapter, agent and route to the browser's message, whole; and what goes back to the provider is
-//! what it takes.
+//! The models of OpenAI and of compatible providers. Everything that a provider streams reaches the
+//! browser's message through adapter, agent and route, and the provider accepts every request.
 
 mod chat_completions;
 mod chat_requests;

@@ -1,5 +1,5 @@
-//! A provider, in this process: it answers with what it is given, and keeps what it was asked. What
-//! one of the real ones refuses, it refuses.
+//! A provider in this process. Sends prepared responses, records the requests, and refuses what a
+//! real provider refuses.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,61 +18,67 @@ use tokio::net::TcpListener;
 /// A provider that listens on a port of its own.
 pub(crate) struct Provider {
     pub(crate) address: String,
-    desk: Arc<Mutex<Desk>>,
+    exchanges: Arc<Mutex<Exchanges>>,
 }
 
 #[derive(Default)]
-struct Desk {
-    answers: VecDeque<(StatusCode, String)>,
-    asked: Vec<Asked>,
+struct Exchanges {
+    responses: VecDeque<(StatusCode, String)>,
+    requests: Vec<ReceivedRequest>,
 }
 
-/// A request.
+/// A request that the provider received.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
 }
 
 impl Provider {
-    /// Answers the first request with the first of these streams, and so on.
-    pub(crate) async fn streaming(answers: impl IntoIterator<Item = String>) -> Self {
-        Self::answering(answers.into_iter().map(|answer| (StatusCode::OK, answer))).await
+    /// Creates a provider that answers each request with the next of these streams.
+    pub(crate) async fn with_streams(streams: impl IntoIterator<Item = String>) -> Self {
+        Self::with_responses(streams.into_iter().map(|stream| (StatusCode::OK, stream))).await
     }
 
-    pub(crate) async fn answering(answers: impl IntoIterator<Item = (StatusCode, String)>) -> Self {
-        let answers = answers.into_iter().collect();
-        let desk = Arc::new(Mutex::new(Desk { answers, asked: Vec::new() }));
-        let app = Router::new().fallback(answer).with_state(Arc::clone(&desk));
+    /// Creates a provider that answers each request with the next status and body.
+    pub(crate) async fn with_responses(
+        responses: impl IntoIterator<Item = (StatusCode, String)>,
+    ) -> Self {
+        let responses = responses.into_iter().collect();
+        let exchanges = Arc::new(Mutex::new(Exchanges { responses, requests: Vec::new() }));
+        let app = Router::new().fallback(respond).with_state(Arc::clone(&exchanges));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/v1", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Provider { address, desk }
+        Provider { address, exchanges }
     }
 
-    /// What it was asked so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.desk.lock().unwrap().asked.clone()
+    /// Returns the requests so far.
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.exchanges.lock().unwrap().requests.clone()
     }
 }
 
-async fn answer(
-    State(desk): State<Arc<Mutex<Desk>>>,
+async fn respond(
+    State(exchanges): State<Arc<Mutex<Exchanges>>>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let mut desk = desk.lock().unwrap();
+    let mut exchanges = exchanges.lock().unwrap();
     let body: Value = serde_json::from_slice(&body).unwrap();
-    let refused = refused(&body).map(|why| (StatusCode::BAD_REQUEST, why.to_string()));
-    desk.asked.push(Asked { uri, headers, body });
-    let nothing = (StatusCode::IM_A_TEAPOT, "nothing is left to say".to_owned());
-    let answer = refused.or_else(|| desk.answers.pop_front());
-    let (status, answer) = answer.unwrap_or(nothing);
-    // Cut where no event ends and some characters do not.
-    let pieces: Vec<_> =
-        answer.as_bytes().chunks(37).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
+    let refusal = refusal(&body).map(|error| (StatusCode::BAD_REQUEST, error.to_string()));
+    exchanges.requests.push(ReceivedRequest { uri, headers, body });
+    let no_response = (StatusCode::IM_A_TEAPOT, "nothing is left to say".to_owned());
+    let response_body = refusal.or_else(|| exchanges.responses.pop_front());
+    let (status, response_body) = response_body.unwrap_or(no_response);
+    // The boundaries of the pieces are inside events, and some are inside characters.
+    let pieces: Vec<_> = response_body
+        .as_bytes()
+        .chunks(37)
+        .map(|piece| Ok::<_, Infallible>(piece.to_vec()))
+        .collect();
     let mut response = Response::new(Body::from_stream(stream::iter(pieces)));
     *response.status_mut() = status;
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
@@ -81,9 +87,9 @@ async fn answer(
     response
 }
 
-/// Why one of the real ones would not answer this.
-fn refused(body: &Value) -> Option<Value> {
-    let wrong = |tool: &Value| {
+/// Returns the error with which a real provider refuses this body, or `None` if it accepts it.
+fn refusal(body: &Value) -> Option<Value> {
+    let schema_error = |tool: &Value| {
         let function = tool.get("function").unwrap_or(tool);
         let schema = function.get("parameters")?;
         let is_bare = schema["type"] == "object" && schema.get("properties").is_none();
@@ -94,7 +100,7 @@ fn refused(body: &Value) -> Option<Value> {
         };
         Some((function["name"].clone(), why))
     };
-    let (name, why) = body["tools"].as_array().into_iter().flatten().find_map(wrong)?;
+    let (name, why) = body["tools"].as_array().into_iter().flatten().find_map(schema_error)?;
     let message = format!("Invalid schema for function {name}: In context=(), {why}.");
     Some(json!({"error": {
         "message": message, "type": "invalid_request_error", "param": "tools[0].parameters",
@@ -102,18 +108,18 @@ fn refused(body: &Value) -> Option<Value> {
     }}))
 }
 
-/// A recorded stream, one event's data a line, as it goes over the wire.
+/// Converts a recorded stream, which has the data of one event on each line, to a response body.
 pub(crate) fn as_stream(lines: &str) -> String {
     let events: String = lines.lines().map(|line| format!("data: {line}\n\n")).collect();
     format!(": hello\n\n{events}data: [DONE]\n\n")
 }
 
-/// One of the fixtures, as a stream.
+/// Returns a fixture as a response body.
 pub(crate) fn fixture(name: &str) -> String {
     as_stream(&lines_of(name))
 }
 
-/// One of the fixtures, one event's data a line.
+/// Reads a fixture, which has the data of one event on each line.
 pub(crate) fn lines_of(name: &str) -> String {
     let path = repository().join(format!("fixtures/providers/{name}.jsonl"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

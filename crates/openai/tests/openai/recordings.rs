@@ -1,8 +1,9 @@
-//! Whatever folder of recorded streams, through the adapters to the browser's message:
+//! Replays a folder of recorded streams through the adapters to the browser's message:
 //! `RECORDINGS=folder cargo test -p ui-message-stream-openai --test openai recordings -- --ignored --nocapture`.
 //!
-//! A file holds one event's data a line. What must arrive is read from it by other means: of Chat
-//! Completions the pieces joined, of Responses the whole response that the last event repeats.
+//! Each line of a file is the data of one event. The expected contents are read from the file
+//! without the adapters: for Chat Completions the joined deltas, for Responses the complete
+//! response in the last event.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +24,13 @@ struct Anything(Value);
 
 type Call = (String, Value);
 
-/// What a recording says.
+/// The expected contents of a message.
 #[derive(Debug, Default, PartialEq)]
-struct Says {
+struct Expected {
     text: String,
     reasoning: String,
     calls: Vec<Call>,
-    /// The outputs of what the provider ran.
+    /// The outputs of the provider-executed calls.
     outputs: Vec<Value>,
     sources: Vec<String>,
 }
@@ -42,13 +43,13 @@ fn is_chat(recording: &str) -> bool {
     lines(recording).next().unwrap().get("choices").is_some()
 }
 
-fn for_chat(recording: &str) -> Says {
-    let mut says = Says::default();
+fn expected_of_chat(recording: &str) -> Expected {
+    let mut expected = Expected::default();
     let mut calls: Vec<(String, String)> = Vec::new();
     for chunk in lines(recording) {
         let delta = &chunk["choices"][0]["delta"];
-        says.text.push_str(delta["content"].as_str().unwrap_or_default());
-        says.reasoning.push_str(delta["reasoning_content"].as_str().unwrap_or_default());
+        expected.text.push_str(delta["content"].as_str().unwrap_or_default());
+        expected.reasoning.push_str(delta["reasoning_content"].as_str().unwrap_or_default());
         for piece in delta["tool_calls"].as_array().into_iter().flatten() {
             let function = &piece["function"];
             if let Some(name) = function["name"].as_str() {
@@ -59,12 +60,12 @@ fn for_chat(recording: &str) -> Says {
         }
     }
     let parsed = calls.into_iter().map(|(name, text)| (name, serde_json::from_str(&text).unwrap()));
-    says.calls = parsed.collect();
-    says
+    expected.calls = parsed.collect();
+    expected
 }
 
-fn of_response(recording: &str) -> Says {
-    let mut says = Says::default();
+fn expected_of_response(recording: &str) -> Expected {
+    let mut expected = Expected::default();
     let last = lines(recording).last().unwrap();
     let arguments = |item: &Value| match &item["arguments"] {
         Value::String(text) => serde_json::from_str(text).unwrap(),
@@ -78,34 +79,34 @@ fn of_response(recording: &str) -> Says {
         match item["type"].as_str().unwrap() {
             "message" => {
                 for piece in item["content"].as_array().unwrap() {
-                    says.text.push_str(piece["text"].as_str().unwrap());
+                    expected.text.push_str(piece["text"].as_str().unwrap());
                     let sources = piece["annotations"].as_array().unwrap().iter();
                     let urls = sources.map(|source| source["url"].as_str().unwrap().to_owned());
-                    says.sources.extend(urls);
+                    expected.sources.extend(urls);
                 }
             }
             "reasoning" => {
                 for piece in item["summary"].as_array().unwrap() {
-                    says.reasoning.push_str(piece["text"].as_str().unwrap());
+                    expected.reasoning.push_str(piece["text"].as_str().unwrap());
                 }
             }
-            "tool_search_call" => says.calls.push(("tool_search".to_owned(), arguments(item))),
-            "mcp_approval_request" => says.calls.push((name(item), arguments(item))),
+            "tool_search_call" => expected.calls.push(("tool_search".to_owned(), arguments(item))),
+            "mcp_approval_request" => expected.calls.push((name(item), arguments(item))),
             "mcp_call" => {
-                says.calls.push((name(item), arguments(item)));
-                says.outputs.push(item["output"].clone());
+                expected.calls.push((name(item), arguments(item)));
+                expected.outputs.push(item["output"].clone());
             }
             "web_search_call" => {
                 let mut action = item["action"].clone();
-                says.outputs.push(json!({"status": item["status"], "action": action}));
+                expected.outputs.push(json!({"status": item["status"], "action": action}));
                 action.as_object_mut().unwrap().remove("sources");
-                says.calls.push(("web_search".to_owned(), action));
+                expected.calls.push(("web_search".to_owned(), action));
             }
             "mcp_list_tools" => {}
             other => panic!("a recording holds {other}"),
         }
     }
-    says
+    expected
 }
 
 fn agent(provider: &Provider, recording: &str) -> Agent {
@@ -116,98 +117,105 @@ fn agent(provider: &Provider, recording: &str) -> Agent {
     };
     let weather =
         Tool::new("weather", async |_: BTreeMap<String, Anything>| Ok::<_, ToolError>("sun"));
-    let found = async |_: BTreeMap<String, Anything>| Ok::<_, ToolError>(json!({"tools": []}));
-    agent.tool(weather).tool(Tool::new("tool_search", found))
+    let find_tools = async |_: BTreeMap<String, Anything>| Ok::<_, ToolError>(json!({"tools": []}));
+    agent.tool(weather).tool(Tool::new("tool_search", find_tools))
 }
 
-/// Holds what arrived against what the recording says. Tools here answer the rest.
-fn compare(held: &Held, says: &Says, closing: &str) -> String {
-    assert_eq!(held.text, format!("{}{closing}", says.text));
-    assert_eq!(held.reasoning, says.reasoning);
+/// Compares the contents of the message with the expected ones. `closing` is the text of the step
+/// that follows the results of the tools.
+fn compare(contents: &Held, expected: &Expected, closing: &str) -> String {
+    assert_eq!(contents.text, format!("{}{closing}", expected.text));
+    assert_eq!(contents.reasoning, expected.reasoning);
     let calls: Vec<Call> =
-        held.calls.iter().map(|(tool, input, ..)| (tool.clone(), input.clone())).collect();
-    assert_eq!(calls, says.calls);
-    let (own, providers): (Vec<_>, Vec<_>) =
-        held.calls.iter().partition(|call| matches!(&*call.0, "weather" | "tool_search"));
-    assert!(own.iter().all(|call| call.2 == "output-available"), "{own:?}");
-    let outputs: Vec<Value> = providers
+        contents.calls.iter().map(|(tool, input, ..)| (tool.clone(), input.clone())).collect();
+    assert_eq!(calls, expected.calls);
+    let (own_calls, provider_calls): (Vec<_>, Vec<_>) =
+        contents.calls.iter().partition(|call| matches!(&*call.0, "weather" | "tool_search"));
+    assert!(own_calls.iter().all(|call| call.2 == "output-available"), "{own_calls:?}");
+    let outputs: Vec<Value> = provider_calls
         .into_iter()
         .filter(|call| call.2 == "output-available")
         .map(|call| call.3.clone())
         .collect();
-    assert_eq!(outputs, says.outputs);
-    assert_eq!(held.sources, says.sources);
+    assert_eq!(outputs, expected.outputs);
+    assert_eq!(contents.sources, expected.sources);
     let states: Vec<String> =
-        held.calls.iter().map(|(tool, _, state, _)| format!("{tool} ({state})")).collect();
+        contents.calls.iter().map(|(tool, _, state, _)| format!("{tool} ({state})")).collect();
     format!(
         "text {} B, reasoning {} B, sources {}, calls [{}]",
-        says.text.len(),
-        says.reasoning.len(),
-        says.sources.len(),
+        expected.text.len(),
+        expected.reasoning.len(),
+        expected.sources.len(),
         states.join(", "),
     )
 }
 
 async fn replay(recording: &str) -> String {
-    let says = if is_chat(recording) { for_chat(recording) } else { of_response(recording) };
+    let expected = if is_chat(recording) {
+        expected_of_chat(recording)
+    } else {
+        expected_of_response(recording)
+    };
     let closing = if is_chat(recording) { "chat/text_is_joined" } else { "responses/text" };
-    let provider = Provider::streaming([as_stream(recording), fixture(closing)]).await;
+    let provider = Provider::with_streams([as_stream(recording), fixture(closing)]).await;
     let mut browser = conversation(agent(&provider, recording));
     browser.send("Go").await;
     assert_eq!(browser.error(), None);
-    let closing = match provider.asked().len() {
+    let closing = match provider.requests().len() {
         1 => "",
         _ if is_chat(recording) => "The harbour is “calm” — 🚢\ntoday.",
         _ => "All is “calm” 🚢.",
     };
-    compare(&Held::of(browser.messages().last().unwrap()), &says, closing)
+    compare(&Held::of(browser.messages().last().unwrap()), &expected, closing)
 }
 
-/// The question of a recording, if the provider asks one.
-fn question(recording: &str) -> Option<(String, String)> {
-    let asks = |event: Value| {
+/// Returns the id and the tool name of the approval request in a recording, if there is one.
+fn approval_request(recording: &str) -> Option<(String, String)> {
+    let request_of = |event: Value| {
         let item = event.get("item")?;
-        let is_question = item["type"] == "mcp_approval_request";
+        let is_request = item["type"] == "mcp_approval_request";
         let name = format!("mcp.{}.{}", item["server_label"].as_str()?, item["name"].as_str()?);
-        is_question.then(|| (item["id"].as_str().unwrap().to_owned(), name))
+        is_request.then(|| (item["id"].as_str().unwrap().to_owned(), name))
     };
-    lines(recording).find_map(asks)
+    lines(recording).find_map(request_of)
 }
 
-/// The question that the call of a recording was approved by.
-fn approved(recording: &str) -> Option<String> {
-    let asked = |event: Value| Some(event["item"]["approval_request_id"].as_str()?.to_owned());
-    lines(recording).find_map(asked)
+/// Returns the id of the approval request that the call in a recording was approved by.
+fn approved_request(recording: &str) -> Option<String> {
+    let id_of = |event: Value| Some(event["item"]["approval_request_id"].as_str()?.to_owned());
+    lines(recording).find_map(id_of)
 }
 
-/// A question, the person's answer, and the recording that follows upon it. Where that one answers
-/// another question than was recorded, it is made to answer this one.
-async fn both_ways(asks: &str, then: &str) -> String {
-    let (id, tool) = question(asks).unwrap();
-    let approved = approved(then);
-    let then = approved.as_ref().map_or(then.to_owned(), |other| then.replace(&**other, &id));
-    let provider = Provider::streaming([as_stream(asks), as_stream(&then)]).await;
-    let mut browser = conversation(agent(&provider, asks));
+/// Replays a recording with an approval request, the user's decision, and the recording that
+/// followed it. If that recording belongs to another approval request, its id is replaced.
+async fn replay_with_decision(first: &str, second: &str) -> String {
+    let (id, tool) = approval_request(first).unwrap();
+    let approved = approved_request(second);
+    let second =
+        approved.as_ref().map_or(second.to_owned(), |recorded| second.replace(&**recorded, &id));
+    let provider = Provider::with_streams([as_stream(first), as_stream(&second)]).await;
+    let mut browser = conversation(agent(&provider, first));
     browser.send("Go").await;
     match approved {
         Some(_) => browser.approve(&tool).await,
         None => browser.deny(&tool, "not now").await,
     }
     assert_eq!(browser.error(), None);
-    let body = &provider.asked()[1].body;
-    let answer = body["input"].as_array().unwrap().last().unwrap();
-    assert_eq!(answer["type"], "mcp_approval_response");
-    assert_eq!(answer["approval_request_id"], *id);
-    assert_eq!(answer["approve"], approved.is_some());
-    let (mut says, asked) = (of_response(&then), of_response(asks));
-    says.reasoning = asked.reasoning + &says.reasoning;
-    says.calls = asked.calls;
-    let said = compare(&Held::of(browser.messages().last().unwrap()), &says, "");
-    format!("forwarded {answer}; {said}")
+    let body = &provider.requests()[1].body;
+    let response = body["input"].as_array().unwrap().last().unwrap();
+    assert_eq!(response["type"], "mcp_approval_response");
+    assert_eq!(response["approval_request_id"], *id);
+    assert_eq!(response["approve"], approved.is_some());
+    let (mut expected, before) = (expected_of_response(&second), expected_of_response(first));
+    expected.reasoning = before.reasoning + &expected.reasoning;
+    expected.calls = before.calls;
+    let summary = compare(&Held::of(browser.messages().last().unwrap()), &expected, "");
+    format!("forwarded {response}; {summary}")
 }
 
 #[tokio::test]
 #[ignore = "needs a folder of recordings, in RECORDINGS"]
-async fn every_recording_arrives_whole() {
-    replay_all(replay, |recording| question(recording).is_some(), both_ways).await;
+async fn every_recording_arrives_complete() {
+    replay_all(replay, |recording| approval_request(recording).is_some(), replay_with_decision)
+        .await;
 }

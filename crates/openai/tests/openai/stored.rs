@@ -1,5 +1,5 @@
-//! Responses that the provider stores: only what is new is sent, and a response that it does not
-//! know, or never ended, ends no chat.
+//! Responses that the provider stores: a request contains only the new messages, and a chat
+//! continues if the provider does not find a response or did not complete it.
 
 use axum::http::StatusCode;
 use futures::StreamExt;
@@ -20,70 +20,70 @@ fn model(provider: &Provider) -> Responses {
     Responses::new(endpoint, "a-model").with_stored_responses()
 }
 
-fn asked(provider: &Provider) -> Vec<Value> {
-    provider.asked().into_iter().map(|asked| asked.body).collect()
+fn bodies(provider: &Provider) -> Vec<Value> {
+    provider.requests().into_iter().map(|request| request.body).collect()
 }
 
-fn question(text: &str) -> Value {
+fn user_message(text: &str) -> Value {
     json!({"role": "user", "content": [{"type": "input_text", "text": text}]})
 }
 
-/// The first events of a fixture, and then these.
+/// Returns a stream of the first events of a fixture, followed by other events.
 fn cut(name: &str, events: usize, then: &[Value]) -> String {
     let lines = lines_of(name);
-    let begun = lines.lines().take(events).map(str::to_owned);
-    let events = begun.chain(then.iter().map(Value::to_string));
+    let first_events = lines.lines().take(events).map(str::to_owned);
+    let events = first_events.chain(then.iter().map(Value::to_string));
     events.map(|event| format!("data: {event}\n\n")).collect()
 }
 
 #[tokio::test]
-async fn only_what_is_new_is_sent() {
+async fn only_messages_after_the_stored_response_are_sent() {
     let fixtures = ["reasoning_and_a_function_call", "text", "text"];
     let fixtures = fixtures.map(|name| fixture(&format!("responses/{name}")));
-    let provider = Provider::streaming(fixtures).await;
+    let provider = Provider::with_streams(fixtures).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("How is the weather?").await;
     browser.send("And now?").await;
     assert_eq!(browser.error(), None);
-    let asked = asked(&provider);
-    assert_eq!(asked[0].get("previous_response_id"), None);
-    assert_eq!(asked[0]["store"], true);
-    assert_eq!(asked[1]["previous_response_id"], "resp_r");
+    let bodies = bodies(&provider);
+    assert_eq!(bodies[0].get("previous_response_id"), None);
+    assert_eq!(bodies[0]["store"], true);
+    assert_eq!(bodies[1]["previous_response_id"], "resp_r");
     let output =
         json!({"type": "function_call_output", "call_id": "call_1", "output": "Lisbon: sun"});
-    assert_eq!(asked[1]["input"], json!([output]));
-    assert_eq!(asked[2]["previous_response_id"], "resp_t");
-    assert_eq!(asked[2]["input"], json!([question("And now?")]));
+    assert_eq!(bodies[1]["input"], json!([output]));
+    assert_eq!(bodies[2]["previous_response_id"], "resp_t");
+    assert_eq!(bodies[2]["input"], json!([user_message("And now?")]));
 }
 
 #[tokio::test]
-async fn a_yes_whose_answer_was_cut_off_is_not_taken_back_and_not_told_again() {
+async fn an_approval_whose_response_was_cut_off_is_neither_sent_again_nor_revoked() {
     for is_stored in [false, true] {
         let responses = [
             fixture("responses/mcp_approval_asked"),
             cut("responses/mcp_approval_approved", 1, &[]),
             fixture("responses/text"),
         ];
-        let provider = Provider::streaming(responses).await;
+        let provider = Provider::with_streams(responses).await;
         let endpoint = Endpoint::new(&provider.address).unwrap();
         let not_stored = Responses::new(endpoint, "a-model");
         let model = if is_stored { model(&provider) } else { not_stored };
         let mut browser = conversation(agent(model));
         browser.send("Shorten it").await;
         browser.approve("mcp.links.shorten").await;
-        let asked = asked(&provider);
-        assert!(asked[1]["input"].to_string().contains(r#""approve":true"#), "{asked:?}");
+        let bodies = bodies(&provider);
+        assert!(bodies[1]["input"].to_string().contains(r#""approve":true"#), "{bodies:?}");
         browser.send("And now?").await;
-        let later = &provider.asked()[2].body;
-        let input = later["input"].to_string();
+        let last_body = &provider.requests()[2].body;
+        let input = last_body["input"].to_string();
         assert!(!input.contains("mcp_approval"), "{input}");
         assert!(input.contains("no result"), "{input}");
-        assert_eq!(later.get("previous_response_id"), None, "{later}");
+        assert_eq!(last_body.get("previous_response_id"), None, "{last_body}");
     }
 }
 
 #[tokio::test]
-async fn a_response_that_never_ended_is_not_gone_on_from() {
+async fn a_request_continues_from_the_last_completed_response() {
     let failed = json!({"type": "response.failed", "response": {"id": "resp_c", "error": null}});
     let details = json!({"id": "resp_c", "incomplete_details": {"reason": "max_output_tokens"}});
     let short = json!({"type": "response.incomplete", "response": details});
@@ -95,15 +95,15 @@ async fn a_response_that_never_ended_is_not_gone_on_from() {
         ("responses/code_that_the_provider_runs", 12, &[short]),
     ] {
         let text = || fixture("responses/text");
-        let provider = Provider::streaming([text(), cut(name, events, then), text()]).await;
+        let provider = Provider::with_streams([text(), cut(name, events, then), text()]).await;
         let mut browser = conversation(agent(model(&provider)));
         for text in ["One", "Two", "Three"] {
             browser.send(text).await;
         }
         assert_eq!(browser.error(), None);
-        let asked = asked(&provider);
-        assert_eq!(asked[2]["previous_response_id"], "resp_t", "{name}, {events}");
-        let input = asked[2]["input"].as_array().unwrap();
+        let bodies = bodies(&provider);
+        assert_eq!(bodies[2]["previous_response_id"], "resp_t", "{name}, {events}");
+        let input = bodies[2]["input"].as_array().unwrap();
         assert_eq!(input[0]["content"][0]["text"], "Two", "{name}, {events}");
         let last = input.last().unwrap()["content"].as_array().unwrap();
         assert_eq!(last.last().unwrap()["text"], "Three", "{name}, {events}");
@@ -111,180 +111,181 @@ async fn a_response_that_never_ended_is_not_gone_on_from() {
 }
 
 #[tokio::test]
-async fn what_was_whole_before_a_response_broke_off_is_shown() {
+async fn a_call_that_was_complete_before_the_response_failed_is_shown() {
     let failed = json!({"type": "response.failed", "response": {"error": {"message": "no"}}});
-    let answer = cut("responses/code_that_the_provider_runs", 5, &[failed]);
-    let provider = Provider::streaming([answer]).await;
+    let stream = cut("responses/code_that_the_provider_runs", 5, &[failed]);
+    let provider = Provider::with_streams([stream]).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("6 * 7?").await;
-    let held = Held::of(browser.messages().last().unwrap());
-    assert_eq!(held.calls[0].2, "output-available");
+    let contents = Held::of(browser.messages().last().unwrap());
+    assert_eq!(contents.calls[0].2, "output-available");
 }
 
 #[tokio::test]
-async fn a_response_that_is_forgotten_is_made_up_for_once_with_the_whole_history() {
+async fn if_the_stored_response_is_not_found_the_whole_history_is_sent_once() {
     let error = json!({"error": {
         "message": "Previous response with id 'resp_t' not found.", "type": "invalid_request_error",
         "param": "previous_response_id", "code": "previous_response_not_found",
     }});
-    let whole = json!([
-        question("One"),
+    let whole_history = json!([
+        user_message("One"),
         {"role": "assistant", "content": [{"type": "output_text", "text": "All is “calm” 🚢."}]},
-        question("Two"),
+        user_message("Two"),
     ]);
     let text = || (StatusCode::OK, fixture("responses/text"));
     for status in [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND] {
-        let forgotten = || (status, error.to_string());
-        for (answers, is_answered) in [
-            (vec![text(), forgotten(), text()], true),
-            (vec![text(), forgotten(), forgotten()], false),
+        let not_found = || (status, error.to_string());
+        for (responses, succeeds) in [
+            (vec![text(), not_found(), text()], true),
+            (vec![text(), not_found(), not_found()], false),
         ] {
-            let provider = Provider::answering(answers).await;
+            let provider = Provider::with_responses(responses).await;
             let mut browser = conversation(agent(model(&provider)));
             browser.send("One").await;
             browser.send("Two").await;
-            assert_eq!(browser.error().is_none(), is_answered);
-            let asked = asked(&provider);
-            assert_eq!(asked.len(), 3);
-            assert_eq!(asked[1]["previous_response_id"], "resp_t");
-            assert_eq!(asked[2].get("previous_response_id"), None);
-            assert_eq!((&asked[2]["input"], &asked[2]["store"]), (&whole, &json!(true)));
+            assert_eq!(browser.error().is_none(), succeeds);
+            let bodies = bodies(&provider);
+            assert_eq!(bodies.len(), 3);
+            assert_eq!(bodies[1]["previous_response_id"], "resp_t");
+            assert_eq!(bodies[2].get("previous_response_id"), None);
+            assert_eq!((&bodies[2]["input"], &bodies[2]["store"]), (&whole_history, &json!(true)));
         }
     }
 }
 
 #[tokio::test]
-async fn other_errors_are_no_reason_to_ask_again() {
-    let busy = (StatusCode::INTERNAL_SERVER_ERROR, String::new());
-    let wrong = (StatusCode::BAD_REQUEST, String::new());
+async fn the_request_is_not_repeated_after_other_errors() {
+    let server_error = (StatusCode::INTERNAL_SERVER_ERROR, String::new());
+    let bad_request = (StatusCode::BAD_REQUEST, String::new());
     let text = (StatusCode::OK, fixture("responses/text"));
-    for (answers, requests) in [(vec![wrong], 1), (vec![text, busy], 2)] {
-        let provider = Provider::answering(answers).await;
+    for (responses, requests) in [(vec![bad_request], 1), (vec![text, server_error], 2)] {
+        let provider = Provider::with_responses(responses).await;
         let mut browser = conversation(agent(model(&provider)));
         for _ in 0..requests {
             browser.send("Hello").await;
         }
         assert_eq!(browser.error(), Some("An error occurred."));
-        assert_eq!(provider.asked().len(), requests);
+        assert_eq!(provider.requests().len(), requests);
     }
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_can_be_asked_is_answered_with_a_no() {
-    let asks = fixture("responses/mcp_approval_asked").replace(":100}", ":9007199254740993}");
-    let provider = Provider::streaming([asks, fixture("responses/text")]).await;
+async fn an_approval_request_that_no_client_can_show_is_denied() {
+    let stream = fixture("responses/mcp_approval_asked").replace(":100}", ":9007199254740993}");
+    let provider = Provider::with_streams([stream, fixture("responses/text")]).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("Shorten it").await;
     assert_eq!(browser.error(), None);
-    let held = Held::of(browser.messages().last().unwrap());
-    let (.., state, why) = &held.calls[0];
+    let contents = Held::of(browser.messages().last().unwrap());
+    let (.., state, reason) = &contents.calls[0];
     assert_eq!(state, "output-error");
-    let asked = asked(&provider);
-    assert_eq!(asked[1]["previous_response_id"], "resp_a1");
-    let no = json!({
+    let bodies = bodies(&provider);
+    assert_eq!(bodies[1]["previous_response_id"], "resp_a1");
+    let denial = json!({
         "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": false,
-        "reason": why,
+        "reason": reason,
     });
-    assert_eq!(asked[1]["input"], json!([no]));
+    assert_eq!(bodies[1]["input"], json!([denial]));
 }
 
-/// A model that reads this, whatever was said.
+/// A model that sends the given messages instead of those of the request.
 #[derive(Debug)]
-struct Reads<M>(M, Vec<ModelMessage>);
+struct FixedMessages<M>(M, Vec<ModelMessage>);
 
-impl<M: Model> Model for Reads<M> {
+impl<M: Model> Model for FixedMessages<M> {
     fn call(&self, mut request: ModelRequest) -> ModelStream {
         request.messages = self.1.clone();
         self.0.call(request)
     }
 }
 
-/// A question of the provider and what became of it, in a response that is known.
-fn question_and(result: ToolResult) -> Vec<AssistantContent> {
-    let ends = r#""responseId":"resp_a1""#;
-    question_of("mcpr_1", ends, result)
+/// Returns an approval request of the provider in a stored response, and its result.
+fn approval_request_with(result: ToolResult) -> Vec<AssistantContent> {
+    let response = r#""responseId":"resp_a1""#;
+    approval_request("mcpr_1", response, result)
 }
 
-fn question_of(id: &str, ends: &str, result: ToolResult) -> Vec<AssistantContent> {
+fn approval_request(id: &str, response: &str, result: ToolResult) -> Vec<AssistantContent> {
     let mut call = ToolCallContent::new(id, "mcp_links_shorten", Json::parse("{}").unwrap());
     call.provider_executed = true;
-    let kept = format!(
+    let metadata = format!(
         r#"{{"openai":{{"itemId":"{id}","itemType":"mcp_approval_request","name":"shorten",
-        "serverLabel":"links",{ends}}}}}"#
+        "serverLabel":"links",{response}}}}}"#
     );
-    call.provider_metadata = Some(ProviderMetadata::parse(&kept).unwrap());
+    call.provider_metadata = Some(ProviderMetadata::parse(&metadata).unwrap());
     let result = ToolResultContent::new(id, "mcp_links_shorten", result);
     vec![AssistantContent::ToolCall(call), AssistantContent::ToolResult(result)]
 }
 
-async fn sent(content: Vec<AssistantContent>) -> Value {
+/// Returns the body of the request that follows this assistant message.
+async fn request_after(content: Vec<AssistantContent>) -> Value {
     let messages = vec![
         ModelMessage::user("Shorten it"),
         ModelMessage::assistant(content),
         ModelMessage::user("And?"),
     ];
-    let provider = Provider::streaming([fixture("responses/text")]).await;
-    let mut browser = conversation(agent(Reads(model(&provider), messages)));
+    let provider = Provider::with_streams([fixture("responses/text")]).await;
+    let mut browser = conversation(agent(FixedMessages(model(&provider), messages)));
     browser.send("And?").await;
     assert_eq!(browser.error(), None);
-    asked(&provider).remove(0)
+    bodies(&provider).remove(0)
 }
 
 #[tokio::test]
-async fn the_output_of_an_approved_call_is_its_own_though_the_person_wrote_on() {
-    let mut said = question_and(NotExecutedReason::Expired.into());
-    said.truncate(1);
-    let yes = serde_json::json!({"tool": {"content": [{"provider-approval": {
+async fn the_output_of_an_approved_call_keeps_its_call_id_if_a_user_message_followed() {
+    let mut content = approval_request_with(NotExecutedReason::Expired.into());
+    content.truncate(1);
+    let approval = serde_json::json!({"tool": {"content": [{"provider-approval": {
         "approvalId": "ap", "toolCallId": "mcpr_1", "approved": true,
     }}]}});
     let messages = vec![
         ModelMessage::user("Shorten it"),
-        ModelMessage::assistant(said),
-        serde_json::from_value(yes).unwrap(),
+        ModelMessage::assistant(content),
+        serde_json::from_value(approval).unwrap(),
         ModelMessage::user("And?"),
     ];
-    let provider = Provider::streaming([fixture("responses/mcp_approval_approved")]).await;
+    let provider = Provider::with_streams([fixture("responses/mcp_approval_approved")]).await;
     let endpoint = Endpoint::new(&provider.address).unwrap();
     let model = Responses::new(endpoint, "a-model");
     let events: Vec<_> = model.call(ModelRequest::new(messages)).collect().await;
     let events = format!("{events:?}");
     assert!(events.contains(r#"ToolOutput { tool_call_id: "mcpr_1""#), "{events}");
-    assert!(!events.contains("mcp_9"), "it is no other call: {events}");
+    assert!(!events.contains("mcp_9"), "the output has no other call id: {events}");
 }
 
 #[tokio::test]
-async fn a_question_that_expired_or_was_revoked_is_answered_with_a_no() {
-    for why in [NotExecutedReason::Expired, NotExecutedReason::Revoked, NotExecutedReason::Refused]
+async fn an_expired_revoked_or_refused_approval_request_is_denied_with_the_reason() {
+    for reason in
+        [NotExecutedReason::Expired, NotExecutedReason::Revoked, NotExecutedReason::Refused]
     {
-        let body = sent(question_and(why.into())).await;
+        let body = request_after(approval_request_with(reason.into())).await;
         assert_eq!(body["previous_response_id"], "resp_a1");
-        let no = json!({
+        let denial = json!({
             "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": false,
-            "reason": why.to_string(),
+            "reason": reason.to_string(),
         });
-        assert_eq!(body["input"], json!([no, question("And?")]));
+        assert_eq!(body["input"], json!([denial, user_message("And?")]));
     }
 }
 
 #[tokio::test]
-async fn each_question_of_the_last_response_is_answered_and_none_of_an_earlier_one() {
-    let no = || NotExecutedReason::Expired.into();
-    let mut content = question_of("mcpr_0", r#""responseId":"resp_a0""#, no());
-    content.extend(question_of("mcpr_2", r#""x":null"#, no()));
-    content.extend(question_and(no()));
-    let body = sent(content).await;
+async fn each_approval_request_of_the_last_response_is_denied_and_no_earlier_one() {
+    let expired = || NotExecutedReason::Expired.into();
+    let mut content = approval_request("mcpr_0", r#""responseId":"resp_a0""#, expired());
+    content.extend(approval_request("mcpr_2", r#""x":null"#, expired()));
+    content.extend(approval_request_with(expired()));
+    let body = request_after(content).await;
     let input = body["input"].as_array().unwrap().iter();
-    let answered: Vec<&str> =
-        input.filter_map(|item| item["approval_request_id"].as_str()).collect();
-    assert_eq!(answered, ["mcpr_2", "mcpr_1"]);
+    let denied: Vec<&str> = input.filter_map(|item| item["approval_request_id"].as_str()).collect();
+    assert_eq!(denied, ["mcpr_2", "mcpr_1"]);
 }
 
 #[tokio::test]
-async fn a_question_whose_call_ran_in_a_response_that_never_ended_is_not_answered_again() {
+async fn an_approval_request_whose_call_ran_in_a_cut_response_is_not_resolved_again() {
     let ran = ToolResult::Output(Json::string("https://l.example/9"));
-    let mut content = question_and(ran);
+    let mut content = approval_request_with(ran);
     content.push(AssistantContent::Text(TextContent::new("Here")));
-    let body = sent(content).await;
+    let body = request_after(content).await;
     assert_eq!(body.get("previous_response_id"), None);
     let input = body["input"].as_array().unwrap();
     let kinds: Vec<&str> = input.iter().filter_map(|item| item["type"].as_str()).collect();
@@ -294,78 +295,79 @@ async fn a_question_whose_call_ran_in_a_response_that_never_ended_is_not_answere
 }
 
 #[tokio::test]
-async fn what_was_said_after_the_known_response_is_news() {
-    let mut content = question_and(NotExecutedReason::Expired.into());
+async fn text_after_the_stored_response_is_sent() {
+    let mut content = approval_request_with(NotExecutedReason::Expired.into());
     content.push(AssistantContent::Text(TextContent::new("It is too la")));
-    let body = sent(content).await;
+    let body = request_after(content).await;
     let kinds = body["input"].as_array().unwrap().iter();
     let kinds: Vec<&Value> = kinds.map(|item| item.get("type").unwrap_or(&item["role"])).collect();
     assert_eq!(kinds, ["mcp_approval_response", "assistant", "user"]);
 }
 
 #[tokio::test]
-async fn a_picture_is_referred_to_where_it_is_stored_and_told_where_it_is_not() {
-    let cut = || (StatusCode::OK, cut("responses/a_picture", 6, &[]));
+async fn a_generated_image_is_referenced_and_is_described_as_text_if_it_is_not_found() {
+    let cut_response = || (StatusCode::OK, cut("responses/a_picture", 6, &[]));
     let text = || (StatusCode::OK, fixture("responses/text"));
-    let forgotten = || (StatusCode::NOT_FOUND, "Item with id 'ig_1' not found.".to_owned());
-    let provider = Provider::answering([cut(), forgotten(), text()]).await;
+    let not_found = || (StatusCode::NOT_FOUND, "Item with id 'ig_1' not found.".to_owned());
+    let provider = Provider::with_responses([cut_response(), not_found(), text()]).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("Draw").await;
     browser.send("Bluer").await;
     assert_eq!(browser.error(), None);
-    let asked = asked(&provider);
+    let bodies = bodies(&provider);
     let items = |body: &Value| body["input"].as_array().unwrap().clone();
-    let referred = json!({"type": "image_generation_call", "id": "ig_1"});
-    assert!(items(&asked[1]).contains(&referred), "{}", asked[1]["input"]);
-    let told: Vec<Value> =
-        items(&asked[2]).into_iter().filter(|item| item["call_id"] == "ig_1").collect();
-    assert_eq!((told.len(), &told[0]["name"]), (2, &json!("image_generation")));
+    let reference = json!({"type": "image_generation_call", "id": "ig_1"});
+    assert!(items(&bodies[1]).contains(&reference), "{}", bodies[1]["input"]);
+    let function_items: Vec<Value> =
+        items(&bodies[2]).into_iter().filter(|item| item["call_id"] == "ig_1").collect();
+    assert_eq!((function_items.len(), &function_items[0]["name"]), (2, &json!("image_generation")));
 }
 
-/// What is sent after a response that broke off behind its first search, by a model set up like this.
-async fn after_half_a_search(
-    thoughts: &str,
-    set_up: impl Fn(Responses) -> Responses,
-    answers: Vec<(StatusCode, String)>,
+/// Returns the requests of a chat whose first response ended after its first search.
+async fn requests_after_half_a_search(
+    encrypted_content: &str,
+    configure: impl Fn(Responses) -> Responses,
+    responses: Vec<(StatusCode, String)>,
 ) -> Vec<Value> {
-    let half = cut("responses/web_search_with_sources", 9, &[]).replace("null", thoughts);
-    let answers = [(StatusCode::OK, half)].into_iter().chain(answers);
-    let provider = Provider::answering(answers).await;
-    let mut browser = conversation(agent(set_up(model(&provider))));
+    let first_half =
+        cut("responses/web_search_with_sources", 9, &[]).replace("null", encrypted_content);
+    let responses = [(StatusCode::OK, first_half)].into_iter().chain(responses);
+    let provider = Provider::with_responses(responses).await;
+    let mut browser = conversation(agent(configure(model(&provider))));
     browser.send("News?").await;
     browser.send("Go on").await;
     assert_eq!(browser.error(), None);
-    asked(&provider)
+    bodies(&provider)
 }
 
 #[tokio::test]
-async fn a_search_whose_thoughts_cannot_go_back_is_told_as_a_call() {
-    let answers = vec![(StatusCode::OK, fixture("responses/text"))];
-    let asked = after_half_a_search("null", |model| model, answers).await;
-    let input = asked[1]["input"].as_array().unwrap();
+async fn a_search_whose_reasoning_cannot_be_sent_back_is_sent_as_a_function_call() {
+    let responses = vec![(StatusCode::OK, fixture("responses/text"))];
+    let bodies = requests_after_half_a_search("null", |model| model, responses).await;
+    let input = bodies[1]["input"].as_array().unwrap();
     let kinds: Vec<Option<&str>> = input.iter().map(|item| item["type"].as_str()).collect();
     assert_eq!(kinds, [None, Some("function_call"), Some("function_call_output"), None]);
     assert!(input.iter().all(|item| item.get("id").is_none()), "{input:?}");
 }
 
 #[tokio::test]
-async fn thoughts_of_a_stored_response_go_back_without_its_ids() {
-    let answers = vec![(StatusCode::OK, fixture("responses/text"))];
-    let set_up = |model: Responses| model.with_include("reasoning.encrypted_content");
-    let asked = after_half_a_search(r#""gAAA-half""#, set_up, answers).await;
-    let input = asked[1]["input"].as_array().unwrap();
+async fn reasoning_of_a_stored_response_is_sent_back_without_its_ids() {
+    let responses = vec![(StatusCode::OK, fixture("responses/text"))];
+    let configure = |model: Responses| model.with_include("reasoning.encrypted_content");
+    let bodies = requests_after_half_a_search(r#""gAAA-half""#, configure, responses).await;
+    let input = bodies[1]["input"].as_array().unwrap();
     assert_eq!((&input[1]["type"], input[1].get("id")), (&json!("reasoning"), None));
     assert_eq!(input[1]["encrypted_content"], "gAAA-half");
     assert_eq!(input[2]["type"], "function_call");
 }
 
 #[tokio::test]
-async fn what_the_provider_ran_and_forgot_is_told_as_a_call_when_it_refuses() {
-    let half = cut("responses/code_that_the_provider_runs", 5, &[]);
-    let lost = "Item with id 'ci_1' not found.".to_owned();
-    let provider = Provider::answering([
-        (StatusCode::OK, half),
-        (StatusCode::NOT_FOUND, lost),
+async fn an_item_that_the_provider_does_not_find_is_sent_as_a_function_call() {
+    let first_half = cut("responses/code_that_the_provider_runs", 5, &[]);
+    let not_found = "Item with id 'ci_1' not found.".to_owned();
+    let provider = Provider::with_responses([
+        (StatusCode::OK, first_half),
+        (StatusCode::NOT_FOUND, not_found),
         (StatusCode::OK, fixture("responses/text")),
     ])
     .await;
@@ -373,7 +375,7 @@ async fn what_the_provider_ran_and_forgot_is_told_as_a_call_when_it_refuses() {
     browser.send("6 * 7?").await;
     browser.send("Go on").await;
     assert_eq!(browser.error(), None);
-    let asked = asked(&provider);
-    assert_eq!(asked[1]["input"][1]["type"], "code_interpreter_call");
-    assert_eq!(asked[2]["input"][1]["name"], "code_interpreter");
+    let bodies = bodies(&provider);
+    assert_eq!(bodies[1]["input"][1]["type"], "code_interpreter_call");
+    assert_eq!(bodies[2]["input"][1]["name"], "code_interpreter");
 }

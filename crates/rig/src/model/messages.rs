@@ -26,7 +26,7 @@ use ui_message_stream::model::{
 /// produced it; reasoning without stored state is left out. A call that the provider executed is
 /// sent as its original item, which rig leaves out for other models. A call without such an item,
 /// or with an item of another model than that of the message, is sent as an ordinary call. An image
-/// that the provider generated is described as text for other models. An approval stands only in
+/// that the provider generated is described as text for other models. An approval is only in
 /// the request that sends it to the provider.
 pub(crate) fn messages(messages: &[ModelMessage]) -> Vec<Message> {
     let mut history = HistoryBuilder {

@@ -274,6 +274,6 @@ async fn both_ways(asks: &str, then: &str) -> String {
 
 #[tokio::test]
 #[ignore = "needs a folder of recordings, in RECORDINGS"]
-async fn every_recording_arrives_whole() {
+async fn every_recording_arrives_complete() {
     replay_all(replay, |recording| question(recording).is_some(), both_ways).await;
 }
