@@ -12,7 +12,13 @@
 //!                            └─────────────────────┴───▶ response
 //! ```
 
+#[cfg(feature = "approvals")]
+mod agent;
 mod conversation;
+#[cfg(feature = "approvals")]
+mod error;
+#[cfg(feature = "approvals")]
+mod inner;
 #[cfg(feature = "approvals")]
 mod server;
 #[cfg(feature = "approvals")]
@@ -20,8 +26,10 @@ pub mod store;
 #[cfg(feature = "approvals")]
 mod turn;
 
+#[cfg(feature = "approvals")]
+pub use self::agent::{AgentEventStream, ChatAgent, Turn};
 pub use self::conversation::{Chat, ClientAnswers, Recorder, StopReason};
 #[cfg(feature = "approvals")]
-pub use self::server::{
-    AgentEventStream, ChatAgent, ChatError, ChatResponse, ChatServer, DecisionReceipt, Turn,
-};
+pub use self::error::ChatError;
+#[cfg(feature = "approvals")]
+pub use self::server::{ChatResponse, ChatServer, DecisionReceipt};

@@ -11,152 +11,23 @@
 //! ```
 
 use std::collections::HashSet;
-use std::error::Error as StdError;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use tracing::Instrument;
+
+use super::inner::{Inner, MAX_SAVE_ATTEMPTS, too_many_conflicts};
 use super::turn::live::LiveRuns;
 use super::turn::run::Run;
 use crate::approval::store::LedgerStoreError;
-use crate::approval::{
-    ApprovalDecision, Approvals, ChatApprovals, DeferredToolResult, DeferredToolResults,
-    PendingApproval, PendingToolCall, Principal,
-};
-use crate::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
-use crate::chat::{Chat, ClientAnswers, StopReason};
-use crate::event::AgentEvent;
+use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
+use crate::chat::store::{ChatStore, InMemoryChatStore, VersionedChat};
+use crate::chat::{Chat, ChatAgent, ChatError, ClientAnswers, StopReason};
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
 use crate::message::{Role, UiMessage};
-use crate::request::{ChatRequest, ParseRequestError};
-use crate::response::{BoxError, IntoEvent, ResponseOutcome, UiMessageStream, fresh_message_id};
-use futures_core::Stream;
-use futures_util::StreamExt;
-use tracing::Instrument;
-
-/// An agent that answers chat turns.
-///
-/// [`Agent`](crate::agent::Agent) implements it, and so does each function from a [`Turn`] to a
-/// stream of events.
-///
-/// ```
-/// use futures::stream;
-/// use ui_message_stream::AgentEvent;
-/// use ui_message_stream::chat::{AgentEventStream, ChatAgent, Turn};
-///
-/// struct Echo;
-///
-/// impl ChatAgent for Echo {
-///     fn respond(&self, turn: Turn) -> AgentEventStream {
-///         let text = format!("{} messages so far", turn.chat.messages.len());
-///         Box::pin(stream::iter([Ok(AgentEvent::text(text))]))
-///     }
-/// }
-/// ```
-pub trait ChatAgent: Send + Sync + 'static {
-    /// Checks whether the agent can answer this request. It is called before the request changes
-    /// the stored conversation. The default accepts every request.
-    ///
-    /// # Errors
-    /// The reason, which is sent to the client: over HTTP with status 413 if
-    /// [`ParseRequestError::is_limit`] is true, and with status 400 otherwise.
-    fn validate_request(&self, _request: &ChatRequest) -> Result<(), ParseRequestError> {
-        Ok(())
-    }
-
-    /// Returns the structured output of a message that this agent wrote, or an error if the message
-    /// does not contain valid output. Returns `None` if the agent does not produce structured
-    /// output, which is the default.
-    fn structured_output(&self, _message: &UiMessage) -> Option<Result<Json, BoxError>> {
-        None
-    }
-
-    /// Answers a turn with a stream of events.
-    ///
-    /// The stream is polled to its end, or until the run is stopped, also if the client
-    /// disconnects. An event after which no other can follow ends it as well: a finish, an abort or
-    /// an error.
-    fn respond(&self, turn: Turn) -> AgentEventStream;
-}
-
-/// The stream of events with which an agent answers a [`Turn`].
-pub type AgentEventStream = Pin<Box<dyn Stream<Item = Result<AgentEvent, BoxError>> + Send>>;
-
-impl<F, S> ChatAgent for F
-where
-    F: Fn(Turn) -> S + Send + Sync + 'static,
-    S: Stream<Item: IntoEvent> + Send + 'static,
-{
-    fn respond(&self, turn: Turn) -> AgentEventStream {
-        self(turn).map(IntoEvent::into_event).boxed()
-    }
-}
-
-/// The input of an agent for one turn: the conversation, the results of earlier tool calls, and the
-/// means to request approvals.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use futures::stream;
-/// use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-/// use ui_message_stream::chat::{ChatServer, Turn};
-/// use ui_message_stream::request::Limits;
-/// use ui_message_stream::response::ResponseOutcome;
-/// use ui_message_stream::{AgentEvent, ChatRequest};
-///
-/// // The last message of the history is the user's new one.
-/// let agent = |turn: Turn| {
-///     let user = turn.principal.id().unwrap_or("guest").to_owned();
-///     let messages = turn.chat.messages.len();
-///     stream::iter([AgentEvent::text(format!("{user}, this is message {messages}"))])
-/// };
-/// let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-///
-/// let body = br#"{"id": "c", "messages": [
-///     {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
-/// ]}"#;
-/// let request = ChatRequest::parse(body, &Limits::default())?;
-/// let response = chats.complete_response(&Principal::new("ada"), request).await?;
-/// assert_eq!(response.outcome, ResponseOutcome::Finished);
-/// let message = serde_json::to_string(&response.message)?;
-/// assert!(message.contains("ada, this is message 1"));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Turn {
-    /// The owner of the conversation.
-    pub principal: Principal,
-    /// The conversation as the server stores it. It includes the user's new message and the results
-    /// of earlier calls.
-    pub chat: Arc<Chat>,
-    /// The id of the message that the agent writes: a new message, or the one that it continues.
-    pub message_id: MessageId,
-    /// The results of the calls that earlier turns left open. If the user sent another message
-    /// meanwhile, some of these calls may still be executing. Approvals for the provider are in it
-    /// too: the first model call of this turn has to send them.
-    pub deferred: DeferredToolResults,
-    /// Requests approvals from the user in this conversation.
-    pub approvals: ChatApprovals,
-    /// The posted request, with the application's own fields. `None` if the turn was started by a
-    /// decision that did not come in a chat request, as with [`ChatServer::decide`].
-    pub request: Option<Arc<ChatRequest>>,
-}
-
-impl Turn {
-    /// Returns the calls whose answers were not accepted.
-    ///
-    /// These calls are still open in the history. The model of this turn has to learn that they
-    /// were not executed.
-    /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred) adds that
-    /// to the messages.
-    pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
-        self.deferred.results().iter().filter(|result| !result.is_final)
-    }
-}
+use crate::request::ChatRequest;
+use crate::response::{ResponseOutcome, UiMessageStream, fresh_message_id};
 
 /// A server of stored conversations that an agent answers.
 ///
@@ -186,14 +57,7 @@ impl Turn {
 /// ```
 #[derive(Clone)]
 #[doc(alias = "useChat")]
-pub struct ChatServer(pub(super) Arc<Inner>);
-
-pub(super) struct Inner {
-    pub(super) agent: Arc<dyn ChatAgent>,
-    pub(super) approvals: Approvals,
-    pub(super) store: Arc<dyn ChatStore>,
-    pub(super) live: LiveRuns,
-}
+pub struct ChatServer(Arc<Inner>);
 
 impl ChatServer {
     /// Creates a server whose conversations this agent answers. The conversations are stored in an
@@ -238,7 +102,7 @@ impl ChatServer {
         request: ChatRequest,
     ) -> Result<UiMessageStream, ChatError> {
         let (chat, message_id) = self.apply_request(principal, &request).await?;
-        Ok(Run::of_request(self, principal.clone(), chat, message_id, request).begin())
+        Ok(Run::of_request(&self.0, principal.clone(), chat, message_id, request).begin())
     }
 
     /// Applies a request to its conversation, waits until the run has ended, and returns the
@@ -273,7 +137,7 @@ impl ChatServer {
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
         let (chat, message_id) = self.apply_request(principal, &request).await?;
-        let run = Run::of_request(self, principal.clone(), chat, message_id, request);
+        let run = Run::of_request(&self.0, principal.clone(), chat, message_id, request);
         let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
         let (outcome, reason) = run.wait().await;
         let chat = self.chat(principal, &id).await?;
@@ -348,7 +212,7 @@ impl ChatServer {
                 Some(stored) => stored.chat,
                 None => Chat::new(id.clone(), owner),
             };
-            let run = Run::of_decisions(self, principal.clone(), chat, &on_message);
+            let run = Run::of_decisions(&self.0, principal.clone(), chat, &on_message);
             // On its own task, because the caller may drop this future before the run continues.
             let decided = tokio::spawn(run.decide().in_current_span()).await;
             accepted.extend(decided.map_err(LedgerStoreError::new)??);
@@ -421,48 +285,6 @@ impl ChatServer {
         }
         Err(too_many_conflicts())
     }
-
-    /// Removes the pending response with this id from the conversation, if there is one. Does
-    /// nothing if `of` holds a message with this id.
-    pub(super) async fn cancel_response(&self, of: &Chat, id: &MessageId) -> Result<(), ChatError> {
-        if of.message(id).is_some() {
-            return Ok(());
-        }
-        self.change(of, |chat| chat.cancel_response(id)).await.map(drop)
-    }
-
-    /// Applies a change to the stored conversation, and again to its new version when another
-    /// writer saves it first. If the store no longer holds the conversation, the change is applied
-    /// to `of`. Returns the changed conversation and the last result of `change`.
-    ///
-    /// # Errors
-    /// [`ChatError::NotFound`] if the store has removed the conversation and another user has
-    /// started one with the same id, and [`ChatError::Store`].
-    pub(super) async fn change<T>(
-        &self,
-        of: &Chat,
-        change: impl Fn(&mut Chat) -> T,
-    ) -> Result<(Chat, T), ChatError> {
-        for _ in 0..MAX_SAVE_ATTEMPTS {
-            let stored = self.0.store.load(of.owner.tenant(), &of.id).await?;
-            let (mut chat, revision) = match stored {
-                Some(VersionedChat { chat, .. }) if chat.owner != of.owner => {
-                    return Err(ChatError::NotFound);
-                }
-                Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
-                None => (of.clone(), None),
-            };
-            let result = change(&mut chat);
-            // A decision alone does not create a removed conversation again.
-            if revision.is_none() && chat.messages.is_empty() {
-                return Ok((chat, result));
-            }
-            if self.0.store.save(&chat, revision).await? {
-                return Ok((chat, result));
-            }
-        }
-        Err(too_many_conflicts())
-    }
 }
 
 impl fmt::Debug for ChatServer {
@@ -505,36 +327,3 @@ pub struct DecisionReceipt {
     /// is not disclosed.
     pub accepted: bool,
 }
-
-/// The error of an operation on a conversation.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChatError {
-    /// This principal has no conversation with this id.
-    #[error("there is no such chat")]
-    NotFound,
-    /// The request is invalid for this conversation or for the agent.
-    #[error(transparent)]
-    Request(#[from] ParseRequestError),
-    /// The conversation cannot be loaded or saved.
-    #[error(transparent)]
-    Store(#[from] ChatStoreError),
-    /// The ledger of approvals cannot be read or written.
-    #[error(transparent)]
-    Ledger(#[from] LedgerStoreError),
-}
-
-impl ChatError {
-    /// Returns whether the operation may succeed if it is retried later.
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, ChatError::Store(_) | ChatError::Ledger(_)) && self.source().is_some()
-    }
-}
-
-fn too_many_conflicts() -> ChatError {
-    ChatStoreError::new("the chat changes faster than it can be read").into()
-}
-
-/// The maximum number of attempts to save one change. An attempt fails only if another writer has
-/// saved the conversation first, so that this many fail only if the store never accepts a save.
-const MAX_SAVE_ATTEMPTS: usize = 1000;

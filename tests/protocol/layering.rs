@@ -130,11 +130,6 @@ const FILES_IN_CIRCLES: &[&str] = &[
     "agent/tool_run",
     "agent/tool_set",
     "agent/transcript",
-    "chat/server",
-    "chat/turn/next_run",
-    "chat/turn/reader",
-    "chat/turn/replay",
-    "chat/turn/run",
 ];
 
 #[test]

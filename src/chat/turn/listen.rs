@@ -5,10 +5,10 @@ use std::panic::AssertUnwindSafe;
 use futures_util::StreamExt;
 
 use super::live::{Live, LiveRun};
-use super::run::{Event, Run};
+use super::run::Run;
 use crate::approval::PendingToolCall;
-use crate::chat::{AgentEventStream, ChatError};
-use crate::chat::{Chat, Recorder};
+use crate::chat::agent::Event;
+use crate::chat::{AgentEventStream, Chat, ChatError, Recorder};
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::message::UiMessage;
@@ -121,7 +121,7 @@ impl Run {
     /// Revokes the pending approval requests of this message that are neither shown nor stored: the
     /// translator rejected them, or the message was cut off or discarded.
     async fn take_back(&self, is_shown: impl Fn(&ApprovalId) -> bool) -> Result<(), ChatError> {
-        let approvals = self.chats.approvals();
+        let approvals = &self.chats.approvals;
         let pending = approvals.for_chat(&self.chat.owner, &self.chat.id).pending().await?;
         // Another run may have requested an approval in the same message and stored it since.
         let kept = self.kept().await?;

@@ -1,6 +1,7 @@
 //! A turn that is executing: its agent, its reader, and the other runs of its conversation.
 
-pub(super) mod listen;
+mod driver;
+mod listen;
 pub(super) mod live;
 mod next_run;
 mod reader;

@@ -10,8 +10,7 @@ use tokio::time::sleep;
 use super::live::{Live, LiveRun};
 use super::run::Run;
 use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall};
-use crate::chat::Chat;
-use crate::chat::ChatError;
+use crate::chat::{Chat, ChatError};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::message::{ToolPart, ToolState, UiMessage};
 
@@ -72,7 +71,7 @@ impl Run {
 
     /// Loads the stored chat. Returns `None` if the store has removed it.
     pub(in crate::chat) async fn kept(&self) -> Result<Option<Chat>, ChatError> {
-        let kept = self.chats.0.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
+        let kept = self.chats.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
         Ok(kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner))
     }
 
@@ -101,7 +100,7 @@ impl Run {
     ) -> Result<DeferredToolResult, ChatError> {
         let mut told = live.subscribe();
         let Some(id) = result.approval_id.clone() else { return Ok(result) };
-        let approvals = self.chats.approvals().for_chat(&self.chat.owner, &self.chat.id);
+        let approvals = self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id);
         let mut failures = 0;
         loop {
             let has_result = self.chat.has_result(Some(&id), &result.tool_call_id);

@@ -8,7 +8,7 @@ use futures_util::stream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::run::Event;
+use crate::chat::agent::Event;
 
 /// Sends the events of a run to its response.
 pub(in crate::chat) struct Reader {

@@ -1,11 +1,10 @@
 //! The response to a repeated request: the stored result of the first one.
 
-use super::run::Run;
+use super::run::{Run, is_content, is_step_start};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
-use crate::chat::Chat;
-use crate::chat::ChatError;
+use crate::chat::{Chat, ChatError};
 use crate::event::AgentEvent;
-use crate::message::{Part, Role, UiMessage};
+use crate::message::{Role, UiMessage};
 use crate::reducer::compact;
 
 impl Run {
@@ -18,7 +17,7 @@ impl Run {
         &mut self,
         settled: &[DeferredToolResult],
     ) -> Result<(), ChatError> {
-        self.chats.0.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
+        self.chats.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
         let Some(chat) = self.kept().await? else { return Ok(()) };
         // The result of a provider-executed call comes from the run that sent the approval to the
         // provider. The ledger does not hold it.
@@ -56,17 +55,4 @@ impl Run {
         let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
         Some(UiMessage::new(self.message_id.clone(), Role::Assistant, rest))
     }
-}
-
-/// Whether a part is content. Step starts are not, and neither are `data-run-end` parts: the client
-/// may hold one at the end of a response that the server does not hold.
-pub(in crate::chat) fn is_content(part: &Part) -> bool {
-    match part {
-        Part::Data(data) => &*data.name != "run-end",
-        part => !is_step_start(part),
-    }
-}
-
-fn is_step_start(part: &Part) -> bool {
-    matches!(part, Part::StepStart { .. })
 }

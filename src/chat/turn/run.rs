@@ -1,33 +1,20 @@
-//! One run: redeems the answers, calls the agent, and stores the message that the agent writes.
+//! [`Run`]: a run and its state.
 
-use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::{FutureExt, StreamExt};
-use tokio::sync::oneshot;
-use tracing::Instrument;
-
 use super::live::LiveRun;
-use super::next_run::{as_it_ended, have_results, is_news};
 use super::reader::Reader;
-use super::replay::is_content;
-use crate::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, MessageDecisions, Principal,
-    ResolvedApprovals, ResumePlan,
-};
-use crate::chat::Chat;
-use crate::chat::{ChatError, ChatServer, Turn};
-use crate::chunk::FinishReason;
-use crate::event::{AgentEvent, Data};
-use crate::id::{ApprovalId, ChatId, MessageId};
+use crate::approval::{MessageDecisions, Principal, ResumePlan};
+use crate::chat::agent::Event;
+use crate::chat::inner::Inner;
+use crate::chat::{Chat, ChatError};
+use crate::id::{ChatId, MessageId};
+use crate::message::Part;
 use crate::request::ChatRequest;
-use crate::response::{BoxError, ResponseOutcome, UiMessageStream, words_of};
-use crate::translator::Translator;
 
 /// A run and its state.
 pub(in crate::chat) struct Run {
-    pub(in crate::chat) chats: ChatServer,
+    pub(in crate::chat) chats: Arc<Inner>,
     /// The principal who decides on the approvals.
     pub(in crate::chat) principal: Principal,
     pub(in crate::chat) chat: Chat,
@@ -42,19 +29,17 @@ pub(in crate::chat) struct Run {
     pub(in crate::chat) reader: Option<Reader>,
 }
 
-pub(in crate::chat) type Event = Result<AgentEvent, BoxError>;
-
 impl Run {
     /// Creates the run of a chat request.
     pub(in crate::chat) fn of_request(
-        chats: &ChatServer,
+        chats: &Arc<Inner>,
         principal: Principal,
         chat: Chat,
         message_id: MessageId,
         request: ChatRequest,
     ) -> Self {
         Run {
-            chats: chats.clone(),
+            chats: Arc::clone(chats),
             principal,
             chat,
             message_id,
@@ -70,13 +55,13 @@ impl Run {
 
     /// Creates the run of decisions that did not come in a chat request.
     pub(in crate::chat) fn of_decisions(
-        chats: &ChatServer,
+        chats: &Arc<Inner>,
         principal: Principal,
         chat: Chat,
         decisions: &MessageDecisions,
     ) -> Self {
         Run {
-            chats: chats.clone(),
+            chats: Arc::clone(chats),
             principal,
             chat,
             message_id: decisions.message_id.clone(),
@@ -88,47 +73,6 @@ impl Run {
         }
     }
 
-    /// Starts the run on a task of its own. Returns the response that streams the run.
-    pub(in crate::chat) fn begin(mut self) -> UiMessageStream {
-        let held =
-            self.request.as_ref().and_then(|request| request.unsanitized_continued_message());
-        let translator = match held {
-            Some(message) => Translator::continuing(message),
-            None => Translator::new(self.message_id.clone()),
-        };
-        let (reader, events) = Reader::new();
-        self.reader = reader;
-        // Registers the run before the task starts, so that each later request finds it.
-        let live = self.register();
-        let run = async move {
-            if let Some(reader) = &mut self.reader {
-                reader.begins().await;
-            }
-            if let Err(error) = self.go(live).await {
-                tracing::error!(%error, "a run could not go on");
-                self.say(Err(error)).await;
-                if let Err(error) = self.cancel_response().await {
-                    tracing::warn!(%error, "an answer that will not come is still expected");
-                }
-            }
-        };
-        tokio::spawn(run.in_current_span());
-        UiMessageStream::with_translator(translator, events)
-    }
-
-    /// Starts the run and waits for its end, without streaming the response to a client. Returns
-    /// the outcome and the finish reason.
-    pub(in crate::chat) async fn wait(self) -> (ResponseOutcome, Option<FinishReason>) {
-        let (tell, ended) = oneshot::channel();
-        let mut response = self.begin().on_finish(move |end| {
-            // The future that waits for it may have been dropped.
-            let _ = tell.send((end.outcome, end.finish_reason));
-        });
-        while response.next().await.is_some() {}
-        // `on_finish` is called whenever the response ends, also if it ends with an error.
-        ended.await.unwrap_or((ResponseOutcome::Failed, None))
-    }
-
     pub(in crate::chat) fn chat_id(&self) -> &ChatId {
         &self.chat.id
     }
@@ -137,312 +81,8 @@ impl Run {
         &self.message_id
     }
 
-    /// Applies the decisions and continues the run on a task of its own. Returns the decisions that
-    /// were accepted.
-    pub(in crate::chat) async fn decide(mut self) -> Result<Vec<(ApprovalId, bool)>, ChatError> {
-        let answers: Vec<(ApprovalId, bool)> =
-            self.plan.approvals().map(|said| (said.approval_id.clone(), said.approved)).collect();
-        let live = self.register();
-        let resolved = self.resolve().await?;
-        let results = resolved.results().results();
-        let counts = |(id, approved): &(ApprovalId, bool)| {
-            let result = results.iter().find(|result| result.approval_id.as_ref() == Some(id));
-            result
-                .is_some_and(|result| result.is_final && result.outcome.matches_decision(*approved))
-        };
-        let counting = answers.into_iter().filter(counts).collect();
-        let go_on = async move {
-            if let Err(error) = self.go_on(resolved, live).await {
-                tracing::error!(%error, "a run that was decided on elsewhere could not go on");
-            }
-        };
-        tokio::spawn(go_on.in_current_span());
-        Ok(counting)
-    }
-
-    /// Executes the run. Converts a panic of the host's code to an error, so that the client
-    /// receives an error and does not treat an incomplete response as complete.
-    async fn go(&mut self, live: LiveRun) -> Result<(), BoxError> {
-        let going = async {
-            let resolved = self.resolve().await?;
-            self.go_on(resolved, live).await
-        };
-        match AssertUnwindSafe(going).catch_unwind().await {
-            Ok(ended) => ended.map_err(BoxError::from),
-            Err(panic) => Err(words_of(&*panic).into()),
-        }
-    }
-
-    /// Redeems the answers of the run's plan.
-    async fn resolve(&self) -> Result<ResolvedApprovals, ChatError> {
-        let approvals = self.chats.approvals().for_chat(&self.principal, &self.chat.id);
-        let left_to_client = &self.chat.left_to_client;
-        let approvals = approvals.on_behalf_of(&self.chat.owner);
-        Ok(approvals.resolve(self.plan.clone(), left_to_client).await?)
-    }
-
-    /// Records the results of the answered calls, and then calls the agent if this run is the one
-    /// that has to.
-    ///
-    /// Of several runs that answer the calls of a message, one calls the agent: the run that
-    /// records the last missing result in the history. The others stream the result of that run.
-    async fn go_on(
-        &mut self,
-        mut resolved: ResolvedApprovals,
-        live: LiveRun,
-    ) -> Result<(), ChatError> {
-        if self.request.is_none() && self.chat.message(&self.message_id).is_none() {
-            // The run that requested the approval has not stored the message yet.
-            live.earlier_are_over().await;
-        }
-        let asked = self.open_calls();
-        let deferred = resolved.results().clone();
-        let mut settled = Vec::new();
-        let mut completes = false;
-        let mut to_tell = Vec::new();
-        // Waiting for results that other servers receive may take long. The known results are
-        // recorded first.
-        let mut elsewhere = VecDeque::new();
-        loop {
-            let mut result = match resolved.next().await {
-                Some(result) if self.is_heard_elsewhere(&result, &live) => {
-                    elsewhere.push_back(result);
-                    continue;
-                }
-                Some(result) => result,
-                None => match elsewhere.pop_front() {
-                    Some(result) => self.heard_of(result, &live).await?,
-                    None => break,
-                },
-            };
-            if result.is_final {
-                let descriptor = resolved.descriptor(&result);
-                let others_run = live.has_others();
-                let change = |chat: &mut Chat| {
-                    let result = as_it_ended(result.clone(), chat, others_run);
-                    // The run that should have continued after this provider-executed call has
-                    // ended without its result.
-                    let is_lost = result.outcome == DeferredOutcome::OutcomeUnknown
-                        && chat.is_provider_executed(
-                            result.approval_id.as_ref(),
-                            &result.tool_call_id,
-                        );
-                    // The run that should have sent this approval to the provider has ended as
-                    // well, unless it is still waiting for earlier runs.
-                    let is_untold = !live.has_earlier_of_message()
-                        && chat.has_unsent_approval(result.approval_id.as_ref());
-                    // A run that received another answer of the message sends it to the provider,
-                    // too.
-                    let others_answer = others_run || is_untold;
-                    let waits = |chat: &Chat| self.is_waiting(chat, &deferred, others_answer);
-                    let was_complete = !is_lost
-                        && !is_untold
-                        && !waits(chat)
-                        && have_results(chat, &deferred, is_news);
-                    chat.record_result(&result, descriptor.as_ref());
-                    let is_complete = !waits(chat) && have_results(chat, &deferred, |_| false);
-                    let completes = !was_complete && is_complete;
-                    (completes, completes && is_untold, result)
-                };
-                let (chat, (last, untold, ended)) = self.chats.change(&self.chat, change).await?;
-                (self.chat, result) = (chat, ended);
-                completes |= last;
-                to_tell.extend(result.approval_id.clone().filter(|_| untold));
-            }
-            self.tell(&resolved, &result).await;
-            settled.push(result);
-        }
-        if !deferred.superseded().is_empty() {
-            let supersede = |chat: &mut Chat| chat.supersede(&deferred);
-            (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
-        }
-        if self.has_question {
-            let decided = self.close_decided(&deferred, live.has_others()).await?;
-            settled.extend(decided);
-        } else {
-            if settled.is_empty() && live.has_others() {
-                // Another request may have brought the same answers, and its run may be active.
-                self.wait_for_earlier(&live).await?;
-            }
-            if !completes && self.is_waiting(&self.chat, &deferred, live.has_others()) {
-                let rest = self.rest_of(&self.chat);
-                self.say_rest(rest).await;
-                self.say(Ok(AgentEvent::finish(FinishReason::ToolCalls))).await;
-                return self.cancel_response().await;
-            }
-            // An answer that contradicts the first one is rejected and changes nothing. A page that
-            // posts such an answer gets a response. A decision that came another way has no client
-            // that waits for one.
-            let leaves_open = |result: &DeferredToolResult| {
-                let done = self.chat.has_result(result.approval_id.as_ref(), &result.tool_call_id);
-                let is_waited_for = self.request.is_some() || done != Some(true);
-                result.outcome == DeferredOutcome::Rejected && is_waited_for
-            };
-            let is_refused = settled.iter().any(|result| !result.is_final || leaves_open(result));
-            let was_answered_before = match settled.is_empty() {
-                true => self.rest_of(&self.chat).is_some(),
-                false => !completes && !is_refused,
-            };
-            if was_answered_before || !self.is_next(&live, &asked).await? {
-                return self.stand_back(live, &settled).await;
-            }
-        }
-        if !self.hand_over(&mut settled, to_tell, &live).await? {
-            if live.is_to_stop() {
-                self.say(Ok(AgentEvent::Abort { reason: None })).await;
-                return self.cancel_response().await;
-            }
-            return self.stand_back(live, &settled).await;
-        }
-        let turn = Turn {
-            principal: self.chat.owner.clone(),
-            chat: Arc::new(self.chat.clone()),
-            message_id: self.message_id.clone(),
-            deferred: deferred.with_results(settled),
-            approvals: self.chats.approvals().for_chat(&self.chat.owner, &self.chat.id),
-            request: self.request.clone(),
-        };
-        let said = self.chats.0.agent.respond(turn);
-        self.listen(said, &live).await
-    }
-
-    /// Leaves the agent call to another run, and streams the result of that run.
-    async fn stand_back(
-        &mut self,
-        live: LiveRun,
-        settled: &[DeferredToolResult],
-    ) -> Result<(), ChatError> {
-        drop(live);
-        self.cancel_response().await?;
-        self.replay(settled).await
-    }
-
-    /// Claims all unsent provider approvals for this run and adds them to `settled`. Each is sent
-    /// at most once, across runs and servers: only the run that calls the model next sends them,
-    /// also those that other runs received.
-    ///
-    /// Returns `false` if this run must not call the model: it was stopped, its message was
-    /// discarded, or another run has claimed the approval for which this run would call the model.
-    async fn hand_over(
-        &mut self,
-        settled: &mut Vec<DeferredToolResult>,
-        mut to_tell: Vec<ApprovalId>,
-        live: &LiveRun,
-    ) -> Result<bool, ChatError> {
-        // No other run can have received the approval of a call that the history does not hold.
-        let is_yes = |chat: &Chat, result: &DeferredToolResult| {
-            matches!(result.outcome, DeferredOutcome::ForwardToProvider { approved: true, .. })
-                && chat.has_result(result.approval_id.as_ref(), &result.tool_call_id).is_some()
-        };
-        let yeses = settled.iter().filter(|result| is_yes(&self.chat, result));
-        to_tell.extend(yeses.filter_map(|yes| yes.approval_id.clone()));
-        // Another run may have claimed the approvals for which this run would call the model.
-        let is_its = |yeses: &[DeferredToolResult]| {
-            let is_it = |yes: &DeferredToolResult| {
-                yes.approval_id.as_ref().is_some_and(|id| to_tell.contains(id))
-            };
-            self.has_question || to_tell.is_empty() || yeses.iter().any(is_it)
-        };
-        let take = |chat: &mut Chat| {
-            // A run that is stopped or discarded could not send the approvals that it claims.
-            let is_next =
-                !live.is_to_stop() && chat.expects(&self.message_id) && is_its(&chat.for_provider);
-            is_next.then(|| chat.hand_over())
-        };
-        let taken = if self.chat.has_providers_questions() {
-            // The run that sends the approvals receives their results from now on.
-            let approvals = self.chats.approvals().for_chat(&self.chat.owner, &self.chat.id);
-            approvals.renew_for_provider(&self.chat.for_provider).await;
-            let taken;
-            (self.chat, taken) = self.chats.change(&self.chat, take).await?;
-            taken
-        } else {
-            let is_wanted = self.kept().await?.is_none_or(|chat| chat.expects(&self.message_id));
-            is_wanted.then(Vec::new)
-        };
-        let Some(told) = taken else { return Ok(false) };
-        if live.is_to_stop() || !is_its(&told) {
-            if !told.is_empty() {
-                let put_back = |chat: &mut Chat| chat.take_back(&told);
-                (self.chat, ()) = self.chats.change(&self.chat, put_back).await?;
-            }
-            return Ok(false);
-        }
-        // Another run has sent these approvals, or is sending them now.
-        let elsewhere = self.chat.handed_over().into_iter().filter(|result| {
-            let is_it = |told: &DeferredToolResult| told.approval_id == result.approval_id;
-            !told.iter().any(is_it)
-        });
-        let elsewhere: Vec<_> = elsewhere.collect();
-        let news: Vec<_> = told.into_iter().chain(elsewhere).collect();
-        settled.retain(|result| {
-            let is_news = news.iter().any(|news| news.approval_id == result.approval_id);
-            !is_yes(&self.chat, result) && !is_news
-        });
-        settled.extend(news);
-        Ok(true)
-    }
-
-    /// Records the outcomes of approval requests that were decided but are still open in the
-    /// history. Returns these outcomes.
-    ///
-    /// A server may stop after a tool was executed and before its outcome was recorded in the
-    /// history. The model must not be informed then that the tool was not executed. An outcome of a
-    /// tool that is still executing is returned too, so that the model is informed of it, but is
-    /// not recorded.
-    async fn close_decided(
-        &mut self,
-        deferred: &DeferredToolResults,
-        others_run: bool,
-    ) -> Result<Vec<DeferredToolResult>, ChatError> {
-        let mut open = self.chat.open_approvals();
-        open.retain(|open| {
-            let id = open.approval_id.as_ref();
-            !deferred.pending().iter().any(|pending| pending.approval_id.as_ref() == id)
-        });
-        if open.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids: Vec<ApprovalId> =
-            open.iter().filter_map(|open| open.approval_id.clone()).collect();
-        let approvals = self.chats.approvals().for_chat(&self.chat.owner, &self.chat.id);
-        let outcomes = approvals.outcomes(&ids).await?;
-        let decided = outcomes.into_iter().filter_map(|(id, outcome)| {
-            let open = open.iter().find(|open| open.approval_id.as_ref() == Some(&id));
-            Some(as_it_ended(open?.became(outcome), &self.chat, others_run))
-        });
-        let decided: Vec<DeferredToolResult> = decided.collect();
-        if !decided.is_empty() {
-            let close =
-                |chat: &mut Chat| decided.iter().for_each(|now| chat.record_result(now, None));
-            (self.chat, ()) = self.chats.change(&self.chat, close).await?;
-        }
-        Ok(decided)
-    }
-
-    /// Sends the result of a call to the client, if the call is in the message that the client's
-    /// request continues.
-    async fn tell(&mut self, resolved: &ResolvedApprovals, result: &DeferredToolResult) {
-        let continued = self.request.as_ref().and_then(|request| request.continued_message());
-        if continued.map(|message| &message.id) != result.message_id.as_ref() {
-            return;
-        }
-        if let Some(event) = AgentEvent::from_deferred(result) {
-            self.say(Ok(event)).await;
-        }
-        if let Some(descriptor) = resolved.descriptor(result) {
-            self.say(Ok(AgentEvent::Data(Box::new(Data {
-                name: "approval".into(),
-                id: Some(result.tool_call_id.to_string().into()),
-                data: descriptor,
-                transient: false,
-            }))))
-            .await;
-        }
-    }
-
     /// Removes the pending response that this run registered, if it registered one.
-    async fn cancel_response(&self) -> Result<(), ChatError> {
+    pub(in crate::chat) async fn cancel_response(&self) -> Result<(), ChatError> {
         match &self.request {
             Some(_) => self.chats.cancel_response(&self.chat, &self.message_id).await,
             None => Ok(()),
@@ -457,8 +97,21 @@ impl Run {
     }
 
     /// Registers this run, so that other runs can stop it and wait for its end.
-    fn register(&self) -> LiveRun {
-        let live = &self.chats.0.live;
+    pub(in crate::chat) fn register(&self) -> LiveRun {
+        let live = &self.chats.live;
         live.register(self.chat.owner.tenant(), &self.chat.id, &self.message_id)
     }
+}
+
+/// Whether a part is content. Step starts are not, and neither are `data-run-end` parts: the client
+/// may hold one at the end of a response that the server does not hold.
+pub(in crate::chat) fn is_content(part: &Part) -> bool {
+    match part {
+        Part::Data(data) => &*data.name != "run-end",
+        part => !is_step_start(part),
+    }
+}
+
+pub(in crate::chat) fn is_step_start(part: &Part) -> bool {
+    matches!(part, Part::StepStart { .. })
 }

@@ -1,0 +1,143 @@
+//! [`ChatAgent`]: an agent that answers the turns of conversations. [`Turn`] is its input.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_core::Stream;
+use futures_util::StreamExt;
+
+use super::Chat;
+use crate::approval::{ChatApprovals, DeferredToolResult, DeferredToolResults, Principal};
+use crate::event::AgentEvent;
+use crate::id::MessageId;
+use crate::json::Json;
+use crate::message::UiMessage;
+use crate::request::{ChatRequest, ParseRequestError};
+use crate::response::{BoxError, IntoEvent};
+
+/// An agent that answers chat turns.
+///
+/// [`Agent`](crate::agent::Agent) implements it, and so does each function from a [`Turn`] to a
+/// stream of events.
+///
+/// ```
+/// use futures::stream;
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::chat::{AgentEventStream, ChatAgent, Turn};
+///
+/// struct Echo;
+///
+/// impl ChatAgent for Echo {
+///     fn respond(&self, turn: Turn) -> AgentEventStream {
+///         let text = format!("{} messages so far", turn.chat.messages.len());
+///         Box::pin(stream::iter([Ok(AgentEvent::text(text))]))
+///     }
+/// }
+/// ```
+pub trait ChatAgent: Send + Sync + 'static {
+    /// Checks whether the agent can answer this request. It is called before the request changes
+    /// the stored conversation. The default accepts every request.
+    ///
+    /// # Errors
+    /// The reason, which is sent to the client: over HTTP with status 413 if
+    /// [`ParseRequestError::is_limit`] is true, and with status 400 otherwise.
+    fn validate_request(&self, _request: &ChatRequest) -> Result<(), ParseRequestError> {
+        Ok(())
+    }
+
+    /// Returns the structured output of a message that this agent wrote, or an error if the message
+    /// does not contain valid output. Returns `None` if the agent does not produce structured
+    /// output, which is the default.
+    fn structured_output(&self, _message: &UiMessage) -> Option<Result<Json, BoxError>> {
+        None
+    }
+
+    /// Answers a turn with a stream of events.
+    ///
+    /// The stream is polled to its end, or until the run is stopped, also if the client
+    /// disconnects. An event after which no other can follow ends it as well: a finish, an abort or
+    /// an error.
+    fn respond(&self, turn: Turn) -> AgentEventStream;
+}
+
+/// The stream of events with which an agent answers a [`Turn`].
+pub type AgentEventStream = Pin<Box<dyn Stream<Item = Result<AgentEvent, BoxError>> + Send>>;
+
+impl<F, S> ChatAgent for F
+where
+    F: Fn(Turn) -> S + Send + Sync + 'static,
+    S: Stream<Item: IntoEvent> + Send + 'static,
+{
+    fn respond(&self, turn: Turn) -> AgentEventStream {
+        self(turn).map(IntoEvent::into_event).boxed()
+    }
+}
+
+/// The input of an agent for one turn: the conversation, the results of earlier tool calls, and the
+/// means to request approvals.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use futures::stream;
+/// use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+/// use ui_message_stream::chat::{ChatServer, Turn};
+/// use ui_message_stream::request::Limits;
+/// use ui_message_stream::response::ResponseOutcome;
+/// use ui_message_stream::{AgentEvent, ChatRequest};
+///
+/// // The last message of the history is the user's new one.
+/// let agent = |turn: Turn| {
+///     let user = turn.principal.id().unwrap_or("guest").to_owned();
+///     let messages = turn.chat.messages.len();
+///     stream::iter([AgentEvent::text(format!("{user}, this is message {messages}"))])
+/// };
+/// let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+///
+/// let body = br#"{"id": "c", "messages": [
+///     {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
+/// ]}"#;
+/// let request = ChatRequest::parse(body, &Limits::default())?;
+/// let response = chats.complete_response(&Principal::new("ada"), request).await?;
+/// assert_eq!(response.outcome, ResponseOutcome::Finished);
+/// let message = serde_json::to_string(&response.message)?;
+/// assert!(message.contains("ada, this is message 1"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Turn {
+    /// The owner of the conversation.
+    pub principal: Principal,
+    /// The conversation as the server stores it. It includes the user's new message and the results
+    /// of earlier calls.
+    pub chat: Arc<Chat>,
+    /// The id of the message that the agent writes: a new message, or the one that it continues.
+    pub message_id: MessageId,
+    /// The results of the calls that earlier turns left open. If the user sent another message
+    /// meanwhile, some of these calls may still be executing. Approvals for the provider are in it
+    /// too: the first model call of this turn has to send them.
+    pub deferred: DeferredToolResults,
+    /// Requests approvals from the user in this conversation.
+    pub approvals: ChatApprovals,
+    /// The posted request, with the application's own fields. `None` if the turn was started by a
+    /// decision that did not come in a chat request, as with
+    /// [`ChatServer::decide`](super::ChatServer::decide).
+    pub request: Option<Arc<ChatRequest>>,
+}
+
+impl Turn {
+    /// Returns the calls whose answers were not accepted.
+    ///
+    /// These calls are still open in the history. The model of this turn has to learn that they
+    /// were not executed.
+    /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred) adds that
+    /// to the messages.
+    pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
+        self.deferred.results().iter().filter(|result| !result.is_final)
+    }
+}
+
+/// An event of an agent, or the error that ends its events.
+pub(super) type Event = Result<AgentEvent, BoxError>;

@@ -1,0 +1,32 @@
+//! [`ChatError`]: the error of an operation on a conversation.
+
+use std::error::Error as _;
+
+use super::store::ChatStoreError;
+use crate::approval::store::LedgerStoreError;
+use crate::request::ParseRequestError;
+
+/// The error of an operation on a conversation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatError {
+    /// This principal has no conversation with this id.
+    #[error("there is no such chat")]
+    NotFound,
+    /// The request is invalid for this conversation or for the agent.
+    #[error(transparent)]
+    Request(#[from] ParseRequestError),
+    /// The conversation cannot be loaded or saved.
+    #[error(transparent)]
+    Store(#[from] ChatStoreError),
+    /// The ledger of approvals cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerStoreError),
+}
+
+impl ChatError {
+    /// Returns whether the operation may succeed if it is retried later.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, ChatError::Store(_) | ChatError::Ledger(_)) && self.source().is_some()
+    }
+}

@@ -1,0 +1,71 @@
+//! [`Inner`]: what all clones of a [`ChatServer`](super::ChatServer) share, and the changes of a
+//! stored conversation.
+
+use std::sync::Arc;
+
+use super::agent::ChatAgent;
+use super::store::{ChatStore, ChatStoreError, VersionedChat};
+use super::turn::live::LiveRuns;
+use super::{Chat, ChatError};
+use crate::approval::Approvals;
+use crate::id::MessageId;
+
+/// The agent, the services and the registered runs of a server of conversations.
+pub(super) struct Inner {
+    pub(super) agent: Arc<dyn ChatAgent>,
+    pub(super) approvals: Approvals,
+    pub(super) store: Arc<dyn ChatStore>,
+    pub(super) live: LiveRuns,
+}
+
+impl Inner {
+    /// Removes the pending response with this id from the conversation, if there is one. Does
+    /// nothing if `of` holds a message with this id.
+    pub(super) async fn cancel_response(&self, of: &Chat, id: &MessageId) -> Result<(), ChatError> {
+        if of.message(id).is_some() {
+            return Ok(());
+        }
+        self.change(of, |chat| chat.cancel_response(id)).await.map(drop)
+    }
+
+    /// Applies a change to the stored conversation, and again to its new version when another
+    /// writer saves it first. If the store no longer holds the conversation, the change is applied
+    /// to `of`. Returns the changed conversation and the last result of `change`.
+    ///
+    /// # Errors
+    /// [`ChatError::NotFound`] if the store has removed the conversation and another user has
+    /// started one with the same id, and [`ChatError::Store`].
+    pub(super) async fn change<T>(
+        &self,
+        of: &Chat,
+        change: impl Fn(&mut Chat) -> T,
+    ) -> Result<(Chat, T), ChatError> {
+        for _ in 0..MAX_SAVE_ATTEMPTS {
+            let stored = self.store.load(of.owner.tenant(), &of.id).await?;
+            let (mut chat, revision) = match stored {
+                Some(VersionedChat { chat, .. }) if chat.owner != of.owner => {
+                    return Err(ChatError::NotFound);
+                }
+                Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
+                None => (of.clone(), None),
+            };
+            let result = change(&mut chat);
+            // A decision alone does not create a removed conversation again.
+            if revision.is_none() && chat.messages.is_empty() {
+                return Ok((chat, result));
+            }
+            if self.store.save(&chat, revision).await? {
+                return Ok((chat, result));
+            }
+        }
+        Err(too_many_conflicts())
+    }
+}
+
+pub(super) fn too_many_conflicts() -> ChatError {
+    ChatStoreError::new("the chat changes faster than it can be read").into()
+}
+
+/// The maximum number of attempts to save one change. An attempt fails only if another writer has
+/// saved the conversation first, so that this many fail only if the store never accepts a save.
+pub(super) const MAX_SAVE_ATTEMPTS: usize = 1000;
