@@ -76,7 +76,7 @@ impl Conversation<'_> {
                 "the client sends the same again and again: `sendAutomaticallyWhen` holds after \
                  {sent} responses; follow tool results with a step that has content, or with an \
                  `error` chunk; {}",
-                self.describe()
+                self.page().describe()
             );
             sent += 1;
             let last = self.messages.last().map(|message| message.id.clone());

@@ -2,17 +2,24 @@
 
 use std::fmt::Write as _;
 
-use super::Conversation;
 use crate::id::{ApprovalId, ToolCallId};
 use crate::message::{ToolPart, ToolState, UiMessage};
 
-impl Conversation<'_> {
-    pub(super) fn calls(&self) -> impl Iterator<Item = &ToolPart> {
+/// The state of a conversation in which a call is found.
+#[derive(Clone, Copy)]
+pub(super) struct Page<'p> {
+    pub(super) messages: &'p [UiMessage],
+    /// The error of the last response.
+    pub(super) error: Option<&'p str>,
+}
+
+impl<'p> Page<'p> {
+    fn calls(self) -> impl Iterator<Item = &'p ToolPart> {
         self.messages.iter().flat_map(UiMessage::tool_parts)
     }
 
     /// Returns the id of the approval request that `name` fits.
-    pub(super) fn open_approval(&self, name: &str) -> ApprovalId {
+    pub(super) fn open_approval(self, name: &str) -> ApprovalId {
         let open = self.calls().filter_map(|part| match &part.state {
             ToolState::ApprovalRequested { approval, .. } => Some((part, &approval.id)),
             _ => None,
@@ -33,7 +40,7 @@ impl Conversation<'_> {
 
     /// Returns the id of the call that `name` fits: any call by its id, or a call without a result
     /// by the name of its tool.
-    pub(super) fn open_call(&self, name: &str) -> ToolCallId {
+    pub(super) fn open_call(self, name: &str) -> ToolCallId {
         if let Some(call) = self.calls().find(|part| &*part.tool_call_id == name) {
             return call.tool_call_id.clone();
         }
@@ -47,9 +54,15 @@ impl Conversation<'_> {
         }
     }
 
+    /// Returns the last call with this id or with this tool name.
+    pub(super) fn last_call(self, name: &str) -> &'p ToolPart {
+        let found = self.calls().filter(|part| matches_name(part, name)).last();
+        found.unwrap_or_else(|| panic!("no tool call {name:?}; {}", self.describe()))
+    }
+
     /// Describes the state of the conversation for a panic message.
-    pub(super) fn describe(&self) -> String {
-        let mut text = match &self.error {
+    pub(super) fn describe(self) -> String {
+        let mut text = match self.error {
             Some(error) => format!("the last response failed: {error}\ntool calls:\n"),
             None => "tool calls:\n".to_owned(),
         };
@@ -67,6 +80,6 @@ impl Conversation<'_> {
 }
 
 /// Returns whether `name` is the id of the call or the name of its tool.
-pub(super) fn matches_name(part: &ToolPart, name: &str) -> bool {
+fn matches_name(part: &ToolPart, name: &str) -> bool {
     &*part.tool_call_id == name || &*part.tool_name == name
 }

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use http_body::Body;
 use serde::Serialize;
 
-use self::lookup::matches_name;
+use self::lookup::Page;
 use self::route::Route;
 use super::send_automatically::{
     last_assistant_message_is_complete_with_approval_responses,
@@ -441,8 +441,7 @@ impl<'h> Conversation<'h> {
     /// If there is no such call.
     #[must_use]
     pub fn tool_call(&self, call: &str) -> &ToolPart {
-        let found = self.calls().filter(|part| matches_name(part, call)).last();
-        found.unwrap_or_else(|| panic!("no tool call {call:?}; {}", self.describe()))
+        self.page().last_call(call)
     }
 
     /// Returns the error that the client shows if the last response failed: the text of an `error`
@@ -458,8 +457,13 @@ impl<'h> Conversation<'h> {
         &self.requests
     }
 
+    /// Returns what a call is found in.
+    fn page(&self) -> Page<'_> {
+        Page { messages: &self.messages, error: self.error.as_deref() }
+    }
+
     async fn respond(&mut self, question: &str, approved: bool, reason: Option<&str>) {
-        let id = self.open_approval(question);
+        let id = self.page().open_approval(question);
         let requests = |message: &&mut UiMessage| {
             message.tool_parts().any(|p| answers::requests_approval(p, &id))
         };
@@ -477,7 +481,7 @@ impl<'h> Conversation<'h> {
         call: &str,
         result: Result<Box<serde_json::value::RawValue>, String>,
     ) {
-        let id = self.open_call(call);
+        let id = self.page().open_call(call);
         let holds = |message: &&mut UiMessage| message.tool_parts().any(|p| p.tool_call_id == id);
         let message = self.messages.iter_mut().find(holds).expect("the call was just found");
         *message = answers::set_result(message, &id, &result);
