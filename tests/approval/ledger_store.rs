@@ -208,7 +208,10 @@ async fn a_store_with_a_fault_fails_the_case_that_names_it() {
         (Fault::KeepsWhatIsNotThere, "a record that is not there is not replaced: "),
         (Fault::LoadsOnlyTheFirst, "many are read at once, and those that are not there left out"),
         (Fault::MixesTenants, "chats of two tenants are kept apart: "),
-        (Fault::ListsWhatIsDecided, "Pending, Deny: says Denied, becomes Denied(Requester): "),
+        (
+            Fault::ListsWhatIsDecided,
+            "pending, Deny(Requester): says Denied, becomes Denied(Requester, 59): ",
+        ),
         (Fault::ListsTheNewestFirst, "a chat lists its questions, the oldest first: "),
         (Fault::ForgetsWhatHasExpired, "what has expired is kept: "),
         (Fault::RunsBackwards, "the clock does not run backwards: "),

@@ -1,424 +1,369 @@
-//! Every request in every state of a record: the output of the transition, and the next state.
+//! The rules of the ledger as a table: the output and the next state, for every rule in every state
+//! of a record.
+//!
+//! Each row is checked against the rules themselves, in the unit test below, and through a store, as
+//! a case of the suite.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use super::records::{
     check_listed_if_pending, insert, load_one, new_chat_id, new_principal, new_record, now,
 };
 use super::{Case, CaseFailure, Store, expect_equal};
-use crate::approval::store::{LedgerStore, update};
+use crate::approval::store::update;
 use crate::approval::{
-    ApprovalRecord, ApprovalState, Claim, ClaimResult, DenyResult, LeaseHolderId, LeaseResult,
-    Principal, RecordId, RecordedDecision, RejectionReason, RevocationReason, ToolOutcome,
-    Transition,
+    self, ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordedDecision,
+    RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
 
-pub(super) fn cases() -> Vec<Case> {
-    let pairs =
-        STATES.iter().flat_map(|state| REQUESTS.iter().map(move |request| (*state, *request)));
-    let case = |(state, request): (State, Request)| {
-        let (output, next_state) = rule(state, request);
-        let name = format!("{state:?}, {request:?}: says {output:?}, becomes {next_state:?}");
-        Case::new(name, move |store| run(store, state, request, output, next_state))
-    };
-    pairs.map(case).collect()
-}
+use By::{Other, Requester};
+use Rule::{Claim, Complete, Deny, Expire, Renew, Revoke};
+use State::{Claimed, Completed, Denied, Expired, OutcomeUnknown, Pending, Revoked};
 
-/// The state of the record before the request.
-#[derive(Debug, Clone, Copy)]
-enum State {
-    Pending,
-    /// The record has expired, but no transition has recorded that.
-    PendingPastExpiry,
-    Denied,
-    Expired,
-    Revoked,
-    Claimed,
-    /// The lease of the claim has ended.
-    Abandoned,
-    AbandonedButIdempotent,
-    /// The lease of the first claim has ended, and another lease holder has claimed the record.
-    ClaimedAgain,
-    Completed,
-    OutcomeUnknown,
-}
+/// A record and a rule, the output of the rule as `Debug` prints it, and the next state, or `None` if
+/// the record does not change.
+type Row = (Given, Rule, &'static str, Option<State>);
 
-const STATES: [State; 11] = [
-    State::Pending,
-    State::PendingPastExpiry,
-    State::Denied,
-    State::Expired,
-    State::Revoked,
-    State::Claimed,
-    State::Abandoned,
-    State::AbandonedButIdempotent,
-    State::ClaimedAgain,
-    State::Completed,
-    State::OutcomeUnknown,
+/// Rows that differ only in their rules.
+type Rows = (Given, &'static [Rule], &'static str, Option<State>);
+
+const TABLE: &[Rows] = &[
+    (PENDING, &[Claim(Requester, 1)], "Granted(1)", Some(Claimed(Requester, 59, 1, 1, 69))),
+    (PENDING, &[Claim(Requester, 2)], "Granted(1)", Some(Claimed(Requester, 59, 2, 1, 69))),
+    (PENDING, &[Claim(Other, 2)], "Granted(1)", Some(Claimed(Other, 59, 2, 1, 69))),
+    (PENDING, &[Deny(Requester)], "Denied", Some(Denied(Requester, 59))),
+    (PENDING, &[Deny(Other)], "Denied", Some(Denied(Other, 59))),
+    (PENDING, OF_LEASE_HOLDERS, "Lost", None),
+    (PENDING, &[Revoke], "true", Some(Revoked(59))),
+    (PENDING, &[Expire], "()", None),
+    (PAST_EXPIRY, DECISIONS, "Refused(Expired)", Some(Expired)),
+    (PAST_EXPIRY, OF_LEASE_HOLDERS, "Lost", None),
+    (PAST_EXPIRY, &[Revoke], "false", Some(Expired)),
+    (PAST_EXPIRY, &[Expire], "()", Some(Expired)),
+    (DENIED, CLAIMS, "Refused(AlreadyDecided)", None),
+    (DENIED, DENIALS, "Denied", None),
+    (DENIED, OF_LEASE_HOLDERS, "Lost", None),
+    (DENIED, &[Revoke], "false", None),
+    (DENIED, &[Expire], "()", None),
+    (EXPIRED, DECISIONS, "Refused(Expired)", None),
+    (EXPIRED, OF_LEASE_HOLDERS, "Lost", None),
+    (EXPIRED, &[Revoke], "false", None),
+    (EXPIRED, &[Expire], "()", None),
+    (REVOKED, DECISIONS, "Refused(Revoked(ByHost))", None),
+    (REVOKED, OF_LEASE_HOLDERS, "Lost", None),
+    (REVOKED, &[Revoke], "false", None),
+    (REVOKED, &[Expire], "()", None),
+    (CLAIMED, &[Claim(Requester, 1)], "Granted(1)", None),
+    (CLAIMED, &[Claim(Requester, 2)], "InFlight", None),
+    (CLAIMED, OTHER_DECISIONS, "Refused(AlreadyDecided)", None),
+    (CLAIMED, &[Renew(1)], "Stored", Some(Claimed(Requester, 10, 1, 1, 29))),
+    (CLAIMED, &[Complete(1, "a")], "Stored", Some(Completed(Requester, 10, 1, "a", 19))),
+    (CLAIMED, &[Complete(1, "b")], "Stored", Some(Completed(Requester, 10, 1, "b", 19))),
+    (CLAIMED, OF_SECOND_CLAIM, "Lost", None),
+    (CLAIMED, &[Revoke], "false", None),
+    (CLAIMED, &[Expire], "()", None),
+    // The lease may have ended, as long as no rule has recorded that.
+    (ABANDONED, REPEATED_CLAIMS, "OutcomeUnknown", Some(OutcomeUnknown(Requester, 10))),
+    (ABANDONED, OTHER_DECISIONS, "Refused(AlreadyDecided)", None),
+    (ABANDONED, &[Renew(1)], "Stored", Some(Claimed(Requester, 10, 1, 1, 30))),
+    (ABANDONED, &[Complete(1, "a")], "Stored", Some(Completed(Requester, 10, 1, "a", 20))),
+    (ABANDONED, &[Complete(1, "b")], "Stored", Some(Completed(Requester, 10, 1, "b", 20))),
+    (ABANDONED, OF_SECOND_CLAIM, "Lost", None),
+    (ABANDONED, &[Revoke], "false", Some(OutcomeUnknown(Requester, 10))),
+    (ABANDONED, &[Expire], "()", Some(OutcomeUnknown(Requester, 10))),
+    (IDEMPOTENT, &[Claim(Requester, 1)], "Granted(2)", Some(Claimed(Requester, 10, 1, 2, 30))),
+    (IDEMPOTENT, &[Claim(Requester, 2)], "Granted(2)", Some(Claimed(Requester, 10, 2, 2, 30))),
+    (IDEMPOTENT, OTHER_DECISIONS, "Refused(AlreadyDecided)", None),
+    (IDEMPOTENT, &[Renew(1)], "Stored", Some(Claimed(Requester, 10, 1, 1, 30))),
+    (IDEMPOTENT, &[Complete(1, "a")], "Stored", Some(Completed(Requester, 10, 1, "a", 20))),
+    (IDEMPOTENT, &[Complete(1, "b")], "Stored", Some(Completed(Requester, 10, 1, "b", 20))),
+    (IDEMPOTENT, OF_SECOND_CLAIM, "Lost", None),
+    (IDEMPOTENT, &[Revoke], "false", Some(OutcomeUnknown(Requester, 10))),
+    (IDEMPOTENT, &[Expire], "()", None),
+    (CLAIMED_AGAIN, &[Claim(Requester, 1)], "InFlight", None),
+    (CLAIMED_AGAIN, &[Claim(Requester, 2)], "Granted(2)", None),
+    (CLAIMED_AGAIN, OTHER_DECISIONS, "Refused(AlreadyDecided)", None),
+    (CLAIMED_AGAIN, OF_FIRST_CLAIM, "Lost", None),
+    (CLAIMED_AGAIN, &[Renew(2)], "Stored", Some(Claimed(Requester, 10, 2, 2, 39))),
+    (CLAIMED_AGAIN, &[Complete(2, "a")], "Stored", Some(Completed(Requester, 10, 2, "a", 29))),
+    (CLAIMED_AGAIN, &[Revoke], "false", None),
+    (CLAIMED_AGAIN, &[Expire], "()", None),
+    (BY_PROVIDER, REPEATED_CLAIMS, "OutcomeUnknown", None),
+    (BY_PROVIDER, OTHER_DECISIONS, "Refused(AlreadyDecided)", None),
+    (BY_PROVIDER, &[Renew(1)], "Stored", Some(Claimed(Requester, 10, 1, 1, 30))),
+    (BY_PROVIDER, &[Complete(1, "a")], "Stored", Some(Completed(Requester, 10, 1, "a", 20))),
+    (BY_PROVIDER, &[Complete(1, "b")], "Stored", Some(Completed(Requester, 10, 1, "b", 20))),
+    (BY_PROVIDER, OF_SECOND_CLAIM, "Lost", None),
+    (BY_PROVIDER, &[Revoke], "false", None),
+    (BY_PROVIDER, &[Expire], "()", None),
+    (COMPLETED, REPEATED_CLAIMS, r#"Completed(Failed("a"))"#, None),
+    (COMPLETED, OTHER_DECISIONS, "Refused(AlreadyDecided)", None),
+    (COMPLETED, &[Complete(1, "a")], "Stored", None),
+    (COMPLETED, &[Renew(1), Complete(1, "b")], "Lost", None),
+    (COMPLETED, OF_SECOND_CLAIM, "Lost", None),
+    (COMPLETED, &[Revoke], "false", None),
+    (COMPLETED, &[Expire], "()", None),
+    (UNKNOWN, REPEATED_CLAIMS, "OutcomeUnknown", None),
+    (UNKNOWN, OTHER_DECISIONS, "Refused(AlreadyDecided)", None),
+    (UNKNOWN, OF_LEASE_HOLDERS, "Lost", None),
+    (UNKNOWN, &[Revoke], "false", None),
+    (UNKNOWN, &[Expire], "()", None),
 ];
 
-/// The request. Every earlier transition of the record was made by the first lease holder and by
-/// the requester.
+const CLAIMS: &[Rule] = &[Claim(Requester, 1), Claim(Requester, 2), Claim(Other, 2)];
+const DENIALS: &[Rule] = &[Deny(Requester), Deny(Other)];
+const DECISIONS: &[Rule] =
+    &[Claim(Requester, 1), Claim(Requester, 2), Claim(Other, 2), Deny(Requester), Deny(Other)];
+/// The requester approved the call. It approves the call once more.
+const REPEATED_CLAIMS: &[Rule] = &[Claim(Requester, 1), Claim(Requester, 2)];
+/// The requester approved the call. Another principal approves it, or it is denied.
+const OTHER_DECISIONS: &[Rule] = &[Claim(Other, 2), Deny(Requester), Deny(Other)];
+const OF_FIRST_CLAIM: &[Rule] = &[Renew(1), Complete(1, "a"), Complete(1, "b")];
+const OF_SECOND_CLAIM: &[Rule] = &[Renew(2), Complete(2, "a")];
+const OF_LEASE_HOLDERS: &[Rule] =
+    &[Renew(1), Renew(2), Complete(1, "a"), Complete(1, "b"), Complete(2, "a")];
+
+const PENDING: Given = Given::new("pending", Pending, 59);
+const PAST_EXPIRY: Given = Given::new("pending, past its expiry", Pending, 60);
+const DENIED: Given = Given::new("denied", Denied(Requester, 10), 20);
+const EXPIRED: Given = Given::new("expired", Expired, 70);
+const REVOKED: Given = Given::new("revoked", Revoked(10), 20);
+const CLAIMED: Given = Given::new("claimed", Claimed(Requester, 10, 1, 1, 20), 19);
+const ABANDONED: Given = Given { name: "claimed, lease ended", minute: 20, ..CLAIMED };
+const IDEMPOTENT: Given =
+    Given { name: "claimed, lease ended, idempotent", idempotent: true, ..ABANDONED };
+const CLAIMED_AGAIN: Given = Given {
+    name: "claimed again",
+    state: Claimed(Requester, 10, 2, 2, 30),
+    minute: 29,
+    ..IDEMPOTENT
+};
+const BY_PROVIDER: Given =
+    Given { name: "claimed, lease ended, by provider", provider_executed: true, ..ABANDONED };
+const COMPLETED: Given = Given::new("completed", Completed(Requester, 10, 1, "a", 15), 20);
+const UNKNOWN: Given = Given::new("outcome unknown", OutcomeUnknown(Requester, 10), 30);
+
+/// A record, and the minute at which a rule is applied to it. Minutes are counted from the approval
+/// request, which expires in minute 60.
 #[derive(Debug, Clone, Copy)]
-enum Request {
-    Claim,
-    ClaimByOtherHolder,
-    ClaimByOtherUser,
-    Deny,
-    DenyByOtherUser,
-    Renew,
-    RenewSecondClaim,
-    Complete,
-    CompleteWithOtherOutcome,
-    CompleteSecondClaim,
+struct Given {
+    name: &'static str,
+    state: State,
+    minute: u64,
+    idempotent: bool,
+    provider_executed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    Pending,
+    /// The decider, and the minute of the decision.
+    Denied(By, u64),
+    Expired,
+    /// The minute of the revocation.
+    Revoked(u64),
+    /// The decider, the minute of the decision, the lease holder, the fence, and the minute at
+    /// which the lease ends.
+    Claimed(By, u64, u8, u64, u64),
+    /// The decider, the minute of the decision, the fence, the outcome, and the minute at which the
+    /// outcome was stored.
+    Completed(By, u64, u64, &'static str, u64),
+    /// The decider, and the minute of the decision.
+    OutcomeUnknown(By, u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Rule {
+    /// The principal that approves, and the lease holder.
+    Claim(By, u8),
+    Deny(By),
+    /// The fence.
+    Renew(u64),
+    /// The fence, and the outcome.
+    Complete(u64, &'static str),
     Revoke,
     Expire,
 }
 
-const REQUESTS: [Request; 12] = [
-    Request::Claim,
-    Request::ClaimByOtherHolder,
-    Request::ClaimByOtherUser,
-    Request::Deny,
-    Request::DenyByOtherUser,
-    Request::Renew,
-    Request::RenewSecondClaim,
-    Request::Complete,
-    Request::CompleteWithOtherOutcome,
-    Request::CompleteSecondClaim,
-    Request::Revoke,
-    Request::Expire,
-];
-
-/// The output of the transition.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Output {
-    /// The claim is granted, with this fence.
-    Granted(u64),
-    InFlight,
-    Completed,
-    OutcomeUnknown,
-    Denied,
-    Refused(RejectionReason),
-    Stored,
-    Lost,
-    Revoked,
-    NotRevoked,
-    Nothing,
-}
-
-/// The state of the record after the request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum NextState {
-    Pending,
-    Denied(Decider),
-    Expired,
-    Revoked,
-    /// The principal that decided, the number of the lease holder, and the fence.
-    Claimed(Decider, u8, u64),
-    Completed(u64, Outcome),
-    OutcomeUnknown,
-}
-
-/// The principal that decided.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Decider {
+enum By {
     Requester,
     Other,
 }
 
-/// The outcome of the tool.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Outcome {
-    First,
-    Other,
-}
-
-/// Returns the expected output and the expected next state: a second formulation of the rules.
-fn rule(state: State, request: Request) -> (Output, NextState) {
-    use Decider::{Other, Requester};
-    use RejectionReason::AlreadyDecided;
-    use Request::{
-        Claim, ClaimByOtherHolder, ClaimByOtherUser, Complete, CompleteSecondClaim,
-        CompleteWithOtherOutcome, Deny, DenyByOtherUser, Expire, Renew, RenewSecondClaim, Revoke,
+pub(super) fn cases() -> Vec<Case> {
+    let case = |row: Row| {
+        let (given, rule, output, after) = row;
+        let next = after.map_or("does not change".to_owned(), |state| format!("becomes {state:?}"));
+        let name = format!("{}, {rule:?}: says {output}, {next}", given.name);
+        Case::new(name, move |store| run(store, row))
     };
-    let unchanged = match state {
-        State::Pending | State::PendingPastExpiry => NextState::Pending,
-        State::Denied => NextState::Denied(Requester),
-        State::Expired => NextState::Expired,
-        State::Revoked => NextState::Revoked,
-        State::Claimed | State::Abandoned | State::AbandonedButIdempotent => {
-            NextState::Claimed(Requester, 1, 1)
-        }
-        State::ClaimedAgain => NextState::Claimed(Requester, 2, 2),
-        State::Completed => NextState::Completed(1, Outcome::First),
-        State::OutcomeUnknown => NextState::OutcomeUnknown,
-    };
-    let final_cause = match state {
-        State::Expired => Some(RejectionReason::Expired),
-        State::Revoked => Some(RejectionReason::Revoked(RevocationReason::ByHost)),
-        _ => None,
-    };
-    match (request, state) {
-        (Claim, State::Pending) => (Output::Granted(1), NextState::Claimed(Requester, 1, 1)),
-        (ClaimByOtherHolder, State::Pending) => {
-            (Output::Granted(1), NextState::Claimed(Requester, 2, 1))
-        }
-        (ClaimByOtherUser, State::Pending) => (Output::Granted(1), NextState::Claimed(Other, 2, 1)),
-        (Deny, State::Pending) => (Output::Denied, NextState::Denied(Requester)),
-        (DenyByOtherUser, State::Pending) => (Output::Denied, NextState::Denied(Other)),
-        (
-            Claim | ClaimByOtherHolder | ClaimByOtherUser | Deny | DenyByOtherUser,
-            State::PendingPastExpiry,
-        ) => (Output::Refused(RejectionReason::Expired), NextState::Expired),
-        (Deny | DenyByOtherUser, State::Denied) => (Output::Denied, unchanged),
-        (Claim | ClaimByOtherHolder | ClaimByOtherUser, State::Denied) => {
-            (Output::Refused(AlreadyDecided), unchanged)
-        }
-        (
-            Claim | ClaimByOtherHolder | ClaimByOtherUser | Deny | DenyByOtherUser,
-            State::Expired | State::Revoked,
-        ) => (Output::Refused(final_cause.unwrap_or(AlreadyDecided)), unchanged),
-        (
-            ClaimByOtherUser | Deny | DenyByOtherUser,
-            State::Claimed
-            | State::Abandoned
-            | State::AbandonedButIdempotent
-            | State::ClaimedAgain
-            | State::Completed
-            | State::OutcomeUnknown,
-        ) => (Output::Refused(AlreadyDecided), unchanged),
-        (Claim, State::Claimed) => (Output::Granted(1), unchanged),
-        (ClaimByOtherHolder, State::Claimed) => (Output::InFlight, unchanged),
-        (Claim, State::ClaimedAgain) => (Output::InFlight, unchanged),
-        (ClaimByOtherHolder, State::ClaimedAgain) => (Output::Granted(2), unchanged),
-        (Claim | ClaimByOtherHolder, State::Abandoned) => {
-            (Output::OutcomeUnknown, NextState::OutcomeUnknown)
-        }
-        (Claim, State::AbandonedButIdempotent) => {
-            (Output::Granted(2), NextState::Claimed(Requester, 1, 2))
-        }
-        (ClaimByOtherHolder, State::AbandonedButIdempotent) => {
-            (Output::Granted(2), NextState::Claimed(Requester, 2, 2))
-        }
-        (Claim | ClaimByOtherHolder, State::Completed) => (Output::Completed, unchanged),
-        (Claim | ClaimByOtherHolder, State::OutcomeUnknown) => (Output::OutcomeUnknown, unchanged),
-        // The lease may have ended, as long as no transition has recorded that.
-        (Renew, State::Claimed | State::Abandoned | State::AbandonedButIdempotent)
-        | (RenewSecondClaim, State::ClaimedAgain) => (Output::Stored, unchanged),
-        (Complete, State::Claimed | State::Abandoned | State::AbandonedButIdempotent) => {
-            (Output::Stored, NextState::Completed(1, Outcome::First))
-        }
-        (
-            CompleteWithOtherOutcome,
-            State::Claimed | State::Abandoned | State::AbandonedButIdempotent,
-        ) => (Output::Stored, NextState::Completed(1, Outcome::Other)),
-        (CompleteSecondClaim, State::ClaimedAgain) => {
-            (Output::Stored, NextState::Completed(2, Outcome::First))
-        }
-        (Complete, State::Completed) => (Output::Stored, unchanged),
-        (
-            Renew | RenewSecondClaim | Complete | CompleteWithOtherOutcome | CompleteSecondClaim,
-            _,
-        ) => (Output::Lost, unchanged),
-        (Revoke, State::Pending) => (Output::Revoked, NextState::Revoked),
-        (Revoke, State::PendingPastExpiry) => (Output::NotRevoked, NextState::Expired),
-        (Revoke, State::Abandoned | State::AbandonedButIdempotent) => {
-            (Output::NotRevoked, NextState::OutcomeUnknown)
-        }
-        (Revoke, _) => (Output::NotRevoked, unchanged),
-        (Expire, State::PendingPastExpiry) => (Output::Nothing, NextState::Expired),
-        (Expire, State::Abandoned) => (Output::Nothing, NextState::OutcomeUnknown),
-        (Expire, _) => (Output::Nothing, unchanged),
-    }
+    rows().map(case).collect()
 }
 
-async fn run(
-    store: Store,
-    state: State,
-    request: Request,
-    output: Output,
-    next_state: NextState,
-) -> Result<(), CaseFailure> {
-    let store = &*store;
-    let (requester, other) = (new_principal(), new_principal());
-    let fixture =
-        Fixture { store, id: insert_in_state(store, &requester, state).await?, requester, other };
-    let before = load_one(store, fixture.id).await?;
-    check_listed_if_pending(store, &before.record).await?;
-    let (after, answer) = fixture.apply(request, HOUR).await?;
-    expect_equal("the answer", answer, output)?;
-    expect_equal("the state", fixture.next_state(&after)?, next_state)?;
-    let read = load_one(store, fixture.id).await?;
-    expect_equal("the record as it is read afterwards", &read.record, &after)?;
-    let is_changed = before.record != after;
-    if is_changed && before.revision == read.revision {
-        return Err(CaseFailure("the record changed, its revision did not".to_owned()));
-    }
-    check_listed_if_pending(store, &after).await
-}
-
-/// Inserts a new record and brings it into a state.
-async fn insert_in_state(
-    store: &dyn LedgerStore,
-    requester: &Principal,
-    state: State,
-) -> Result<RecordId, CaseFailure> {
-    let mut record = new_record(requester, &new_chat_id(), now(store).await?);
-    if matches!(state, State::PendingPastExpiry | State::Expired) {
-        record.expires_at = record.requested_at;
-    }
-    record.idempotent = matches!(state, State::AbandonedButIdempotent | State::ClaimedAgain);
-    insert(store, &record).await?;
-    let (requester, other) = (requester.clone(), new_principal());
-    let fixture = Fixture { store, id: record.id, requester, other };
-    let requests: &[(Request, Duration)] = match state {
-        State::Pending | State::PendingPastExpiry => &[],
-        State::Denied => &[(Request::Deny, HOUR)],
-        State::Expired => &[(Request::Expire, HOUR)],
-        State::Revoked => &[(Request::Revoke, HOUR)],
-        State::Claimed => &[(Request::Claim, HOUR)],
-        State::Abandoned | State::AbandonedButIdempotent => &[(Request::Claim, Duration::ZERO)],
-        State::ClaimedAgain => {
-            &[(Request::Claim, Duration::ZERO), (Request::ClaimByOtherHolder, HOUR)]
-        }
-        State::Completed => &[(Request::Claim, HOUR), (Request::Complete, HOUR)],
-        State::OutcomeUnknown => &[(Request::Claim, Duration::ZERO), (Request::Expire, HOUR)],
-    };
-    for (request, lease) in requests {
-        fixture.apply(*request, *lease).await?;
-    }
-    Ok(record.id)
-}
-
-/// The record and the two principals of a case.
-struct Fixture<'s> {
-    store: &'s dyn LedgerStore,
-    id: RecordId,
-    requester: Principal,
-    other: Principal,
-}
-
-impl Fixture<'_> {
-    async fn apply(
-        &self,
-        request: Request,
-        lease: Duration,
-    ) -> Result<(ApprovalRecord, Output), CaseFailure> {
-        let changed = update(self.store, self.id, |record, now| {
-            let decision = |by: &Principal| RecordedDecision {
-                decided_by: by.clone(),
-                decided_at: now,
-                reason: Some("because of \"this\"\n".to_owned()),
-            };
-            let claim = |by: &Principal, holder: u8| {
-                let lease_holder = LeaseHolderId::from_bytes([holder; 16]);
-                record.claim(&decision(by), lease_holder, lease).map_output(claim_output)
-            };
-            let deny = |by: &Principal| record.deny(&decision(by)).map_output(deny_output);
-            let renew =
-                |fence| record.renew(&self.claim(fence), lease, now).map_output(lease_output);
-            let complete = |fence, outcome| {
-                record
-                    .complete(&self.claim(fence), &tool_outcome(outcome), now)
-                    .map_output(lease_output)
-            };
-            match request {
-                Request::Claim => claim(&self.requester, 1),
-                Request::ClaimByOtherHolder => claim(&self.requester, 2),
-                Request::ClaimByOtherUser => claim(&self.other, 2),
-                Request::Deny => deny(&self.requester),
-                Request::DenyByOtherUser => deny(&self.other),
-                Request::Renew => renew(1),
-                Request::RenewSecondClaim => renew(2),
-                Request::Complete => complete(1, Outcome::First),
-                Request::CompleteWithOtherOutcome => complete(1, Outcome::Other),
-                Request::CompleteSecondClaim => complete(2, Outcome::First),
-                Request::Revoke => {
-                    record.revoke(RevocationReason::ByHost, now).map_output(|revoked| match revoked
-                    {
-                        true => Output::Revoked,
-                        false => Output::NotRevoked,
-                    })
-                }
-                Request::Expire => record.expire(now).map_output(|()| Output::Nothing),
-            }
-        });
-        changed.await?.ok_or_else(|| CaseFailure("the record is gone".to_owned()))
-    }
-
-    fn claim(&self, fence: u64) -> Claim {
-        Claim { record: self.id, fence }
-    }
-
-    fn next_state(&self, record: &ApprovalRecord) -> Result<NextState, CaseFailure> {
-        let by = match record.decision() {
-            Some(decision) if decision.decided_by == self.requester => Decider::Requester,
-            _ => Decider::Other,
-        };
-        Ok(match &record.state {
-            ApprovalState::Pending => NextState::Pending,
-            ApprovalState::Denied { .. } => NextState::Denied(by),
-            ApprovalState::Expired => NextState::Expired,
-            ApprovalState::Revoked { .. } => NextState::Revoked,
-            ApprovalState::Claimed { claimant, fence, .. } => {
-                let number = match *claimant == LeaseHolderId::from_bytes([1; 16]) {
-                    true => 1,
-                    false => 2,
-                };
-                NextState::Claimed(by, number, *fence)
-            }
-            ApprovalState::Completed { fence, outcome, .. }
-                if *outcome == tool_outcome(Outcome::First) =>
-            {
-                NextState::Completed(*fence, Outcome::First)
-            }
-            ApprovalState::Completed { fence, .. } => NextState::Completed(*fence, Outcome::Other),
-            ApprovalState::OutcomeUnknown { .. } => NextState::OutcomeUnknown,
-        })
-    }
-}
-
-trait MapOutput<T> {
-    /// Returns the same transition with another output.
-    fn map_output<U>(self, map: impl FnOnce(T) -> U) -> Transition<U>;
-}
-
-impl<T> MapOutput<T> for Transition<T> {
-    fn map_output<U>(self, map: impl FnOnce(T) -> U) -> Transition<U> {
-        Transition { output: map(self.output), next: self.next }
-    }
-}
-
-fn claim_output(answer: ClaimResult) -> Output {
-    match answer {
-        ClaimResult::Granted(claim) => Output::Granted(claim.fence),
-        ClaimResult::InFlight => Output::InFlight,
-        ClaimResult::Completed(_) => Output::Completed,
-        ClaimResult::OutcomeUnknown => Output::OutcomeUnknown,
-        ClaimResult::Refused(cause) => Output::Refused(cause),
-    }
-}
-
-fn deny_output(answer: DenyResult) -> Output {
-    match answer {
-        DenyResult::Denied => Output::Denied,
-        DenyResult::Refused(cause) => Output::Refused(cause),
-    }
-}
-
-fn lease_output(answer: LeaseResult) -> Output {
-    match answer {
-        LeaseResult::Stored => Output::Stored,
-        LeaseResult::Lost => Output::Lost,
-    }
-}
-
-fn tool_outcome(outcome: Outcome) -> ToolOutcome {
-    ToolOutcome::Failed(match outcome {
-        Outcome::First => "as it did".to_owned(),
-        Outcome::Other => "otherwise".to_owned(),
+fn rows() -> impl Iterator<Item = Row> {
+    TABLE.iter().flat_map(|&(given, rules, output, after)| {
+        rules.iter().map(move |rule| (given, *rule, output, after))
     })
 }
 
-const HOUR: Duration = Duration::from_secs(60 * 60);
+async fn run(store: Store, (given, rule, output, after): Row) -> Result<(), CaseFailure> {
+    let store = &*store;
+    let pending = given.pending_record(now(store).await?);
+    insert(store, &pending).await?;
+    update(store, pending.id, |record, _| given.state.transition(record, ())).await?;
+    let before = load_one(store, pending.id).await?;
+    expect_equal("the state before", &before.record.state, &given.state.of(&pending))?;
+    check_listed_if_pending(store, &before.record).await?;
+
+    // The rule gets the time of the row and not the time of the store, so that no case has to wait.
+    let updated = update(store, pending.id, |record, _| rule.apply(record, given.minute)).await?;
+    let (record, said) = updated.ok_or_else(|| CaseFailure("the record is gone".to_owned()))?;
+    expect_equal("the answer", &*said, output)?;
+    expect_equal("the state", &record.state, &after.unwrap_or(given.state).of(&pending))?;
+    let read = load_one(store, pending.id).await?;
+    expect_equal("the record as it is read afterwards", &read.record, &record)?;
+    if before.record != record && before.revision == read.revision {
+        return Err(CaseFailure("the record changed, its revision did not".to_owned()));
+    }
+    check_listed_if_pending(store, &record).await
+}
+
+impl Given {
+    const fn new(name: &'static str, state: State, minute: u64) -> Self {
+        Given { name, state, minute, idempotent: false, provider_executed: false }
+    }
+
+    /// Returns a new record, which is still pending.
+    fn pending_record(&self, now: UnixMillis) -> ApprovalRecord {
+        let record = new_record(&new_principal(), &new_chat_id(), now);
+        let Given { idempotent, provider_executed, .. } = *self;
+        ApprovalRecord { idempotent, provider_executed, ..record }
+    }
+}
+
+impl State {
+    /// Returns this state of a record.
+    fn of(self, record: &ApprovalRecord) -> ApprovalState {
+        let minute = |minute| minute_of(record, minute);
+        match self {
+            Pending => ApprovalState::Pending,
+            Denied(by, at) => ApprovalState::Denied { decision: by.decision(record, at) },
+            Expired => ApprovalState::Expired,
+            Revoked(at) => {
+                ApprovalState::Revoked { cause: RevocationReason::ByHost, at: minute(at) }
+            }
+            Claimed(by, at, holder, fence, until) => ApprovalState::Claimed {
+                decision: by.decision(record, at),
+                claimant: lease_holder(holder),
+                fence,
+                lease_until: minute(until),
+            },
+            Completed(by, decided, fence, outcome, at) => ApprovalState::Completed {
+                decision: by.decision(record, decided),
+                fence,
+                outcome: tool_outcome(outcome),
+                at: minute(at),
+            },
+            OutcomeUnknown(by, at) => {
+                ApprovalState::OutcomeUnknown { decision: by.decision(record, at) }
+            }
+        }
+    }
+
+    /// Returns the transition of a record to this state.
+    fn transition<T>(self, record: &ApprovalRecord, output: T) -> Transition<T> {
+        let next = ApprovalRecord { state: self.of(record), ..record.clone() };
+        Transition { output, next: Some(next) }
+    }
+}
+
+impl Rule {
+    fn apply(self, record: &ApprovalRecord, minute: u64) -> Transition<String> {
+        let now = minute_of(record, minute);
+        let claim = |fence| approval::Claim { record: record.id, fence };
+        match self {
+            Claim(by, holder) => {
+                let decision = by.decision(record, minute);
+                let Transition { output, next } =
+                    record.claim(&decision, lease_holder(holder), LEASE);
+                match output {
+                    // The id of the record is random.
+                    ClaimResult::Granted(approval::Claim { fence, .. }) => {
+                        Transition { output: format!("Granted({fence})"), next }
+                    }
+                    output => printed(Transition { output, next }),
+                }
+            }
+            Deny(by) => printed(record.deny(&by.decision(record, minute))),
+            Renew(fence) => printed(record.renew(&claim(fence), LEASE, now)),
+            Complete(fence, outcome) => {
+                printed(record.complete(&claim(fence), &tool_outcome(outcome), now))
+            }
+            Revoke => printed(record.revoke(RevocationReason::ByHost, now)),
+            Expire => printed(record.expire(now)),
+        }
+    }
+}
+
+/// Prints the output, because the rules have outputs of different types.
+fn printed<T: Debug>(Transition { output, next }: Transition<T>) -> Transition<String> {
+    Transition { output: format!("{output:?}"), next }
+}
+
+impl By {
+    fn decision(self, record: &ApprovalRecord, minute: u64) -> RecordedDecision {
+        RecordedDecision {
+            decided_by: match self {
+                Requester => record.requester.clone(),
+                Other => Principal::new("another person"),
+            },
+            decided_at: minute_of(record, minute),
+            reason: Some("because of \"this\"\n".to_owned()),
+        }
+    }
+}
+
+fn minute_of(record: &ApprovalRecord, minute: u64) -> UnixMillis {
+    record.requested_at.after(Duration::from_secs(60 * minute))
+}
+
+fn lease_holder(number: u8) -> LeaseHolderId {
+    LeaseHolderId::from_bytes([number; 16])
+}
+
+fn tool_outcome(text: &str) -> ToolOutcome {
+    ToolOutcome::Failed(text.to_owned())
+}
+
+const LEASE: Duration = Duration::from_secs(10 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_follow_the_table() {
+        for (given, rule, output, after) in rows() {
+            let mut before = given.pending_record(UnixMillis(1_000));
+            before.state = given.state.of(&before);
+            let expected = match after {
+                Some(state) => state.transition(&before, output.to_owned()),
+                None => Transition { output: output.to_owned(), next: None },
+            };
+            assert_eq!(rule.apply(&before, given.minute), expected, "{}, {rule:?}", given.name);
+        }
+    }
+
+    #[test]
+    fn the_table_holds_each_rule_once_for_each_record() {
+        let all = [DECISIONS, OF_LEASE_HOLDERS, &[Revoke, Expire]].concat();
+        for (given, ..) in TABLE {
+            let rules = rows().filter(|row| row.0.name == given.name).map(|row| row.1);
+            let rules: Vec<Rule> = rules.collect();
+            assert_eq!(rules.len(), all.len(), "{}", given.name);
+            assert!(all.iter().all(|rule| rules.contains(rule)), "{}", given.name);
+        }
+    }
+}
