@@ -1,4 +1,5 @@
-//! Agents built with rig, whose tools write down what they do, and a page in front of them.
+//! Agents built with rig whose tools record their executions, and a browser that uses such an
+//! agent.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,38 +16,40 @@ use ui_message_stream_rig::RigAgent;
 
 use super::provider::Provider;
 
-/// What the tools did.
-pub(crate) type Done = Arc<Mutex<Vec<String>>>;
+/// The executions of the tools, in order.
+pub(crate) type Executed = Arc<Mutex<Vec<String>>>;
 
-/// Who asks, as the tools are told.
+/// The requester that the tools read from their context.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Asker(pub(crate) String);
+pub(crate) struct Requester(pub(crate) String);
 
-impl ContextValue for Asker {
+impl ContextValue for Requester {
     const KEY: &'static str = "asker";
 }
 
-/// Returns what it was asked to do, and for whom.
-fn tool(name: &'static str, done: &Done) -> DynamicTool {
-    let done = Arc::clone(done);
+/// Creates a tool that behaves according to its name, see [`outcome`].
+fn recording_tool(name: &'static str, executed: &Executed) -> DynamicTool {
+    let executed = Arc::clone(executed);
     let schema = json!({"type": "object", "properties": {"what": {"type": "string"}}});
-    let name_of_it = ToolName::new(name).unwrap();
+    let tool_name = ToolName::new(name).unwrap();
     DynamicTool::new_with_context(
-        name_of_it,
+        tool_name,
         "Does it.",
         schema,
         move |context: &mut ToolContext, input: Value| {
-            let (asker, done) = (context.get::<Asker>().unwrap(), Arc::clone(&done));
-            Box::pin(async move { outcome(name, &input, asker, &done) })
+            let (requester, executed) =
+                (context.get::<Requester>().unwrap(), Arc::clone(&executed));
+            Box::pin(async move { outcome(name, &input, requester, &executed) })
         },
     )
 }
 
+/// Fails, panics, returns an image, or records the execution and returns its input.
 fn outcome(
     name: &str,
     input: &Value,
-    asker: Option<Asker>,
-    done: &Done,
+    requester: Option<Requester>,
+    executed: &Executed,
 ) -> Result<ToolOutput, ToolExecutionError> {
     let what = input["what"].as_str().unwrap_or_default();
     match name {
@@ -59,62 +62,71 @@ fn outcome(
             ToolResultContent::image_base64("iVBORw0KGgo=", Some(ImageMediaType::PNG), None),
         ]),
         _ => {
-            let asker = asker.map(|Asker(name)| format!(" for {name}")).unwrap_or_default();
-            done.lock().unwrap().push(format!("{name} {what}{asker}"));
+            let requester =
+                requester.map(|Requester(name)| format!(" for {name}")).unwrap_or_default();
+            executed.lock().unwrap().push(format!("{name} {what}{requester}"));
             Ok(ToolOutput::json(json!({"done": what})))
         }
     }
 }
 
-/// An agent of these tools, each of which writes down what it does.
-pub(crate) fn agent(provider: &Provider) -> (AgentBuilder, Done) {
+/// Creates the builder of an agent, and the record of what its tools execute.
+pub(crate) fn agent_builder(provider: &Provider) -> (AgentBuilder, Executed) {
     let builder = AgentBuilder::new(provider.anthropic("claude-sonnet-4-5"));
-    (builder.preamble("Be brief.").max_tokens(999).default_max_turns(5), Done::default())
+    (builder.preamble("Be brief.").max_tokens(999).default_max_turns(5), Executed::default())
 }
 
-pub(crate) fn built(builder: AgentBuilder, done: &Done) -> Agent {
-    built_with(builder, done, [])
+/// Builds the agent with the tools of this file.
+pub(crate) fn build(builder: AgentBuilder, executed: &Executed) -> Agent {
+    build_with(builder, executed, [])
 }
 
-/// With further tools.
-pub(crate) fn built_with<const N: usize>(
+/// Builds the agent with the tools of this file and more tools.
+pub(crate) fn build_with<const N: usize>(
     builder: AgentBuilder,
-    done: &Done,
-    more: [DynamicTool; N],
+    executed: &Executed,
+    more_tools: [DynamicTool; N],
 ) -> Agent {
-    let tools = ["look", "delete", "send", "fails", "panics", "draws"].map(|name| tool(name, done));
-    builder.dynamic_tools(tools.into_iter().chain(more).collect()).build()
+    let tools = ["look", "delete", "send", "fails", "panics", "draws"]
+        .map(|name| recording_tool(name, executed));
+    builder.dynamic_tools(tools.into_iter().chain(more_tools).collect()).build()
 }
 
-/// A tool that ends as this says.
-pub(crate) fn ending<F>(name: &str, end: impl Fn() -> F + Send + Sync + 'static) -> DynamicTool
+/// Creates a tool that awaits a future.
+pub(crate) fn awaiting_tool<F>(
+    name: &str,
+    future: impl Fn() -> F + Send + Sync + 'static,
+) -> DynamicTool
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let name = ToolName::new(name).unwrap();
     DynamicTool::new(name, "Does it.", json!({"type": "object"}), move |_| {
-        let end = end();
+        let future = future();
         Box::pin(async move {
-            end.await;
+            future.await;
             Ok(ToolOutput::text("it ended"))
         })
     })
 }
 
-pub(crate) fn page(agent: RigAgent) -> Conversation<'static> {
+/// Creates a browser that uses the agent.
+pub(crate) fn browser(agent: RigAgent) -> Conversation<'static> {
     over(Router::new().nest("/api/chat", chat_routes(agent.into_chat_server())))
 }
 
-pub(crate) fn held(page: &Conversation<'_>) -> Held {
-    Held::of(page.messages().last().unwrap())
+/// Returns the contents of the last message.
+pub(crate) fn contents(browser: &Conversation<'_>) -> Held {
+    Held::of(browser.messages().last().unwrap())
 }
 
-/// What became of the calls: tool, input, state and output.
-pub(crate) fn calls(page: &Conversation<'_>) -> Vec<(String, Value, String, Value)> {
-    held(page).calls
+/// Returns the calls of the last message: tool, input, state and output.
+pub(crate) fn calls(browser: &Conversation<'_>) -> Vec<(String, Value, String, Value)> {
+    contents(browser).calls
 }
 
-pub(crate) fn became(
+/// Returns a call of a tool of this file, as [`calls`] returns it.
+pub(crate) fn expected_call(
     tool: &str,
     what: &str,
     state: &str,
@@ -123,15 +135,15 @@ pub(crate) fn became(
     (tool.to_owned(), json!({"what": what}), state.to_owned(), output)
 }
 
-/// What the model was told of its calls, by its own ids for them.
-pub(crate) fn told(provider: &Provider, request: usize) -> Vec<(String, String)> {
-    let asked = provider.asked();
-    let messages = asked[request]["messages"].as_array().unwrap();
+/// Returns the tool results in a request: the id that the model gave the call, and the content.
+pub(crate) fn tool_results(provider: &Provider, request: usize) -> Vec<(String, String)> {
+    let requests = provider.requests();
+    let messages = requests[request]["messages"].as_array().unwrap();
     let content = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
     let results = content.filter(|content| content["type"] == "tool_result");
-    let told = results.map(|result| {
+    let pairs = results.map(|result| {
         let id = result["tool_use_id"].as_str().unwrap().to_owned();
         (id, result["content"].to_string())
     });
-    told.collect()
+    pairs.collect()
 }

@@ -1,6 +1,6 @@
-//! An agent built with rig, where what the person sees and what the model reads could come apart: an
-//! output that is too long, a failure that is none of the tool's, a prompt or a call that a hook wrote
-//! anew, a source that is known late, an input that was written twice.
+//! Cases in which the user could see something else than the model reads: an output that is too
+//! long, a failure outside the tool, a prompt or a call that a hook replaced, a source that is
+//! named late, an input that is sent twice.
 
 use rig_agent::AgentBuilder;
 use rig_agent::agent::{AgentHook, HookContext, RunStart, RunStartAction};
@@ -13,33 +13,40 @@ use test_support::browser::{agent as agent_of, conversation};
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
 
-use super::agents::{Done, agent, built, calls, held, page, told};
-use super::hooks::Mends;
-use super::provider::{Provider, as_stream, calling, fixture, lines_of};
+use super::agents::{Executed, agent_builder, browser, build, calls, contents, tool_results};
+use super::hooks::RepairHook;
+use super::provider::{Provider, as_stream, fixture, lines_of, stream_with_calls};
 
 #[tokio::test]
-async fn an_output_that_is_too_long_failed_for_the_person_and_for_the_model() {
-    let why = "The tool returned more than can be shown.";
-    let first = calling(&[("t1", "look", r#"{"what":"12345678"}"#)]);
+async fn a_call_whose_output_is_too_long_has_failed_for_the_user_and_for_the_model() {
+    let error = "The tool returned more than can be shown.";
+    let first = stream_with_calls(&[("t1", "look", r#"{"what":"12345678"}"#)]);
     for approved in [false, true] {
-        let provider = Provider::streaming([first.clone(), fixture("anthropic/text")]);
-        let (builder, done) = agent(&provider);
-        let agent = RigAgent::new(built(builder, &done)).with_max_output_bytes(18);
-        let mut page = page(agent.needs_approval_when(move |_, _| approved));
-        page.send("Go").await;
+        let provider = Provider::with_streams([first.clone(), fixture("anthropic/text")]);
+        let (builder, executed) = agent_builder(&provider);
+        let agent = RigAgent::new(build(builder, &executed)).with_max_output_bytes(18);
+        let mut browser = browser(agent.needs_approval_when(move |_, _| approved));
+        browser.send("Go").await;
         if approved {
-            page.approve("look").await;
+            browser.approve("look").await;
         }
-        assert_eq!(page.error(), None);
-        assert_eq!((&*calls(&page)[0].2, &calls(&page)[0].3), ("output-error", &json!(why)));
-        assert!(told(&provider, 1)[0].1.contains(why), "{:?}", told(&provider, 1));
+        assert_eq!(browser.error(), None);
+        assert_eq!(
+            (&*calls(&browser)[0].2, &calls(&browser)[0].3),
+            ("output-error", &json!(error))
+        );
+        assert!(
+            tool_results(&provider, 1)[0].1.contains(error),
+            "{:?}",
+            tool_results(&provider, 1)
+        );
     }
 }
 
-/// A tool whose runtime fails, in words that are nobody's business.
-struct Breaks;
+/// A tool whose runtime fails with an internal error message.
+struct FailingTool;
 
-impl Serve for Breaks {
+impl Serve for FailingTool {
     type Family = family::Dynamic;
 
     fn descriptor(&self) -> HandlerDescriptor {
@@ -61,79 +68,84 @@ impl Serve for Breaks {
 }
 
 #[tokio::test]
-async fn what_rig_says_where_a_tool_could_not_run_nobody_reads() {
+async fn an_error_of_the_runtime_of_a_tool_is_masked_for_the_user_and_for_the_model() {
     for approved in [false, true] {
-        let first = calling(&[("t1", "reach", "{}")]);
-        let provider = Provider::streaming([first, fixture("anthropic/text")]);
-        let (builder, done) = agent(&provider);
-        let rig = built(builder, &done);
-        rig.tool_server_handle().add_registered_tool(RegisteredTool::from_handler(Breaks).unwrap());
-        let mut page = page(RigAgent::new(rig).needs_approval_when(move |_, _| approved));
-        page.send("Go").await;
+        let first = stream_with_calls(&[("t1", "reach", "{}")]);
+        let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+        let (builder, executed) = agent_builder(&provider);
+        let rig = build(builder, &executed);
+        rig.tool_server_handle()
+            .add_registered_tool(RegisteredTool::from_handler(FailingTool).unwrap());
+        let mut browser = browser(RigAgent::new(rig).needs_approval_when(move |_, _| approved));
+        browser.send("Go").await;
         if approved {
-            page.approve("reach").await;
+            browser.approve("reach").await;
         }
-        assert_eq!(page.error(), None);
+        assert_eq!(browser.error(), None);
         let failed = ("output-error", &json!("The tool failed."));
-        assert_eq!((&*calls(&page)[0].2, &calls(&page)[0].3), failed);
-        let told = &told(&provider, 1)[0].1;
-        assert!(told.contains("The tool failed.") && !told.contains("10.0.0.7"), "{told}");
+        assert_eq!((&*calls(&browser)[0].2, &calls(&browser)[0].3), failed);
+        let result = &tool_results(&provider, 1)[0].1;
+        assert!(result.contains("The tool failed.") && !result.contains("10.0.0.7"), "{result}");
     }
 }
 
-/// A hook that writes another prompt.
-struct Politely;
+/// A hook that replaces the prompt.
+struct ReplacePrompt;
 
-impl AgentHook for Politely {
+impl AgentHook for ReplacePrompt {
     async fn on_run_start(&self, _: &HookContext, _: RunStart<'_>) -> RunStartAction {
         RunStartAction::rewrite("Please.")
     }
 }
 
 #[tokio::test]
-async fn a_hook_that_writes_another_prompt_leaves_the_results_in_front_of_it() {
-    let first = calling(&[("t1", "delete", r#"{"what":"a"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Politely), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    page.send("Never mind").await;
-    assert_eq!(page.error(), None);
-    assert!(told(&provider, 1)[0].1.contains("not executed"), "{:?}", told(&provider, 1));
-    let asked = provider.asked()[1]["messages"].to_string();
-    assert!(asked.contains("Please.") && !asked.contains("Never mind"), "{asked}");
+async fn tool_results_are_sent_before_a_prompt_that_a_hook_replaced() {
+    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder.add_hook(ReplacePrompt), &executed);
+    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
+    browser.send("Go").await;
+    browser.send("Never mind").await;
+    assert_eq!(browser.error(), None);
+    assert!(
+        tool_results(&provider, 1)[0].1.contains("not executed"),
+        "{:?}",
+        tool_results(&provider, 1)
+    );
+    let messages = provider.requests()[1]["messages"].to_string();
+    assert!(messages.contains("Please.") && !messages.contains("Never mind"), "{messages}");
 }
 
 #[tokio::test]
-async fn thoughts_go_back_where_a_hook_mended_the_call_behind_them() {
+async fn reasoning_is_sent_back_if_a_hook_repaired_the_call_after_it() {
     let lines = lines_of("anthropic/thoughts_and_two_calls").replace("\"weather\"", "\"peek\"");
     let one_call = lines.lines().filter(|line| !line.contains(r#""index":4"#));
-    let thinking = one_call.collect::<Vec<&str>>().join("\n");
-    let provider = Provider::streaming([
-        calling(&[("t1", "send", r#"{"what":"a"}"#)]),
-        as_stream(&thinking),
+    let stream = one_call.collect::<Vec<&str>>().join("\n");
+    let provider = Provider::with_streams([
+        stream_with_calls(&[("t1", "send", r#"{"what":"a"}"#)]),
+        as_stream(&stream),
         fixture("anthropic/text"),
-        // The hook has a first answer in words said anew.
+        // The hook repeats a first response that is text.
         fixture("anthropic/text"),
     ]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Mends), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("look"));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    page.approve("look").await;
-    assert_eq!(page.error(), None);
-    let asked = provider.asked()[2]["messages"].to_string();
-    assert!(asked.contains("c2lnbmVkIGJ5IG5vYm9keQ=="), "{asked}");
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder.add_hook(RepairHook), &executed);
+    let mut browser = browser(RigAgent::new(rig).needs_approval("look"));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    browser.approve("look").await;
+    assert_eq!(browser.error(), None);
+    let messages = provider.requests()[2]["messages"].to_string();
+    assert!(messages.contains("c2lnbmVkIGJ5IG5vYm9keQ=="), "{messages}");
 }
 
-/// An answer of Chat Completions whose source is named when its text has ended.
-fn cited_late() -> String {
+/// Returns a response of Chat Completions that names the source of a text after the text has ended.
+fn late_citation() -> String {
     let delta = |delta: Value| json!({"id": "c", "choices": [{"index": 0, "delta": delta}]});
     let call = json!({"index": 0, "id": "call_1", "type": "function",
         "function": {"name": "tides", "arguments": "{}"}});
-    let cited = json!({"type": "url_citation",
+    let citation = json!({"type": "url_citation",
         "url_citation": {"url": "https://news.example/a", "title": "News", "start_index": 0,
             "end_index": 3}});
     let end = json!({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
@@ -141,47 +153,48 @@ fn cited_late() -> String {
         delta(json!({"role": "assistant", "content": "News."})),
         delta(json!({"reasoning_content": "Hm."})),
         delta(json!({"tool_calls": [call]})),
-        delta(json!({"annotations": [cited]})),
+        delta(json!({"annotations": [citation]})),
         end,
     ];
     as_stream(&events.map(|event| event.to_string()).join("\n"))
 }
 
 #[tokio::test]
-async fn a_source_that_is_known_late_is_shown_once() {
-    let answers = || [cited_late(), fixture("chat/text_is_joined")];
+async fn a_source_that_is_named_after_its_text_is_shown_once() {
+    let streams = || [late_citation(), fixture("chat/text_is_joined")];
     let provider = Provider::default();
     let builder = AgentBuilder::new(provider.chat()).default_max_turns(5);
-    let rig = built(builder, &Done::default());
-    rig.tool_server_handle().add_dynamic_tool(super::agents::ending("tides", || async {}));
-    let pages = [conversation(agent_of(RigModel::new(provider.chat()))), page(RigAgent::new(rig))];
-    for mut page in pages {
-        provider.then(answers());
-        page.send("News?").await;
-        assert_eq!(page.error(), None);
-        assert_eq!(held(&page).sources, ["https://news.example/a"]);
+    let rig = build(builder, &Executed::default());
+    rig.tool_server_handle().add_dynamic_tool(super::agents::awaiting_tool("tides", || async {}));
+    let browsers =
+        [conversation(agent_of(RigModel::new(provider.chat()))), browser(RigAgent::new(rig))];
+    for mut browser in browsers {
+        provider.respond_with(streams());
+        browser.send("News?").await;
+        assert_eq!(browser.error(), None);
+        assert_eq!(contents(&browser).sources, ["https://news.example/a"]);
     }
 }
 
 #[tokio::test]
-async fn of_an_input_that_was_written_twice_the_last_one_counts() {
+async fn if_an_input_is_sent_twice_the_last_one_is_used() {
     let lines = lines_of("responses/reasoning_and_a_function_call");
     let restated = lines.lines().map(|line| {
         let mut event: Value = serde_json::from_str(line).unwrap();
-        let is_it = event["type"] == "response.output_item.done";
-        if is_it && event["item"]["type"] == "function_call" {
+        let is_done = event["type"] == "response.output_item.done";
+        if is_done && event["item"]["type"] == "function_call" {
             event["item"]["arguments"] = r#"{"city":"Faro"}"#.into();
         }
         event.to_string()
     });
     let restated: Vec<String> = restated.collect();
     assert_ne!(restated.join("\n"), lines.trim());
-    let answers = [as_stream(&restated.join("\n")), fixture("responses/text")];
-    let provider = Provider::streaming(answers);
+    let streams = [as_stream(&restated.join("\n")), fixture("responses/text")];
+    let provider = Provider::with_streams(streams);
     let mut browser = conversation(agent_of(RigModel::new(provider.responses())));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
-    assert_eq!(held(&browser).calls[0].1, json!({"city": "Faro"}));
-    let told = provider.asked()[1]["input"].to_string();
-    assert!(told.contains("Faro: sun") && !told.contains("Lisbon"), "{told}");
+    assert_eq!(contents(&browser).calls[0].1, json!({"city": "Faro"}));
+    let input = provider.requests()[1]["input"].to_string();
+    assert!(input.contains("Faro: sun") && !input.contains("Lisbon"), "{input}");
 }

@@ -1,5 +1,4 @@
-//! What an agent built with rig answers in the end: what its hooks made of it, and what it answers
-//! in a structure.
+//! The final response of an agent built with rig: a replacement by a hook, and structured output.
 
 use rig_agent::agent::{AgentHook, HookContext, OutcomeAction, OutcomeEvent};
 use rig_agent::run::OutputMode;
@@ -9,17 +8,17 @@ use schemars::JsonSchema;
 use serde_json::json;
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{agent, became, built, calls, held, page, told};
-use super::provider::{Provider, calling, fixture};
+use super::agents::{agent_builder, browser, build, calls, contents, expected_call, tool_results};
+use super::provider::{Provider, fixture, stream_with_calls};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
 
-/// A hook that answers something else.
-struct Answers;
+/// A hook that replaces a response that contains only text.
+struct ReplaceText;
 
-impl AgentHook for Answers {
+impl AgentHook for ReplaceText {
     async fn on_outcome(&self, _: &HookContext, event: OutcomeEvent<'_>) -> OutcomeAction {
-        let is_text = |said: &AssistantContent| matches!(said, AssistantContent::Text(_));
+        let is_text = |content: &AssistantContent| matches!(content, AssistantContent::Text(_));
         match event.completion() {
             Some(response) if response.choice.iter().all(is_text) => {
                 let mut response = response.clone();
@@ -32,16 +31,16 @@ impl AgentHook for Answers {
 }
 
 #[tokio::test]
-async fn an_answer_that_a_hook_replaced_follows_the_one_that_was_streamed() {
-    let first = calling(&[("t1", "look", r#"{"what":"a"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let mut page = page(RigAgent::new(built(builder.add_hook(Answers), &done)));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let expected = became("look", "a", "output-available", json!({"done": "a"}));
-    assert_eq!(calls(&page), [expected]);
-    assert_eq!(held(&page).text, format!("So.{LAST}No comment."));
+async fn the_text_with_which_a_hook_replaces_a_response_follows_the_streamed_text() {
+    let first = stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#)]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    let mut browser = browser(RigAgent::new(build(builder.add_hook(ReplaceText), &executed)));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let expected = expected_call("look", "a", "output-available", json!({"done": "a"}));
+    assert_eq!(calls(&browser), [expected]);
+    assert_eq!(contents(&browser).text, format!("So.{LAST}No comment."));
 }
 
 #[derive(PartialEq, JsonSchema)]
@@ -50,34 +49,35 @@ struct Harbour {
 }
 
 #[tokio::test]
-async fn an_answer_in_a_structure_is_said_and_its_call_has_its_end() {
-    let first = calling(&[("t1", "look", r#"{"what":"a"}"#)]);
-    let answer = r#"{"what":"calm"}"#;
-    let structured = calling(&[("t2", "final_result", answer)]);
-    let provider = Provider::streaming([first, structured, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
+async fn structured_output_is_emitted_as_text_after_the_call_that_contains_it() {
+    let first = stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#)]);
+    let output = r#"{"what":"calm"}"#;
+    let structured = stream_with_calls(&[("t2", "final_result", output)]);
+    let provider = Provider::with_streams([first, structured, fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
     let builder = builder.output_schema::<Harbour>().output_mode(OutputMode::Tool);
-    let mut page = page(RigAgent::new(built(builder, &done)).needs_approval_when(|_, _| false));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
+    let mut browser =
+        browser(RigAgent::new(build(builder, &executed)).needs_approval_when(|_, _| false));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
     assert_eq!(
-        calls(&page),
+        calls(&browser),
         [
-            became("look", "a", "output-available", json!({"done": "a"})),
-            became("final_result", "calm", "output-available", json!("This is the answer.")),
+            expected_call("look", "a", "output-available", json!({"done": "a"})),
+            expected_call("final_result", "calm", "output-available", json!("This is the answer.")),
         ]
     );
-    assert_eq!(held(&page).text, format!("So.So.{answer}"));
-    let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
+    assert_eq!(contents(&browser).text, format!("So.So.{output}"));
+    let chunks = serde_json::to_string(&browser.last_chunks()).unwrap();
     assert!(chunks.contains(r#""finishReason":"stop""#), "{chunks}");
-    // Behind the call: a client that goes on by itself where calls have their results does not.
-    let parts = &page.messages().last().unwrap().parts;
+    // The text is after the call, so that a client that submits completed calls does not submit it.
+    let parts = &browser.messages().last().unwrap().parts;
     let kinds: Vec<String> = parts.iter().map(kind).collect();
     assert_eq!(kinds[kinds.len() - 3..], ["tool-final_result", "step-start", "text"]);
 
-    page.send("And now?").await;
-    let told = told(&provider, 2);
-    assert!(told.len() == 2 && told[1].1.contains("This is the answer."), "{told:?}");
+    browser.send("And now?").await;
+    let results = tool_results(&provider, 2);
+    assert!(results.len() == 2 && results[1].1.contains("This is the answer."), "{results:?}");
 }
 
 fn kind(part: &impl serde::Serialize) -> String {

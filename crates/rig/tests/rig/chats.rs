@@ -1,4 +1,4 @@
-//! Several chats of one agent: what goes wrong in one ends no answer in another.
+//! Several chats of one agent: a failure in one chat ends no response in another.
 
 use std::sync::Arc;
 
@@ -6,104 +6,104 @@ use serde_json::json;
 use tokio::sync::Notify;
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{agent, built_with, calls, ending, held, page};
-use super::provider::{Provider, calling, fixture};
+use super::agents::{agent_builder, awaiting_tool, browser, build_with, calls, contents};
+use super::provider::{Provider, fixture, stream_with_calls};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
 
-/// Two ends of a tool: that it has begun, and that it may end.
+/// Two signals: that a tool has started, and that it may return.
 #[derive(Clone, Default)]
-struct Ends(Arc<(Notify, Notify)>);
+struct ToolGate(Arc<(Notify, Notify)>);
 
-impl Ends {
-    async fn end(self) {
+impl ToolGate {
+    async fn run(self) {
         self.0.0.notify_one();
         self.0.1.notified().await;
     }
 
-    async fn has_begun(&self) {
+    async fn started(&self) {
         self.0.0.notified().await;
     }
 
-    fn may_end(&self) {
+    fn release(&self) {
         self.0.1.notify_one();
     }
 }
 
 #[tokio::test]
-async fn a_tool_that_panics_fails_its_own_call_and_nothing_else() {
-    let (waits, panics) = (Ends::default(), Ends::default());
-    let provider = Provider::streaming([
-        calling(&[("t1", "waits", "{}")]),
-        calling(&[("t1", "breaks", "{}"), ("t2", "look", r#"{"what":"a"}"#)]),
+async fn a_panic_of_a_tool_fails_its_own_call_and_no_other_chat() {
+    let (waiting_gate, panicking_gate) = (ToolGate::default(), ToolGate::default());
+    let provider = Provider::with_streams([
+        stream_with_calls(&[("t1", "waits", "{}")]),
+        stream_with_calls(&[("t1", "breaks", "{}"), ("t2", "look", r#"{"what":"a"}"#)]),
         fixture("anthropic/text"),
         fixture("anthropic/text"),
     ]);
-    let (builder, done) = agent(&provider);
-    let (waiting, breaking) = (waits.clone(), panics.clone());
+    let (builder, executed) = agent_builder(&provider);
+    let (waiting, breaking) = (waiting_gate.clone(), panicking_gate.clone());
     let tools = [
-        ending("waits", move || waiting.clone().end()),
-        ending("breaks", move || {
+        awaiting_tool("waits", move || waiting.clone().run()),
+        awaiting_tool("breaks", move || {
             let breaking = breaking.clone();
             async move {
-                breaking.end().await;
+                breaking.run().await;
                 panic!("a secret of the tool")
             }
         }),
     ];
-    let agent = RigAgent::new(built_with(builder, &done, tools));
-    let (mut one, mut other) = (page(agent.clone()), page(agent));
-    let begin_the_other = async {
-        waits.has_begun().await;
-        other.send("Go").await;
-        waits.may_end();
+    let agent = RigAgent::new(build_with(builder, &executed, tools));
+    let (mut first, mut second) = (browser(agent.clone()), browser(agent));
+    let run_second_chat = async {
+        waiting_gate.started().await;
+        second.send("Go").await;
+        waiting_gate.release();
     };
-    let break_it = async {
-        panics.has_begun().await;
-        panics.may_end();
+    let release_panic = async {
+        panicking_gate.started().await;
+        panicking_gate.release();
     };
-    tokio::join!(one.send("Go"), begin_the_other, break_it);
+    tokio::join!(first.send("Go"), run_second_chat, release_panic);
 
-    assert_eq!(one.error(), None);
-    assert_eq!(calls(&one)[0].3, json!("it ended"));
-    assert_eq!(held(&one).text, format!("So.{LAST}"));
-    assert_eq!(other.error(), None);
-    let broken = &calls(&other)[0];
-    assert_eq!((&*broken.2, &broken.3), ("output-error", &json!("The tool failed.")));
-    assert_eq!(*done.lock().unwrap(), ["look a"]);
-    assert_eq!(held(&other).text, format!("So.{LAST}"));
+    assert_eq!(first.error(), None);
+    assert_eq!(calls(&first)[0].3, json!("it ended"));
+    assert_eq!(contents(&first).text, format!("So.{LAST}"));
+    assert_eq!(second.error(), None);
+    let failed = &calls(&second)[0];
+    assert_eq!((&*failed.2, &failed.3), ("output-error", &json!("The tool failed.")));
+    assert_eq!(*executed.lock().unwrap(), ["look a"]);
+    assert_eq!(contents(&second).text, format!("So.{LAST}"));
 }
 
-/// What a server keeps for its whole life is used by runtimes that come and go in its tests.
+/// A server keeps its agent for its whole life, but each of its tests has another runtime.
 #[test]
-fn an_agent_goes_on_in_another_runtime() {
+fn an_agent_works_on_a_second_runtime_after_the_first_has_ended() {
     let text = fixture("anthropic/text");
-    let first = calling(&[("t1", "look", r#"{"what":"a"}"#)]);
-    let provider = Provider::streaming([first.clone(), text.clone(), first, text]);
-    let (builder, done) = agent(&provider);
-    let agent = RigAgent::new(built_with(builder, &done, []));
+    let first = stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#)]);
+    let provider = Provider::with_streams([first.clone(), text.clone(), first, text]);
+    let (builder, executed) = agent_builder(&provider);
+    let agent = RigAgent::new(build_with(builder, &executed, []));
     for _ in 0..2 {
-        let mut page = page(agent.clone());
+        let mut browser = browser(agent.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(page.send("Go"));
-        assert_eq!(page.error(), None);
-        assert_eq!(held(&page).text, format!("So.{LAST}"));
+        runtime.block_on(browser.send("Go"));
+        assert_eq!(browser.error(), None);
+        assert_eq!(contents(&browser).text, format!("So.{LAST}"));
     }
-    assert_eq!(*done.lock().unwrap(), ["look a", "look a"]);
+    assert_eq!(*executed.lock().unwrap(), ["look a", "look a"]);
 }
 
 #[tokio::test]
-async fn what_is_left_of_an_agent_ends_with_it() {
-    let provider = Provider::streaming([fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let mut page = page(RigAgent::new(built_with(builder, &done, [])));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    drop(page);
-    let left = Arc::downgrade(&done);
-    drop(done);
+async fn dropping_the_agent_drops_its_tools() {
+    let provider = Provider::with_streams([fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    let mut browser = browser(RigAgent::new(build_with(builder, &executed, [])));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    drop(browser);
+    let remaining = Arc::downgrade(&executed);
+    drop(executed);
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(left.strong_count(), 0);
+    assert_eq!(remaining.strong_count(), 0);
 }

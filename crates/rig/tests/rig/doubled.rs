@@ -1,5 +1,5 @@
-//! Two calls of one id in one answer. rig's own providers are mended by rig; a model that a host
-//! serves on a bus of its own is not.
+//! Two calls with the same id in one response. rig corrects this for its own providers, but not for
+//! a model that a host serves on a bus of its own.
 
 use futures::TryStreamExt;
 use rig_agent::bus::Bus;
@@ -13,12 +13,12 @@ use rig_core::streaming::{Item, Relayed, StreamEvent};
 use serde_json::json;
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{Done, became, built, calls, held, page};
-use super::provider::{Provider, calling, fixture};
+use super::agents::{Executed, browser, build, calls, contents, expected_call};
+use super::provider::{Provider, fixture, stream_with_calls};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
 
-/// A model that calls all of its calls the same.
+/// A model whose calls all have the same id.
 struct OneId(ModelAdapter<Completion>);
 
 impl Serve for OneId {
@@ -30,13 +30,13 @@ impl Serve for OneId {
 
     async fn serve(&self, kind: EffectKind, dispatch: Dispatch) -> Reply {
         match self.0.serve(kind, dispatch).await {
-            Reply::Stream(relayed) => Reply::Stream(Box::pin(relayed.map_ok(doubled))),
+            Reply::Stream(relayed) => Reply::Stream(Box::pin(relayed.map_ok(with_one_call_id))),
             reply => reply,
         }
     }
 }
 
-fn doubled(mut relayed: Relayed) -> Relayed {
+fn with_one_call_id(mut relayed: Relayed) -> Relayed {
     match &mut relayed {
         Relayed::Item(Item::Event(StreamEvent::End { content, .. })) => rename(content),
         Relayed::Done(response) => response.choice.iter_mut().for_each(rename),
@@ -51,60 +51,67 @@ fn rename(content: &mut AssistantContent) {
     }
 }
 
-/// An agent over a bus that the test serves.
-fn doubling(provider: &Provider, done: &Done) -> Agent {
+/// Creates an agent over a bus that the test serves.
+fn agent_with_one_call_id(provider: &Provider, executed: &Executed) -> Agent {
     let (dispatcher, registrar, mut driver) = Bus::channel();
     let model = OneId(ModelAdapter::new("model", provider.anthropic("claude-sonnet-4-5")));
     driver.register("host/model:model", model).unwrap();
     tokio::spawn(driver);
     let key = HandlerKey::from("host/model:model".to_owned());
     let builder = AgentBuilder::over_bus(dispatcher, registrar, "host", key);
-    built(builder.max_tokens(999).default_max_turns(5), done)
+    build(builder.max_tokens(999).default_max_turns(5), executed)
 }
 
 #[tokio::test]
-async fn two_calls_of_one_id_are_two() {
-    let first = calling(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"b"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let done = Done::default();
-    let mut page = page(RigAgent::new(doubling(&provider, &done)));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let ran = |what| became("look", what, "output-available", json!({"done": what}));
-    assert_eq!(calls(&page), [ran("a"), ran("b")]);
-    assert_eq!(*done.lock().unwrap(), ["look a", "look b"]);
-    assert_eq!(held(&page).text, format!("So.{LAST}"));
+async fn two_calls_with_the_same_id_both_run() {
+    let first =
+        stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"b"}"#)]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let executed = Executed::default();
+    let mut browser = browser(RigAgent::new(agent_with_one_call_id(&provider, &executed)));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let call = |what| expected_call("look", what, "output-available", json!({"done": what}));
+    assert_eq!(calls(&browser), [call("a"), call("b")]);
+    assert_eq!(*executed.lock().unwrap(), ["look a", "look b"]);
+    assert_eq!(contents(&browser).text, format!("So.{LAST}"));
 }
 
 #[tokio::test]
-async fn of_two_calls_of_one_id_the_one_that_is_asked_about_is_the_one_that_runs() {
-    let first = calling(&[("t1", "delete", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"b"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let done = Done::default();
-    let mut page = page(RigAgent::new(doubling(&provider, &done)).needs_approval("delete"));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let seen: Vec<_> = calls(&page).into_iter().map(|call| (call.0, call.2)).collect();
+async fn of_two_calls_with_the_same_id_only_the_one_that_needs_approval_waits_for_it() {
+    let first = stream_with_calls(&[
+        ("t1", "delete", r#"{"what":"a"}"#),
+        ("t2", "look", r#"{"what":"b"}"#),
+    ]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let executed = Executed::default();
+    let mut browser = browser(
+        RigAgent::new(agent_with_one_call_id(&provider, &executed)).needs_approval("delete"),
+    );
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let states: Vec<_> = calls(&browser).into_iter().map(|call| (call.0, call.2)).collect();
     let expected = [("delete", "approval-requested"), ("look", "output-available")];
-    assert_eq!(seen, expected.map(|(tool, state)| (tool.to_owned(), state.to_owned())));
-    page.approve("delete").await;
-    assert_eq!(page.error(), None);
-    let ran = |tool, what| became(tool, what, "output-available", json!({"done": what}));
-    assert_eq!(calls(&page), [ran("delete", "a"), ran("look", "b")]);
-    assert_eq!(*done.lock().unwrap(), ["look b", "delete a"]);
-    assert_eq!(held(&page).text, format!("So.{LAST}"));
+    assert_eq!(states, expected.map(|(tool, state)| (tool.to_owned(), state.to_owned())));
+    browser.approve("delete").await;
+    assert_eq!(browser.error(), None);
+    let call = |tool, what| expected_call(tool, what, "output-available", json!({"done": what}));
+    assert_eq!(calls(&browser), [call("delete", "a"), call("look", "b")]);
+    assert_eq!(*executed.lock().unwrap(), ["look b", "delete a"]);
+    assert_eq!(contents(&browser).text, format!("So.{LAST}"));
 }
 
-/// Its arguments are none, so that rig dispatches the other one alone.
+/// The arguments are not JSON, so rig dispatches only the other call.
 #[tokio::test]
-async fn of_two_calls_of_one_id_one_may_be_broken() {
-    let first = calling(&[("t1", "look", r#"{"what":"a"#), ("t2", "look", r#"{"what":"b"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let done = Done::default();
-    let mut page = page(RigAgent::new(doubling(&provider, &done)));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let states: Vec<String> = calls(&page).into_iter().map(|call| call.2).collect();
+async fn of_two_calls_with_the_same_id_one_may_have_an_incomplete_input() {
+    let first =
+        stream_with_calls(&[("t1", "look", r#"{"what":"a"#), ("t2", "look", r#"{"what":"b"}"#)]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let executed = Executed::default();
+    let mut browser = browser(RigAgent::new(agent_with_one_call_id(&provider, &executed)));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let states: Vec<String> = calls(&browser).into_iter().map(|call| call.2).collect();
     assert_eq!(states, ["output-error", "output-available"]);
-    assert_eq!(*done.lock().unwrap(), ["look b"]);
+    assert_eq!(*executed.lock().unwrap(), ["look b"]);
 }

@@ -1,6 +1,6 @@
-//! Random histories, with random things kept of a provider: what rig sends no provider refuses.
+//! Random histories with random stored provider state: no provider refuses what rig sends.
 //!
-//! `RIG_CASES` says how many (150), `RIG_SEED` which ones.
+//! `RIG_CASES` sets the number of histories (150), `RIG_SEED` the seed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use ui_message_stream_rig::RigModel;
 use super::provider::{Provider, fixture};
 
 #[tokio::test]
-async fn no_history_makes_rig_send_what_a_provider_refuses() {
+async fn a_random_history_never_makes_rig_send_what_a_provider_refuses() {
     let seed = setting("RIG_SEED").unwrap_or(20_261_120);
     let cases = setting("RIG_CASES").unwrap_or(150);
-    let (mut calls, mut thoughts) = (0, 0);
+    let (mut calls, mut reasoning_parts) = (0, 0);
     for case in 0..cases {
         let _shown = Shown { seed, case };
         let mut dice = Dice::new(seed, case);
@@ -35,14 +35,17 @@ async fn no_history_makes_rig_send_what_a_provider_refuses() {
         check_messages(&body);
         let count = |kind: &str| body.to_string().matches(&format!(r#""type":"{kind}""#)).count();
         calls += count("tool_use");
-        thoughts += count("redacted_thinking") + count("thinking");
+        reasoning_parts += count("redacted_thinking") + count("thinking");
         let chat = |provider: &Provider| RigModel::new(provider.chat());
         check_chat(&sent(&history, "chat/text_is_joined", chat).await);
         let responses = |provider: &Provider| RigModel::new(provider.responses());
         check_responses(&sent(&history, "responses/text", responses).await);
     }
-    println!("{cases} histories, {calls} calls, {thoughts} thoughts");
-    assert!(calls > cases as usize / 2 && thoughts > cases as usize / 20, "{calls}, {thoughts}");
+    println!("{cases} histories, {calls} calls, {reasoning_parts} reasoning parts");
+    assert!(
+        calls > cases as usize / 2 && reasoning_parts > cases as usize / 20,
+        "{calls}, {reasoning_parts}"
+    );
 }
 
 const MODEL: &str = "claude-sonnet-4-5";
@@ -60,7 +63,7 @@ fn history(dice: &mut Dice) -> Vec<UiMessage> {
             let is_call = part.get("toolCallId").is_some();
             let name = if is_call { "callProviderMetadata" } else { "providerMetadata" };
             if dice.chance(70) && part["type"] != "file" {
-                part[name] = kept(dice);
+                part[name] = stored_state(dice);
             }
         }
         messages.extend(UiMessage::parse(&message.to_string()));
@@ -68,42 +71,49 @@ fn history(dice: &mut Dice) -> Vec<UiMessage> {
     messages
 }
 
-/// What stands under `rig`, as it may have been kept or as nobody would keep it.
-fn kept(dice: &mut Dice) -> Value {
+/// Returns stored state under `rig`, valid or invalid.
+fn stored_state(dice: &mut Dice) -> Value {
     let origin = json!({"api": "anthropic.messages", "provider": "anthropic", "model": MODEL});
     let search = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}});
     let native = json!({"item": {"type": "text", "text": "a"}, "fingerprint": "00000000deadbeef"});
-    let asks = json!({"type": "mcp_approval_request", "id": "mcpr_1", "name": "a",
+    let approval_request = json!({"type": "mcp_approval_request", "id": "mcpr_1", "name": "a",
         "server_label": "s", "arguments": "{}"});
-    let found = json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []});
+    let search_result =
+        json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []});
     let container = json!({"type": "container", "container": {"id": "c"}});
-    let mut kept = match dice.below(11) {
+    let mut state = match dice.below(11) {
         0 => json!({"call": {"provider": "toolu_1"}}),
         1 => json!({"redacted": true}),
         2 => json!({"opaque": {"item": search, "replay": true}}),
         3 => json!({"native": native}),
-        4 => json!({"opaque": {"item": asks, "replay": true}}),
-        5 => json!({"opaque": {"item": found, "replay": true}}),
+        4 => json!({"opaque": {"item": approval_request, "replay": true}}),
+        5 => json!({"opaque": {"item": search_result, "replay": true}}),
         6 => json!({"behind": [{"item": container, "replay": true}]}),
         7 => json!({"call": {"local": "not a uuid"}}),
         _ => {
-            let mut thought = rig_core::message::AssistantContent::reasoning("Hm");
-            thought = thought.with_native(json!({
+            let mut reasoning = rig_core::message::AssistantContent::reasoning("Hm");
+            reasoning = reasoning.with_native(json!({
                 "type": "thinking", "thinking": "Hm", "signature": "c2ln",
             }));
-            let rig_core::message::AssistantContent::Reasoning(thought) = thought else { panic!() };
-            json!({"native": thought.native})
+            let rig_core::message::AssistantContent::Reasoning(reasoning) = reasoning else {
+                panic!()
+            };
+            json!({"native": reasoning.native})
         }
     };
     if dice.chance(90) {
-        kept["origin"] = origin;
+        state["origin"] = origin;
     }
-    json!({"rig": kept})
+    json!({"rig": state})
 }
 
-/// What a provider is sent when somebody writes in a chat of this history.
-async fn sent(history: &[UiMessage], answer: &str, model: impl Fn(&Provider) -> RigModel) -> Value {
-    let provider = Provider::streaming([fixture(answer)]);
+/// Returns the request that a provider receives after a user message in a chat with this history.
+async fn sent(
+    history: &[UiMessage],
+    fixture_name: &str,
+    model: impl Fn(&Provider) -> RigModel,
+) -> Value {
+    let provider = Provider::with_streams([fixture(fixture_name)]);
     let store = Arc::new(InMemoryChatStore::new());
     let mut chat = Chat::new("c", Principal::anonymous());
     chat.messages = history.to_vec();
@@ -113,26 +123,28 @@ async fn sent(history: &[UiMessage], answer: &str, model: impl Fn(&Provider) -> 
     let request = r#"{"id":"c","messages":[
         {"id":"last","role":"user","parts":[{"type":"text","text":"Go on"}]}]}"#;
     let request = ChatRequest::parse(request.as_bytes(), &Limits::default()).unwrap();
-    let answer = chats.complete_response(&Principal::anonymous(), request).await.unwrap();
-    assert_eq!(answer.outcome, ui_message_stream::response::ResponseOutcome::Finished);
-    let asked = provider.asked();
-    assert_eq!(asked.len(), 1, "rig refused it");
-    asked[0].clone()
+    let response = chats.complete_response(&Principal::anonymous(), request).await.unwrap();
+    assert_eq!(response.outcome, ui_message_stream::response::ResponseOutcome::Finished);
+    let requests = provider.requests();
+    assert_eq!(requests.len(), 1, "rig refused the history");
+    requests[0].clone()
 }
 
-/// Panics over what Anthropic's Messages refuse.
+/// Panics if Anthropic's Messages refuse the body.
 fn check_messages(body: &Value) {
-    let (mut waiting, mut used) = (HashSet::new(), HashSet::new());
+    let (mut waiting, mut ids) = (HashSet::new(), HashSet::new());
     for (at, message) in body["messages"].as_array().unwrap().iter().enumerate() {
-        assert_eq!(message["role"], ["user", "assistant"][at % 2], "they take turns");
+        assert_eq!(message["role"], ["user", "assistant"][at % 2], "the roles alternate");
         let blocks = message["content"].as_array().unwrap();
-        assert!(!blocks.is_empty(), "nothing is said");
+        assert!(!blocks.is_empty(), "the message is empty");
         for block in blocks {
             match block["type"].as_str().unwrap() {
-                "text" => assert!(!block["text"].as_str().unwrap().trim().is_empty(), "blank"),
+                "text" => {
+                    assert!(!block["text"].as_str().unwrap().trim().is_empty(), "a blank text")
+                }
                 "tool_use" => {
                     assert!(block["input"].is_object(), "{block}");
-                    assert!(used.insert(block["id"].to_string()), "an id for two calls");
+                    assert!(ids.insert(block["id"].to_string()), "two calls have the same id");
                     waiting.insert(block["id"].to_string());
                 }
                 "tool_result" => {
@@ -143,22 +155,22 @@ fn check_messages(body: &Value) {
         }
         let last = blocks.last().unwrap()["type"].as_str().unwrap();
         if message["role"] == "assistant" {
-            assert!(!last.ends_with("thinking"), "it ends in a thought: {blocks:?}");
+            assert!(!last.ends_with("thinking"), "the message ends with reasoning: {blocks:?}");
         } else {
-            assert!(waiting.is_empty(), "a call without a result behind it");
+            assert!(waiting.is_empty(), "a call without a result after it");
         }
     }
     assert!(waiting.is_empty(), "a call without a result");
 }
 
-/// Panics over what Chat Completions refuses.
+/// Panics if Chat Completions refuse the body.
 fn check_chat(body: &Value) {
     let mut waiting: Vec<String> = Vec::new();
     for message in body["messages"].as_array().unwrap() {
         if message["role"] == "tool" {
             let id = message["tool_call_id"].as_str().unwrap();
             let at = waiting.iter().position(|waiting| waiting == id);
-            waiting.remove(at.expect("a result of nothing"));
+            waiting.remove(at.expect("a result without a call"));
             continue;
         }
         assert!(waiting.is_empty(), "calls without results: {waiting:?}");
@@ -168,17 +180,17 @@ fn check_chat(body: &Value) {
     assert!(waiting.is_empty(), "calls without results: {waiting:?}");
 }
 
-/// Panics over what Responses refuse.
+/// Panics if Responses refuse the body.
 fn check_responses(body: &Value) {
     let items = body["input"].as_array().unwrap();
     let ids = |kind: &str| -> Vec<&str> {
         let items = items.iter().filter(|item| item["type"] == kind);
         items.map(|item| item["call_id"].as_str().unwrap()).collect()
     };
-    let (mut called, mut answered) = (ids("function_call"), ids("function_call_output"));
+    let (mut called, mut results) = (ids("function_call"), ids("function_call_output"));
     called.sort_unstable();
-    answered.sort_unstable();
-    assert_eq!(called, answered);
+    results.sort_unstable();
+    assert_eq!(called, results);
     called.dedup();
-    assert_eq!(called.len(), answered.len(), "an id for two calls");
+    assert_eq!(called.len(), results.len(), "two calls have the same id");
 }

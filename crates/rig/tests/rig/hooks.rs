@@ -1,4 +1,5 @@
-//! What the hooks of an agent built with rig decide, as the page and the model see it.
+//! The effect of the hooks of an agent built with rig on what the browser shows and the model
+//! reads.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +13,15 @@ use serde_json::json;
 use ui_message_stream::message::Part;
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{Done, agent, became, built, calls, held, page, told};
-use super::provider::{Provider, calling, fixture};
+use super::agents::{
+    Executed, agent_builder, browser, build, calls, contents, expected_call, tool_results,
+};
+use super::provider::{Provider, fixture, stream_with_calls};
 
-/// A hook of the agent's own.
-pub(crate) struct Host;
+/// A hook of the host that edits, refuses, stops and redacts calls.
+pub(crate) struct HostHook;
 
-impl AgentHook for Host {
+impl AgentHook for HostHook {
     async fn on_dispatch(&self, _: &HookContext, event: DispatchEvent<'_>) -> DispatchAction {
         match event.tool_args() {
             Some(args) if args.contains("edit") => {
@@ -41,87 +44,93 @@ impl AgentHook for Host {
 }
 
 #[tokio::test]
-async fn what_the_agents_hook_edits_is_what_is_shown_asked_about_and_run() {
-    let first = calling(&[
+async fn arguments_that_a_hook_changed_are_shown_submitted_for_approval_and_executed() {
+    let first = stream_with_calls(&[
         ("t1", "look", r#"{"what":"edit"}"#),
         ("t2", "look", r#"{"what":"redact"}"#),
         ("t3", "delete", r#"{"what":"edit"}"#),
     ]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Host), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    let asked = calls(&page);
-    let expected = became("look", "edited", "output-available", json!({"done": "edited"}));
-    assert_eq!(asked[0], expected);
-    assert_eq!(asked[1], became("look", "redact", "output-available", json!("redacted")));
-    assert_eq!((&asked[2].1, &*asked[2].2), (&json!({"what": "edited"}), "approval-requested"));
-    page.approve("delete").await;
-    assert_eq!(page.error(), None);
-    assert_eq!(*done.lock().unwrap(), ["look edited", "look redact", "delete edited"]);
-    assert!(told(&provider, 1)[1].1.contains("redacted"));
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder.add_hook(HostHook), &executed);
+    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
+    browser.send("Go").await;
+    let shown = calls(&browser);
+    let expected = expected_call("look", "edited", "output-available", json!({"done": "edited"}));
+    assert_eq!(shown[0], expected);
+    assert_eq!(shown[1], expected_call("look", "redact", "output-available", json!("redacted")));
+    assert_eq!((&shown[2].1, &*shown[2].2), (&json!({"what": "edited"}), "approval-requested"));
+    browser.approve("delete").await;
+    assert_eq!(browser.error(), None);
+    assert_eq!(*executed.lock().unwrap(), ["look edited", "look redact", "delete edited"]);
+    assert!(tool_results(&provider, 1)[1].1.contains("redacted"));
 }
 
 #[tokio::test]
-async fn what_the_agents_hook_refuses_failed_for_the_person_and_for_the_model() {
-    let first = calling(&[("t1", "delete", r#"{"what":"refuse"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Host), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let expected = became("delete", "refuse", "output-error", json!("not on a Sunday"));
-    assert_eq!(calls(&page), [expected]);
-    assert!(told(&provider, 1)[0].1.contains("not on a Sunday"));
-    assert!(done.lock().unwrap().is_empty());
+async fn a_call_that_a_hook_refuses_has_failed_for_the_user_and_for_the_model() {
+    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"refuse"}"#)]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder.add_hook(HostHook), &executed);
+    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let expected = expected_call("delete", "refuse", "output-error", json!("not on a Sunday"));
+    assert_eq!(calls(&browser), [expected]);
+    assert!(tool_results(&provider, 1)[0].1.contains("not on a Sunday"));
+    assert!(executed.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn where_the_agents_hook_stops_what_ran_is_shown_and_nothing_else_runs() {
-    let first = calling(&[
+async fn a_hook_that_stops_the_run_aborts_it_and_no_later_call_runs() {
+    let first = stream_with_calls(&[
         ("t1", "look", r#"{"what":"a"}"#),
         ("t2", "delete", r#"{"what":"stop"}"#),
         ("t3", "look", r#"{"what":"b"}"#),
     ]);
-    let provider = Provider::streaming([first]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Host), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
+    let provider = Provider::with_streams([first]);
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder.add_hook(HostHook), &executed);
+    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
+    browser.send("Go").await;
+    let chunks = serde_json::to_string(&browser.last_chunks()).unwrap();
     assert!(chunks.contains(r#""type":"abort""#) && !chunks.contains("a secret"), "{chunks}");
-    assert_eq!(calls(&page)[0].2, "output-available");
-    assert!(calls(&page)[1..].iter().all(|call| call.2 == "output-error"), "{:?}", calls(&page));
-    assert_eq!(*done.lock().unwrap(), ["look a"]);
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(calls(&browser)[0].2, "output-available");
+    assert!(
+        calls(&browser)[1..].iter().all(|call| call.2 == "output-error"),
+        "{:?}",
+        calls(&browser)
+    );
+    assert_eq!(*executed.lock().unwrap(), ["look a"]);
+    assert_eq!(provider.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn where_a_question_waits_a_hook_that_stops_the_run_does_not_take_it_back() {
-    let first =
-        calling(&[("t1", "delete", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"stop"}"#)]);
-    let provider = Provider::streaming([first, fixture("anthropic/text")]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Host), &done);
-    let mut page = page(RigAgent::new(rig).needs_approval("delete"));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let chunks = serde_json::to_string(&page.last_chunks()).unwrap();
+async fn a_hook_that_stops_the_run_does_not_revoke_a_pending_approval_request() {
+    let first = stream_with_calls(&[
+        ("t1", "delete", r#"{"what":"a"}"#),
+        ("t2", "look", r#"{"what":"stop"}"#),
+    ]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder.add_hook(HostHook), &executed);
+    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let chunks = serde_json::to_string(&browser.last_chunks()).unwrap();
     assert!(!chunks.contains(r#""type":"abort""#), "{chunks}");
-    let states: Vec<String> = calls(&page).into_iter().map(|call| call.2).collect();
+    let states: Vec<String> = calls(&browser).into_iter().map(|call| call.2).collect();
     assert_eq!(states, ["approval-requested", "output-error"]);
-    page.approve("delete").await;
-    assert_eq!(page.error(), None);
-    assert_eq!(*done.lock().unwrap(), ["delete a"]);
-    assert_eq!(told(&provider, 1).len(), 2);
+    browser.approve("delete").await;
+    assert_eq!(browser.error(), None);
+    assert_eq!(*executed.lock().unwrap(), ["delete a"]);
+    assert_eq!(tool_results(&provider, 1).len(), 2);
 }
 
-/// A hook that mends what the model does wrong.
-pub(crate) struct Mends;
+/// A hook that repairs or skips invalid calls, and repeats a first response without calls.
+pub(crate) struct RepairHook;
 
-impl AgentHook for Mends {
+impl AgentHook for RepairHook {
     async fn on_invalid_tool_call(
         &self,
         _: &HookContext,
@@ -141,7 +150,7 @@ impl AgentHook for Mends {
         let has_calls = turn
             .content
             .iter()
-            .any(|said| matches!(said, rig_core::message::AssistantContent::ToolCall(_)));
+            .any(|content| matches!(content, rig_core::message::AssistantContent::ToolCall(_)));
         match context.turn() {
             1 if !has_calls => ModelTurnAction::repeat(),
             _ => ModelTurnAction::continue_run(),
@@ -150,68 +159,69 @@ impl AgentHook for Mends {
 }
 
 #[tokio::test]
-async fn a_tool_that_there_is_none_of_fails_the_run_unless_the_host_says_else() {
-    let first = calling(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "nosuch", "{}")]);
+async fn a_call_of_an_unknown_tool_fails_the_run_unless_the_host_configures_otherwise() {
+    let first = stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "nosuch", "{}")]);
     let text = fixture("anthropic/text");
-    let provider = Provider::streaming([first.clone(), first.clone(), text.clone(), first, text]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder, &done);
-    let mut failing = page(RigAgent::new(rig.clone()));
+    let provider =
+        Provider::with_streams([first.clone(), first.clone(), text.clone(), first, text]);
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder, &executed);
+    let mut failing = browser(RigAgent::new(rig.clone()));
     failing.send("Go").await;
     assert_eq!(failing.error(), Some("An error occurred."));
 
     let ignoring = RigAgent::new(rig.clone())
         .map_runner(|run, _| run.unhandled_invalid_tool_call(UnhandledInvalidToolCall::Ignore));
-    let mut ignoring = page(ignoring);
+    let mut ignoring = browser(ignoring);
     ignoring.send("Go").await;
     assert_eq!(ignoring.error(), None);
-    let expected = became("look", "a", "output-available", json!({"done": "a"}));
+    let expected = expected_call("look", "a", "output-available", json!({"done": "a"}));
     assert_eq!(calls(&ignoring), [expected]);
 
-    // rig gives up the whole step, the call before it too.
-    let mut skipping = page(RigAgent::new(rig).map_runner(|run, _| run.add_hook(Mends)));
+    // rig discards the whole step, including the valid call.
+    let mut skipping = browser(RigAgent::new(rig).map_runner(|run, _| run.add_hook(RepairHook)));
     skipping.send("Go").await;
     assert_eq!(skipping.error(), None);
     assert_eq!(calls(&skipping)[0].2, "output-error");
-    assert_eq!(*done.lock().unwrap(), ["look a"]);
+    assert_eq!(*executed.lock().unwrap(), ["look a"]);
 }
 
 #[tokio::test]
-async fn what_the_agents_hook_mends_is_shown_as_it_is_then() {
-    let first = calling(&[("t1", "peek", r#"{"what":"a"}"#)]);
-    let text = fixture("anthropic/text");
-    let provider = Provider::streaming([first, text.clone(), text.clone(), text]);
-    let (builder, done) = agent(&provider);
-    let rig = built(builder.add_hook(Mends), &done);
-    let mut repaired = page(RigAgent::new(rig.clone()));
+async fn a_call_that_a_hook_repairs_and_a_response_that_it_repeats_are_shown() {
+    let first = stream_with_calls(&[("t1", "peek", r#"{"what":"a"}"#)]);
+    let stream = fixture("anthropic/text");
+    let provider = Provider::with_streams([first, stream.clone(), stream.clone(), stream]);
+    let (builder, executed) = agent_builder(&provider);
+    let rig = build(builder.add_hook(RepairHook), &executed);
+    let mut repaired = browser(RigAgent::new(rig.clone()));
     repaired.send("Go").await;
     assert_eq!(repaired.error(), None);
-    let expected = became("look", "a", "output-available", json!({"done": "a"}));
+    let expected = expected_call("look", "a", "output-available", json!({"done": "a"}));
     assert_eq!(calls(&repaired), [expected]);
 
-    let mut repeated = page(RigAgent::new(rig));
+    let mut repeated = browser(RigAgent::new(rig));
     repeated.send("Go").await;
     assert_eq!(repeated.error(), None);
-    let said = "Sun on “both” shores. 🚢";
-    assert_eq!(held(&repeated).text, format!("{said}{said}"));
-    assert_eq!(told(&provider, 3), []);
+    let text = "Sun on “both” shores. 🚢";
+    assert_eq!(contents(&repeated).text, format!("{text}{text}"));
+    assert_eq!(tool_results(&provider, 3), []);
 }
 
 #[tokio::test]
-async fn sources_of_two_answers_in_one_message_are_not_mixed_up() {
-    let searched = fixture("responses/web_search_with_sources");
-    let provider = Provider::streaming([searched.clone(), searched]);
+async fn sources_of_two_responses_in_one_message_have_different_ids() {
+    let search_stream = fixture("responses/web_search_with_sources");
+    let provider = Provider::with_streams([search_stream.clone(), search_stream]);
     let builder = AgentBuilder::new(provider.responses()).default_max_turns(5);
-    let rig = built(builder.add_hook(Mends), &Done::default());
-    let mut page = page(RigAgent::new(rig));
-    page.send("Go").await;
-    assert_eq!(page.error(), None);
-    let parts = &page.messages().last().unwrap().parts;
+    let rig = build(builder.add_hook(RepairHook), &Executed::default());
+    let mut browser = browser(RigAgent::new(rig));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let parts = &browser.messages().last().unwrap().parts;
     let sources = parts.iter().filter_map(|part| match part {
         Part::SourceUrl(source) => Some(source.source_id.to_string()),
         _ => None,
     });
     let sources: Vec<String> = sources.collect();
-    let different: BTreeSet<&String> = sources.iter().collect();
-    assert!(sources.len() > 1 && different.len() == sources.len(), "{sources:?}");
+    let distinct: BTreeSet<&String> = sources.iter().collect();
+    assert!(sources.len() > 1 && distinct.len() == sources.len(), "{sources:?}");
 }

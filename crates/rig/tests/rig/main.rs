@@ -1,6 +1,6 @@
-//! rig's models and agents: what a provider streams goes through rig and this crate to the browser's
-//! message, whole, and goes back to the provider as it takes it; what needs a person is asked about,
-//! and runs once it is approved.
+//! rig's models and agents. Everything that a provider streams reaches the browser's message
+//! through rig and this crate, and the provider accepts every request. A call that needs approval
+//! runs once, after it was approved.
 
 mod agent;
 mod agents;

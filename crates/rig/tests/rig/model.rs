@@ -1,4 +1,4 @@
-//! The adapter of rig's models, in an agent behind the route.
+//! `RigModel`: rig's models in an agent behind the route.
 
 use serde_json::{Value, json};
 use test_support::browser::{Forecast, Held, Turns, agent, conversation};
@@ -14,41 +14,41 @@ fn claude(provider: &Provider) -> RigModel {
     RigModel::new(provider.anthropic(CLAUDE)).map_request(|request| request.max_tokens(999))
 }
 
-fn ran(city: &str) -> (String, Value, String, Value) {
+fn weather_call(city: &str) -> (String, Value, String, Value) {
     let output = json!(format!("{city}: sun"));
     ("weather".into(), json!({"city": city}), "output-available".into(), output)
 }
 
-/// The second of them reads its thoughts only where tools and instructions are the same.
+/// The second model accepts its reasoning only if the tools and the instructions are the same.
 #[tokio::test]
-async fn thoughts_text_and_parallel_calls_arrive_whole_and_go_back_as_they_came() {
+async fn reasoning_text_and_parallel_calls_arrive_complete_and_are_sent_back_unchanged() {
     for model in [CLAUDE, "claude-opus-5"] {
-        arrive_whole_and_go_back(model).await;
+        check_arrival_and_return(model).await;
     }
 }
 
-async fn arrive_whole_and_go_back(model: &str) {
+async fn check_arrival_and_return(model: &str) {
     let name = "anthropic/thoughts_and_two_calls";
-    let provider = Provider::streaming([fixture(name), fixture("anthropic/text")]);
+    let provider = Provider::with_streams([fixture(name), fixture("anthropic/text")]);
     let model =
         RigModel::new(provider.anthropic(model)).map_request(|request| request.max_tokens(999));
     let mut browser = conversation(agent(model).with_usage_in_metadata());
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
     let message = browser.messages().last().unwrap();
-    let held = Held::of(message);
-    assert_eq!(held.reasoning, "Two towns — both by the sea.");
-    assert_eq!(held.text, "I look at both.Sun on “both” shores. 🚢");
-    assert_eq!(held.calls, [ran("Porto"), ran("Faro")]);
+    let contents = Held::of(message);
+    assert_eq!(contents.reasoning, "Two towns — both by the sea.");
+    assert_eq!(contents.text, "I look at both.Sun on “both” shores. 🚢");
+    assert_eq!(contents.calls, [weather_call("Porto"), weather_call("Faro")]);
     let usage: Value = message.metadata.as_ref().unwrap().decode().unwrap();
     assert_eq!(usage["usage"], json!({"inputTokens": 201, "outputTokens": 99}));
 
-    let asked = provider.asked();
-    assert_eq!(asked[0]["max_tokens"], 999);
-    assert_eq!(asked[0]["tools"][0]["name"], "weather");
-    assert_eq!(asked[0]["tools"][0]["input_schema"]["properties"]["city"]["type"], "string");
-    assert!(asked[0]["system"].to_string().contains("Be brief."), "{}", asked[0]["system"]);
-    let messages = &asked[1]["messages"];
+    let requests = provider.requests();
+    assert_eq!(requests[0]["max_tokens"], 999);
+    assert_eq!(requests[0]["tools"][0]["name"], "weather");
+    assert_eq!(requests[0]["tools"][0]["input_schema"]["properties"]["city"]["type"], "string");
+    assert!(requests[0]["system"].to_string().contains("Be brief."), "{}", requests[0]["system"]);
+    let messages = &requests[1]["messages"];
     assert_eq!(
         messages[1]["content"],
         json!([
@@ -70,21 +70,21 @@ async fn arrive_whole_and_go_back(model: &str) {
 }
 
 #[tokio::test]
-async fn what_a_model_kept_goes_to_no_other_model() {
-    let provider = Provider::streaming([fixture("anthropic/thoughts_and_two_calls")]);
-    let other = Provider::streaming([fixture("anthropic/text")]);
+async fn stored_state_of_a_model_is_not_sent_to_another_model() {
+    let provider = Provider::with_streams([fixture("anthropic/thoughts_and_two_calls")]);
+    let other = Provider::with_streams([fixture("anthropic/text")]);
     let opus = RigModel::new(other.anthropic("claude-opus-4-1"));
     let mut browser = conversation(agent(Turns::new(claude(&provider), opus)));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
-    let asked = other.asked()[0].to_string();
-    assert!(asked.contains("I look at both.") && asked.contains("Porto: sun"), "{asked}");
-    assert!(!asked.contains("c2lnbmVk") && !asked.contains("bm90IGZvciB5b3U="), "{asked}");
+    let request = other.requests()[0].to_string();
+    assert!(request.contains("I look at both.") && request.contains("Porto: sun"), "{request}");
+    assert!(!request.contains("c2lnbmVk") && !request.contains("bm90IGZvciB5b3U="), "{request}");
 }
 
 #[tokio::test]
-async fn a_text_is_not_kept_twice() {
-    let provider = Provider::streaming([fixture("anthropic/text")]);
+async fn a_text_part_stores_no_copy_of_its_text() {
+    let provider = Provider::with_streams([fixture("anthropic/text")]);
     let mut browser = conversation(agent(claude(&provider)));
     browser.send("Hello").await;
     let message = browser.messages().last().unwrap();
@@ -96,55 +96,56 @@ async fn a_text_is_not_kept_twice() {
 }
 
 #[tokio::test]
-async fn chat_completions_arrive_through_rig_as_they_do_without() {
-    let two = [ran("Porto"), ran("Faro")];
+async fn chat_completions_arrive_through_rig_as_through_our_own_adapter() {
+    let two = [weather_call("Porto"), weather_call("Faro")];
     let tides = ("tides".to_owned(), json!({}), "output-available".to_owned(), json!("low"));
-    let thought = "They ask for the weather.";
+    let thinking = "They ask for the weather.";
     for (name, reasoning, text, calls) in [
         ("text_is_joined", "", "", &[][..]),
         ("two_calls_whose_pieces_alternate", "", "", &two[..]),
         ("a_call_without_arguments", "", "", &[tides][..]),
-        ("reasoning_then_arguments_in_pieces", thought, "I look.", &[ran("Lisbon")][..]),
+        ("reasoning_then_arguments_in_pieces", thinking, "I look.", &[weather_call("Lisbon")][..]),
     ] {
         let last = "The harbour is “calm” — 🚢\ntoday.";
-        let answers = [fixture(&format!("chat/{name}")), fixture("chat/text_is_joined")];
-        let provider = Provider::streaming(answers);
+        let streams = [fixture(&format!("chat/{name}")), fixture("chat/text_is_joined")];
+        let provider = Provider::with_streams(streams);
         let mut browser = conversation(agent(RigModel::new(provider.chat())));
         browser.send("How is the weather?").await;
         assert_eq!(browser.error(), None, "{name}");
-        let held = Held::of(browser.messages().last().unwrap());
-        assert_eq!(held.reasoning, reasoning, "{name}");
+        let contents = Held::of(browser.messages().last().unwrap());
+        assert_eq!(contents.reasoning, reasoning, "{name}");
         let closing = if calls.is_empty() { "" } else { last };
         let text = if calls.is_empty() { last } else { text };
-        assert_eq!(held.text, format!("{text}{closing}"), "{name}");
-        assert_eq!(held.calls, calls, "{name}");
-        let asked = provider.asked();
-        assert_eq!(asked.len(), if calls.is_empty() { 1 } else { 2 }, "{name}");
-        let Some(again) = asked.get(1) else { continue };
-        let messages = again["messages"].as_array().unwrap();
-        let made = messages.iter().find_map(|message| message["tool_calls"].as_array()).unwrap();
-        let answered: Vec<&Value> =
+        assert_eq!(contents.text, format!("{text}{closing}"), "{name}");
+        assert_eq!(contents.calls, calls, "{name}");
+        let requests = provider.requests();
+        assert_eq!(requests.len(), if calls.is_empty() { 1 } else { 2 }, "{name}");
+        let Some(second) = requests.get(1) else { continue };
+        let messages = second["messages"].as_array().unwrap();
+        let sent_calls =
+            messages.iter().find_map(|message| message["tool_calls"].as_array()).unwrap();
+        let results: Vec<&Value> =
             messages.iter().filter(|message| message["role"] == "tool").collect();
-        assert_eq!((made.len(), answered.len()), (calls.len(), calls.len()), "{name}");
-        for (made, answered) in made.iter().zip(answered) {
-            assert_eq!(made["id"], answered["tool_call_id"], "{name}");
+        assert_eq!((sent_calls.len(), results.len()), (calls.len(), calls.len()), "{name}");
+        for (call, result) in sent_calls.iter().zip(results) {
+            assert_eq!(call["id"], result["tool_call_id"], "{name}");
         }
     }
 }
 
-/// rig tells some providers only once a tool has answered.
+/// rig sends the schema to some providers only after a tool has returned.
 #[tokio::test]
-async fn an_answer_in_a_structure_is_asked_for() {
-    let answers = ["chat/a_call_without_arguments", "chat/text_is_joined", "anthropic/text"];
-    let provider = Provider::streaming(answers.map(fixture));
+async fn structured_output_is_requested_with_its_schema() {
+    let streams = ["chat/a_call_without_arguments", "chat/text_is_joined", "anthropic/text"];
+    let provider = Provider::with_streams(streams.map(fixture));
     for model in [RigModel::new(provider.chat()), claude(&provider)] {
         let mut browser = conversation(agent(model).with_output::<Forecast>());
         browser.send("How is the weather?").await;
         assert_eq!(browser.error(), Some("The answer is not in the form that it was to have."));
     }
-    let asked = provider.asked();
-    let (chat, claude) = (&asked[1]["response_format"], &asked[2]["output_config"]["format"]);
-    assert_eq!(chat["json_schema"]["name"], "Forecast", "{}", asked[1]);
+    let requests = provider.requests();
+    let (chat, claude) = (&requests[1]["response_format"], &requests[2]["output_config"]["format"]);
+    assert_eq!(chat["json_schema"]["name"], "Forecast", "{}", requests[1]);
     for (format, schema) in [(chat, &chat["json_schema"]["schema"]), (claude, &claude["schema"])] {
         assert_eq!(format["type"], "json_schema");
         assert_eq!(schema["properties"]["city"]["type"], "string");
@@ -152,29 +153,31 @@ async fn an_answer_in_a_structure_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_encrypted_thought_goes_back_with_its_item() {
-    let answers = ["reasoning_and_a_function_call", "text"];
-    let provider = Provider::streaming(answers.map(|name| fixture(&format!("responses/{name}"))));
+async fn encrypted_reasoning_is_sent_back_with_the_id_of_its_item() {
+    let streams = ["reasoning_and_a_function_call", "text"];
+    let provider =
+        Provider::with_streams(streams.map(|name| fixture(&format!("responses/{name}"))));
     let mut browser = conversation(agent(RigModel::new(provider.responses())));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
-    let held = Held::of(browser.messages().last().unwrap());
-    assert!(!held.reasoning.is_empty() && held.calls.len() == 1, "{held:?}");
+    let contents = Held::of(browser.messages().last().unwrap());
+    assert!(!contents.reasoning.is_empty() && contents.calls.len() == 1, "{contents:?}");
     let events = lines_of("responses/reasoning_and_a_function_call");
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut done = events.filter(|event| event["type"] == "response.output_item.done");
-    let thought = done.find(|event| event["item"]["type"] == "reasoning").unwrap()["item"].clone();
-    assert!(thought["encrypted_content"].is_string(), "{thought}");
-    let input = provider.asked()[1]["input"].as_array().unwrap().clone();
-    let back = input.iter().find(|item| item["type"] == "reasoning").unwrap();
-    assert_eq!(back["encrypted_content"], thought["encrypted_content"]);
-    assert_eq!(back["id"], thought["id"]);
+    let reasoning_item =
+        done.find(|event| event["item"]["type"] == "reasoning").unwrap()["item"].clone();
+    assert!(reasoning_item["encrypted_content"].is_string(), "{reasoning_item}");
+    let input = provider.requests()[1]["input"].as_array().unwrap().clone();
+    let sent = input.iter().find(|item| item["type"] == "reasoning").unwrap();
+    assert_eq!(sent["encrypted_content"], reasoning_item["encrypted_content"]);
+    assert_eq!(sent["id"], reasoning_item["id"]);
 }
 
 #[tokio::test]
-async fn half_an_input_is_shown_as_it_came_and_the_model_reads_why() {
-    let answers = ["chat/a_call_with_half_an_input", "chat/text_is_joined"].map(fixture);
-    let provider = Provider::streaming(answers);
+async fn an_incomplete_input_is_shown_as_received_and_the_model_reads_the_error() {
+    let streams = ["chat/a_call_with_half_an_input", "chat/text_is_joined"].map(fixture);
+    let provider = Provider::with_streams(streams);
     let mut browser = conversation(agent(RigModel::new(provider.chat())));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
@@ -183,28 +186,28 @@ async fn half_an_input_is_shown_as_it_came_and_the_model_reads_why() {
     let call = parts.iter().find(|part| part["type"] == "tool-weather").unwrap();
     assert_eq!(call["rawInput"], "{\"city\": \"Fa");
     assert_eq!(call["state"], "output-error");
-    let told = provider.asked()[1]["messages"].to_string();
-    assert!(told.contains("the input is not usable"), "{told}");
+    let sent = provider.requests()[1]["messages"].to_string();
+    assert!(sent.contains("the input is not usable"), "{sent}");
 }
 
 #[tokio::test]
-async fn two_calls_of_one_id_are_two() {
-    let doubled = lines_of("anthropic/thoughts_and_two_calls").replace("toolu_02", "toolu_01");
-    let answers = [super::provider::as_stream(&doubled), fixture("anthropic/text")];
-    let provider = Provider::streaming(answers);
+async fn two_calls_with_the_same_id_both_run_and_get_different_ids() {
+    let same_ids = lines_of("anthropic/thoughts_and_two_calls").replace("toolu_02", "toolu_01");
+    let streams = [super::provider::as_stream(&same_ids), fixture("anthropic/text")];
+    let provider = Provider::with_streams(streams);
     let mut browser = conversation(agent(claude(&provider)));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
-    let held = Held::of(browser.messages().last().unwrap());
-    assert_eq!(held.calls, [ran("Porto"), ran("Faro")]);
-    let results = provider.asked()[1]["messages"][2]["content"].as_array().unwrap().clone();
+    let contents = Held::of(browser.messages().last().unwrap());
+    assert_eq!(contents.calls, [weather_call("Porto"), weather_call("Faro")]);
+    let results = provider.requests()[1]["messages"][2]["content"].as_array().unwrap().clone();
     assert_eq!(results.len(), 2);
     assert_ne!(results[0]["tool_use_id"], results[1]["tool_use_id"]);
 }
 
 #[tokio::test]
-async fn files_are_sent_as_rig_takes_them_or_named() {
-    let provider = Provider::streaming([fixture("anthropic/text")]);
+async fn files_are_sent_in_the_form_of_rig_or_described_as_text() {
+    let provider = Provider::with_streams([fixture("anthropic/text")]);
     let mut browser = conversation(agent(claude(&provider)));
     let message = UiMessage::parse(
         r#"{"id": "m", "role": "user", "parts": [
@@ -220,7 +223,7 @@ async fn files_are_sent_as_rig_takes_them_or_named() {
         ]}"#,
     );
     browser.send_parts(message.unwrap().parts).await;
-    let content = provider.asked()[0]["messages"][0]["content"].clone();
+    let content = provider.requests()[0]["messages"][0]["content"].clone();
     assert_eq!(
         content,
         json!([
@@ -238,25 +241,25 @@ async fn files_are_sent_as_rig_takes_them_or_named() {
 }
 
 #[tokio::test]
-async fn a_failure_is_masked_wherever_it_comes_and_no_call_of_it_runs() {
-    let whole = lines_of("anthropic/thoughts_and_two_calls");
-    let lines: Vec<&str> = whole.lines().collect();
+async fn a_failure_at_any_point_of_a_response_is_masked_and_none_of_its_calls_run() {
+    let all_events = lines_of("anthropic/thoughts_and_two_calls");
+    let lines: Vec<&str> = all_events.lines().collect();
     let cut = |events: usize| -> String {
         lines[..events].iter().map(|line| format!("data: {line}\n\n")).collect()
     };
     let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"at 10.0.0.7"}}"#;
-    let refused = (401, r#"{"error":{"message":"bad key sk-very-secret"}}"#.to_owned());
-    let mut answers = vec![refused, (200, format!("{}data: {error}\n\n", cut(21)))];
-    // With the reason why it stops, an answer is whole.
-    answers.extend((0..lines.len() - 1).map(|events| (200, cut(events))));
-    for (at, answer) in answers.into_iter().enumerate() {
-        let provider = Provider::answering([answer]);
+    let unauthorized = (401, r#"{"error":{"message":"bad key sk-very-secret"}}"#.to_owned());
+    let mut responses = vec![unauthorized, (200, format!("{}data: {error}\n\n", cut(21)))];
+    // A response with a stop reason is complete.
+    responses.extend((0..lines.len() - 1).map(|events| (200, cut(events))));
+    for (at, response) in responses.into_iter().enumerate() {
+        let provider = Provider::with_responses([response]);
         let mut browser = conversation(agent(claude(&provider)));
         browser.send("How is the weather?").await;
         assert_eq!(browser.error(), Some("An error occurred."), "{at}");
-        assert_eq!(provider.asked().len(), 1, "{at}");
-        let held = browser.messages().last().map(Held::of).unwrap_or_default();
-        let ran = held.calls.iter().any(|call| call.2 == "output-available");
-        assert!(!ran, "{at}: {held:?}");
+        assert_eq!(provider.requests().len(), 1, "{at}");
+        let contents = browser.messages().last().map(Held::of).unwrap_or_default();
+        let has_output = contents.calls.iter().any(|call| call.2 == "output-available");
+        assert!(!has_output, "{at}: {contents:?}");
     }
 }

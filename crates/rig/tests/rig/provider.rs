@@ -1,4 +1,4 @@
-//! A provider behind rig's transport: it answers with what it is given, and keeps what it was asked.
+//! A provider behind rig's transport. Sends prepared responses and records the requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -18,55 +18,56 @@ use rig_core::{DynModel, operation::Completion};
 use serde_json::{Value, json};
 use test_support::repository;
 
-/// A provider.
+/// A provider in this process.
 #[derive(Clone, Default)]
-pub(crate) struct Provider(Arc<Mutex<Desk>>);
+pub(crate) struct Provider(Arc<Mutex<Exchanges>>);
 
 #[derive(Default)]
-struct Desk {
-    answers: VecDeque<(u16, String)>,
-    asked: Vec<Value>,
+struct Exchanges {
+    responses: VecDeque<(u16, String)>,
+    requests: Vec<Value>,
 }
 
 impl Provider {
-    /// Answers the first request with the first of these streams, and so on.
-    pub(crate) fn streaming(answers: impl IntoIterator<Item = String>) -> Self {
-        Self::answering(answers.into_iter().map(|answer| (200, answer)))
+    /// Creates a provider that answers each request with the next of these streams.
+    pub(crate) fn with_streams(streams: impl IntoIterator<Item = String>) -> Self {
+        Self::with_responses(streams.into_iter().map(|stream| (200, stream)))
     }
 
-    pub(crate) fn answering(answers: impl IntoIterator<Item = (u16, String)>) -> Self {
-        let answers = answers.into_iter().collect();
-        Provider(Arc::new(Mutex::new(Desk { answers, asked: Vec::new() })))
+    /// Creates a provider that answers each request with the next status and body.
+    pub(crate) fn with_responses(responses: impl IntoIterator<Item = (u16, String)>) -> Self {
+        let responses = responses.into_iter().collect();
+        Provider(Arc::new(Mutex::new(Exchanges { responses, requests: Vec::new() })))
     }
 
-    /// Answers what is asked next with these.
-    pub(crate) fn then(&self, answers: impl IntoIterator<Item = String>) {
-        let mut desk = self.0.lock().unwrap();
-        desk.answers = answers.into_iter().map(|answer| (200, answer)).collect();
+    /// Answers each of the next requests with the next of these streams.
+    pub(crate) fn respond_with(&self, streams: impl IntoIterator<Item = String>) {
+        let mut exchanges = self.0.lock().unwrap();
+        exchanges.responses = streams.into_iter().map(|stream| (200, stream)).collect();
     }
 
-    /// The bodies of the requests so far.
-    pub(crate) fn asked(&self) -> Vec<Value> {
-        self.0.lock().unwrap().asked.clone()
+    /// Returns the bodies of the requests so far.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        self.0.lock().unwrap().requests.clone()
     }
 
-    /// Chat Completions, as rig speaks them.
+    /// Returns rig's model for Chat Completions.
     pub(crate) fn chat(&self) -> DynModel<Completion> {
         OpenAIConfig::new("sk-very-secret").connect(self.clone()).chat("a-model").erase()
     }
 
-    /// Responses, as rig speaks them.
+    /// Returns rig's model for Responses.
     pub(crate) fn responses(&self) -> DynModel<Completion> {
         OpenAIConfig::new("sk-very-secret").connect(self.clone()).responses("a-model").erase()
     }
 
-    /// Gemini, as rig speaks it.
+    /// Returns rig's model for Gemini.
     pub(crate) fn gemini(&self) -> DynModel<Completion> {
         let config = GeminiConfig::new("sk-very-secret");
         config.connect(self.clone()).completion("gemini-3-pro-image").erase()
     }
 
-    /// Messages, as rig speaks them.
+    /// Returns rig's model for Anthropic's Messages.
     pub(crate) fn anthropic(&self, model: &str) -> DynModel<Completion> {
         AnthropicConfig::new("sk-very-secret").connect(self.clone()).completion(model).erase()
     }
@@ -99,43 +100,43 @@ impl HttpClientExt for Provider {
         T: Into<Bytes> + WasmCompatSend,
     {
         let body: Bytes = request.into_body().into();
-        let mut desk = self.0.lock().unwrap();
-        desk.asked.push(serde_json::from_slice(&body).unwrap());
-        let nothing = (418, "nothing is left to say".to_owned());
-        let (status, answer) = desk.answers.pop_front().unwrap_or(nothing);
+        let mut exchanges = self.0.lock().unwrap();
+        exchanges.requests.push(serde_json::from_slice(&body).unwrap());
+        let no_response = (418, "nothing is left to say".to_owned());
+        let (status, content) = exchanges.responses.pop_front().unwrap_or(no_response);
         let status = status.try_into().unwrap();
         if status != 200 {
-            return Err(Error::non_success_with_details(status, Default::default(), answer));
+            return Err(Error::non_success_with_details(status, Default::default(), content));
         }
-        // Cut where no event ends and some characters do not.
-        let piece = if answer.len() < 100_000 { 37 } else { 65_537 };
+        // The boundaries of the pieces are inside events, and some are inside characters.
+        let piece = if content.len() < 100_000 { 37 } else { 65_537 };
         let pieces: Vec<Bytes> =
-            answer.as_bytes().chunks(piece).map(Bytes::copy_from_slice).collect();
+            content.as_bytes().chunks(piece).map(Bytes::copy_from_slice).collect();
         let body: BoxedStream = Box::pin(stream::iter(pieces).map(Ok));
         let response = Response::builder().header("content-type", "text/event-stream").body(body);
         response.map_err(Error::Protocol)
     }
 }
 
-/// A recorded stream, one event's data a line, as it goes over the wire.
+/// Converts a recorded stream, which has the data of one event on each line, to a response body.
 pub(crate) fn as_stream(lines: &str) -> String {
     let events: String = lines.lines().map(|line| format!("data: {line}\n\n")).collect();
     format!("{events}data: [DONE]\n\n")
 }
 
-/// One of the fixtures, as a stream.
+/// Returns a fixture as a response body.
 pub(crate) fn fixture(name: &str) -> String {
     as_stream(&lines_of(name))
 }
 
-/// One of the fixtures, one event's data a line.
+/// Reads a fixture, which has the data of one event on each line.
 pub(crate) fn lines_of(name: &str) -> String {
     let path = repository().join(format!("fixtures/providers/{name}.jsonl"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// An answer that says a word and makes these calls: id, tool and input.
-pub(crate) fn calling(calls: &[(&str, &str, &str)]) -> String {
+/// Returns a response with a text and these calls: id, tool and input.
+pub(crate) fn stream_with_calls(calls: &[(&str, &str, &str)]) -> String {
     let mut events = vec![
         json!({"type": "message_start", "message": {"id": "msg_c", "type": "message",
             "role": "assistant", "model": "claude", "content": [], "stop_reason": null,
