@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 
 use super::client_tools;
 use super::driver::AgentRun;
+use super::dyn_tool::IntoTool;
 use super::structured_output::StructuredOutput;
-use super::tool::IntoTool;
 use super::tool_set::ToolSet;
 use crate::approval::store::BoxFuture;
 use crate::approval::{Approvals, ApprovedCall, ToolInfo, ToolOutcome, Toolbox};

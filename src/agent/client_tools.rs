@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::dyn_tool::{ClientExecutedTool, DynTool};
+use super::dyn_tool::{DynTool, IntoTool};
 use super::tool::Tool;
 use super::tool_set::{ToolSet, is_callable};
 use crate::json::{FieldError, Json};
@@ -71,8 +71,9 @@ struct ClientTool {
 
 impl ClientTool {
     fn into_tool(self) -> Arc<dyn DynTool> {
-        let tool = Tool::client_executed(self.name, self.description, self.input_schema);
-        Arc::new(ClientExecutedTool { tool, validates_schema: false })
+        Tool::client_executed(self.name, self.description, self.input_schema)
+            .without_schema_validation()
+            .into_tool()
     }
 }
 

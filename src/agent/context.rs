@@ -282,12 +282,9 @@ pub struct ApprovalContext {
 }
 
 impl ApprovalContext {
-    /// Creates a context for a test of a predicate: for this call, in this chat.
-    pub fn new(tool_call_id: impl Into<ToolCallId>, chat: Chat) -> Self {
-        ApprovalContext {
-            tool_call_id: tool_call_id.into(),
-            principal: chat.owner.clone(),
-            chat: Arc::new(chat),
-        }
+    /// Creates a context for the decision about this call, in this chat.
+    pub fn new(tool_call_id: impl Into<ToolCallId>, chat: impl Into<Arc<Chat>>) -> Self {
+        let chat = chat.into();
+        ApprovalContext { tool_call_id: tool_call_id.into(), principal: chat.owner.clone(), chat }
     }
 }

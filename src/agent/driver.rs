@@ -7,13 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
-use futures_core::Stream;
+use futures_util::{Stream, stream};
 use tracing::{Span, field};
 
 use super::Agent;
 use super::model_inputs::{ModelInputs, record_failure};
 use super::structured_output::StructuredOutput;
-use super::tool_run::Once;
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
@@ -118,7 +117,7 @@ impl AgentRun {
             }
             Effect::DecideApproval(call) => {
                 let tools = tools.clone();
-                let chat = match tools.has_approval_predicate(&call.tool_name) {
+                let chat = match tools.approval_depends_on_call(&call.tool_name) {
                     true => Arc::new(transcript.chat_without_call(&call.tool_call_id)),
                     false => Arc::clone(&turn.chat),
                 };
@@ -241,7 +240,7 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
 
 /// Returns a stream of one input.
 fn single_input(input: impl Future<Output = Input> + Send + 'static) -> InputStream {
-    Box::pin(Once::new(input))
+    Box::pin(stream::once(input))
 }
 
 /// The error text of a call that needs approval, if the approval could not be requested.

@@ -19,6 +19,8 @@ mod model_inputs;
 mod structured_output;
 #[cfg(feature = "agent")]
 mod tool;
+#[cfg(feature = "agent")]
+mod tool_handler;
 pub mod tool_loop;
 #[cfg(feature = "agent")]
 pub mod tool_policy;
@@ -34,8 +36,8 @@ pub use self::builder::Agent;
 #[cfg(feature = "agent")]
 pub use self::context::{ApprovalContext, EmitError, ToolContext};
 #[cfg(feature = "agent")]
-pub use self::dyn_tool::DynTool;
+pub use self::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
 #[cfg(feature = "agent")]
-pub use self::tool::{
-    ClientExecuted, IntoTool, Tool, ToolError, ToolHandler, WithContext, WithoutContext,
-};
+pub use self::tool::{ClientExecuted, Tool};
+#[cfg(feature = "agent")]
+pub use self::tool_handler::{ToolError, ToolHandler, WithContext, WithoutContext};

@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready as poll_ready};
 
-use futures_core::Stream;
+use futures_util::stream::{self, CatchUnwind};
+use futures_util::{Stream, StreamExt};
 use tracing::{Span, field};
 
-use super::tool_run::Once;
 use super::tool_set::ToolSet;
 use crate::agent::tool_loop::Input;
 use crate::event::AgentEvent;
@@ -20,7 +20,9 @@ use crate::response::{BoxError, MASKED_ERROR, words_of};
 /// The stream of one model call as inputs of the loop. Calls are annotated with the facts of their
 /// tools.
 pub(super) struct ModelInputs {
-    stream: Option<ModelStream>,
+    /// `None` after its end. A panic of the model must not stop the running tools of the step: they
+    /// run to their end.
+    stream: Option<CatchUnwind<AssertUnwindSafe<ModelStream>>>,
     tools: ToolSet,
     span: Span,
 }
@@ -50,9 +52,9 @@ impl ModelInputs {
         let call = || catch_unwind(AssertUnwindSafe(|| model.call(request)));
         let stream = span.in_scope(call).unwrap_or_else(|panic| {
             let error = panic_error(&*panic);
-            Box::pin(Once::new(ready(Err(error))))
+            Box::pin(stream::once(ready(Err(error))))
         });
-        ModelInputs { stream: Some(stream), tools, span }
+        ModelInputs { stream: Some(AssertUnwindSafe(stream).catch_unwind()), tools, span }
     }
 
     /// Records the usage and the finish reason in the span, and annotates calls with the facts of
@@ -86,12 +88,8 @@ impl Stream for ModelInputs {
         let Some(stream) = &mut self.stream else {
             return Poll::Ready(None);
         };
-        // A panic of the model must not stop the running tools of the step: they run to their end.
-        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
-        let next = match polled {
-            Ok(polled) => poll_ready!(polled),
-            Err(panic) => Some(Err(panic_error(&*panic))),
-        };
+        let next = poll_ready!(stream.poll_next_unpin(cx));
+        let next = next.map(|event| event.unwrap_or_else(|panic| Err(panic_error(&*panic))));
         let is_last = matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_)));
         if is_last {
             self.stream = None;

@@ -1,9 +1,8 @@
 //! [`Tool`]: a function that a model can call, and the conditions under which it runs.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, ready};
 use std::marker::PhantomData;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +10,11 @@ use futures_core::Stream;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::task::yield_now;
 
-use super::context::{ApprovalContext, PartEmitter, ToolContext};
-use super::dyn_tool::DynTool;
-use crate::agent::tool_loop::ToolEvent;
-use crate::agent::tool_policy::DEFAULT_MAX_OUTPUT_BYTES;
-use crate::approval::TOOL_FAILED;
+use super::context::{ApprovalContext, ToolContext};
+use super::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
+use super::tool_handler::{ToolHandler, emit_outputs};
+use super::tool_policy::{ApprovalRequirement, ToolPolicy};
 use crate::approval::store::BoxFuture;
 use crate::json::Json;
 use crate::model::ToolDefinition;
@@ -49,111 +46,32 @@ use crate::response::BoxError;
 /// # let _ = delete;
 /// ```
 pub struct Tool<I> {
-    pub(super) meta: ToolMeta,
-    pub(super) handler: Arc<HandlerFn<I>>,
-    pub(super) approval: NeedsApproval<I>,
-    pub(super) approval_description: Option<Arc<ApprovalDescriptionFn<I>>>,
-    pub(super) is_idempotent: bool,
-    pub(super) timeout: Duration,
-    pub(super) approval_ttl: Option<Duration>,
-    pub(super) max_output_bytes: usize,
-    pub(super) model_output: Option<Arc<ModelOutputFn>>,
+    definition: DynToolDefinition,
+    policy: ToolPolicy,
+    check: fn(&Json) -> Result<(), String>,
+    handler: Box<HandlerFn>,
+    input: PhantomData<fn(I)>,
 }
 
-/// The name, title, description and input schema of a tool.
-pub(super) struct ToolMeta {
-    pub(super) name: Box<str>,
-    pub(super) title: Option<Box<str>>,
-    pub(super) description: Box<str>,
-    pub(super) input_schema: Json,
-}
-
-impl ToolMeta {
-    pub(super) fn definition(&self) -> ToolDefinition {
-        ToolDefinition {
-            name: self.name.clone(),
-            description: self.description.clone(),
-            input_schema: self.input_schema.clone(),
-        }
-    }
-}
-
-pub(super) type HandlerFn<I> =
-    dyn Fn(I, ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
-pub(super) type ApprovalDescriptionFn<I> = dyn Fn(&I) -> String + Send + Sync;
-pub(super) type ModelOutputFn = dyn Fn(&Json) -> Json + Send + Sync;
-type PredicateFn<I> = dyn Fn(&I, &ApprovalContext) -> bool + Send + Sync;
-type AsyncPredicateFn<I> =
-    dyn Fn(Arc<I>, ApprovalContext) -> BoxFuture<'static, bool> + Send + Sync;
-
-pub(super) enum NeedsApproval<I> {
-    /// The host set no policy. The agent decides.
-    Unspecified,
-    Never,
-    Always,
-    When(Arc<PredicateFn<I>>),
-    WhenAsync(Arc<AsyncPredicateFn<I>>),
-}
+type HandlerFn =
+    dyn Fn(Json, ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
 
 /// The input type of a tool that the client executes. It has no values, because no handler runs
 /// here.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientExecuted {}
 
-/// A handler of a tool: an async function of the input, or of the input and a [`ToolContext`].
-pub trait ToolHandler<I, Form>: Send + Sync + 'static {
-    /// Runs the handler on one input.
-    fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>>;
-}
-
-/// Marks a handler that takes only the input.
-#[derive(Debug)]
-pub struct WithoutContext(PhantomData<()>);
-
-/// Marks a handler that takes the input and the context.
-#[derive(Debug)]
-pub struct WithContext(PhantomData<()>);
-
-impl<F, Fut, I, O, E> ToolHandler<I, WithoutContext> for F
-where
-    F: Fn(I) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, E>> + Send + 'static,
-    O: Serialize,
-    E: Into<BoxError>,
-{
-    fn call(&self, input: I, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
-        let output = self(input);
-        Box::pin(async move { Ok(Json::from_serialize(&output.await.map_err(Into::into)?)?) })
-    }
-}
-
-impl<F, Fut, I, O, E> ToolHandler<I, WithContext> for F
-where
-    F: Fn(I, ToolContext) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, E>> + Send + 'static,
-    O: Serialize,
-    E: Into<BoxError>,
-{
-    fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
-        let output = self(input, context);
-        Box::pin(async move { Ok(Json::from_serialize(&output.await.map_err(Into::into)?)?) })
-    }
-}
-
 impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// Creates a tool that this handler runs.
     ///
     /// The model and the user read the message of an error of the handler only if the error is a
-    /// [`ToolError`].
+    /// [`ToolError`](super::ToolError).
     ///
     /// # Panics
     /// Panics if the schema of `I` cannot be written as JSON. A derived schema always can.
     #[track_caller]
     pub fn new<Form>(name: impl Into<Box<str>>, handler: impl ToolHandler<I, Form>) -> Self {
-        Self::with_handler(
-            name.into(),
-            Arc::new(move |input, context| handler.call(input, context)),
-        )
+        Self::with_handler(name.into(), move |input, context| handler.call(input, context))
     }
 
     /// Creates a tool whose output grows. Each item of the stream replaces the previous one.
@@ -189,49 +107,51 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         O: Serialize + Send + 'static,
         E: Into<BoxError> + Send + 'static,
     {
-        let handler_fn = move |input, context: ToolContext| {
+        Self::with_handler(name.into(), move |input, context| {
             let emitter = context.emitter.clone();
-            let outputs = handler(input, context);
-            let last: BoxFuture<'static, _> = Box::pin(emit_outputs(outputs, emitter));
-            last
-        };
-        Self::with_handler(name.into(), Arc::new(handler_fn))
+            Box::pin(emit_outputs(handler(input, context), emitter))
+        })
     }
 
     #[track_caller]
-    fn with_handler(name: Box<str>, handler: Arc<HandlerFn<I>>) -> Self {
+    fn with_handler(
+        name: Box<str>,
+        handler: impl Fn(I, ToolContext) -> BoxFuture<'static, Result<Json, BoxError>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
         let schema = schemars::schema_for!(I);
         let description = schema.get("description").and_then(|text| text.as_str());
-        let meta = ToolMeta {
-            name,
-            title: None,
-            description: description.unwrap_or_default().into(),
-            input_schema: Json::from_serialize(&schema).expect("a derived schema is plain JSON"),
-        };
+        let description = description.unwrap_or_default();
+        let input_schema = Json::from_serialize(&schema).expect("a derived schema is plain JSON");
         Tool {
-            meta,
-            handler,
-            approval: NeedsApproval::Unspecified,
-            approval_description: None,
-            is_idempotent: false,
-            timeout: Duration::from_secs(60),
-            approval_ttl: None,
-            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
-            model_output: None,
+            definition: DynToolDefinition::new(ToolDefinition::new(
+                name,
+                description,
+                input_schema,
+            )),
+            policy: ToolPolicy::default(),
+            check: |input| input.decode::<I>().map(drop).map_err(|error| error.to_string()),
+            handler: Box::new(move |input, context| match input.decode::<I>() {
+                Ok(input) => handler(input, context),
+                Err(error) => Box::pin(ready(Err(error.into()))),
+            }),
+            input: PhantomData,
         }
     }
 
     /// Sets the description that the model reads, instead of the documentation of `I`.
     #[must_use]
     pub fn with_description(mut self, description: impl Into<Box<str>>) -> Self {
-        self.meta.description = description.into();
+        self.definition.model.description = description.into();
         self
     }
 
     /// Requires a user's approval for each call.
     #[must_use]
     pub fn needs_approval(mut self) -> Self {
-        self.approval = NeedsApproval::Always;
+        self.policy.approval = ApprovalRequirement::Always;
         self
     }
 
@@ -239,7 +159,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// default](super::Agent::require_approval_by_default).
     #[must_use]
     pub fn never_needs_approval(mut self) -> Self {
-        self.approval = NeedsApproval::Never;
+        self.policy.approval = ApprovalRequirement::Never;
         self
     }
 
@@ -252,7 +172,11 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         mut self,
         asks: impl Fn(&I, &ApprovalContext) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.approval = NeedsApproval::When(Arc::new(asks));
+        self.policy.approval =
+            ApprovalRequirement::when(move |input, context| match input.decode::<I>() {
+                Ok(input) => asks(&input, context),
+                Err(_) => true,
+            });
         self
     }
 
@@ -278,16 +202,10 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
     {
         let asks = Arc::new(asks);
-        self.approval = NeedsApproval::WhenAsync(Arc::new(move |input, context| {
+        self.policy.approval = ApprovalRequirement::when_async(move |input, context| {
             let asks = Arc::clone(&asks);
-            // The predicate is called inside the future: it may panic before it returns a future.
-            Box::pin(async move {
-                asks(input, context).await.unwrap_or_else(|error| {
-                    tracing::error!(%error, "whether a call needs approval is not known: it does");
-                    true
-                })
-            })
-        }));
+            async move { asks(Arc::new(input.decode()?), context).await }
+        });
         self
     }
 
@@ -298,7 +216,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         mut self,
         describe: impl Fn(&I) -> String + Send + Sync + 'static,
     ) -> Self {
-        self.approval_description = Some(Arc::new(describe));
+        self.policy = self
+            .policy
+            .with_approval_description(move |input| Some(describe(&input.decode().ok()?)));
         self
     }
 
@@ -306,7 +226,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// [`ToolContext::idempotency_key`].
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.is_idempotent = true;
+        self.policy.idempotent = true;
         self
     }
 
@@ -318,7 +238,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// ends.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.policy.timeout = timeout;
         self
     }
 
@@ -328,7 +248,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// and requests have [`Limits`](crate::request::Limits).
     #[must_use]
     pub fn with_max_output_bytes(mut self, max: usize) -> Self {
-        self.max_output_bytes = max;
+        self.policy.max_output_bytes = max;
         self
     }
 
@@ -360,14 +280,14 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         mut self,
         read: impl Fn(&Json) -> Json + Send + Sync + 'static,
     ) -> Self {
-        self.model_output = Some(Arc::new(read));
+        self.policy = self.policy.with_model_output(move |output| Some(read(output)));
         self
     }
 
     /// Sets how long an approval request of this tool stays open, if it differs from other tools.
     #[must_use]
     pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
-        self.approval_ttl = Some(ttl);
+        self.policy.approval_ttl = Some(ttl);
         self
     }
 }
@@ -390,22 +310,26 @@ impl Tool<ClientExecuted> {
         description: impl Into<Box<str>>,
         input_schema: Json,
     ) -> Self {
+        let model = ToolDefinition::new(name, description, input_schema);
         Tool {
-            meta: ToolMeta {
-                name: name.into(),
-                title: None,
-                description: description.into(),
-                input_schema,
+            definition: DynToolDefinition {
+                is_client_executed: true,
+                ..DynToolDefinition::new(model)
             },
-            handler: Arc::new(|input, _| match input {}),
-            approval: NeedsApproval::Unspecified,
-            approval_description: None,
-            is_idempotent: false,
-            timeout: Duration::ZERO,
-            approval_ttl: None,
-            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
-            model_output: None,
+            policy: ToolPolicy::default(),
+            check: |_| Ok(()),
+            handler: Box::new(|_, _| {
+                Box::pin(ready(Err("a client-executed tool has no handler here".into())))
+            }),
+            input: PhantomData,
         }
+    }
+
+    /// Accepts inputs that do not fit the schema. For a schema from an untrusted origin, whose
+    /// evaluation can take unbounded time.
+    pub(super) fn without_schema_validation(mut self) -> Self {
+        self.definition.validates_schema = false;
+        self
     }
 }
 
@@ -413,68 +337,45 @@ impl<I> Tool<I> {
     /// Sets the title, which the user reads instead of the name.
     #[must_use]
     pub fn with_title(mut self, title: impl Into<Box<str>>) -> Self {
-        self.meta.title = Some(title.into());
+        self.definition.title = Some(title.into());
         self
+    }
+}
+
+impl<I: 'static> DynTool for Tool<I> {
+    fn name(&self) -> &str {
+        &self.definition.model.name
+    }
+
+    fn definition(&self) -> Option<DynToolDefinition> {
+        Some(self.definition.clone())
+    }
+
+    fn policy(&self) -> &ToolPolicy {
+        &self.policy
+    }
+
+    fn check(&self, input: &Json) -> Result<(), String> {
+        (self.check)(input)
+    }
+
+    fn call(
+        &self,
+        input: Json,
+        context: ToolContext,
+    ) -> BoxFuture<'static, Result<Json, BoxError>> {
+        (self.handler)(input, context)
+    }
+}
+
+impl<I: 'static> IntoTool for Tool<I> {
+    fn into_tool(self) -> Arc<dyn DynTool> {
+        Arc::new(self)
     }
 }
 
 impl<I> fmt::Debug for Tool<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tool").field("name", &self.meta.name).finish_non_exhaustive()
+        f.debug_struct("Tool").field("name", &self.definition.model.name).finish_non_exhaustive()
     }
 }
-
-/// A type that can be added to an [`Agent`](super::Agent) as a tool.
-pub trait IntoTool {
-    /// Converts the value into a type-erased tool.
-    fn into_tool(self) -> Arc<dyn DynTool>;
-}
-
-impl<T: DynTool> IntoTool for Arc<T> {
-    fn into_tool(self) -> Arc<dyn DynTool> {
-        self
-    }
-}
-
-/// Allows tools of different types in one list.
-impl IntoTool for Arc<dyn DynTool> {
-    fn into_tool(self) -> Arc<dyn DynTool> {
-        self
-    }
-}
-
-/// A tool error whose message is shown to the model and the user, up to 10 000 characters. All
-/// other errors are logged and shown as "The tool failed."
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ToolError(pub String);
-
-/// Emits each output as a preliminary one and returns the last output of the stream.
-async fn emit_outputs<O: Serialize, E: Into<BoxError>>(
-    outputs: impl Stream<Item = Result<O, E>>,
-    emitter: Option<PartEmitter>,
-) -> Result<Json, BoxError> {
-    let mut outputs = pin!(outputs);
-    let mut last = None;
-    while let Some(output) = poll_fn(|cx| outputs.as_mut().poll_next(cx)).await {
-        let output = Json::from_serialize(&output.map_err(Into::into)?)?;
-        match &emitter {
-            // Ignored: the length of the last output is checked when the call ends.
-            Some(emitter) => drop(emitter.emit(ToolEvent::Preliminary(output.clone())).await),
-            None => yield_now().await,
-        }
-        last = Some(output);
-    }
-    last.ok_or_else(|| "the tool ended without an output".into())
-}
-
-/// Returns the text of an error that the model and the user read.
-pub(super) fn user_message(error: &BoxError) -> String {
-    let shown = error.downcast_ref::<ToolError>();
-    let user_message =
-        |user_message: &ToolError| user_message.0.chars().take(MAX_USER_MESSAGE_CHARS).collect();
-    shown.map_or_else(|| TOOL_FAILED.to_owned(), user_message)
-}
-
-/// The maximum number of characters of an error message that are shown.
-const MAX_USER_MESSAGE_CHARS: usize = 10_000;

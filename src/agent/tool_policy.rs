@@ -1,15 +1,246 @@
-//! The limits and the texts that all tools share, wherever a tool comes from.
+//! [`ToolPolicy`]: when a call of a tool needs approval, and the limits of the call. It is the same
+//! for all tools, wherever a tool comes from.
 
+use std::fmt;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::context::ApprovalContext;
+use crate::approval::store::BoxFuture;
 use crate::chat::Turn;
+use crate::json::Json;
 use crate::model::{Usage, UsageMetadata};
+use crate::response::BoxError;
 
-/// The default limit on the output of a tool call: 256 KiB of JSON text.
+/// When the calls of a tool need approval, and their limits.
 ///
-/// A client sends outputs back with every request, so an output that a request may not hold would
-/// end the chat.
-pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 256 * 1024;
+/// [`Tool`](super::Tool) sets it with typed functions. A tool of another source sets it for itself
+/// and returns it from [`DynTool::policy`](super::DynTool::policy).
+///
+/// ```
+/// use ui_message_stream::Json;
+/// use ui_message_stream::agent::ApprovalContext;
+/// use ui_message_stream::agent::tool_policy::{ApprovalRequirement, ToolPolicy};
+/// use ui_message_stream::approval::Principal;
+/// use ui_message_stream::chat::Chat;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut policy = ToolPolicy::default();
+/// policy.approval = ApprovalRequirement::when(|input, _| *input != Json::string("notes.txt"));
+/// let policy = policy.with_approval_description(|input| Some(format!("Delete {input}?")));
+///
+/// let context = ApprovalContext::new("call_1", Chat::new("chat", Principal::new("ada")));
+/// let input = Json::string("plan.txt");
+/// assert!(policy.requires_approval("delete_file", &input, context).await);
+/// let description = policy.approval_description("delete_file", &input);
+/// assert_eq!(description.as_deref(), Some(r#"Delete "plan.txt"?"#));
+/// # }
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ToolPolicy {
+    /// Whether a call needs a user's approval.
+    pub approval: ApprovalRequirement,
+    /// How long an approval request stays open. `None` for the time of
+    /// [`Approvals::with_approval_ttl`](crate::approval::Approvals::with_approval_ttl).
+    pub approval_ttl: Option<Duration>,
+    /// How long a call may run, and an asynchronous predicate of [`approval`](Self::approval). The
+    /// default is 60 seconds.
+    pub timeout: Duration,
+    /// The maximum length of an output, in bytes of JSON. The default is 256 KiB.
+    ///
+    /// A client sends outputs back with every request, so an output that a request may not hold
+    /// would end the chat.
+    pub max_output_bytes: usize,
+    /// Whether a call may run again after a crash.
+    pub idempotent: bool,
+    approval_description: Option<Arc<ReadJson<String>>>,
+    model_output: Option<Arc<ReadJson<Json>>>,
+}
+
+type ReadJson<T> = dyn Fn(&Json) -> Option<T> + Send + Sync;
+
+/// Whether a call of a tool needs a user's approval.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum ApprovalRequirement {
+    /// The host has not decided. An agent that [requires approval by
+    /// default](super::Agent::require_approval_by_default) requests approval.
+    Unspecified {
+        /// Whether any other agent requests approval. A source of tools can set it to `true` for a
+        /// tool that it does not trust.
+        needs_approval: bool,
+    },
+    /// No call needs approval.
+    Never,
+    /// Each call needs approval.
+    Always,
+    /// A call needs approval if the predicate returns `true`. See [`when`](Self::when).
+    When(Arc<Predicate>),
+    /// A call needs approval if the predicate returns `true`. See [`when_async`](Self::when_async).
+    WhenAsync(Arc<AsyncPredicate>),
+}
+
+type Predicate = dyn Fn(&Json, &ApprovalContext) -> bool + Send + Sync;
+type AsyncPredicate =
+    dyn Fn(Json, ApprovalContext) -> BoxFuture<'static, Result<bool, BoxError>> + Send + Sync;
+
+impl ToolPolicy {
+    /// Sets the function that makes the text of an approval request from the input. Without it, and
+    /// if it returns `None` or panics, the user sees the name of the tool and the input.
+    #[must_use]
+    pub fn with_approval_description(
+        mut self,
+        describe: impl Fn(&Json) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.approval_description = Some(Arc::new(describe));
+        self
+    }
+
+    /// Sets the function that makes what the model reads from the output that the user sees.
+    /// Without it, and if it returns `None` or panics, the model reads the output.
+    #[must_use]
+    pub fn with_model_output(
+        mut self,
+        read: impl Fn(&Json) -> Option<Json> + Send + Sync + 'static,
+    ) -> Self {
+        self.model_output = Some(Arc::new(read));
+        self
+    }
+
+    /// Returns whether a call of the tool with this name and input needs a user's approval.
+    ///
+    /// The call needs approval if a predicate panics, and if an asynchronous predicate returns an
+    /// error or takes longer than the [timeout](Self::timeout).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, an asynchronous predicate is stopped.
+    pub async fn requires_approval(
+        &self,
+        tool: &str,
+        input: &Json,
+        context: ApprovalContext,
+    ) -> bool {
+        let problem: BoxError = match &self.approval {
+            ApprovalRequirement::Unspecified { needs_approval } => return *needs_approval,
+            ApprovalRequirement::Never => return false,
+            ApprovalRequirement::Always => return true,
+            ApprovalRequirement::When(predicate) => {
+                match catch_unwind(AssertUnwindSafe(|| predicate(input, &context))) {
+                    Ok(needs_approval) => return needs_approval,
+                    Err(_) => "it panicked".into(),
+                }
+            }
+            ApprovalRequirement::WhenAsync(predicate) => {
+                let (predicate, input) = (Arc::clone(predicate), input.clone());
+                // A task of its own, so that the timeout applies to a predicate that blocks its
+                // thread. The predicate is called in the task: it may panic before it returns a
+                // future.
+                let call = async move { predicate(input, context).await };
+                match timeout(self.timeout, AbortOnDropHandle::new(tokio::spawn(call))).await {
+                    Ok(Ok(Ok(needs_approval))) => return needs_approval,
+                    Ok(Ok(Err(error))) => error,
+                    Ok(Err(panic)) => panic.into(),
+                    Err(elapsed) => elapsed.into(),
+                }
+            }
+        };
+        tracing::error!(%problem, tool, "the approval predicate failed: the call needs approval");
+        true
+    }
+
+    /// Returns the text of the approval request for a call of the tool with this name and input.
+    pub fn approval_description(&self, tool: &str, input: &Json) -> Option<String> {
+        let describe = self.approval_description.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| describe(input))).unwrap_or_else(|_| {
+            tracing::error!(tool, "the description of a call panicked");
+            None
+        })
+    }
+
+    /// Returns what the model reads instead of this output.
+    pub fn model_output(&self, output: &Json) -> Option<Json> {
+        let read = self.model_output.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| read(output))).unwrap_or(None)
+    }
+}
+
+impl Default for ToolPolicy {
+    /// No decision of the host about approval, and the default limits.
+    fn default() -> Self {
+        ToolPolicy {
+            approval: ApprovalRequirement::Unspecified { needs_approval: false },
+            approval_ttl: None,
+            timeout: Duration::from_secs(60),
+            max_output_bytes: 256 * 1024,
+            idempotent: false,
+            approval_description: None,
+            model_output: None,
+        }
+    }
+}
+
+impl ApprovalRequirement {
+    /// Creates a requirement that depends on the call: `predicate` receives the input and the
+    /// context of the decision.
+    ///
+    /// The input comes from the model, so text that was injected into its context can control it.
+    pub fn when(
+        predicate: impl Fn(&Json, &ApprovalContext) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        ApprovalRequirement::When(Arc::new(predicate))
+    }
+
+    /// Creates a requirement that depends on the call and is decided asynchronously.
+    pub fn when_async<F, Fut>(predicate: F) -> Self
+    where
+        F: Fn(Json, ApprovalContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
+    {
+        ApprovalRequirement::WhenAsync(Arc::new(move |input, context| {
+            Box::pin(predicate(input, context))
+        }))
+    }
+
+    /// Returns whether the decision depends on the call. If it does, the predicate needs the
+    /// conversation directly before the call.
+    pub fn depends_on_call(&self) -> bool {
+        matches!(self, ApprovalRequirement::When(_) | ApprovalRequirement::WhenAsync(_))
+    }
+}
+
+impl fmt::Debug for ToolPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolPolicy")
+            .field("approval", &self.approval)
+            .field("approval_ttl", &self.approval_ttl)
+            .field("timeout", &self.timeout)
+            .field("max_output_bytes", &self.max_output_bytes)
+            .field("idempotent", &self.idempotent)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ApprovalRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ApprovalRequirement::Unspecified { needs_approval } => {
+                let mut unspecified = f.debug_struct("Unspecified");
+                return unspecified.field("needs_approval", needs_approval).finish();
+            }
+            ApprovalRequirement::Never => "Never",
+            ApprovalRequirement::Always => "Always",
+            ApprovalRequirement::When(_) => "When(..)",
+            ApprovalRequirement::WhenAsync(_) => "WhenAsync(..)",
+        })
+    }
+}
 
 /// The error text of a tool call whose output exceeds the limit.
 pub const OUTPUT_TOO_LARGE: &str = "The tool returned more than can be shown.";
@@ -17,23 +248,6 @@ pub const OUTPUT_TOO_LARGE: &str = "The tool returned more than can be shown.";
 /// The error text of a tool call that was stopped by its timeout.
 pub const TOOL_TIMED_OUT: &str =
     "The tool took too long and was stopped. What it did until then is not known.";
-
-/// Evaluates an approval predicate. A predicate that panics counts as `true`: the user is asked.
-///
-/// `tool` is the tool's name, for the log.
-///
-/// ```
-/// use ui_message_stream::agent::tool_policy::predicate_or_ask;
-///
-/// assert!(!predicate_or_ask("get_weather", || false));
-/// assert!(predicate_or_ask("get_weather", || panic!("an index out of bounds")));
-/// ```
-pub fn predicate_or_ask(tool: &str, predicate: impl FnOnce() -> bool) -> bool {
-    catch_unwind(AssertUnwindSafe(predicate)).unwrap_or_else(|_| {
-        tracing::error!(tool, "the approval predicate panicked");
-        true
-    })
-}
 
 /// The token usage that the message of this turn already records, zero if it records none.
 ///

@@ -1,22 +1,21 @@
 //! The execution of a tool call: on its own task, with a timeout, and always with a final event.
 
-use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_core::Stream;
+use futures_util::{FutureExt, Stream};
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, field};
 
 use super::context::{PartEmitter, ToolContext};
 use super::dyn_tool::DynTool;
 use super::model_inputs::record_failure;
-use super::tool::{ToolError, user_message};
+use super::tool_handler::{ToolError, user_message};
+use super::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::agent::tool_loop::{Input, ToolEvent};
-use crate::agent::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::approval::TOOL_FAILED;
 use crate::id::ToolCallId;
 use crate::json::Json;
@@ -27,7 +26,7 @@ pub(super) struct ToolRun {
     events: mpsc::Receiver<ToolEvent>,
     /// `None` after the call has ended. The task has its own timer, so the timeout applies even if
     /// this stream is not polled.
-    task: Option<Task<Result<Json, String>>>,
+    task: Option<AbortOnDropHandle<Result<Json, String>>>,
     /// The final event, until it is emitted.
     end: Option<ToolEvent>,
 }
@@ -41,9 +40,9 @@ impl ToolRun {
         mut context: ToolContext,
     ) -> Self {
         let (sender, events) = mpsc::channel(MAX_QUEUED_EVENTS);
-        context.emitter = Some(PartEmitter::new(sender, tool.most_output_bytes()));
-        let task = Task::spawn(execute(tool, input, context).in_current_span());
-        ToolRun { tool_call_id: id, events, task: Some(task), end: None }
+        context.emitter = Some(PartEmitter::new(sender, tool.policy().max_output_bytes));
+        let task = tokio::spawn(execute(tool, input, context).in_current_span());
+        ToolRun { tool_call_id: id, events, task: Some(AbortOnDropHandle::new(task)), end: None }
     }
 
     /// Returns a run that fails immediately.
@@ -63,7 +62,7 @@ impl Stream for ToolRun {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
         if let Some(task) = &mut self.task
-            && let Poll::Ready(result) = task.poll_join(cx)
+            && let Poll::Ready(result) = task.poll_unpin(cx)
         {
             self.task = None;
             self.end = Some(match result {
@@ -114,10 +113,10 @@ pub(super) async fn execute(
         gen_ai.tool.call.id = context.tool_call_id.as_str(),
         error.type = field::Empty,
     );
-    let (max_time, max_bytes) = (tool.timeout(), tool.most_output_bytes());
+    let (max_time, max_bytes) = (tool.policy().timeout, tool.policy().max_output_bytes);
     let call = async move { tool.call(input, context).await };
-    let mut task = Task::spawn(call.instrument(span.clone()));
-    let result = timeout(max_time, poll_fn(|cx| task.poll_join(cx))).await;
+    let task = AbortOnDropHandle::new(tokio::spawn(call.instrument(span.clone())));
+    let result = timeout(max_time, task).await;
     let _entered = span.enter();
     let (kind, message) = match result {
         Ok(Ok(Ok(output))) if output.as_str().len() <= max_bytes => {
@@ -139,58 +138,12 @@ pub(super) async fn execute(
     Err(message)
 }
 
-/// A task that is aborted when this handle is dropped.
-pub(super) struct Task<T>(JoinHandle<T>);
-
-impl<T: Send + 'static> Task<T> {
-    /// Spawns a future on its own task.
-    pub(super) fn spawn(task: impl Future<Output = T> + Send + 'static) -> Self {
-        Task(tokio::spawn(task))
-    }
-
-    /// Polls for the result of the task.
-    ///
-    /// # Errors
-    /// A [`JoinError`] if the task panicked.
-    pub(super) fn poll_join(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl<T> Drop for Task<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// A stream of one item, the output of a future.
-pub(super) struct Once<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
-
-impl<T> Once<T> {
-    pub(super) fn new(item: impl Future<Output = T> + Send + 'static) -> Self {
-        Once(Some(Box::pin(item)))
-    }
-}
-
-impl<T> Stream for Once<T> {
-    type Item = T;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let Some(item) = &mut self.0 else {
-            return Poll::Ready(None);
-        };
-        let item = std::task::ready!(item.as_mut().poll(cx));
-        self.0 = None;
-        Poll::Ready(Some(item))
-    }
-}
-
 /// The maximum number of emitted events that wait to be read.
 const MAX_QUEUED_EVENTS: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use std::future::{pending, poll_fn};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 

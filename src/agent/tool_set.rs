@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::Validator;
 use serde_json::Value;
-use tokio::time::timeout;
 
 use super::context::{ApprovalContext, ToolContext};
 use super::driver::InputStream;
-use super::dyn_tool::DynTool;
+use super::dyn_tool::{DynTool, DynToolDefinition};
+use super::tool_policy::ApprovalRequirement;
 use super::tool_run::ToolRun;
 use crate::agent::tool_loop::CallDecision;
 use crate::approval::store::BoxFuture;
@@ -22,8 +22,7 @@ use crate::approval::{
 use crate::chat::{Chat, Turn};
 use crate::event::{Executor, ToolCall};
 use crate::json::Json;
-use crate::model::ToolDefinition;
-use crate::model::sanitize_tool_name;
+use crate::model::{ToolDefinition, sanitize_tool_name};
 
 /// The tools of an agent.
 #[derive(Debug, Clone, Default)]
@@ -37,12 +36,12 @@ pub(super) struct ToolSet {
 #[derive(Clone)]
 struct RegisteredTool {
     tool: Arc<dyn DynTool>,
-    cached_definition: Arc<Mutex<Option<Arc<CompiledDefinition>>>>,
+    last_definition: Arc<Mutex<Option<Arc<CompiledDefinition>>>>,
 }
 
 /// A definition, with the validator of its schema.
 struct CompiledDefinition {
-    definition: ToolDefinition,
+    definition: DynToolDefinition,
     /// `None` if the tool does not validate inputs against its schema.
     validator: Option<Validator>,
 }
@@ -51,17 +50,23 @@ impl RegisteredTool {
     /// Returns the current definition. `None` if the tool is not available or its schema is
     /// invalid.
     fn compiled_definition(&self) -> Option<Arc<CompiledDefinition>> {
-        let definition = self.tool.description()?;
-        let mut cached = self.cached_definition.lock().unwrap_or_else(PoisonError::into_inner);
-        if cached.as_ref().is_none_or(|cached| cached.definition != definition) {
-            let validator = match self.tool.validates_schema() {
-                true => definition.validator().map(Some),
+        let definition = self.tool.definition()?;
+        let mut last = self.last_definition.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last.definition != definition) {
+            let validator = match definition.validates_schema {
+                true => definition.model.validator().map(Some),
                 false => Some(None),
             };
-            *cached =
+            *last =
                 validator.map(|validator| Arc::new(CompiledDefinition { definition, validator }));
         }
-        cached.clone()
+        last.clone()
+    }
+
+    /// Returns the current definition, or the last known one if the tool is not available.
+    fn known_definition(&self) -> Option<Arc<CompiledDefinition>> {
+        let last = || self.last_definition.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.compiled_definition().or_else(last)
     }
 }
 
@@ -69,14 +74,14 @@ impl ToolSet {
     /// Adds a tool. Panics if the name is taken or cannot be called, or if the schema is invalid.
     #[track_caller]
     pub(super) fn add(&mut self, tool: Arc<dyn DynTool>) {
-        let registered = RegisteredTool { tool, cached_definition: Arc::default() };
+        let registered = RegisteredTool { tool, last_definition: Arc::default() };
         let name = registered.tool.name();
         assert!(self.find(name).is_none(), "there are two tools named {name:?}");
         assert!(
             is_callable(name),
             "no model could call {name:?}: a name has letters, digits, `_` and `-`, at most 64"
         );
-        let is_gone = registered.tool.description().is_none();
+        let is_gone = registered.tool.definition().is_none();
         assert!(
             is_gone || registered.compiled_definition().is_some(),
             "the schema of tool {name:?} is none"
@@ -89,7 +94,7 @@ impl ToolSet {
     pub(super) fn with(&self, others: impl Iterator<Item = Arc<dyn DynTool>>) -> Self {
         let mut all = self.clone();
         all.tools
-            .extend(others.map(|tool| RegisteredTool { tool, cached_definition: Arc::default() }));
+            .extend(others.map(|tool| RegisteredTool { tool, last_definition: Arc::default() }));
         all
     }
 
@@ -112,22 +117,26 @@ impl ToolSet {
         if call.executed_by != Executor::Server {
             return;
         }
-        let Some(RegisteredTool { tool, .. }) = self.find(&call.tool_name) else {
+        let registered = self.find(&call.tool_name);
+        let Some(known) = registered.and_then(RegisteredTool::known_definition) else {
             // The client has no tool of this name either.
             call.dynamic = true;
             return;
         };
-        if tool.is_client_executed() {
+        let DynToolDefinition { title, is_dynamic, is_client_executed, .. } = &known.definition;
+        if *is_client_executed {
             call.executed_by = Executor::Client;
         }
-        call.dynamic |= tool.is_dynamic();
-        call.title = tool.title().map(|title| title.to_owned().into()).or(call.title.take());
+        call.dynamic |= is_dynamic;
+        if let Some(title) = title {
+            call.title = Some(title.to_string().into());
+        }
     }
 
     /// Returns the current definitions of all tools that are available.
     pub(super) fn definitions(&self) -> Arc<[ToolDefinition]> {
         let definitions = self.tools.iter().filter_map(RegisteredTool::compiled_definition);
-        definitions.map(|compiled| compiled.definition.clone()).collect()
+        definitions.map(|compiled| compiled.definition.model.clone()).collect()
     }
 
     /// Returns the facts of a tool that its approval is bound to. `None` if the tool is not
@@ -135,29 +144,24 @@ impl ToolSet {
     pub(super) fn info(&self, name: &str) -> Option<ToolInfo> {
         let registered = self.find(name)?;
         let (tool, compiled) = (&registered.tool, registered.compiled_definition()?);
-        let definition = &compiled.definition;
-        let digest = DefinitionDigest::new(
-            &definition.name,
-            &definition.description,
-            &definition.input_schema,
-        );
-        let extras = tool.definition_extras();
-        let mut info = ToolInfo::new(match &extras {
+        let DynToolDefinition { model, extras, .. } = &compiled.definition;
+        let digest = DefinitionDigest::new(&model.name, &model.description, &model.input_schema);
+        let mut info = ToolInfo::new(match extras {
             Some(extras) => digest.with_extras(extras),
             None => digest,
         });
-        info.idempotent = tool.is_idempotent();
-        info.time_to_answer = tool.time_to_answer();
+        info.idempotent = tool.policy().idempotent;
+        info.approval_ttl = tool.policy().approval_ttl;
         Some(info)
     }
 
     /// Returns what the model reads instead of an output that the user sees.
     pub(super) fn model_output(&self, name: &str, output: &Json) -> Option<Json> {
-        self.find(name)?.tool.model_output(output)
+        self.find(name)?.tool.policy().model_output(output)
     }
 
     pub(super) fn approval_description(&self, name: &str, input: &Json) -> Option<String> {
-        self.find(name)?.tool.approval_description(input)
+        self.find(name)?.tool.policy().approval_description(name, input)
     }
 
     /// Validates an input against the schema of a tool and with the tool's own check.
@@ -198,35 +202,32 @@ impl ToolSet {
         })
     }
 
-    /// Returns whether the decision about a call of this tool depends on the conversation.
-    pub(super) fn has_approval_predicate(&self, name: &str) -> bool {
-        self.find(name).is_some_and(|registered| registered.tool.has_approval_predicate())
+    /// Returns whether the decision about a call of this tool depends on the call.
+    pub(super) fn approval_depends_on_call(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|found| found.tool.policy().approval.depends_on_call())
     }
 
     /// Decides whether a call runs, needs a user's approval, or is executed by the client.
     pub(super) async fn decide(&self, call: &PendingToolCall, chat: Arc<Chat>) -> CallDecision {
-        // The tool exists, because its input was validated.
-        let Some(RegisteredTool { tool, .. }) = self.find(&call.tool_name) else {
+        let registered = self.find(&call.tool_name);
+        let compiled = registered
+            .and_then(|registered| Some((&registered.tool, registered.compiled_definition()?)));
+        // Usually available, because the input was validated. It may have gone since.
+        let Some((tool, compiled)) = compiled else {
             return CallDecision::RequireApproval;
         };
-        if tool.is_client_executed() {
+        if compiled.definition.is_client_executed {
             return CallDecision::ClientExecuted;
         }
-        if self.is_approval_default && !tool.has_approval_policy() {
+        let policy = tool.policy();
+        let is_unspecified = matches!(policy.approval, ApprovalRequirement::Unspecified { .. });
+        if compiled.definition.has_changed || self.is_approval_default && is_unspecified {
             return CallDecision::RequireApproval;
         }
-        let context = ApprovalContext {
-            tool_call_id: call.tool_call_id.clone(),
-            principal: chat.owner.clone(),
-            chat,
-        };
-        match timeout(tool.timeout(), tool.needs_approval(&call.input, context)).await {
-            Ok(false) => CallDecision::Run,
-            Ok(true) => CallDecision::RequireApproval,
-            Err(_) => {
-                tracing::error!(tool = tool.name(), "the approval predicate took too long");
-                CallDecision::RequireApproval
-            }
+        let context = ApprovalContext::new(call.tool_call_id.clone(), chat);
+        match policy.requires_approval(&call.tool_name, &call.input, context).await {
+            true => CallDecision::RequireApproval,
+            false => CallDecision::Run,
         }
     }
 

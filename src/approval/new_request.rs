@@ -30,7 +30,7 @@ use crate::json::Json;
 ///     provider_executed: false,
 ///     idempotent: false,
 ///     description: None,
-///     time_to_answer: Duration::from_secs(60 * 60),
+///     approval_ttl: Duration::from_secs(60 * 60),
 /// };
 ///
 /// // The host provides the key, the random bytes and the time.
@@ -71,7 +71,7 @@ pub struct NewApprovalRequest {
     /// input.
     pub description: Option<Box<str>>,
     /// The time that the user has to respond. The request expires after it.
-    pub time_to_answer: Duration,
+    pub approval_ttl: Duration,
 }
 
 impl NewApprovalRequest {
@@ -100,7 +100,7 @@ impl NewApprovalRequest {
             id,
             key_id: keys.active_key().id,
             requested_at: now,
-            expires_at: now.after(self.time_to_answer),
+            expires_at: now.after(self.approval_ttl),
             requester: self.requester,
             chat_id: self.chat_id,
             message_id: self.message_id,
@@ -147,7 +147,7 @@ mod tests {
                 provider_executed: false,
                 idempotent: false,
                 description: None,
-                time_to_answer: Duration::from_secs(1),
+                approval_ttl: Duration::from_secs(1),
             };
             let keys = KeyRing::new(1, &[7; 32]).unwrap();
             request.into_record(&keys, RecordId::from_bytes([0; 16]), UnixMillis(0))

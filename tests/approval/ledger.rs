@@ -370,7 +370,7 @@ fn issued(idempotent: bool) -> ApprovalRecord {
         provider_executed: false,
         idempotent,
         description: None,
-        time_to_answer: Duration::from_millis(TO_ANSWER),
+        approval_ttl: Duration::from_millis(TO_ANSWER),
     };
     let keys = KeyRing::new(1, &[1; 32]).unwrap();
     question.into_record(&keys, RecordId::from_bytes([7; 16]), UnixMillis(START)).unwrap()

@@ -1,8 +1,6 @@
 //! [`McpTool`]: a tool of a server, with the settings of the host.
 
 use std::fmt;
-use std::future::ready;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +8,10 @@ use ::rmcp::ServiceError;
 use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
 
 use super::{Connection, result};
-use ui_message_stream::agent::tool_policy::{DEFAULT_MAX_OUTPUT_BYTES, predicate_or_ask};
-use ui_message_stream::agent::{ApprovalContext, DynTool, IntoTool, ToolContext, ToolError};
+use ui_message_stream::agent::tool_policy::{ApprovalRequirement, ToolPolicy};
+use ui_message_stream::agent::{
+    ApprovalContext, DynTool, DynToolDefinition, IntoTool, ToolContext, ToolError,
+};
 use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
@@ -59,47 +59,29 @@ pub struct McpTool {
     /// The name by which the model calls the tool.
     name: Box<str>,
     /// The tool as it was when the host received it.
-    definition: Arc<ListedTool>,
+    listed: Arc<ListedTool>,
     title: Option<Box<str>>,
-    /// `None` if the host set no policy.
-    needs_approval: Option<NeedsApproval>,
-    approval_description: Option<Arc<ApprovalDescriptionFn>>,
-    is_idempotent: bool,
-    timeout: Duration,
-    approval_ttl: Option<Duration>,
-    max_output_bytes: usize,
+    policy: ToolPolicy,
 }
-
-#[derive(Clone)]
-enum NeedsApproval {
-    Never,
-    Always,
-    When(Arc<PredicateFn>),
-}
-
-type PredicateFn = dyn Fn(&Json, &ApprovalContext) -> bool + Send + Sync;
-type ApprovalDescriptionFn = dyn Fn(&Json) -> String + Send + Sync;
 
 impl McpTool {
     pub(super) fn new(server: &Arc<Connection>, listed: &Arc<ListedTool>) -> Self {
+        let mut policy = ToolPolicy::default().with_model_output(result::without_media);
+        let needs_approval = !is_read_only(listed.tool.annotations.as_ref());
+        policy.approval = ApprovalRequirement::Unspecified { needs_approval };
         McpTool {
             server: Arc::clone(server),
             name: sanitize_name(&listed.tool.name),
-            definition: Arc::clone(listed),
+            listed: Arc::clone(listed),
             title: None,
-            needs_approval: None,
-            approval_description: None,
-            is_idempotent: false,
-            timeout: Duration::from_secs(60),
-            approval_ttl: None,
-            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            policy,
         }
     }
 
-    /// Returns the server's definition of the tool when the host received it, with its name on the
+    /// Returns the tool as the server listed it when the host received it, with its name on the
     /// server and its annotations.
-    pub fn definition(&self) -> &Tool {
-        &self.definition.tool
+    pub fn listed_tool(&self) -> &Tool {
+        &self.listed.tool
     }
 
     /// Adds a prefix to the name, because two servers may have tools of the same name.
@@ -121,7 +103,7 @@ impl McpTool {
     /// Requires a user's approval for each call, independent of the claims of the server.
     #[must_use]
     pub fn needs_approval(mut self) -> Self {
-        self.needs_approval = Some(NeedsApproval::Always);
+        self.policy.approval = ApprovalRequirement::Always;
         self
     }
 
@@ -129,7 +111,7 @@ impl McpTool {
     /// server's definition has not changed.
     #[must_use]
     pub fn never_needs_approval(mut self) -> Self {
-        self.needs_approval = Some(NeedsApproval::Never);
+        self.policy.approval = ApprovalRequirement::Never;
         self
     }
 
@@ -143,7 +125,7 @@ impl McpTool {
         mut self,
         asks: impl Fn(&Json, &ApprovalContext) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.needs_approval = Some(NeedsApproval::When(Arc::new(asks)));
+        self.policy.approval = ApprovalRequirement::when(asks);
         self
     }
 
@@ -154,7 +136,7 @@ impl McpTool {
         mut self,
         describe: impl Fn(&Json) -> String + Send + Sync + 'static,
     ) -> Self {
-        self.approval_description = Some(Arc::new(describe));
+        self.policy = self.policy.with_approval_description(move |input| Some(describe(input)));
         self
     }
 
@@ -162,7 +144,7 @@ impl McpTool {
     /// this.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.is_idempotent = true;
+        self.policy.idempotent = true;
         self
     }
 
@@ -170,14 +152,14 @@ impl McpTool {
     /// the server is cancelled.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.policy.timeout = timeout;
         self
     }
 
     /// Sets how long an approval request of this tool stays open, if it differs from other tools.
     #[must_use]
     pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
-        self.approval_ttl = Some(ttl);
+        self.policy.approval_ttl = Some(ttl);
         self
     }
 
@@ -187,7 +169,7 @@ impl McpTool {
     /// and requests have [`Limits`](ui_message_stream::request::Limits).
     #[must_use]
     pub fn with_max_output_bytes(mut self, max: usize) -> Self {
-        self.max_output_bytes = max;
+        self.policy.max_output_bytes = max;
         self
     }
 
@@ -200,7 +182,7 @@ impl fmt::Debug for McpTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpTool")
             .field("name", &self.name)
-            .field("definition", &self.definition.tool)
+            .field("listed_tool", &self.listed.tool)
             .finish_non_exhaustive()
     }
 }
@@ -216,14 +198,23 @@ impl DynTool for McpTool {
         &self.name
     }
 
-    fn description(&self) -> Option<ToolDefinition> {
-        let current = self.server.tool(&self.definition.tool.name)?;
+    fn definition(&self) -> Option<DynToolDefinition> {
+        let current = self.server.tool(&self.listed.tool.name)?;
         let description = current.tool.description.as_deref().unwrap_or_default();
-        Some(ToolDefinition::new(self.name.clone(), description, current.input_schema.clone()))
+        let schema = current.input_schema.clone();
+        let model = ToolDefinition::new(self.name.clone(), description, schema);
+        let mut definition = DynToolDefinition::new(model);
+        let Tool { title, annotations, .. } = &self.listed.tool;
+        let claimed = || title.as_deref().or_else(|| annotations.as_ref()?.title.as_deref());
+        definition.title = self.title.clone().or_else(|| claimed().map(Into::into));
+        definition.extras = Some(current.claims.clone());
+        definition.has_changed = !current.is_equivalent(&self.listed);
+        definition.is_dynamic = true;
+        Some(definition)
     }
 
-    fn definition_extras(&self) -> Option<Json> {
-        Some(self.server.tool(&self.definition.tool.name)?.claims.clone())
+    fn policy(&self) -> &ToolPolicy {
+        &self.policy
     }
 
     fn refresh(&self) -> BoxFuture<'_, bool> {
@@ -236,71 +227,13 @@ impl DynTool for McpTool {
         })
     }
 
-    fn is_dynamic(&self) -> bool {
-        true
-    }
-
-    fn title(&self) -> Option<&str> {
-        let Tool { title, annotations, .. } = &self.definition.tool;
-        let claimed = || title.as_deref().or_else(|| annotations.as_ref()?.title.as_deref());
-        self.title.as_deref().or_else(claimed)
-    }
-
     fn check(&self, input: &Json) -> Result<(), String> {
         if input.is_object() { Ok(()) } else { Err("it is no object".to_owned()) }
     }
 
-    fn has_approval_policy(&self) -> bool {
-        self.needs_approval.is_some()
-    }
-
-    fn has_approval_predicate(&self) -> bool {
-        matches!(self.needs_approval, Some(NeedsApproval::When(_)))
-    }
-
-    fn needs_approval(&self, input: &Json, context: ApprovalContext) -> BoxFuture<'static, bool> {
-        let current = self.server.tool(&self.definition.tool.name);
-        if current.is_none_or(|current| !current.is_equivalent(&self.definition)) {
-            return Box::pin(ready(true));
-        }
-        Box::pin(ready(match &self.needs_approval {
-            None => !is_read_only(self.definition.tool.annotations.as_ref()),
-            Some(NeedsApproval::Never) => false,
-            Some(NeedsApproval::Always) => true,
-            Some(NeedsApproval::When(predicate)) => {
-                predicate_or_ask(&self.name, || predicate(input, &context))
-            }
-        }))
-    }
-
-    fn approval_description(&self, input: &Json) -> Option<String> {
-        let describe = self.approval_description.as_ref()?;
-        catch_unwind(AssertUnwindSafe(|| describe(input))).ok()
-    }
-
-    fn is_idempotent(&self) -> bool {
-        self.is_idempotent
-    }
-
-    fn model_output(&self, output: &Json) -> Option<Json> {
-        result::without_media(output)
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    fn time_to_answer(&self) -> Option<Duration> {
-        self.approval_ttl
-    }
-
-    fn most_output_bytes(&self) -> usize {
-        self.max_output_bytes
-    }
-
     fn call(&self, input: Json, _: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>> {
         let server = Arc::clone(&self.server);
-        let params = CallToolRequestParams::new(self.definition.tool.name.clone());
+        let params = CallToolRequestParams::new(self.listed.tool.name.clone());
         Box::pin(async move {
             if server.peer().is_transport_closed() {
                 return Err(ToolError(SERVER_GONE.to_owned()).into());

@@ -97,11 +97,10 @@ impl ChatApprovals {
         description: Option<&str>,
     ) -> Result<IssuedApproval, RequestApprovalError> {
         let tool = self.inner.toolbox.tool(tool_name).ok_or(RequestApprovalError::UnknownTool)?;
-        let (definition, approval_ttl) = (tool.definition, tool.time_to_answer);
         let call = (message_id, tool_call_id, tool_name);
-        let mut request = self.new_request(call, input, description, definition);
+        let mut request = self.new_request(call, input, description, tool.definition);
         request.idempotent = tool.idempotent;
-        request.time_to_answer = approval_ttl.unwrap_or(request.time_to_answer);
+        request.approval_ttl = tool.approval_ttl.unwrap_or(request.approval_ttl);
         self.issue(request).await
     }
 
@@ -163,7 +162,7 @@ impl ChatApprovals {
             provider_executed: false,
             idempotent: false,
             description: description.map(Into::into),
-            time_to_answer: self.inner.approval_ttl,
+            approval_ttl: self.inner.approval_ttl,
         }
     }
 

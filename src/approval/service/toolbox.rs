@@ -102,14 +102,14 @@ pub struct ToolInfo {
     pub idempotent: bool,
     /// The time after which an unanswered approval request expires; `None` for the time of
     /// [`Approvals::with_approval_ttl`](super::Approvals::with_approval_ttl).
-    pub time_to_answer: Option<Duration>,
+    pub approval_ttl: Option<Duration>,
 }
 
 impl ToolInfo {
     /// Creates the properties of a tool with this definition. Each call is executed at most once,
     /// and approval requests expire after the default time.
     pub fn new(definition: DefinitionDigest) -> Self {
-        ToolInfo { definition, idempotent: false, time_to_answer: None }
+        ToolInfo { definition, idempotent: false, approval_ttl: None }
     }
 
     /// Allows calls of this tool to be executed again after a crash. See
@@ -122,8 +122,8 @@ impl ToolInfo {
 
     /// Sets the time after which an unanswered approval request for this tool expires.
     #[must_use]
-    pub fn with_approval_ttl(mut self, time: Duration) -> Self {
-        self.time_to_answer = Some(time);
+    pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
+        self.approval_ttl = Some(ttl);
         self
     }
 }

@@ -148,7 +148,7 @@ pub fn record(id: RecordId) -> ApprovalRecord {
         provider_executed: false,
         idempotent: false,
         description: None,
-        time_to_answer: Duration::from_secs(60 * 60),
+        approval_ttl: Duration::from_secs(60 * 60),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now = UnixMillis(now.as_millis().try_into().unwrap());

@@ -175,7 +175,7 @@ async fn a_changed_tool_asks_again_and_the_model_reads_what_it_is_now() {
     let changed = tool_of("read", schema).annotate(ToolAnnotations::new().read_only(true));
     server.set_tools(vec![changed, tool("slipped_in")]);
     running.peer().notify_tool_list_changed().await.unwrap();
-    while !read.description().unwrap().input_schema.as_str().contains("file") {
+    while !read.definition().unwrap().model.input_schema.as_str().contains("file") {
         tokio::task::yield_now().await;
     }
     let mut page = page(agent);
@@ -323,7 +323,7 @@ async fn a_connection_that_is_kept_elsewhere_has_tools_like_any_other() {
 
     // What the server has become is known once it was asked: because whoever keeps the connection says
     // so, and in any case before an approved call.
-    let is_known = || read.description().unwrap().input_schema.as_str().contains("pattern");
+    let is_known = || read.definition().unwrap().model.input_schema.as_str().contains("pattern");
     server.set_tools(vec![with_pattern("read", "^[a-z]+$"), deletes()]);
     assert!(!is_known());
     connected.refresh().await.unwrap();
@@ -336,9 +336,9 @@ async fn a_connection_that_is_kept_elsewhere_has_tools_like_any_other() {
 
     // It ends when whoever keeps it says so, and not before.
     drop((page, connected));
-    assert!(!kept.is_closed() && read.description().is_some());
+    assert!(!kept.is_closed() && read.definition().is_some());
     kept.cancel().await.unwrap();
-    assert!(read.description().is_none());
+    assert!(read.definition().is_none());
 }
 
 /// The example as it runs, with a server in a process of its own.

@@ -16,6 +16,7 @@ use super::RigAgent;
 use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome::{self, is_internal};
 use crate::model::{provider_approval_call, strip_sent_approvals};
+use ui_message_stream::agent::ApprovalContext;
 use ui_message_stream::approval::{IssuedApproval, RequestApprovalError, TOOL_FAILED, ToolOutcome};
 use ui_message_stream::chat::Turn;
 use ui_message_stream::id::ToolCallId;
@@ -60,9 +61,9 @@ impl ApprovalHook {
         id: &ToolCallId,
         tool: &str,
         input: &Json,
+        description: Option<String>,
     ) -> Result<(), String> {
         let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
-        let description = self.host.description(tool, input);
         let issued =
             approvals.request_approval(message, id, tool, input, description.as_deref()).await;
         self.record_request(id, tool, issued)
@@ -156,10 +157,13 @@ impl AgentHook for ApprovalHook {
             Ok(input) => input,
             Err(why) => return DispatchAction::skip(why),
         };
-        if !self.host.requires_approval(tool, &input) {
+        let policy = self.host.policy(tool);
+        let context = ApprovalContext::new(id.clone(), Arc::clone(&self.turn.chat));
+        if !policy.requires_approval(tool, &input, context).await {
             return DispatchAction::proceed();
         }
-        match self.request_approval(&id, tool, &input).await {
+        let description = policy.approval_description(tool, &input);
+        match self.request_approval(&id, tool, &input, description).await {
             Ok(()) => DispatchAction::skip(NotExecutedReason::AwaitsApproval.to_string()),
             Err(why) => {
                 self.tracker.push(CallUpdate::Finished(id, ToolOutcome::Failed(why.clone())));
@@ -197,7 +201,7 @@ impl AgentHook for ApprovalHook {
                 self.fail(id, TOOL_FAILED.to_owned())
             }
             Ok(Outcome::ToolResult { result }) if !self.tracker.is_awaiting_approval(&id) => {
-                match outcome::from_result(result, self.host.max_output_bytes()) {
+                match outcome::from_result(result, self.host.0.limits.max_output_bytes) {
                     // The model reads the same message as the user.
                     ToolOutcome::Failed(why) if !outcome::has_public_message(result) => {
                         self.fail(id, why)

@@ -37,7 +37,6 @@ mod event_stream;
 
 use std::fmt;
 use std::future::ready;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ use self::call_tracker::CallTracker;
 use self::event_stream::RigEventStream;
 use crate::model::{awaited_calls, messages};
 use ui_message_stream::agent::tool_policy::{
-    DEFAULT_MAX_OUTPUT_BYTES, TOOL_TIMED_OUT, predicate_or_ask, prior_usage,
+    ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy, prior_usage,
 };
 use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::approval::{
@@ -147,10 +146,10 @@ struct Inner {
     bus_task: Option<BusTask>,
     rules: Vec<Arc<NeedsApproval>>,
     describe: Option<Arc<Describe>>,
+    /// The limits of all tools. [`RigAgent::policy`] adds the rules for one tool.
+    limits: ToolPolicy,
     context: Option<Arc<CreateContext>>,
     map_runner: Option<Arc<MapRunner>>,
-    tool_timeout: Duration,
-    max_output_bytes: usize,
     has_usage_metadata: bool,
 }
 
@@ -180,10 +179,9 @@ impl RigAgent {
             bus_task,
             rules: Vec::new(),
             describe: None,
+            limits: ToolPolicy::default(),
             context: None,
             map_runner: None,
-            tool_timeout: TOOL_TIMEOUT,
-            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             has_usage_metadata: false,
         }))
     }
@@ -262,7 +260,7 @@ impl RigAgent {
     /// with its run.
     #[must_use]
     pub fn with_tool_timeout(self, timeout: Duration) -> Self {
-        self.with(|inner| inner.tool_timeout = timeout)
+        self.with(|inner| inner.limits.timeout = timeout)
     }
 
     /// Sets the maximum size of a tool output in bytes of JSON. The default is 256 KiB.
@@ -272,7 +270,7 @@ impl RigAgent {
     /// [`Limits`](ui_message_stream::request::Limits).
     #[must_use]
     pub fn with_max_output_bytes(self, max_output_bytes: usize) -> Self {
-        self.with(|inner| inner.max_output_bytes = max_output_bytes)
+        self.with(|inner| inner.limits.max_output_bytes = max_output_bytes)
     }
 
     /// Adds the token usage to the metadata of each message, as
@@ -297,20 +295,22 @@ impl RigAgent {
         RigAgent(Arc::new(inner))
     }
 
-    fn max_output_bytes(&self) -> usize {
-        self.0.max_output_bytes
-    }
-
-    fn requires_approval(&self, tool: &str, input: &Json) -> bool {
-        self.0.rules.iter().any(|predicate| predicate_or_ask(tool, || predicate(tool, input)))
-    }
-
-    fn description(&self, tool: &str, input: &Json) -> Option<String> {
-        let describe = self.0.describe.as_ref()?;
-        catch_unwind(AssertUnwindSafe(|| describe(tool, input))).unwrap_or_else(|_| {
-            tracing::error!(tool, "the description of a call panicked");
-            None
-        })
+    /// Returns the policy of the tool with this name: the limits, the rules and the description.
+    fn policy(&self, tool: &str) -> ToolPolicy {
+        let mut policy = self.0.limits.clone();
+        if !self.0.rules.is_empty() {
+            let (rules, tool) = (self.0.rules.clone(), tool.to_owned());
+            policy.approval = ApprovalRequirement::when(move |input, _| {
+                rules.iter().any(|predicate| predicate(&tool, input))
+            });
+        }
+        match &self.0.describe {
+            Some(describe) => {
+                let (describe, tool) = (Arc::clone(describe), tool.to_owned());
+                policy.with_approval_description(move |input| describe(&tool, input))
+            }
+            None => policy,
+        }
     }
 
     fn context(&self, principal: &Principal, chat: &ChatId) -> ToolContext {
@@ -342,7 +342,7 @@ impl ChatAgent for RigAgent {
         let run = run.add_hook(ApprovalHook::new(self.clone(), turn, Arc::clone(&tracker)));
         let turn = RigEventStream::new(run.stream(), tracker, self.0.bus_task.clone())
             .with_awaited_calls(awaited_calls);
-        let turn = turn.with_max_output_bytes(self.0.max_output_bytes);
+        let turn = turn.with_max_output_bytes(self.0.limits.max_output_bytes);
         Box::pin(if self.0.has_usage_metadata { turn.with_usage_metadata(before) } else { turn })
     }
 }
@@ -365,10 +365,10 @@ impl Toolbox for RigAgent {
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
         let tools = self.0.agent.tool_server_handle().clone();
         let mut context = self.context(&call.requester, &call.chat_id);
-        let (time_limit, max_bytes) = (self.0.tool_timeout, self.0.max_output_bytes);
+        let ToolPolicy { timeout: max_time, max_output_bytes: max_bytes, .. } = self.0.limits;
         Box::pin(async move {
             let run = tools.execute(&call.tool_name, call.input.as_str(), &mut context);
-            match timeout(time_limit, run).await {
+            match timeout(max_time, run).await {
                 Ok(result) => outcome::from_result(&result, max_bytes),
                 Err(_) => ToolOutcome::Failed(TOOL_TIMED_OUT.to_owned()),
             }
@@ -400,9 +400,6 @@ fn prompt(last: Message) -> (Option<Message>, Message) {
         }
     }
 }
-
-/// The default time limit of an approved call.
-const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reason why this crate does not drive the agent's bus.
 const SHARED: &str = "a clone of the agent is left elsewhere, or its bus is the host's";

@@ -40,7 +40,7 @@ pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) 
         provider_executed: false,
         idempotent: false,
         description: None,
-        time_to_answer: Duration::from_secs(60 * 60),
+        approval_ttl: Duration::from_secs(60 * 60),
     };
     // The cases never use the approval id, so any key will do.
     let keys = KeyRing::new(1, &[0; 32]).expect("32 bytes are enough for a key");
