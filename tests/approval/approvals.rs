@@ -11,8 +11,8 @@ use ui_message_stream::approval::store::{
     update,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId, Principal,
-    RecordId, RecordedDecision, RevocationReason, ToolOutcome, Transition,
+    ApprovalDecision, ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId,
+    Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome, Transition,
 };
 
 use super::one_tool::{Bench, LEASE, Panics, Tool, ada, body, body_written_on, call, unanswered};
@@ -42,6 +42,27 @@ async fn a_denied_call_never_runs_and_the_first_answer_stands() {
     let yes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
     assert_eq!(yes, [DeferredOutcome::Rejected]);
     assert!(bench.effects().is_empty());
+}
+
+#[tokio::test]
+async fn an_approval_and_a_denial_of_one_request_are_a_denial() {
+    for answers in [[true, false], [false, true]] {
+        let bench = Bench::new();
+        let asked = bench.ask("call_1", notes()).await;
+        let decisions = answers.map(|approved| ApprovalDecision {
+            approval_id: asked.approval_id.clone(),
+            approved,
+            reason: None,
+        });
+        let groups = bench.approvals.group_by_message(&ada(), decisions.into()).await.unwrap();
+        let [group] = &groups[..] else { panic!("{groups:?}") };
+        let kept: Vec<bool> = group.decisions.iter().map(|(_, kept)| kept.approved).collect();
+        assert_eq!(kept, [false], "{answers:?}");
+        let chat = bench.approvals.for_chat(&ada(), &group.chat_id);
+        let denied = chat.resolve(group.plan(), &[]).await.unwrap().next().await.unwrap();
+        assert_eq!(denied.outcome, DeferredOutcome::Denied { reason: None }, "{answers:?}");
+        assert!(bench.effects().is_empty(), "{answers:?}");
+    }
 }
 
 #[tokio::test]

@@ -146,6 +146,22 @@ async fn a_no_given_elsewhere_is_final() {
 }
 
 #[tokio::test]
+async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
+    for answers in [[true, false], [false, true]] {
+        let host = Host::new();
+        let mut browser = Client::new("alice", "chat");
+        browser.say(&host, "delete notes.txt").await;
+        let id = browser.approval_ids()[0].clone();
+        let both = decisions(&answers.map(|yes| (id.as_str(), yes)));
+        let accepted = answers.map(|yes| !yes);
+        assert_eq!(counts(&host.decide("alice", &both).await.json()), accepted);
+        history(&host, "alice", "chat").await;
+        assert!(host.pending("alice").await.is_empty());
+        assert!(host.tools.effects().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn one_is_decided_elsewhere_and_the_other_in_the_browser() {
     for first_elsewhere in [true, false] {
         let host = Host::new();

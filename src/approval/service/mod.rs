@@ -186,8 +186,9 @@ impl Approvals {
 
     /// Groups decisions by the message that holds their calls.
     ///
-    /// A decision that was sent several times is returned once. A decision on which this principal
-    /// has no say, or whose approval id is not valid, is left out and recorded in the audit as
+    /// There is one decision for each approval id: the first one, or the denial if `decisions` holds
+    /// both an approval and a denial. A decision on which this principal has no say, or whose
+    /// approval id is not valid, is left out and recorded in the audit as
     /// [`AuditEventKind::Refused`].
     ///
     /// # Errors
@@ -198,10 +199,13 @@ impl Approvals {
         decisions: Vec<ApprovalDecision>,
     ) -> Result<Vec<MessageDecisions>, LedgerStoreError> {
         let (keys, now) = (&self.0.keys, system_time());
+        let denials = decisions.iter().filter(|decision| !decision.approved);
+        let denied: HashSet<_> = denials.map(|decision| decision.approval_id.clone()).collect();
         let mut seen = HashSet::new();
         let decisions: Vec<(Option<RecordId>, ApprovalDecision)> = decisions
             .into_iter()
-            .filter(|decision| seen.insert((decision.approval_id.clone(), decision.approved)))
+            .filter(|decision| !decision.approved || !denied.contains(&decision.approval_id))
+            .filter(|decision| seen.insert(decision.approval_id.clone()))
             .map(|decision| {
                 let id = ApprovalRecord::record_id_from_token(&decision.approval_id, keys, now);
                 (id, decision)
