@@ -94,7 +94,7 @@ pub enum McpError {
     #[error("the tool server does not list its tools: {0}")]
     List(#[source] BoxError),
     /// The server did not respond in time: 30 seconds to connect, 10 seconds to list its tools.
-    #[error("the tool server did not list its tools in time")]
+    #[error("the tool server did not respond in time")]
     Timeout,
     /// The server lists more than 1000 tools, or more than 100 pages of tools.
     #[error("the tool server lists more tools than anybody can choose from")]

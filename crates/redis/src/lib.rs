@@ -51,7 +51,7 @@ use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 /// | no persistence | everything | everything |
 ///
 /// The table holds only if the disk has written what it has confirmed. After a failover to a
-/// replica, everything is lost that the replica had not received yet, whatever the configuration.
+/// replica, everything is lost that the replica had not received yet, in all four configurations.
 ///
 /// - If an *approval request* is lost, its answer is rejected, and the user must be asked again.
 /// - If an *answer* is lost, its approval request is pending again. The same approval, sent again,
@@ -90,7 +90,9 @@ pub struct RedisLedger {
 impl RedisLedger {
     /// Connects to the Redis at a URL such as `redis://user:password@host:6379/0`.
     ///
-    /// The connection attempt fails after one second, and in any case after five seconds.
+    /// The connection attempt fails after one second, and in any case after five seconds. Then the
+    /// eviction policy of Redis is read, which takes at most five more seconds. If it cannot be
+    /// read, a warning is logged, and this function succeeds.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if `url` is not the URL of a Redis, or if no Redis answers there in
