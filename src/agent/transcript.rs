@@ -76,8 +76,11 @@ impl Transcript {
             1 => Cow::Borrowed(&turn.deferred),
             _ => Cow::Owned(turn.deferred.after_provider_notified()),
         };
-        let converter = ToModelMessages::new().with_deferred(&deferred);
-        let converter = converter.with_outputs(|tool, output| tools.model_output(tool, output));
-        converter.model_messages(&self.chat().messages)
+        let chat = self.chat();
+        ToModelMessages::new()
+            .with_deferred(&deferred)
+            .with_call_outcomes(&chat.call_outcomes)
+            .with_outputs(|tool, output| tools.model_output(tool, output))
+            .model_messages(&chat.messages)
     }
 }

@@ -410,6 +410,9 @@ impl DeferredToolResultsBuilder {
 }
 
 /// The error text shown to the user for a call that must not run. It is the same for every reason.
+///
+/// As the three texts below, it is for display only: a tool may fail with the same text, so no code
+/// may compare it. The outcome itself is a [`DeferredOutcome`].
 pub const REFUSED: &str = "This tool call was not executed.";
 
 /// The error text shown to the user for a call that was not approved or denied in time.

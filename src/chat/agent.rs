@@ -12,6 +12,7 @@ use crate::event::AgentEvent;
 use crate::id::MessageId;
 use crate::json::Json;
 use crate::message::UiMessage;
+use crate::model::ToModelMessages;
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::response::{BoxError, IntoEvent};
 
@@ -131,11 +132,27 @@ impl Turn {
     /// Returns the calls whose answers were not accepted.
     ///
     /// These calls are still open in the history. The model of this turn has to learn that they
-    /// were not executed.
-    /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred) adds that
-    /// to the messages.
+    /// were not executed. [`to_model_messages`](Self::to_model_messages) adds that to the messages.
     pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
         self.deferred.results().iter().filter(|result| !result.is_final)
+    }
+
+    /// Returns a converter to model messages with all that this turn knows about calls beyond their
+    /// messages. Pass it the messages of the [chat](Self::chat).
+    ///
+    /// ```
+    /// use ui_message_stream::chat::Turn;
+    /// use ui_message_stream::model::ModelMessage;
+    ///
+    /// fn prompt(turn: &Turn) -> Vec<ModelMessage> {
+    ///     turn.to_model_messages().model_messages(&turn.chat.messages)
+    /// }
+    /// # let _ = prompt;
+    /// ```
+    pub fn to_model_messages(&self) -> ToModelMessages<'_> {
+        ToModelMessages::new()
+            .with_deferred(&self.deferred)
+            .with_call_outcomes(&self.chat.call_outcomes)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Conversations that the server stores.
 //!
 //! - [`Chat`] is the stored conversation. [`Recorder`] turns the events of an agent into the
-//!   assistant message of a conversation. Both are core: a host that serves conversations with its
+//!   assistant message of a conversation, a [`RecordedMessage`]. Both are core: a host that serves conversations with its
 //!   own code uses only these two.
 //! - [`ChatServer`] serves conversations. For each turn it loads the conversation from a
 //!   [`store`], redeems the answers of the user and the client, runs the agent, and saves the
@@ -28,7 +28,7 @@ mod turn;
 
 #[cfg(feature = "approvals")]
 pub use self::agent::{AgentEventStream, ChatAgent, Turn};
-pub use self::conversation::{Chat, ClientAnswers, Recorder, StopReason};
+pub use self::conversation::{Chat, ClientAnswers, RecordedMessage, Recorder, StopReason};
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;
 #[cfg(feature = "approvals")]

@@ -10,7 +10,8 @@ use super::content::{
 use super::tool_part::{self, CallContent};
 use super::transcript::{Step, Transcript};
 use super::{ModelMessage, ToolResult};
-use crate::approval::DeferredToolResults;
+use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults};
+use crate::id::{MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
     DataPart, FilePart, Part, ReasoningPart, Role, TextPart, TextState, ToolPart, UiMessage,
@@ -68,6 +69,7 @@ use crate::message::{
 #[must_use]
 pub struct ToModelMessages<'a> {
     deferred: Option<&'a DeferredToolResults>,
+    call_outcomes: &'a [DeferredToolResult],
     data: Option<DataToText<'a>>,
     output: Option<OutputMap<'a>>,
 }
@@ -96,6 +98,16 @@ impl<'a> ToModelMessages<'a> {
     /// until their results are known, the model is told that their outcome is unknown.
     pub fn with_deferred(mut self, deferred: &'a DeferredToolResults) -> Self {
         self.deferred = Some(deferred);
+        self
+    }
+
+    /// Adds the recorded outcomes of calls for which the history holds only an error text:
+    /// [`Chat::call_outcomes`](crate::chat::Chat::call_outcomes) of a stored conversation.
+    ///
+    /// A tool can fail with the same text. So without a recorded outcome the model reads the error
+    /// text as the error of the tool.
+    pub fn with_call_outcomes(mut self, outcomes: &'a [DeferredToolResult]) -> Self {
+        self.call_outcomes = outcomes;
         self
     }
 
@@ -160,6 +172,8 @@ impl<'a> ToModelMessages<'a> {
                     let map_output = self.output.as_ref();
                     let assistant = AssistantMessage {
                         at,
+                        id: &message.id,
+                        call_outcomes: self.call_outcomes,
                         updates: &updates,
                         has_later_user_message,
                         map_output,
@@ -235,12 +249,22 @@ impl fmt::Debug for ToModelMessages<'_> {
 struct AssistantMessage<'a> {
     /// The index of the message in the history.
     at: usize,
+    id: &'a MessageId,
+    call_outcomes: &'a [DeferredToolResult],
     updates: &'a CallUpdates<'a>,
     has_later_user_message: bool,
     map_output: Option<&'a OutputMap<'a>>,
 }
 
 impl AssistantMessage<'_> {
+    fn recorded_outcome(&self, call: &ToolCallId) -> Option<&DeferredOutcome> {
+        let mut outcomes = self.call_outcomes.iter();
+        let outcome = outcomes.find(|outcome| {
+            outcome.message_id.as_ref() == Some(self.id) && outcome.tool_call_id == *call
+        });
+        outcome.map(|outcome| &outcome.outcome)
+    }
+
     fn push_call(
         &self,
         transcript: &mut Transcript,
@@ -249,9 +273,9 @@ impl AssistantMessage<'_> {
         place: usize,
     ) {
         let update = self.updates.get(self.at, place);
-        let Some(call_content) = CallContent::new(part, update, self.has_later_user_message) else {
-            return;
-        };
+        let outcome = self.recorded_outcome(&part.tool_call_id);
+        let content = CallContent::new(part, outcome, update, self.has_later_user_message);
+        let Some(call_content) = content else { return };
         let tool_call_id = transcript.unique_id(&part.tool_call_id);
         let call = tool_part::call(part, tool_call_id.clone());
         let (tool_name, is_provider_executed) = (call.tool_name.clone(), call.provider_executed);

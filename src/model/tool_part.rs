@@ -3,9 +3,7 @@
 use super::call_updates::CallUpdate;
 use super::content::{ToolCallContent, object_of};
 use super::{NotExecutedReason, ToolResult};
-use crate::approval::{
-    DeferredOutcome, DeferredToolResult, EXPIRED, OUTCOME_UNKNOWN, REFUSED, REVOKED, ToolOutcome,
-};
+use crate::approval::{DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::message::{SettledApproval, ToolKind, ToolPart, ToolState};
@@ -24,9 +22,10 @@ impl CallContent {
     ///
     /// An input that was still streaming is not a call: the partial input may read as a different
     /// input, and nothing was executed with it. The meaning of a state of a later version is not
-    /// guessed.
+    /// guessed. `outcome` is the recorded outcome of a call with an error result.
     pub(super) fn new(
         part: &ToolPart,
+        outcome: Option<&DeferredOutcome>,
         update: Option<CallUpdate<'_>>,
         has_later_user_message: bool,
     ) -> Option<Self> {
@@ -38,22 +37,19 @@ impl CallContent {
         {
             return Some(response);
         }
-        let result =
-            result_from_update(update).or_else(|| result_in_part(part)).unwrap_or_else(|| {
-                match &part.state {
-                    ToolState::ApprovalRequested { .. } => {
-                        unanswered_reason(update, has_later_user_message).into()
-                    }
-                    ToolState::InputAvailable { .. }
-                        if matches!(update, Some(CallUpdate::Pending)) =>
-                    {
-                        NotExecutedReason::AwaitsClient.into()
-                    }
-                    ToolState::OutputAvailable { output, .. } => {
-                        ToolResult::OutcomeUnknown { so_far: output.clone() }
-                    }
-                    _ => ToolResult::OutcomeUnknown { so_far: None },
+        let result = result_from_update(update)
+            .or_else(|| result_in_part(part, outcome))
+            .unwrap_or_else(|| match &part.state {
+                ToolState::ApprovalRequested { .. } => {
+                    unanswered_reason(update, has_later_user_message).into()
                 }
+                ToolState::InputAvailable { .. } if matches!(update, Some(CallUpdate::Pending)) => {
+                    NotExecutedReason::AwaitsClient.into()
+                }
+                ToolState::OutputAvailable { output, .. } => {
+                    ToolResult::OutcomeUnknown { so_far: output.clone() }
+                }
+                _ => ToolResult::OutcomeUnknown { so_far: None },
             });
         Some(CallContent::Result(result))
     }
@@ -172,7 +168,7 @@ fn from_deferred(outcome: &DeferredOutcome) -> ToolResult {
         DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) }
         | DeferredOutcome::Output { output } => ToolResult::Output(output.clone()),
         DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) }
-        | DeferredOutcome::OutputError { error_text: error } => result_from_error_text(error),
+        | DeferredOutcome::OutputError { error_text: error } => ToolResult::Error(error.clone()),
         // The result is unknown for a call that has not completed.
         DeferredOutcome::Approved { .. }
         | DeferredOutcome::Executing { .. }
@@ -192,7 +188,7 @@ fn from_deferred(outcome: &DeferredOutcome) -> ToolResult {
 }
 
 /// Returns the result that the part itself contains.
-fn result_in_part(part: &ToolPart) -> Option<ToolResult> {
+fn result_in_part(part: &ToolPart, outcome: Option<&DeferredOutcome>) -> Option<ToolResult> {
     Some(match &part.state {
         ToolState::OutputAvailable { .. } if !part.is_settled() => return None,
         ToolState::OutputAvailable { .. } if part.kind == ToolKind::Unregistered => {
@@ -201,7 +197,9 @@ fn result_in_part(part: &ToolPart) -> Option<ToolResult> {
         ToolState::OutputAvailable { output, .. } => {
             ToolResult::Output(output.clone().unwrap_or_else(Json::null))
         }
-        ToolState::OutputError { error_text, .. } => result_from_error_text(error_text),
+        ToolState::OutputError { error_text, .. } => {
+            outcome.map_or_else(|| ToolResult::Error(error_text.clone()), from_deferred)
+        }
         ToolState::OutputDenied { approval: Some(approval), .. } if is_denied_by_user(approval) => {
             ToolResult::Denied { reason: approval.reason.clone() }
         }
@@ -217,18 +215,6 @@ fn result_in_part(part: &ToolPart) -> Option<ToolResult> {
 /// or has no decision was refused by a server.
 fn is_denied_by_user(approval: &SettledApproval) -> bool {
     approval.approved == Some(false)
-}
-
-/// Returns the result for an error text. This crate writes some texts into a part in place of a
-/// result; these are mapped back to their meaning.
-fn result_from_error_text(error_text: &str) -> ToolResult {
-    match error_text {
-        REFUSED => NotExecutedReason::Refused.into(),
-        EXPIRED => NotExecutedReason::Expired.into(),
-        REVOKED => NotExecutedReason::Revoked.into(),
-        OUTCOME_UNKNOWN => ToolResult::OutcomeUnknown { so_far: None },
-        other => ToolResult::Error(other.to_owned()),
-    }
 }
 
 /// Replaces each character of a tool's name that providers do not accept with `_`, and truncates

@@ -79,7 +79,7 @@ impl Translator {
                 CallState::ApprovalResponded { approved: true }
                     if call.executed_by == Executor::Provider =>
                 {
-                    call.state = CallState::Settled(ResultKind::Error);
+                    call.state = CallState::Settled(ResultKind::OutcomeUnknown);
                     out(output_error(call, OUTCOME_UNKNOWN, CallMetadata::NONE)
                         .for_version(version));
                 }

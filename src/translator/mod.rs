@@ -20,10 +20,11 @@ use std::borrow::Cow;
 pub use self::error::TranslateError;
 
 use self::open_parts::{Kind, OpenParts};
+pub(crate) use self::tool_calls::ResultKind;
 use self::tool_calls::ToolCalls;
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Data, File, Source};
-use crate::id::MessageId;
+use crate::id::{MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{Part, Role, UiMessage};
 use crate::metadata::ProviderMetadata;
@@ -188,10 +189,21 @@ impl Translator {
     ///
     /// Emits nothing if an event already ended the message. The translator is consumed.
     pub fn finish(mut self, out: &mut impl FnMut(Chunk<'_>)) {
+        self.end(out);
+    }
+
+    /// Ends the message as [`finish`](Self::finish) does.
+    pub(crate) fn end(&mut self, out: Out<'_>) {
         if !self.ended {
             // It fails only over metadata, and there is none.
             let _ = self.end_finished(None, None, out);
         }
+    }
+
+    /// Returns the calls to which this translator gave this kind of result, by their ids on the
+    /// wire.
+    pub(crate) fn settled_as(&self, kind: ResultKind) -> impl Iterator<Item = &ToolCallId> {
+        self.calls.settled_as(kind)
     }
 
     fn handle_other(&mut self, event: &AgentEvent, out: Out<'_>) -> Result<(), TranslateError> {

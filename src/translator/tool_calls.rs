@@ -69,11 +69,15 @@ impl StreamedInput {
 
 /// Which kind of result a call has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ResultKind {
+pub(crate) enum ResultKind {
     Output,
     InputError,
     Error,
     Denied,
+    /// The error with the text [`REFUSED`](crate::event::REFUSED).
+    Refused,
+    /// The error with the text [`OUTCOME_UNKNOWN`](crate::event::OUTCOME_UNKNOWN).
+    OutcomeUnknown,
 }
 
 /// One call of the message.
@@ -219,6 +223,13 @@ impl ToolCalls {
     /// Iterates over the calls for which chunks may be written.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Call> {
         self.calls.iter_mut().filter(|call| !call.is_overridden)
+    }
+
+    /// Iterates over the ids on the wire of the calls that have this kind of result.
+    pub(super) fn settled_as(&self, kind: ResultKind) -> impl Iterator<Item = &ToolCallId> {
+        let is_settled =
+            move |call: &&Call| matches!(call.state, CallState::Settled(result) if result == kind);
+        self.calls.iter().filter(is_settled).map(|call| &call.wire_id)
     }
 
     /// Returns whether an announcement of this id makes a new part.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::tool_calls::{Announcement, Call, CallState, ResultKind, StreamedInput};
 use super::{Out, TranslateError, Translator};
 use crate::chunk::{Chunk, InputEncoding, Version};
-use crate::event::{Executor, ToolCall};
+use crate::event::{Executor, REFUSED, ToolCall};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::metadata::{ProviderMetadata, ToolMetadata};
@@ -235,7 +235,12 @@ impl Translator {
             out(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
             Ok(())
         } else {
-            self.tool_failed(id, NOT_EXECUTED, CallMetadata::NONE, out)
+            self.tool_failed(id, REFUSED, CallMetadata::NONE, out)?;
+            let call = self.calls.named(id)?;
+            if let CallState::Settled(ResultKind::Error) = call.state {
+                call.state = CallState::Settled(ResultKind::Refused);
+            }
+            Ok(())
         }
     }
 
@@ -416,6 +421,3 @@ fn input_error<'a>(
 /// The error of a call that needs an approval while approval requests are disabled.
 const NO_APPROVALS: &str =
     "This tool needs an approval, which cannot be given here. It did not run.";
-
-/// The error of a call that the server refused.
-const NOT_EXECUTED: &str = "This tool call was not executed.";

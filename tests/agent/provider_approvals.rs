@@ -201,22 +201,24 @@ async fn a_result_that_comes_after_all_takes_the_place_of_that_it_is_not_known()
     let mut chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
     let place = chat.messages.len() - 1;
     let begun = chat.messages[place].clone();
-    let in_state = |state: &str, key: &str, value: &str| {
-        let mut message = serde_json::to_value(&begun).unwrap();
-        let parts = message["parts"].as_array_mut().unwrap();
-        let part = parts.iter_mut().find(|part| part["toolCallId"] == "link").unwrap();
-        (part["state"], part[key]) = (json!(state), json!(value));
-        part["approval"]["approved"] = json!(true);
-        UiMessage::parse(&message.to_string()).unwrap()
-    };
-    let unknown = ui_message_stream::approval::OUTCOME_UNKNOWN;
-    chat.messages[place] = in_state("output-error", "errorText", unknown);
-    let came = in_state("output-available", "output", "https://s.example");
+    let mut came = serde_json::to_value(&begun).unwrap();
+    let parts = came["parts"].as_array_mut().unwrap();
+    let link = parts.iter_mut().find(|part| part["toolCallId"] == "link").unwrap();
+    (link["state"], link["output"]) = (json!("output-available"), json!("https://s.example"));
+    link["approval"]["approved"] = json!(true);
+    let unknown = json!({
+        "toolCallId": "link", "toolName": "mcp.shorten", "approvalId": link["approval"]["id"],
+        "outcome": "outcome-unknown",
+    });
+    let came = UiMessage::parse(&came.to_string()).unwrap();
+    let unknown: DeferredToolResult = serde_json::from_value(unknown).unwrap();
+    chat.record_result(&unknown, None);
     // What was begun before says nothing of it.
     assert!(chat.upsert_message(begun.clone(), Some(&begun)));
     assert!(chat.messages[place] != begun, "it is no open question again");
     assert!(chat.upsert_message(came.clone(), Some(&begun)));
     assert_eq!(chat.messages[place], came);
+    assert_eq!(chat.call_outcomes, []);
 }
 
 #[tokio::test]

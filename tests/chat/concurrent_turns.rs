@@ -16,7 +16,6 @@ use ui_message_stream::approval::{
 };
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
@@ -59,9 +58,7 @@ fn host() -> Host {
     let (may, heard) = (Arc::clone(&agent), Arc::clone(&read));
     let calls = AtomicUsize::new(0);
     let respond = move |turn: Turn| {
-        let messages = ToModelMessages::new()
-            .with_deferred(&turn.deferred)
-            .model_messages(&turn.chat.messages);
+        let messages = turn.to_model_messages().model_messages(&turn.chat.messages);
         heard.lock().unwrap().push(serde_json::to_string(&messages).unwrap());
         let (may, call) = (Arc::clone(&may), calls.fetch_add(1, Ordering::SeqCst));
         let said = serde_json::to_string(&turn.chat.messages[0]).unwrap();

@@ -1,5 +1,6 @@
 //! ChatServer over HTTP: turns, retries, decisions and stored conversations.
 
+mod call_outcomes;
 mod chat_store;
 mod concurrent_turns;
 mod detached_turns;

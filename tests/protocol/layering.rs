@@ -63,6 +63,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "chunk",
             "event",
             "message",
+            "model",
             "reducer",
             "request",
             "response",

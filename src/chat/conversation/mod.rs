@@ -19,12 +19,12 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
-pub use self::recorder::Recorder;
+pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 
-use crate::approval::{DeferredToolResult, OUTCOME_UNKNOWN, PendingToolCall, Principal};
+use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::id::{ChatId, MessageId, ToolCallId};
-use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
+use crate::message::{Part, Role, UiMessage};
 use crate::request::{ChatRequest, Trigger};
 
 /// A conversation as the server stores it.
@@ -64,6 +64,14 @@ pub struct Chat {
     /// The approvals of provider-executed calls that have not been sent to the provider yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub for_provider: Vec<DeferredToolResult>,
+    /// The outcomes of the calls that were not executed, or of which it is unknown whether they
+    /// were executed. The messages show only an error text for each, which a tool can return as
+    /// well.
+    ///
+    /// [`ToModelMessages::with_call_outcomes`](crate::model::ToModelMessages::with_call_outcomes)
+    /// tells the model these outcomes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub call_outcomes: Vec<DeferredToolResult>,
     #[serde(default, rename = "underWay", skip_serializing_if = "Vec::is_empty")]
     pending_responses: Vec<PendingResponse>,
 }
@@ -90,6 +98,7 @@ impl Chat {
             messages: Vec::new(),
             left_to_client: Vec::new(),
             for_provider: Vec::new(),
+            call_outcomes: Vec::new(),
             pending_responses: Vec::new(),
         }
     }
@@ -171,8 +180,8 @@ impl Chat {
         discarded.map(|response| &response.message_id)
     }
 
-    /// Inserts or updates an assistant message. Returns `false` and changes nothing if the message
-    /// was discarded.
+    /// Inserts or updates an assistant message: the result of [`Recorder::finish`], or a message
+    /// alone. Returns `false` and changes nothing if the message was discarded.
     ///
     /// Without `begun` the message is new. It replaces the message with its id if there is one.
     /// Otherwise it is inserted at the place that [`begin_response`](Self::begin_response)
@@ -183,8 +192,14 @@ impl Chat {
     /// when the agent started. Changes that were made since then stay: the results of its calls,
     /// and the parts that other runs of the same message appended. A message was discarded if the
     /// conversation does not hold it any more.
-    pub fn upsert_message(&mut self, message: UiMessage, begun: Option<&UiMessage>) -> bool {
-        let place = self.place_of(&message.id, Role::Assistant);
+    pub fn upsert_message(
+        &mut self,
+        recorded: impl Into<RecordedMessage>,
+        begun: Option<&UiMessage>,
+    ) -> bool {
+        let RecordedMessage { message, left_to_client, mut call_outcomes } = recorded.into();
+        let id = message.id.clone();
+        let place = self.place_of(&id, Role::Assistant);
         let Some(begun) = begun else {
             let mut pending = self.pending_responses.iter();
             let pending = pending.position(|response| response.message_id == message.id);
@@ -199,21 +214,34 @@ impl Chat {
                     self.messages.insert(place.unwrap_or(self.messages.len()), message);
                 }
             }
+            self.call_outcomes.retain(|known| known.message_id.as_ref() != Some(&id));
+            self.call_outcomes.extend(call_outcomes);
+            self.left_to_client.extend(left_to_client);
             return true;
         };
-        let Some(stored) = place.map(|place| &mut self.messages[place]) else { return false };
+        let Some(place) = place else { return false };
+        let stored = &mut self.messages[place];
         let mut parts = message.parts.into_iter();
         for ((now, before), after) in stored.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
-            // Another run may have recorded the outcome as unknown before the result arrived.
-            let is_unknown = now.as_tool().is_some_and(is_outcome_unknown);
-            if now == before || is_unknown && has_result(&after) {
+            if now == before {
                 *now = after;
+                continue;
+            }
+            let Some(call) = now.as_tool().map(|part| part.tool_call_id.clone()) else { continue };
+            // Another run may have recorded the outcome as unknown before the result arrived.
+            if has_result(&after) && is_outcome_unknown(&self.call_outcomes, &id, &call) {
+                self.call_outcomes.retain(|known| !is_outcome_of(known, &id, &call));
+                *now = after;
+            } else {
+                call_outcomes.retain(|recorded| recorded.tool_call_id != call);
             }
         }
         stored.parts.extend(parts);
         if stored.metadata == begun.metadata {
             stored.metadata = message.metadata;
         }
+        self.call_outcomes.extend(call_outcomes);
+        self.left_to_client.extend(left_to_client);
         true
     }
 
@@ -249,6 +277,9 @@ impl Chat {
         let parts = self.messages.iter().flat_map(UiMessage::tool_parts);
         let calls: HashSet<&ToolCallId> = parts.map(|part| &part.tool_call_id).collect();
         self.left_to_client.retain(|call| calls.contains(&call.tool_call_id));
+        let ids: HashSet<&MessageId> = self.messages.iter().map(|message| &message.id).collect();
+        self.call_outcomes
+            .retain(|known| known.message_id.as_ref().is_some_and(|id| ids.contains(id)));
     }
 
     /// Returns the index at which a response is inserted. Returns `None` if the message before it
@@ -281,9 +312,20 @@ fn has_result(part: &Part) -> bool {
     matches!(part, Part::Tool(part) if part.is_settled())
 }
 
-/// Whether the call has the error result of an unknown outcome.
-fn is_outcome_unknown(part: &ToolPart) -> bool {
-    matches!(&part.state, ToolState::OutputError { error_text, .. } if error_text == OUTCOME_UNKNOWN)
+/// Whether this is the recorded outcome of this call of this message.
+fn is_outcome_of(known: &DeferredToolResult, message: &MessageId, call: &ToolCallId) -> bool {
+    known.message_id.as_ref() == Some(message) && known.tool_call_id == *call
+}
+
+/// Whether the recorded outcome of this call of this message is that it is unknown.
+fn is_outcome_unknown(
+    outcomes: &[DeferredToolResult],
+    message: &MessageId,
+    call: &ToolCallId,
+) -> bool {
+    outcomes.iter().any(|known| {
+        known.outcome == DeferredOutcome::OutcomeUnknown && is_outcome_of(known, message, call)
+    })
 }
 
 /// The maximum number of pending responses of one conversation. One more removes the oldest.

@@ -1,12 +1,12 @@
 //! [`Recorder`]: builds the assistant message that the server stores from the events of an agent.
 
-use crate::approval::PendingToolCall;
+use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
 use crate::chunk::Version;
 use crate::event::{AgentEvent, Executor};
-use crate::id::MessageId;
-use crate::message::UiMessage;
+use crate::id::{MessageId, ToolCallId};
+use crate::message::{ToolPart, UiMessage};
 use crate::reducer::Reducer;
-use crate::translator::Translator;
+use crate::translator::{ResultKind, Translator};
 
 /// Builds an assistant message from the events of an agent.
 ///
@@ -20,9 +20,9 @@ use crate::translator::Translator;
 ///
 /// let mut recorder = Recorder::new("m2");
 /// recorder.handle_event(&AgentEvent::text("Hello"));
-/// let (message, left_to_client) = recorder.finish();
-/// assert_eq!(message.unwrap().id.as_str(), "m2");
-/// assert!(left_to_client.is_empty());
+/// let recorded = recorder.finish().expect("the recorder got an event");
+/// assert_eq!(recorded.message.id.as_str(), "m2");
+/// assert!(recorded.left_to_client.is_empty());
 /// ```
 #[derive(Debug)]
 pub struct Recorder {
@@ -30,6 +30,26 @@ pub struct Recorder {
     reducer: Reducer,
     left_to_client: Vec<PendingToolCall>,
     has_events: bool,
+}
+
+/// A message that a [`Recorder`] has built, and the properties of its calls that the message does
+/// not show. [`Chat::upsert_message`](super::Chat::upsert_message) stores it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RecordedMessage {
+    /// The message.
+    pub message: UiMessage,
+    /// The calls in it that the client has to execute.
+    pub left_to_client: Vec<PendingToolCall>,
+    /// The outcomes of the calls in it that were not executed, or of which it is unknown whether
+    /// they were executed. The message shows only an error text for each.
+    pub call_outcomes: Vec<DeferredToolResult>,
+}
+
+impl From<UiMessage> for RecordedMessage {
+    fn from(message: UiMessage) -> Self {
+        RecordedMessage { message, left_to_client: Vec::new(), call_outcomes: Vec::new() }
+    }
 }
 
 impl Recorder {
@@ -75,14 +95,40 @@ impl Recorder {
         self.reducer.message()
     }
 
-    /// Ends the message. Returns it, and the calls in it that the client has to execute. The
-    /// message is `None` if no event was added.
-    pub fn finish(self) -> (Option<UiMessage>, Vec<PendingToolCall>) {
-        let Recorder { translator, mut reducer, left_to_client, has_events } = self;
-        translator.finish(&mut |chunk| {
+    /// Ends the message and returns it. Returns `None` if no event was added.
+    pub fn finish(self) -> Option<RecordedMessage> {
+        let Recorder { mut translator, mut reducer, left_to_client, has_events } = self;
+        translator.end(&mut |chunk| {
             let _ = reducer.push_chunk(&chunk);
         });
-        (has_events.then(|| reducer.into_message()), left_to_client)
+        let message = has_events.then(|| reducer.into_message())?;
+        let mut call_outcomes = Vec::new();
+        for (kind, outcome) in [
+            (ResultKind::Refused, DeferredOutcome::Rejected),
+            (ResultKind::OutcomeUnknown, DeferredOutcome::OutcomeUnknown),
+        ] {
+            let calls: Vec<&ToolCallId> = translator.settled_as(kind).collect();
+            let parts = message.tool_parts().filter(|part| calls.contains(&&part.tool_call_id));
+            call_outcomes
+                .extend(parts.map(|part| call_outcome(&message.id, part, outcome.clone())));
+        }
+        Some(RecordedMessage { message, left_to_client, call_outcomes })
+    }
+}
+
+/// Returns the entry of [`Chat::call_outcomes`](super::Chat::call_outcomes) for this call.
+pub(super) fn call_outcome(
+    message_id: &MessageId,
+    part: &ToolPart,
+    outcome: DeferredOutcome,
+) -> DeferredToolResult {
+    DeferredToolResult {
+        message_id: Some(message_id.clone()),
+        tool_call_id: part.tool_call_id.clone(),
+        tool_name: part.tool_name.clone(),
+        approval_id: None,
+        outcome,
+        is_final: true,
     }
 }
 
@@ -108,8 +154,8 @@ mod tests {
             "providerMetadata":{"provider":{"id":"item_1"}}}"#;
         let output = serde_json::from_str(output).unwrap();
         recorder.handle_event(&AgentEvent::Chunk(Box::new(output)));
-        let (message, _) = recorder.finish();
-        let message = serde_json::to_string(&message).unwrap();
+        let recorded = recorder.finish().unwrap();
+        let message = serde_json::to_string(&recorded.message).unwrap();
         assert!(
             message.contains(r#""resultProviderMetadata":{"provider":{"id":"item_1"}}"#),
             "{message}"

@@ -1,15 +1,16 @@
 //! Records the results of open calls in the messages that hold these calls.
 
-use super::{Chat, is_outcome_unknown};
+use super::recorder::call_outcome;
+use super::{Chat, is_outcome_of, is_outcome_unknown};
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ToolOutcome,
 };
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, ToolCallId};
+use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
     ApprovalDetails, Part, RequestedApproval, RespondedApproval, Role, SettledApproval, ToolPart,
-    ToolState,
+    ToolState, UiMessage,
 };
 
 impl Chat {
@@ -126,12 +127,24 @@ impl Chat {
         }
         let is_executed = matches!(result.outcome, DeferredOutcome::Executed { .. });
         // A result may still arrive after the outcome was recorded as unknown.
-        let is_open =
-            |part: &ToolPart| !part.is_settled() || is_executed && is_outcome_unknown(part);
-        let part = self.last_part(|part| is_open(part) && is_call_of(part, result));
-        let Some(part) = part else { return };
+        let is_open = |message: &MessageId, part: &ToolPart| {
+            let is_unknown =
+                || is_outcome_unknown(&self.call_outcomes, message, &part.tool_call_id);
+            !part.is_settled() || is_executed && is_unknown()
+        };
+        let found = last_part(&mut self.messages, |message, part| {
+            is_open(message, part) && is_call_of(part, result)
+        });
+        let Some((message, part)) = found else { return };
         let Some(state) = state_of_outcome(part, &result.outcome) else { return };
         part.state = state;
+        self.call_outcomes.retain(|known| !is_outcome_of(known, message, &part.tool_call_id));
+        if matches!(
+            result.outcome,
+            DeferredOutcome::OutcomeUnknown | DeferredOutcome::Expired | DeferredOutcome::Revoked
+        ) {
+            self.call_outcomes.push(call_outcome(message, part, result.outcome.clone()));
+        }
         let is_unsent = is_approved_provider_call(part);
         let tool_call_id = part.tool_call_id.clone();
         if let Some(descriptor) = descriptor {
@@ -163,14 +176,18 @@ impl Chat {
     pub fn supersede(&mut self, deferred: &DeferredToolResults) {
         for PendingToolCall { tool_call_id, approval_id, .. } in deferred.superseded() {
             self.left_to_client.retain(|call| call.tool_call_id != *tool_call_id);
-            let is_open = |part: &ToolPart| {
+            let found = last_part(&mut self.messages, |_, part| {
                 !part.is_settled() && is_call(part, approval_id.as_ref(), tool_call_id)
-            };
-            let Some(part) = self.last_part(is_open) else { continue };
+            });
+            let Some((message, part)) = found else { continue };
             let input = part.input().cloned();
             part.state = match open_approval(part) {
                 Some(approval) => denied_state(input, approval, Some(SUPERSEDED_REASON.to_owned())),
-                None => error_state(input, None, approval::REFUSED.to_owned()),
+                None => {
+                    let outcome = call_outcome(message, part, DeferredOutcome::Rejected);
+                    self.call_outcomes.push(outcome);
+                    error_state(input, None, approval::REFUSED.to_owned())
+                }
             };
         }
     }
@@ -227,17 +244,22 @@ impl Chat {
         let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
         assistants.flat_map(|message| message.tool_parts())
     }
+}
 
-    /// Returns the last tool part that matches.
-    fn last_part(&mut self, is_match: impl Fn(&ToolPart) -> bool) -> Option<&mut ToolPart> {
-        let parts =
-            self.messages.iter_mut().rev().flat_map(|message| message.parts.iter_mut().rev());
-        let mut tools = parts.filter_map(|part| match part {
-            Part::Tool(part) => Some(&mut **part),
-            _ => None,
-        });
-        tools.find(|part| is_match(part))
-    }
+/// Returns the last tool part that matches, and the id of its message.
+fn last_part(
+    messages: &mut [UiMessage],
+    is_match: impl Fn(&MessageId, &ToolPart) -> bool,
+) -> Option<(&MessageId, &mut ToolPart)> {
+    let parts = messages.iter_mut().rev().flat_map(|UiMessage { id, parts, .. }| {
+        let id = &*id;
+        parts.iter_mut().rev().map(move |part| (id, part))
+    });
+    let mut tools = parts.filter_map(|(id, part)| match part {
+        Part::Tool(part) => Some((id, &mut **part)),
+        _ => None,
+    });
+    tools.find(|(id, part)| is_match(id, part))
 }
 
 /// Whether the user approved a provider-executed call and the call has no result yet.

@@ -6,9 +6,8 @@ use futures_util::StreamExt;
 
 use super::live::{Live, LiveRun};
 use super::run::Run;
-use crate::approval::PendingToolCall;
 use crate::chat::agent::Event;
-use crate::chat::{AgentEventStream, Chat, ChatError, Recorder};
+use crate::chat::{AgentEventStream, Chat, ChatError, RecordedMessage, Recorder};
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::message::UiMessage;
@@ -55,7 +54,8 @@ impl Run {
             if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
                 asked.push(approval_id.clone());
                 let message = recorder.message().clone();
-                if !self.keep(Some(&message), begun.as_ref(), &[]).await? {
+                let recorded = RecordedMessage::from(message.clone());
+                if !self.keep(Some(&recorded), begun.as_ref()).await? {
                     break None;
                 }
                 begun = Some(message);
@@ -74,13 +74,13 @@ impl Run {
             Some(Err(_)) => true,
             None => false,
         };
-        let (mut message, left_to_client) = recorder.finish();
-        let is_kept = self.keep(message.as_ref(), begun.as_ref(), &left_to_client).await?;
+        let mut recorded = recorder.finish();
+        let is_kept = self.keep(recorded.as_ref(), begun.as_ref()).await?;
         if !is_kept {
-            self.keep(None, None, &[]).await?;
-            message = None;
+            self.keep(None, None).await?;
+            recorded = None;
         }
-        let parts = || message.iter().flat_map(UiMessage::tool_parts);
+        let parts = || recorded.iter().flat_map(|recorded| recorded.message.tool_parts());
         let is_shown = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
         // If the agent was cut off, it may have issued approval requests that are in no event.
         if (was_cut || !is_kept || !asked.iter().all(is_shown))
@@ -94,26 +94,21 @@ impl Run {
         Ok(())
     }
 
-    /// Stores the message and the calls in it that the client executes. `begun` is the stored
-    /// message that it continues. Returns `false` if the message was discarded.
+    /// Stores the message. `begun` is the stored message that it continues. Returns `false` if the
+    /// message was discarded.
     ///
     /// Without a message, removes the pending response and returns `true`.
     async fn keep(
         &self,
-        message: Option<&UiMessage>,
+        recorded: Option<&RecordedMessage>,
         begun: Option<&UiMessage>,
-        left_to_client: &[PendingToolCall],
     ) -> Result<bool, ChatError> {
-        let keep = |chat: &mut Chat| {
-            let Some(message) = message else {
+        let keep = |chat: &mut Chat| match recorded {
+            Some(recorded) => chat.upsert_message(recorded.clone(), begun),
+            None => {
                 chat.cancel_response(&self.message_id);
-                return true;
-            };
-            let is_kept = chat.upsert_message(message.clone(), begun);
-            if is_kept {
-                chat.left_to_client.extend(left_to_client.iter().cloned());
+                true
             }
-            is_kept
         };
         Ok(self.chats.change(&self.chat, keep).await?.1)
     }

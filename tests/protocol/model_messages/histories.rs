@@ -1,6 +1,7 @@
 //! Histories that go wrong, and what the model reads of them.
 
 use serde_json::{Value, json};
+use ui_message_stream::approval::{DeferredToolResult, EXPIRED, OUTCOME_UNKNOWN, REFUSED, REVOKED};
 use ui_message_stream::model::{
     ModelMessage, NotExecutedReason, ToModelMessages, ToolCallContent, ToolResult,
 };
@@ -163,18 +164,36 @@ fn a_server_that_refused_by_itself_is_not_taken_for_the_person() {
 }
 
 #[test]
-fn what_a_person_was_shown_of_a_refusal_is_told_as_one() {
-    use ui_message_stream::approval::{EXPIRED, OUTCOME_UNKNOWN, REFUSED, REVOKED};
-    for (shown, told) in [
-        (REFUSED, "not executed: Refused"),
-        (EXPIRED, "not executed: Expired"),
-        (REVOKED, "not executed: Revoked"),
-        (OUTCOME_UNKNOWN, "unknown"),
-        ("disk full", "failed: disk full"),
+fn a_recorded_outcome_is_told_in_place_of_the_error_text() {
+    for (outcome, told) in [
+        ("rejected", "not executed: Refused"),
+        ("expired", "not executed: Expired"),
+        ("revoked", "not executed: Revoked"),
+        ("outcome-unknown", "unknown"),
     ] {
+        let failed = |id: &str| call(id, "output-error", json!({"errorText": "disk full"}));
+        let messages = history(&[
+            ("user", json!([text("go")])),
+            ("assistant", json!([failed("c"), failed("d")])),
+            ("assistant", json!([failed("c")])),
+        ]);
+        let recorded = json!([
+            {"messageId": "m1", "toolCallId": "c", "toolName": "t", "outcome": outcome}
+        ]);
+        let recorded: Vec<DeferredToolResult> = serde_json::from_value(recorded).unwrap();
+        let read = ToModelMessages::new().with_call_outcomes(&recorded);
+        let lines = brief(&read.model_messages(&messages));
+        assert_eq!(lines[2], format!("tool: c {told}, d failed: disk full"));
+        assert_eq!(lines[4], "tool: c_2 failed: disk full");
+    }
+}
+
+#[test]
+fn an_error_text_that_this_crate_also_writes_is_an_error_text() {
+    for shown in [REFUSED, EXPIRED, REVOKED, OUTCOME_UNKNOWN] {
         let failed = call("c", "output-error", json!({"errorText": shown}));
         let lines = read(&[("user", json!([text("go")])), ("assistant", json!([failed]))]);
-        assert_eq!(lines[2], format!("tool: c {told}"));
+        assert_eq!(lines[2], format!("tool: c failed: {shown}"));
     }
 }
 

@@ -60,7 +60,6 @@ use ui_message_stream::approval::{
 use ui_message_stream::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
-use ui_message_stream::model::ToModelMessages;
 
 /// An agent built with rig.
 ///
@@ -320,9 +319,7 @@ impl RigAgent {
 
 impl ChatAgent for RigAgent {
     fn respond(&self, turn: Turn) -> AgentEventStream {
-        let read = ToModelMessages::new()
-            .with_deferred(&turn.deferred)
-            .model_messages(&turn.chat.messages);
+        let read = turn.to_model_messages().model_messages(&turn.chat.messages);
         let awaited_calls = awaited_calls(&read);
         let mut history = messages(&read);
         let Some(last) = history.pop() else {

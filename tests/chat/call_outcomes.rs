@@ -1,0 +1,191 @@
+//! The outcomes of calls are data of the stored conversation, never read from the texts that users
+//! see.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use ui_message_stream::approval::store::BoxFuture;
+use ui_message_stream::approval::{
+    ApprovalDecision, Approvals, ApprovedCall, DeferredOutcome, DeferredToolResult,
+    DefinitionDigest, EXPIRED, OUTCOME_UNKNOWN, Principal, REFUSED, REVOKED, ToolInfo, ToolOutcome,
+    Toolbox,
+};
+use ui_message_stream::chat::{Chat, ChatServer, Recorder, Turn};
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::message::Role;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{ChatRequest, Json, UiMessage};
+
+/// A tool that fails with this text.
+#[derive(Debug)]
+struct FailsWith(&'static str);
+
+impl Toolbox for FailsWith {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "Fails.", &Json::null())))
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        Box::pin(std::future::ready(ToolOutcome::Failed(self.0.to_owned())))
+    }
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+fn user_message(id: &str, text: &str) -> ChatRequest {
+    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_fails_with_a_text_of_this_crate_has_failed() {
+    for text in [REFUSED, EXPIRED, REVOKED, OUTCOME_UNKNOWN] {
+        let read: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let model = Arc::clone(&read);
+        let agent = move |turn: Turn| {
+            let messages = turn.to_model_messages().model_messages(&turn.chat.messages);
+            let mut turns = model.lock().unwrap();
+            turns.push(serde_json::to_value(messages).unwrap());
+            let is_first = turns.len() == 1;
+            async_stream::stream! {
+                if is_first {
+                    let (id, input) = ("call".into(), Json::null());
+                    let call = ToolCall::new("call", "tool");
+                    yield AgentEvent::tool_input(call, input.clone());
+                    let issued = turn.approvals.request_approval(&turn.message_id, &id, "tool", &input, None).await;
+                    yield issued.unwrap().event(id);
+                }
+            }
+        };
+        let chats = ChatServer::new(agent, Approvals::new(FailsWith(text)));
+        chats.complete_response(&ada(), user_message("m1", "go")).await.unwrap();
+        let pending = chats.approvals().pending(&ada()).await.unwrap();
+        let approval_id = pending[0].approval_id.clone();
+        let approved = ApprovalDecision { approval_id, approved: true, reason: None };
+        assert!(chats.decide(&ada(), vec![approved]).await.unwrap()[0].accepted);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        chats.complete_response(&ada(), user_message("m2", "and now?")).await.unwrap();
+        let read = read.lock().unwrap();
+        assert_eq!(read.len(), 3, "the turn of the decision, and the one after it");
+        for messages in &read[1..] {
+            let result = &messages[2]["tool"]["content"][0]["result"]["result"];
+            assert_eq!(*result, json!({"error": text}), "{messages}");
+        }
+    }
+}
+
+/// A chat whose last message holds this call.
+fn chat_with(part: Value) -> Chat {
+    let message = json!({"id": "m2", "role": "assistant", "parts": [part]});
+    let mut chat = Chat::new("chat", ada());
+    chat.apply_request(&user_message("m1", "go"));
+    chat.upsert_message(UiMessage::parse(&message.to_string()).unwrap(), None);
+    chat
+}
+
+fn awaiting_approval() -> Chat {
+    chat_with(json!({"type": "tool-t", "toolCallId": "c", "state": "approval-requested",
+        "input": {}, "approval": {"id": "ap"}}))
+}
+
+fn result(outcome: Value) -> DeferredToolResult {
+    let result =
+        json!({"toolCallId": "c", "toolName": "t", "approvalId": "ap", "outcome": outcome});
+    serde_json::from_value(result).unwrap()
+}
+
+fn executed(outcome: Value) -> DeferredToolResult {
+    result(json!({"executed": {"outcome": outcome}}))
+}
+
+fn recorded(chat: &Chat) -> Vec<&DeferredOutcome> {
+    chat.call_outcomes.iter().map(|recorded| &recorded.outcome).collect()
+}
+
+#[test]
+fn a_late_result_replaces_an_unknown_outcome_and_no_error_with_its_text() {
+    let output = executed(json!({"output": 1}));
+    let mut unknown = awaiting_approval();
+    unknown.record_result(&result(json!("outcome-unknown")), None);
+    assert_eq!(recorded(&unknown), [&DeferredOutcome::OutcomeUnknown]);
+    unknown.record_result(&output, None);
+    assert_eq!(recorded(&unknown), [&DeferredOutcome::OutcomeUnknown; 0]);
+
+    let mut failed = awaiting_approval();
+    failed.record_result(&executed(json!({"failed": OUTCOME_UNKNOWN})), None);
+    let before = failed.clone();
+    failed.record_result(&output, None);
+    assert_eq!(failed, before);
+    assert_ne!(failed.messages, unknown.messages);
+}
+
+#[test]
+fn the_outcome_of_a_removed_message_is_removed() {
+    for outcome in ["expired", "revoked", "outcome-unknown"] {
+        let mut chat = awaiting_approval();
+        chat.record_result(&result(json!(outcome)), None);
+        assert_eq!(chat.call_outcomes[0].message_id, Some("m2".into()));
+        let mut stored: Chat =
+            serde_json::from_str(&serde_json::to_string(&chat).unwrap()).unwrap();
+        assert_eq!(stored, chat);
+        stored.apply_request(&user_message("m1", "go on"));
+        assert_eq!(stored.call_outcomes, []);
+        // The agent writes the message again.
+        chat.upsert_message(UiMessage::new("m2", Role::Assistant, Vec::new()), None);
+        assert_eq!(chat.call_outcomes, []);
+    }
+}
+
+#[test]
+fn a_recorder_tells_which_calls_it_ended_without_a_result() {
+    let refused = {
+        let mut recorder = Recorder::new("m2");
+        let events = [
+            AgentEvent::tool_input(ToolCall::new("c", "t"), Json::null()),
+            AgentEvent::tool_denied("c"),
+        ];
+        events.iter().for_each(|event| recorder.handle_event(event));
+        recorder.finish().unwrap()
+    };
+    let chat =
+        chat_with(json!({"type": "tool-t", "toolCallId": "c", "state": "approval-responded",
+        "input": {}, "providerExecuted": true, "approval": {"id": "ap", "approved": true}}));
+    let unknown = |events: &[AgentEvent]| {
+        let mut recorder = Recorder::continuing(chat.messages[1].clone());
+        events.iter().for_each(|event| recorder.handle_event(event));
+        recorder.finish().unwrap()
+    };
+    let aborted = unknown(&[AgentEvent::Abort { reason: None }]);
+    let text = AgentEvent::text("It does not answer.");
+    let finished = unknown(std::slice::from_ref(&text));
+    let failed = unknown(&[AgentEvent::tool_failed("c", OUTCOME_UNKNOWN), text]);
+    for (recorded, outcomes) in [
+        (&refused, &[DeferredOutcome::Rejected][..]),
+        (&aborted, &[DeferredOutcome::OutcomeUnknown]),
+        (&finished, &[DeferredOutcome::OutcomeUnknown]),
+        (&failed, &[]),
+    ] {
+        let told: Vec<_> =
+            recorded.call_outcomes.iter().map(|recorded| recorded.outcome.clone()).collect();
+        assert_eq!(told, outcomes);
+    }
+    // Another run has recorded the error of the tool meanwhile: that one stays, with its meaning.
+    let mut stored = chat.clone();
+    stored.record_result(&executed(json!({"failed": "disk full"})), None);
+    let before = stored.clone();
+    assert!(stored.upsert_message(aborted.clone(), Some(&chat.messages[1])));
+    assert_eq!(stored, before);
+    let mut stored = chat.clone();
+    assert!(stored.upsert_message(aborted, Some(&chat.messages[1])));
+    assert_eq!(recorded(&stored), [&DeferredOutcome::OutcomeUnknown]);
+    assert!(stored.upsert_message(failed, Some(&chat.messages[1])));
+    assert_eq!(recorded(&stored), [&DeferredOutcome::OutcomeUnknown; 0]);
+}
