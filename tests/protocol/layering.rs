@@ -206,6 +206,24 @@ fn no_file_both_speaks_http_and_decides_about_approvals() {
     }
 }
 
+#[test]
+fn the_way_of_an_approval_in_the_design_document_names_functions_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let design = fs::read_to_string(root.join("DESIGN.md")).unwrap();
+    let rows = design.lines().filter_map(|line| line.strip_prefix("| `src/"));
+    let mut number_of_rows = 0;
+    for row in rows {
+        let names: Vec<&str> = row.split('`').collect();
+        let (file, function) = (names[0], names[2]);
+        let code = fs::read_to_string(root.join("src").join(file)).unwrap();
+        let signatures = ["(", "<"].map(|next| format!("fn {function}{next}"));
+        let is_there = signatures.iter().any(|signature| code.contains(signature));
+        assert!(is_there, "`{file}` has no function `{function}`");
+        number_of_rows += 1;
+    }
+    assert!(number_of_rows > 15, "{number_of_rows} rows");
+}
+
 /// A source file.
 struct File {
     /// Its path under `src/` without the extension; `approval` for `approval/mod.rs`.
