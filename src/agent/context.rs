@@ -16,6 +16,27 @@ use crate::id::{ChatId, ToolCallId};
 use crate::json::{Json, JsonError};
 
 /// The context of a tool call: what a handler receives in addition to the input.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use serde_json::json;
+/// use ui_message_stream::agent::{Tool, ToolContext};
+/// use ui_message_stream::response::BoxError;
+///
+/// /// Builds the project.
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Build {
+///     target: String,
+/// }
+///
+/// let build = Tool::new("build", async |input: Build, context: ToolContext| {
+///     // The client shows the progress while the tool runs.
+///     context.emit_data("progress", &json!({"done": 1, "of": 2})).await?;
+///     Ok::<_, BoxError>(format!("{} is built", input.target))
+/// });
+/// # let _ = build;
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ToolContext {

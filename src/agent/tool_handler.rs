@@ -58,6 +58,18 @@ where
 
 /// A tool error whose message is shown to the model and the user, up to 10 000 characters. All
 /// other errors are logged and shown as "The tool failed."
+///
+/// ```
+/// use ui_message_stream::agent::ToolError;
+///
+/// fn check(amount: u64) -> Result<(), ToolError> {
+///     match amount {
+///         0 => Err(ToolError("The amount must be at least 1.".into())),
+///         _ => Ok(()),
+///     }
+/// }
+/// assert_eq!(check(0).unwrap_err().to_string(), "The amount must be at least 1.");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ToolError(pub String);

@@ -42,6 +42,20 @@ use crate::translator::Translator;
 /// After an event that ends the response ([`Finish`](crate::AgentEvent::Finish), `Error`, `Abort`)
 /// the agent's stream is not polled again: code after that event does not run.
 ///
+/// ```
+/// use futures::stream;
+/// use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
+///
+/// async fn chat(chat: ChatRequest) -> UiMessageStream {
+///     let events = stream::iter([AgentEvent::text("Hello!")]);
+///     UiMessageStream::reply(&chat, events).on_finish(|end| {
+///         // Store the message as the client holds it.
+///         println!("{:?}: {:?}", end.outcome, end.message);
+///     })
+/// }
+/// # let _ = chat;
+/// ```
+///
 /// # Panics
 /// Keep-alive comments and [`with_input_delta_coalescing`](Self::with_input_delta_coalescing) need
 /// tokio's timer. Polling outside of a tokio runtime panics, unless the comments are disabled by
