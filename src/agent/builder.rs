@@ -12,15 +12,14 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::client_tools;
 use super::driver::AgentRun;
 use super::dyn_tool::IntoTool;
+use super::settings::Settings;
 use super::structured_output::StructuredOutput;
-use super::tool_set::ToolSet;
 use crate::approval::store::BoxFuture;
 use crate::approval::{Approvals, ApprovedCall, ToolInfo, ToolOutcome, Toolbox};
 use crate::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
-use crate::json::{FieldError, Json};
+use crate::json::Json;
 use crate::message::UiMessage;
 use crate::model::Model;
 use crate::request::{ChatRequest, ParseRequestError};
@@ -56,41 +55,18 @@ use crate::response::BoxError;
 /// let app: Router = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
 /// ```
 #[derive(Clone)]
-pub struct Agent(pub(super) Arc<Inner>);
-
-#[derive(Clone)]
-pub(super) struct Inner {
-    pub(super) model: Arc<dyn Model>,
-    pub(super) tools: ToolSet,
-    pub(super) instructions: Option<Arc<str>>,
-    pub(super) max_steps: u32,
-    pub(super) has_usage_metadata: bool,
-    pub(super) can_accept_client_tools: bool,
-    pub(super) output: Option<StructuredOutput>,
-    pub(super) transform: Option<Arc<TransformFn>>,
-}
-
-type TransformFn = dyn Fn(AgentEventStream) -> AgentEventStream + Send + Sync;
+pub struct Agent(Arc<Settings>);
 
 impl Agent {
     /// Creates an agent for this model, without tools.
     pub fn new(model: impl Model) -> Self {
-        Agent(Arc::new(Inner {
-            model: Arc::new(model),
-            tools: ToolSet::default(),
-            instructions: None,
-            max_steps: 20,
-            has_usage_metadata: false,
-            can_accept_client_tools: false,
-            output: None,
-            transform: None,
-        }))
+        Agent(Arc::new(Settings::new(model)))
     }
 
     /// Sets the instructions, which the model reads before all messages.
     #[must_use]
     pub fn with_instructions(self, instructions: impl Into<Arc<str>>) -> Self {
-        self.with(|inner| inner.instructions = Some(instructions.into()))
+        self.with(|settings| settings.instructions = Some(instructions.into()))
     }
 
     /// Sets the maximum number of model calls in a turn. The default is 20.
@@ -99,14 +75,14 @@ impl Agent {
     /// reason `tool-calls`, and no call is left waiting.
     #[must_use]
     pub fn with_max_steps(self, steps: u32) -> Self {
-        self.with(|inner| inner.max_steps = steps)
+        self.with(|settings| settings.max_steps = steps)
     }
 
     /// Writes the token usage of each message into its metadata. See
     /// [`ToolLoop::with_usage_metadata`](crate::agent::tool_loop::ToolLoop::with_usage_metadata).
     #[must_use]
     pub fn with_usage_in_metadata(self) -> Self {
-        self.with(|inner| inner.has_usage_metadata = true)
+        self.with(|settings| settings.has_usage_metadata = true)
     }
 
     /// Requires a user's approval for each call of a tool for which the host set no approval
@@ -115,7 +91,7 @@ impl Agent {
     /// The annotations that a tool server sends are not a policy of the host.
     #[must_use]
     pub fn require_approval_by_default(self) -> Self {
-        self.with(|inner| inner.tools.is_approval_default = true)
+        self.with(|settings| settings.tools.is_approval_default = true)
     }
 
     /// Accepts tools that a request defines, in the field `clientTools` (or `client_tools`) of its
@@ -126,7 +102,7 @@ impl Agent {
     /// answer the calls of the agent's tool.
     #[must_use]
     pub fn with_client_tools(self) -> Self {
-        self.with(|inner| inner.can_accept_client_tools = true)
+        self.with(|settings| settings.can_accept_client_tools = true)
     }
 
     /// Makes the agent respond with structured output: the text of its last step is a `T` as JSON.
@@ -166,7 +142,7 @@ impl Agent {
     #[must_use]
     #[track_caller]
     pub fn with_output<T: JsonSchema + DeserializeOwned + 'static>(self) -> Self {
-        self.with(|inner| inner.output = Some(StructuredOutput::new::<T>()))
+        self.with(|settings| settings.output = Some(StructuredOutput::new::<T>()))
     }
 
     /// Passes the agent's events through `transform` before they reach the user and the chat
@@ -193,7 +169,7 @@ impl Agent {
         self,
         transform: impl Fn(AgentEventStream) -> AgentEventStream + Send + Sync + 'static,
     ) -> Self {
-        self.with(|inner| inner.transform = Some(Arc::new(transform)))
+        self.with(|settings| settings.transform = Some(Arc::new(transform)))
     }
 
     /// Adds a tool.
@@ -205,7 +181,7 @@ impl Agent {
     #[must_use]
     #[track_caller]
     pub fn tool(self, tool: impl IntoTool) -> Self {
-        self.with(|inner| inner.tools.add(tool.into_tool()))
+        self.with(|settings| settings.tools.add(tool.into_tool()))
     }
 
     /// Adds several tools.
@@ -215,9 +191,9 @@ impl Agent {
     #[must_use]
     #[track_caller]
     pub fn tools(self, tools: impl IntoIterator<Item: IntoTool>) -> Self {
-        self.with(|inner| {
+        self.with(|settings| {
             for tool in tools {
-                inner.tools.add(tool.into_tool());
+                settings.tools.add(tool.into_tool());
             }
         })
     }
@@ -232,22 +208,10 @@ impl Agent {
     }
 
     #[track_caller]
-    fn with(self, set: impl FnOnce(&mut Inner)) -> Self {
-        let mut inner = Arc::unwrap_or_clone(self.0);
-        set(&mut inner);
-        Agent(Arc::new(inner))
-    }
-
-    /// Returns the tools of a turn: those of the agent, and those of the request if it may define
-    /// any.
-    ///
-    /// # Errors
-    /// A [`FieldError`] if the tools of the request are invalid.
-    pub(super) fn tools_for(&self, request: Option<&ChatRequest>) -> Result<ToolSet, FieldError> {
-        match request.filter(|_| self.0.can_accept_client_tools) {
-            Some(request) => client_tools::with_request_tools(&self.0.tools, request),
-            None => Ok(self.0.tools.clone()),
-        }
+    fn with(self, set: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Arc::unwrap_or_clone(self.0);
+        set(&mut settings);
+        Agent(Arc::new(settings))
     }
 }
 
@@ -271,7 +235,7 @@ impl Toolbox for Agent {
 
 impl ChatAgent for Agent {
     fn validate_request(&self, request: &ChatRequest) -> Result<(), ParseRequestError> {
-        Ok(self.tools_for(Some(request)).map(drop)?)
+        Ok(self.0.tools_for(Some(request)).map(drop)?)
     }
 
     fn structured_output(&self, message: &UiMessage) -> Option<Result<Json, BoxError>> {
@@ -280,7 +244,7 @@ impl ChatAgent for Agent {
     }
 
     fn respond(&self, turn: Turn) -> AgentEventStream {
-        let events: AgentEventStream = Box::pin(AgentRun::new(self.clone(), turn));
+        let events: AgentEventStream = Box::pin(AgentRun::new(Arc::clone(&self.0), turn));
         match &self.0.transform {
             Some(transform) => transform(events),
             None => events,

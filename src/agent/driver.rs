@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
 use futures_util::{Stream, stream};
-use tracing::{Span, field};
+use tracing::Span;
 
-use super::Agent;
-use super::model_inputs::{ModelInputs, record_failure};
+use super::model_inputs::ModelInputs;
+use super::settings::Settings;
 use super::structured_output::StructuredOutput;
+use super::telemetry::{record_failure, record_usage, run_span, step_span};
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
@@ -27,18 +28,18 @@ use crate::model::Usage;
 use crate::response::BoxError;
 
 /// The inputs that one effect produces.
-pub(super) type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
+type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
 
 /// One turn that is executing.
 pub(super) struct AgentRun {
-    agent: Agent,
+    settings: Arc<Settings>,
+    /// The tools of the agent and of the request.
     tools: ToolSet,
     tool_loop: ToolLoop,
     turn: Arc<Turn>,
     transcript: Transcript,
     effects: VecDeque<InputStream>,
-    /// The span of the run. Its names follow the OpenTelemetry conventions for generative AI; it
-    /// holds no content.
+    /// The span of the run.
     span: Span,
     /// The span of the current step, inside `span`.
     step_span: Span,
@@ -46,35 +47,25 @@ pub(super) struct AgentRun {
 
 impl AgentRun {
     /// Creates the run that answers this turn.
-    pub(super) fn new(agent: Agent, turn: Turn) -> Self {
-        let tool_loop = ToolLoop::new(agent.0.max_steps).with_known_call_ids(call_ids(&turn));
-        let tool_loop =
-            if agent.0.output.is_some() { tool_loop.with_output_check() } else { tool_loop };
-        let tool_loop = if agent.0.has_usage_metadata {
-            tool_loop.with_usage_metadata(prior_usage(&turn))
-        } else {
-            tool_loop
-        };
+    pub(super) fn new(settings: Arc<Settings>, turn: Turn) -> Self {
+        let mut tool_loop = ToolLoop::new(settings.max_steps).with_known_call_ids(call_ids(&turn));
+        if settings.output.is_some() {
+            tool_loop = tool_loop.with_output_check();
+        }
+        if settings.has_usage_metadata {
+            tool_loop = tool_loop.with_usage_metadata(prior_usage(&turn));
+        }
         // The tools of the request were validated before the request was accepted.
-        let tools = agent.tools_for(turn.request.as_deref());
+        let tools = settings.tools_for(turn.request.as_deref());
         AgentRun {
-            tools: tools.unwrap_or_else(|_| agent.0.tools.clone()),
+            tools: tools.unwrap_or_else(|_| settings.tools.clone()),
             tool_loop,
-            span: tracing::info_span!(
-                "invoke_agent",
-                gen_ai.operation.name = "invoke_agent",
-                gen_ai.provider.name = agent.0.model.provider(),
-                gen_ai.conversation.id = turn.chat.id.as_str(),
-                gen_ai.usage.input_tokens = field::Empty,
-                gen_ai.usage.output_tokens = field::Empty,
-                otel.status_code = field::Empty,
-                error.type = field::Empty,
-            ),
+            span: run_span(&*settings.model, &turn.chat.id),
             step_span: Span::none(),
             transcript: Transcript::new(&turn),
             turn: Arc::new(turn),
             effects: VecDeque::new(),
-            agent,
+            settings,
         }
     }
 
@@ -82,7 +73,7 @@ impl AgentRun {
     /// call precede the next events of the model.
     fn start(&mut self, effect: Effect) {
         if let Effect::CallModel { step } = effect {
-            self.step_span = tracing::info_span!(parent: &self.span, "step", step);
+            self.step_span = step_span(&self.span, step);
         }
         let _entered = self.step_span.clone().entered();
         let is_decision = matches!(
@@ -98,18 +89,17 @@ impl AgentRun {
 
     /// Performs an effect and returns the inputs that it produces.
     fn perform(&mut self, effect: Effect) -> InputStream {
-        let AgentRun { agent, tools, turn, transcript, .. } = self;
-        let agent = &agent.0;
+        let AgentRun { settings, tools, turn, transcript, .. } = self;
         match effect {
             Effect::CallModel { step } => {
                 let request = ModelRequest {
-                    instructions: agent.instructions.clone(),
+                    instructions: settings.instructions.clone(),
                     messages: transcript.model_messages(turn, step, tools),
                     tools: tools.definitions(),
-                    output: agent.output.as_ref().map(StructuredOutput::schema),
+                    output: settings.output.as_ref().map(StructuredOutput::schema),
                 };
                 let chat = &turn.chat.id;
-                Box::pin(ModelInputs::new(&*agent.model, request, tools.clone(), chat))
+                Box::pin(ModelInputs::new(&*settings.model, request, tools.clone(), chat))
             }
             Effect::ValidateInput(call) => {
                 let fits = tools.validate_input(&call.tool_name, &call.input);
@@ -130,9 +120,9 @@ impl AgentRun {
                 let (tools, turn) = (tools.clone(), Arc::clone(turn));
                 single_input(async move { request_approval(&tools, &turn, call).await })
             }
-            Effect::RunTool(call) => tools.run(call, turn),
+            Effect::RunTool(call) => Box::pin(tools.run(call, turn)),
             Effect::CheckOutput => {
-                let output = agent.output.as_ref();
+                let output = settings.output.as_ref();
                 let checked = output
                     .map(|output| output.parse_message(transcript.current_message()).map(drop));
                 single_input(ready(Input::OutputChecked(checked.unwrap_or(Ok(())))))
@@ -168,8 +158,7 @@ impl Drop for AgentRun {
         if usage == Usage::default() {
             return;
         }
-        self.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
-        self.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+        record_usage(&self.span, usage);
     }
 }
 

@@ -16,7 +16,11 @@ mod dyn_tool;
 #[cfg(feature = "agent")]
 mod model_inputs;
 #[cfg(feature = "agent")]
+mod settings;
+#[cfg(feature = "agent")]
 mod structured_output;
+#[cfg(feature = "agent")]
+mod telemetry;
 #[cfg(feature = "agent")]
 mod tool;
 #[cfg(feature = "agent")]

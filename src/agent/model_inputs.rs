@@ -8,8 +8,9 @@ use std::task::{Context, Poll, ready as poll_ready};
 
 use futures_util::stream::{self, CatchUnwind};
 use futures_util::{Stream, StreamExt};
-use tracing::{Span, field};
+use tracing::Span;
 
+use super::telemetry::{model_span, record_failure, record_usage};
 use super::tool_set::ToolSet;
 use crate::agent::tool_loop::Input;
 use crate::event::AgentEvent;
@@ -35,20 +36,7 @@ impl ModelInputs {
         tools: ToolSet,
         chat: &ChatId,
     ) -> Self {
-        let span = tracing::info_span!(
-            "chat",
-            otel.name = model.name().map(|name| format!("chat {name}")),
-            otel.kind = "client",
-            otel.status_code = field::Empty,
-            gen_ai.operation.name = "chat",
-            gen_ai.provider.name = model.provider(),
-            gen_ai.request.model = model.name(),
-            gen_ai.conversation.id = chat.as_str(),
-            gen_ai.response.finish_reasons = field::Empty,
-            gen_ai.usage.input_tokens = field::Empty,
-            gen_ai.usage.output_tokens = field::Empty,
-            error.type = field::Empty,
-        );
+        let span = model_span(model, chat);
         let call = || catch_unwind(AssertUnwindSafe(|| model.call(request)));
         let stream = span.in_scope(call).unwrap_or_else(|panic| {
             let error = panic_error(&*panic);
@@ -61,10 +49,7 @@ impl ModelInputs {
     /// their tools.
     fn annotate(&self, mut event: ModelEvent) -> ModelEvent {
         match &mut event {
-            ModelEvent::Usage(usage) => {
-                self.span.record("gen_ai.usage.input_tokens", usage.input_tokens);
-                self.span.record("gen_ai.usage.output_tokens", usage.output_tokens);
-            }
+            ModelEvent::Usage(usage) => record_usage(&self.span, *usage),
             ModelEvent::Finished(reason) => {
                 self.span.record("gen_ai.response.finish_reasons", reason.as_str());
             }
@@ -108,12 +93,6 @@ impl Stream for ModelInputs {
             }
         }))
     }
-}
-
-/// Marks a span as failed, with the kind of the failure.
-pub(super) fn record_failure(span: &Span, kind: &'static str) {
-    span.record("otel.status_code", "ERROR");
-    span.record("error.type", kind);
 }
 
 fn panic_error(panic: &(dyn Any + Send)) -> BoxError {

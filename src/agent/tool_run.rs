@@ -8,11 +8,11 @@ use futures_util::{FutureExt, Stream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{Instrument, field};
+use tracing::Instrument;
 
 use super::context::{PartEmitter, ToolContext};
 use super::dyn_tool::DynTool;
-use super::model_inputs::record_failure;
+use super::telemetry::{record_failure, tool_span};
 use super::tool_handler::{ToolError, user_message};
 use super::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::agent::tool_loop::{Input, ToolEvent};
@@ -33,23 +33,19 @@ pub(super) struct ToolRun {
 
 impl ToolRun {
     /// Starts a call of a tool.
-    pub(super) fn start(
-        tool: Arc<dyn DynTool>,
-        id: ToolCallId,
-        input: Json,
-        mut context: ToolContext,
-    ) -> Self {
+    pub(super) fn start(tool: Arc<dyn DynTool>, input: Json, mut context: ToolContext) -> Self {
+        let tool_call_id = context.tool_call_id.clone();
         let (sender, events) = mpsc::channel(MAX_QUEUED_EVENTS);
         context.emitter = Some(PartEmitter::new(sender, tool.policy().max_output_bytes));
         let task = tokio::spawn(execute(tool, input, context).in_current_span());
-        ToolRun { tool_call_id: id, events, task: Some(AbortOnDropHandle::new(task)), end: None }
+        ToolRun { tool_call_id, events, task: Some(AbortOnDropHandle::new(task)), end: None }
     }
 
     /// Returns a run that fails immediately.
-    pub(super) fn failed(id: ToolCallId) -> Self {
+    pub(super) fn failed(tool_call_id: ToolCallId) -> Self {
         let (_, events) = mpsc::channel(1);
         let end = Some(ToolEvent::Failed(TOOL_FAILED.to_owned()));
-        ToolRun { tool_call_id: id, events, task: None, end }
+        ToolRun { tool_call_id, events, task: None, end }
     }
 
     fn input(&self, event: ToolEvent) -> Poll<Option<Input>> {
@@ -102,17 +98,7 @@ pub(super) async fn execute(
     input: Json,
     context: ToolContext,
 ) -> Result<Json, String> {
-    let span = tracing::info_span!(
-        "execute_tool",
-        otel.name = format!("execute_tool {}", tool.name()),
-        otel.status_code = field::Empty,
-        gen_ai.operation.name = "execute_tool",
-        gen_ai.conversation.id = context.chat_id.as_str(),
-        gen_ai.tool.name = tool.name(),
-        gen_ai.tool.type = "function",
-        gen_ai.tool.call.id = context.tool_call_id.as_str(),
-        error.type = field::Empty,
-    );
+    let span = tool_span(tool.name(), &context);
     let (max_time, max_bytes) = (tool.policy().timeout, tool.policy().max_output_bytes);
     let call = async move { tool.call(input, context).await };
     let task = AbortOnDropHandle::new(tokio::spawn(call.instrument(span.clone())));
@@ -158,7 +144,7 @@ mod tests {
 
     fn begin(tool: Tool<NoInput>) -> Pin<Box<ToolRun>> {
         let input = Json::parse("{}").unwrap();
-        Box::pin(ToolRun::start(tool.into_tool(), "c".into(), input, ToolContext::new("c")))
+        Box::pin(ToolRun::start(tool.into_tool(), input, ToolContext::new("c")))
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,10 +9,9 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 use super::context::{ApprovalContext, ToolContext};
-use super::driver::InputStream;
 use super::dyn_tool::{DynTool, DynToolDefinition};
 use super::tool_policy::ApprovalRequirement;
-use super::tool_run::ToolRun;
+use super::tool_run::{self, ToolRun};
 use crate::agent::tool_loop::CallDecision;
 use crate::approval::store::BoxFuture;
 use crate::approval::{
@@ -232,20 +231,17 @@ impl ToolSet {
     }
 
     /// Runs a call that needs no approval.
-    pub(super) fn run(&self, call: PendingToolCall, turn: &Turn) -> InputStream {
+    pub(super) fn run(&self, call: PendingToolCall, turn: &Turn) -> ToolRun {
         let context = ToolContext {
-            tool_call_id: call.tool_call_id.clone(),
+            tool_call_id: call.tool_call_id,
             principal: turn.principal.clone(),
             chat_id: turn.chat.id.clone(),
             idempotency_key: None,
             emitter: None,
         };
-        let id = call.tool_call_id;
         match self.find(&call.tool_name) {
-            Some(registered) => {
-                Box::pin(ToolRun::start(registered.tool.clone(), id, call.input, context))
-            }
-            None => Box::pin(ToolRun::failed(id)),
+            Some(registered) => ToolRun::start(registered.tool.clone(), call.input, context),
+            None => ToolRun::failed(context.tool_call_id),
         }
     }
 
@@ -265,7 +261,7 @@ impl ToolSet {
         };
         let tool = registered.tool.clone();
         Box::pin(async move {
-            match super::tool_run::execute(tool, call.input, context).await {
+            match tool_run::execute(tool, call.input, context).await {
                 Ok(output) => ToolOutcome::Output(output),
                 Err(message) => ToolOutcome::Failed(message),
             }

@@ -1,6 +1,7 @@
 //! The inputs and outputs of the tool loop.
 
-use super::RunEnd;
+use serde::{Deserialize, Serialize};
+
 use crate::approval::PendingToolCall;
 use crate::event::{AgentEvent, ApprovalRequestDetails, Data, File, Source, Text};
 use crate::id::{ApprovalId, ToolCallId};
@@ -21,6 +22,30 @@ pub enum Action {
     Wait,
     /// Stop. The run has ended.
     End(RunEnd),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[non_exhaustive]
+pub enum RunEnd {
+    /// The model made no more calls.
+    Finished,
+    /// Some calls wait for the user's approval; others may wait for the client. The next request
+    /// continues the turn from the messages: no other state needs to be stored.
+    AwaitingApproval {
+        /// The calls that wait.
+        waiting: Vec<PendingToolCall>,
+    },
+    /// Some calls wait for the client. No call waits for an approval.
+    AwaitingClient {
+        /// The calls that wait.
+        waiting: Vec<PendingToolCall>,
+    },
+    /// The maximum number of steps was reached before the model finished.
+    StepLimit,
+    /// The model failed.
+    Failed,
 }
 
 /// An operation for the driver to start.

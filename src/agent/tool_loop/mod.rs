@@ -19,9 +19,7 @@ mod io;
 
 use std::collections::{HashSet, VecDeque};
 
-use serde::{Deserialize, Serialize};
-
-pub use self::io::{Action, CallDecision, Effect, Input, ToolEvent};
+pub use self::io::{Action, CallDecision, Effect, Input, RunEnd, ToolEvent};
 
 use self::call_ids::CallIdMap;
 use crate::approval::PendingToolCall;
@@ -71,30 +69,6 @@ pub struct ToolLoop {
     usage_before: Option<Usage>,
     has_output_check: bool,
     end: Option<RunEnd>,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[non_exhaustive]
-pub enum RunEnd {
-    /// The model made no more calls.
-    Finished,
-    /// Some calls wait for the user's approval; others may wait for the client. The next request
-    /// continues the turn from the messages: no other state needs to be stored.
-    AwaitingApproval {
-        /// The calls that wait.
-        waiting: Vec<PendingToolCall>,
-    },
-    /// Some calls wait for the client. No call waits for an approval.
-    AwaitingClient {
-        /// The calls that wait.
-        waiting: Vec<PendingToolCall>,
-    },
-    /// The maximum number of steps was reached before the model finished.
-    StepLimit,
-    /// The model failed.
-    Failed,
 }
 
 /// The state of the model call of a step.
