@@ -5,32 +5,32 @@ use serde_json::Value;
 use test_support::external_processes::missing;
 use test_support::fixture_files::fixture_files;
 
-use crate::program::{PROGRAM, Ran, run, run_with, scratch, text};
+use crate::program::{PROGRAM, RunResult, run, run_with, scratch, text};
 use crate::streams::{responses, streams};
 
 #[test]
-fn nothing_is_said_of_a_stream_that_the_client_accepts() {
+fn a_stream_that_the_client_accepts_has_no_findings() {
     for stream in streams("check") {
         let name = &stream.name;
         let arguments = stream.command("check");
         let reduced = run(&["reduce", text(&stream.path)]);
         let from_file = run(&["check", text(&stream.path)]);
-        let forms = [
+        let results = [
             run_with(&arguments, &stream.as_lines()),
             run_with(&arguments, &stream.as_events("\n")),
             run_with(&arguments, &stream.as_events("\r")),
         ];
-        for ran in forms.iter().chain([&from_file]) {
-            assert_eq!(ran.err, "", "{name}");
+        for result in results.iter().chain([&from_file]) {
+            assert_eq!(result.err, "", "{name}");
             if stream.thrown.is_none() {
-                assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{name}");
+                assert_eq!((result.code, result.out.as_str()), (0, ""), "{name}");
             } else {
-                assert_eq!(ran.code, 1, "{name}");
-                assert!(ran.out.lines().all(is_finding), "{name}: {}", ran.out);
+                assert_eq!(result.code, 1, "{name}");
+                assert!(result.out.lines().all(is_finding), "{name}: {}", result.out);
             }
         }
         if stream.thrown.is_some() {
-            // The first finding is what the client throws at.
+            // The first finding is the chunk at which the client throws.
             let line = |text: &str| text.split_once(':').unwrap().0.to_owned();
             assert_eq!(line(&from_file.out), line(&reduced.err), "{name}");
         }
@@ -38,24 +38,24 @@ fn nothing_is_said_of_a_stream_that_the_client_accepts() {
 }
 
 #[test]
-fn a_response_is_read_as_the_client_reads_it() {
+fn a_response_has_findings_if_the_client_fails_or_shows_nothing() {
     for response in responses() {
         let name = &response.name;
-        let ran = run(&["check", text(&response.path)]);
+        let result = run(&["check", text(&response.path)]);
         let shows_nothing = response.chunks.is_empty() && !response.fails;
-        let is_wrong = response.fails || shows_nothing;
-        assert_eq!(ran.code, i32::from(is_wrong), "{name}: {}", ran.out);
-        assert_eq!(ran.out.is_empty(), !is_wrong, "{name}: {}", ran.out);
-        assert_eq!(ran.out.contains(": no-chunks: "), shows_nothing, "{name}: {}", ran.out);
-        assert!(ran.out.lines().all(is_finding), "{name}: {}", ran.out);
+        let is_reported = response.fails || shows_nothing;
+        assert_eq!(result.code, i32::from(is_reported), "{name}: {}", result.out);
+        assert_eq!(result.out.is_empty(), !is_reported, "{name}: {}", result.out);
+        assert_eq!(result.out.contains(": no-chunks: "), shows_nothing, "{name}: {}", result.out);
+        assert!(result.out.lines().all(is_finding), "{name}: {}", result.out);
     }
 }
 
 #[test]
-fn of_what_is_no_stream_something_is_said() {
+fn input_without_a_chunk_is_reported() {
     let request = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
     let chunk = r#"{"chunk":{"type":"start"}}"#;
-    for (line, nothing) in [
+    for (line, input) in [
         (1, String::new()),
         (1, "\u{FEFF}".to_owned()),
         (1, ": keep-alive\n\n".to_owned()),
@@ -66,14 +66,14 @@ fn of_what_is_no_stream_something_is_said() {
         (1, format!("{request}\n{request}\n{chunk}\n")),
         (3, format!("{request}\n{chunk}\n{request}\n")),
     ] {
-        let ran = run_with(&["check"], &nothing);
+        let result = run_with(&["check"], &input);
         let finding = format!("line {line}: no-chunks: the stream: the client shows nothing");
-        assert!(ran.out.starts_with(&finding), "{nothing:?}: {}", ran.out);
-        assert_eq!((ran.code, ran.out.lines().count()), (1, 1), "{nothing:?}: {}", ran.out);
+        assert!(result.out.starts_with(&finding), "{input:?}: {}", result.out);
+        assert_eq!((result.code, result.out.lines().count()), (1, 1), "{input:?}: {}", result.out);
     }
 }
 
-/// `line N: CODE: message`.
+/// Whether the line has the form `line N: CODE: message`.
 fn is_finding(line: &str) -> bool {
     let mut fields = line.splitn(3, ": ");
     let number = fields.next().and_then(|field| field.strip_prefix("line "));
@@ -84,29 +84,34 @@ fn is_finding(line: &str) -> bool {
 }
 
 #[test]
-fn what_is_found_is_printed_a_line_each_or_as_objects() {
+fn findings_are_printed_one_per_line_as_text_or_as_json() {
     for path in fixture_files("violations", ".jsonl") {
         let expected = fs::read_to_string(path.with_extension("txt")).unwrap();
         let arguments = ["check", "--client", "6.0.0", "--warnings", text(&path)];
-        let ran = run(&arguments);
-        assert_eq!(ran, Ran { code: 1, out: expected, err: String::new() }, "{}", path.display());
+        let result = run(&arguments);
+        assert_eq!(
+            result,
+            RunResult { code: 1, out: expected, err: String::new() },
+            "{}",
+            path.display()
+        );
         let objects = run(&[&arguments[..], &["--json"]].concat());
         assert_eq!((objects.code, objects.err.as_str()), (1, ""));
         let objects: Vec<Value> =
             objects.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let lines = objects.iter().map(|found| {
-            let said = |key: &str| found[key].as_str().unwrap().to_owned();
-            let (code, subject) = (said("code"), said("subject"));
-            assert!(["error", "warning"].contains(&said("severity").as_str()));
-            let line = &found["line"];
-            format!("line {line}: {code}: {subject}: {}; {}\n", said("why"), said("remedy"))
+        let lines = objects.iter().map(|finding| {
+            let field = |key: &str| finding[key].as_str().unwrap().to_owned();
+            let (code, subject) = (field("code"), field("subject"));
+            assert!(["error", "warning"].contains(&field("severity").as_str()));
+            let line = &finding["line"];
+            format!("line {line}: {code}: {subject}: {}; {}\n", field("why"), field("remedy"))
         });
-        assert_eq!(lines.collect::<String>(), ran.out, "{}", path.display());
+        assert_eq!(lines.collect::<String>(), result.out, "{}", path.display());
     }
 }
 
 #[test]
-fn older_clients_and_warnings_are_asked_for() {
+fn older_clients_and_warnings_are_checked_only_with_their_options() {
     let stream = "{\"type\":\"start\",\"new\":1}\n{\"type\":\"text-start\",\"id\":\"0\"}\n";
     let code = |arguments: &[&str]| run_with(&[&["check"], arguments].concat(), stream).code;
     assert_eq!(code(&[]), 0);
@@ -116,7 +121,7 @@ fn older_clients_and_warnings_are_asked_for() {
 }
 
 #[test]
-fn the_first_character_decides_what_a_file_is() {
+fn the_first_character_decides_the_format_of_a_file() {
     let chunk = r#"{"type":"text-end","id":"0"}"#;
     for (line, stream) in [
         (1, chunk.to_owned()),
@@ -129,20 +134,20 @@ fn the_first_character_decides_what_a_file_is() {
         (2, format!("\u{FEFF}: hi\ndata: {chunk}\n\n")),
         (2, format!("event: message\r\ndata: {chunk}\r\n\r\n")),
     ] {
-        let ran = run_with(&["check"], &stream);
-        assert!(ran.out.starts_with(&format!("line {line}: ")), "{stream:?}: {}", ran.out);
-        assert_eq!((ran.code, ran.out.lines().count()), (1, 1), "{stream:?}: {}", ran.out);
+        let result = run_with(&["check"], &stream);
+        assert!(result.out.starts_with(&format!("line {line}: ")), "{stream:?}: {}", result.out);
+        assert_eq!((result.code, result.out.lines().count()), (1, 1), "{stream:?}: {}", result.out);
     }
 }
 
 #[test]
-fn findings_are_coloured_on_a_terminal_only() {
+fn findings_are_coloured_only_on_a_terminal() {
     let path = fixture_files("violations", "an_end_without_its_start.jsonl").remove(0);
     let plain = run(&["check", text(&path)]);
     assert!(!plain.out.contains('\x1b'));
     let command = format!("'{PROGRAM}' check '{}'", path.display());
     let Ok(output) = Command::new("script").args(["-qec", &command, "/dev/null"]).output() else {
-        return missing("`script`, which stands for a terminal, is not installed");
+        return missing("`script`, which provides a terminal, is not installed");
     };
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains("\x1b[31m"), "{printed:?}");
@@ -156,60 +161,64 @@ fn findings_are_coloured_on_a_terminal_only() {
 }
 
 #[test]
-fn what_a_backend_says_between_its_chunks_is_no_event_of_a_fixture() {
+fn a_json_line_without_a_type_is_reported_as_an_invalid_chunk() {
     for line in [r#"{"error":"boom"}"#, r#"{"message":"boom"}"#, r#"{"event":"x"}"#, r#"{"x":1}"#] {
         let stream = format!("{{\"type\":\"start\"}}\n{line}\n{{\"type\":\"finish\"}}\n");
-        let ran = run_with(&["check"], &stream);
-        assert_eq!(ran.code, 1, "{line}");
-        assert!(ran.out.starts_with("line 2: invalid-field: type: missing"), "{line}: {}", ran.out);
+        let result = run_with(&["check"], &stream);
+        assert_eq!(result.code, 1, "{line}");
+        assert!(
+            result.out.starts_with("line 2: invalid-field: type: missing"),
+            "{line}: {}",
+            result.out
+        );
     }
 }
 
 #[test]
-fn each_request_in_a_file_begins_anew() {
+fn each_request_in_a_file_starts_another_stream() {
     let image = "A".repeat(3 << 20);
     let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
-    let asked = format!(
+    let request = format!(
         r#"{{"request":{{"id":"chat","trigger":"submit-message","messages":[{{"id":"u","role":"user","parts":[{{"type":"file","mediaType":"image/png","url":"data:image/png;base64,{image}"}}]}},{{"id":"m","role":"assistant","parts":[{part}]}}]}}}}"#
     );
     let output = r#"{"chunk":{"type":"tool-output-available","toolCallId":"c","output":1}}"#;
-    let afresh = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
-    let continued = format!("{asked}\n{output}\n");
+    let other_request = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
+    let continued = format!("{request}\n{output}\n");
     assert_eq!(run_with(&["check"], &continued).out, "");
-    let ran = run_with(&["check"], &format!("{continued}{afresh}\n{output}\n"));
-    assert_eq!(ran.code, 1);
-    assert!(ran.out.starts_with("line 4: unknown-tool-call"), "{}", ran.out);
+    let result = run_with(&["check"], &format!("{continued}{other_request}\n{output}\n"));
+    assert_eq!(result.code, 1);
+    assert!(result.out.starts_with("line 4: unknown-tool-call"), "{}", result.out);
 }
 
 #[test]
-fn a_request_that_is_no_chat_request_begins_anew_too() {
+fn a_request_that_is_no_chat_request_starts_another_stream_too() {
     let chunk = |json: &str| format!("{{\"at\":1,\"chunk\":{json}}}\n");
-    let asked = "{\"request\":{\"id\":\"chat\",\"message\":\"hi\"}}\n";
-    let answer = chunk(r#"{"type":"start"}"#) + &chunk(r#"{"type":"finish"}"#);
-    let twice = format!("{asked}{answer}{asked}{answer}");
-    let ran = run_with(&["check", "--warnings"], &twice);
-    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
-    assert_eq!(ran.err.lines().count(), 2, "{}", ran.err);
-    // The first answer goes on with the message that is given, no other does.
+    let request = "{\"request\":{\"id\":\"chat\",\"message\":\"hi\"}}\n";
+    let response = chunk(r#"{"type":"start"}"#) + &chunk(r#"{"type":"finish"}"#);
+    let twice = format!("{request}{response}{request}{response}");
+    let result = run_with(&["check", "--warnings"], &twice);
+    assert_eq!((result.code, result.out.as_str()), (0, ""));
+    assert_eq!(result.err.lines().count(), 2, "{}", result.err);
+    // Only the first response continues the given message.
     let message = scratch("no_chat_request").join("message.json");
     let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
     fs::write(&message, format!(r#"{{"id":"m","role":"assistant","parts":[{part}]}}"#)).unwrap();
     let output = chunk(r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#);
-    let continued = format!("{asked}{output}{asked}{output}");
-    let ran = run_with(&["check", "--message", text(&message)], &continued);
-    assert_eq!((ran.code, ran.out.lines().count()), (1, 1), "{}", ran.out);
-    assert!(ran.out.starts_with("line 4: unknown-tool-call"), "{}", ran.out);
+    let continued = format!("{request}{output}{request}{output}");
+    let result = run_with(&["check", "--message", text(&message)], &continued);
+    assert_eq!((result.code, result.out.lines().count()), (1, 1), "{}", result.out);
+    assert!(result.out.starts_with("line 4: unknown-tool-call"), "{}", result.out);
 }
 
 #[test]
-fn readers_differ_in_what_is_an_error_behind_another_start_and_an_error() {
+fn the_reader_decides_what_is_an_error_after_a_second_start_or_an_error_chunk() {
     let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
     let message = format!(r#"{{"message":{{"id":"m","role":"assistant","parts":[{part}]}}}}"#);
     let output = r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#;
     let renamed = format!("{message}\n{{\"type\":\"start\",\"messageId\":\"n\"}}\n{output}\n");
     let failed = "{\"type\":\"error\",\"errorText\":\"x\"}\nnot json\n".to_owned();
     let unnamed = format!("{message}\n{{\"type\":\"start\"}}\n{{\"type\":\"finish\"}}\n");
-    // Which codes are found, and with `--warnings`.
+    // The first code without and with `--warnings`.
     for (reader, stream, errors, all) in [
         ("read-ui-message-stream", &renamed, "unknown-tool-call", "other-message-id"),
         ("chat", &renamed, "", "other-message-id"),
@@ -221,9 +230,9 @@ fn readers_differ_in_what_is_an_error_behind_another_start_and_an_error() {
         ("chat-resume", &unnamed, "", "other-message-id"),
     ] {
         let first = |arguments: &[&str]| {
-            let ran = run_with(&[&["check", "--reader", reader], arguments].concat(), stream);
-            assert_eq!(ran.code, i32::from(!ran.out.is_empty()), "{reader}: {stream}");
-            ran.out.split(": ").nth(1).unwrap_or_default().to_owned()
+            let result = run_with(&[&["check", "--reader", reader], arguments].concat(), stream);
+            assert_eq!(result.code, i32::from(!result.out.is_empty()), "{reader}: {stream}");
+            result.out.split(": ").nth(1).unwrap_or_default().to_owned()
         };
         assert_eq!(first(&[]), errors, "{reader}: {stream}");
         assert_eq!(first(&["--warnings"]), all, "{reader}: {stream}");

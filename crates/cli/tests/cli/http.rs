@@ -1,12 +1,12 @@
-//! HTTP by hand, so that a test sees every byte and when it comes.
+//! A minimal HTTP client and server, with which a test sees every byte and when it arrives.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What comes in later than this does not come.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum time that a test waits for bytes.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One end of a connection.
 pub(crate) struct Connection {
@@ -14,11 +14,11 @@ pub(crate) struct Connection {
     read: Vec<u8>,
 }
 
-/// A request or a response, its body without the framing of its chunks.
+/// A request or a response. The body is without the framing of HTTP chunks.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Exchanged {
+pub(crate) struct HttpMessage {
     pub(crate) first_line: String,
-    /// In small letters, sorted.
+    /// The header lines, with lower-case names, sorted.
     pub(crate) headers: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
@@ -30,8 +30,8 @@ impl Connection {
     }
 
     pub(crate) fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Connection { stream, read: Vec::new() }
     }
@@ -40,35 +40,35 @@ impl Connection {
         self.stream.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Writes a chunk of a chunked body; the empty one ends it.
+    /// Writes a chunk of a chunked body. An empty chunk ends the body.
     pub(crate) fn write_chunk(&mut self, text: &str) {
         self.write(&format!("{:x}\r\n{text}\r\n", text.len()));
     }
 
-    /// Reads until this has come.
+    /// Reads until this text was received.
     pub(crate) fn read_until(&mut self, text: &str) {
         while !contains(&self.read, text) {
             assert!(self.read_more(), "closed before {text:?}: {:?}", self.text());
         }
     }
 
-    /// Whether nothing came within this time.
+    /// Whether nothing is received within this time.
     pub(crate) fn is_silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let result = self.stream.peek(&mut [0]);
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         result
             .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
     }
 
-    /// Reads until the other end hangs up.
+    /// Reads until the other side closes the connection.
     pub(crate) fn read_to_end(&mut self) -> String {
         while self.read_more() {}
         self.text()
     }
 
     /// Reads a whole request or response.
-    pub(crate) fn read_message(&mut self) -> Exchanged {
+    pub(crate) fn read_message(&mut self) -> HttpMessage {
         self.read_until("\r\n\r\n");
         let head = self.text().split("\r\n\r\n").next().unwrap().to_owned();
         let start = head.len() + 4;
@@ -92,7 +92,7 @@ impl Connection {
             }
             self.read[start..start + length].to_vec()
         };
-        Exchanged { first_line, headers, body }
+        HttpMessage { first_line, headers, body }
     }
 
     fn read_more(&mut self) -> bool {
@@ -112,13 +112,13 @@ impl Connection {
 }
 
 /// Sends a request and reads the whole response.
-pub(crate) fn exchange(url: &str, request: &str) -> Exchanged {
+pub(crate) fn exchange(url: &str, request: &str) -> HttpMessage {
     let mut connection = Connection::open(url);
     connection.write(request);
     connection.read_message()
 }
 
-/// A POST of a body, on a connection that ends with it.
+/// Returns a POST request with this body, after which the connection is closed.
 pub(crate) fn post(path: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: front.test\r\nContent-Type: application/json\r\n\
@@ -127,7 +127,7 @@ pub(crate) fn post(path: &str, body: &str) -> String {
     )
 }
 
-/// A server that handles so many connections, one after the other, each by this.
+/// Starts a server that handles this number of connections, one after the other.
 pub(crate) fn backend<T: Send + 'static>(
     connections: usize,
     handle: impl Fn(Connection) -> T + Send + 'static,

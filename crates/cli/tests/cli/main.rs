@@ -1,4 +1,4 @@
-//! The command line: each command as people run it, and its exit code.
+//! The command line: the output and the exit code of each command of the built program.
 
 mod check;
 mod http;

@@ -6,7 +6,7 @@ use test_support::fixture_files::fixture_files;
 use crate::program::{run, run_with, scratch, text};
 
 #[test]
-fn every_request_of_the_client_is_read_as_what_it_asks_for() {
+fn the_decisions_in_every_recorded_request_are_printed() {
     let folder = scratch("parse_request");
     for path in fixture_files("upstream/requests", ".json") {
         let name = path.file_stem().unwrap().to_str().unwrap();
@@ -22,7 +22,7 @@ fn every_request_of_the_client_is_read_as_what_it_asks_for() {
         assert_eq!(run(&["parse-request", text(&file)]), from_stdin, "{name}");
 
         let parsed: Value = serde_json::from_str(&from_stdin.out).unwrap();
-        let (approvals, outputs, pending) = decided(name);
+        let (approvals, outputs, pending) = expected_decisions(name);
         let expected = json!({
             "chatId": body["id"],
             "trigger": body["trigger"],
@@ -35,8 +35,9 @@ fn every_request_of_the_client_is_read_as_what_it_asks_for() {
     }
 }
 
-/// What the recorded requests decide, by what their notes say: approvals, outputs, what is pending.
-fn decided(name: &str) -> (Value, Value, Value) {
+/// Returns the approvals, the tool outputs and the pending calls of a recorded request, according
+/// to its notes.
+fn expected_decisions(name: &str) -> (Value, Value, Value) {
     let call = |path: &str, n: u32| {
         json!({
             "approvalId": format!("ap{n}"),
@@ -49,26 +50,30 @@ fn decided(name: &str) -> (Value, Value, Value) {
         call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         call
     };
-    let yes = |call: Value| with(call, json!({ "approved": true }));
+    let approved = |call: Value| with(call, json!({ "approved": true }));
     match name.split('-').next().unwrap() {
-        "06" | "17" => (json!([yes(call("/a", 1))]), json!([]), json!([])),
+        "06" | "17" => (json!([approved(call("/a", 1))]), json!([]), json!([])),
         "07" => {
-            let no = with(call("/a", 1), json!({ "approved": false, "reason": "not now" }));
-            (json!([no]), json!([]), json!([]))
+            let denied = with(call("/a", 1), json!({ "approved": false, "reason": "not now" }));
+            (json!([denied]), json!([]), json!([]))
         }
         "09" => {
-            let yes = with(yes(call("/a", 1)), json!({ "reason": "fine" }));
-            let no = with(call("/b", 2), json!({ "approved": false }));
-            (json!([yes, no]), json!([{ "toolCallId": "c3", "output": "data" }]), json!([]))
+            let approved = with(approved(call("/a", 1)), json!({ "reason": "fine" }));
+            let denied = with(call("/b", 2), json!({ "approved": false }));
+            (
+                json!([approved, denied]),
+                json!([{ "toolCallId": "c3", "output": "data" }]),
+                json!([]),
+            )
         }
         "10" => {
-            let dynamic = with(yes(call("/a", 1)), json!({ "toolName": "mcp_delete" }));
+            let dynamic = with(approved(call("/a", 1)), json!({ "toolName": "mcp_delete" }));
             (json!([dynamic]), json!([]), json!([]))
         }
         "11" => {
             let provider =
                 json!({ "toolName": "mcp.search", "input": { "q": 1 }, "providerExecuted": true });
-            (json!([with(yes(call("/a", 1)), provider)]), json!([]), json!([]))
+            (json!([with(approved(call("/a", 1)), provider)]), json!([]), json!([]))
         }
         "12" => (json!([]), json!([{ "toolCallId": "c1", "output": "red" }]), json!([])),
         "13" => {
@@ -82,7 +87,7 @@ fn decided(name: &str) -> (Value, Value, Value) {
 }
 
 #[test]
-fn keys_stand_in_the_order_of_the_documentation_and_numbers_stay_as_they_are() {
+fn keys_are_in_the_documented_order_and_numbers_are_unchanged() {
     let body = r#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"tool-pay",
         "toolCallId":"t","state":"approval-requested","input":{"b":12345678901234567890123,"a":1.50},
         "approval":{"id":"ap"}}]}]}"#;
@@ -95,9 +100,9 @@ fn keys_stand_in_the_order_of_the_documentation_and_numbers_stay_as_they_are() {
 }
 
 #[test]
-fn a_bad_body_is_exit_code_1_and_the_error_says_where() {
+fn an_invalid_body_exits_with_code_1_and_the_error_names_the_place() {
     let message = |message: &str| format!(r#"{{"id":"c","messages":[{message}]}}"#);
-    for (body, says) in [
+    for (body, expected) in [
         (String::new(), "not JSON"),
         ("{".to_owned(), "not JSON"),
         ("[]".to_owned(), "object"),
@@ -111,10 +116,10 @@ fn a_bad_body_is_exit_code_1_and_the_error_says_where() {
         (message(r#"{"id":"m","role":"nobody","parts":[]}"#), "role"),
         (format!("{{\"id\":\"c\",\"x\":{}", "[".repeat(100_000)), "deep"),
     ] {
-        let ran = run_with(&["parse-request"], &body);
+        let result = run_with(&["parse-request"], &body);
         let shown: String = body.chars().take(80).collect();
-        assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{shown}: {}", ran.err);
-        assert_eq!(ran.err.lines().count(), 1, "{shown}: {}", ran.err);
-        assert!(ran.err.contains(says), "{shown}: {}", ran.err);
+        assert_eq!((result.code, result.out.as_str()), (1, ""), "{shown}: {}", result.err);
+        assert_eq!(result.err.lines().count(), 1, "{shown}: {}", result.err);
+        assert!(result.err.contains(expected), "{shown}: {}", result.err);
     }
 }

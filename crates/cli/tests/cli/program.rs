@@ -7,20 +7,21 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ui-message-stream");
 
-/// What a run came to.
+/// The result of a run: the exit code, standard output and standard error.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ran {
+pub(crate) struct RunResult {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-pub(crate) fn run(arguments: &[&str]) -> Ran {
+/// Runs the program with an empty standard input.
+pub(crate) fn run(arguments: &[&str]) -> RunResult {
     run_with(arguments, "")
 }
 
-/// Runs it with this on standard input.
-pub(crate) fn run_with(arguments: &[&str], input: &str) -> Ran {
+/// Runs the program with this standard input.
+pub(crate) fn run_with(arguments: &[&str], input: &str) -> RunResult {
     let mut child = Command::new(PROGRAM)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -30,23 +31,23 @@ pub(crate) fn run_with(arguments: &[&str], input: &str) -> Ran {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // It may end before it has read everything.
+    // The program may exit before it has read all of its input.
     let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
-    Ran {
+    RunResult {
         code: output.status.code().unwrap(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-/// `record` or `replay`, on a port of its own.
+/// The command `record` or `replay`, on a free port.
 pub(crate) struct Server {
     process: Child,
     printed: BufReader<ChildStdout>,
-    complaints: BufReader<ChildStderr>,
-    /// What it printed first: where it listens.
+    error_lines: BufReader<ChildStderr>,
+    /// The first printed line: the address of the server.
     pub(crate) url: String,
 }
 
@@ -60,19 +61,20 @@ impl Server {
             .spawn()
             .unwrap();
         let printed = BufReader::new(process.stdout.take().unwrap());
-        let complaints = BufReader::new(process.stderr.take().unwrap());
-        let mut server = Server { process, printed, complaints, url: String::new() };
+        let error_lines = BufReader::new(process.stderr.take().unwrap());
+        let mut server = Server { process, printed, error_lines, url: String::new() };
         server.url = server.next_line();
         server
     }
 
+    /// Returns the next line on standard output.
     pub(crate) fn next_line(&mut self) -> String {
         next_line(&mut self.printed)
     }
 
-    /// The next line on standard error.
-    pub(crate) fn next_complaint(&mut self) -> String {
-        next_line(&mut self.complaints)
+    /// Returns the next line on standard error.
+    pub(crate) fn next_error_line(&mut self) -> String {
+        next_line(&mut self.error_lines)
     }
 }
 
@@ -89,7 +91,7 @@ impl Drop for Server {
     }
 }
 
-/// A folder for what a test writes, empty.
+/// Creates an empty folder for the files of a test.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(name);
     let _ = fs::remove_dir_all(&folder);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::http::{Connection, Exchanged, backend, exchange, post};
+use crate::http::{Connection, HttpMessage, backend, exchange, post};
 use crate::program::{Server, run, scratch, text};
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
@@ -16,7 +16,7 @@ fn record(backend: &str, folder: &Path) -> Server {
 }
 
 #[test]
-fn what_passes_is_the_same_as_without_it() {
+fn requests_and_responses_are_forwarded_unchanged() {
     let pieces = [": hi\r\n\r\nda", "ta: \u{e9}\n\ndata: not \rJSON\n\n\n\n", "\n"];
     let pieces = pieces.map(|piece| format!("{:x}\r\n{piece}\r\n", piece.len())).concat();
     let stream = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nSet-Cookie: a=1\r\n\
@@ -47,81 +47,81 @@ fn what_passes_is_the_same_as_without_it() {
     for response in responses {
         for request in &requests {
             let response = response.clone();
-            let (url, seen) = backend(2, move |mut connection| {
-                let seen = connection.read_message();
+            let (url, received) = backend(2, move |mut connection| {
+                let received = connection.read_message();
                 connection.write(&response);
-                seen
+                received
             });
             let direct = exchange(&url, request);
             let recorder = record(&url, &scratch("record_untouched"));
-            let mut passed = exchange(&recorder.url, request);
-            // The recorder says for its own connection what was asked for.
-            passed.headers.retain(|header| header != "connection: close");
-            assert_eq!(passed, direct, "{request}");
-            let seen: Vec<Exchanged> = seen.join().unwrap();
-            assert_eq!(seen[0], seen[1]);
+            let mut recorded = exchange(&recorder.url, request);
+            // The recorder sends this header for its own connection.
+            recorded.headers.retain(|header| header != "connection: close");
+            assert_eq!(recorded, direct, "{request}");
+            let received: Vec<HttpMessage> = received.join().unwrap();
+            assert_eq!(received[0], received[1]);
         }
     }
 }
 
 #[test]
-fn a_chunk_has_arrived_before_the_next_is_made() {
-    let (made, wait) = mpsc::channel::<()>();
+fn each_chunk_is_forwarded_before_the_next_one_is_sent() {
+    let (send_next, next) = mpsc::channel::<()>();
     let (url, served) = backend(1, move |mut connection| {
         connection.read_message();
         connection.write(STREAM);
         for n in 1..=5 {
             connection.write_chunk(&format!("data: {{\"type\":\"data-x\",\"data\":{n}}}\n\n"));
-            wait.recv().unwrap();
+            next.recv().unwrap();
         }
         connection.write_chunk("");
     });
     let recorder = record(&url, &scratch("record_timing"));
     let mut front = Connection::open(&recorder.url);
     front.write(&post("/api/chat", "{}"));
-    // The head comes with the first chunk, and the backend waits.
+    // The head arrives with the first chunk while the backend waits.
     for n in 1..=5 {
         front.read_until(&format!("\"data\":{n}}}\n\n"));
-        made.send(()).unwrap();
+        send_next.send(()).unwrap();
     }
     front.read_until("0\r\n\r\n");
     served.join().unwrap();
 }
 
 #[test]
-fn the_head_of_a_response_passes_before_its_body() {
-    let (made, wait) = mpsc::channel::<()>();
+fn the_head_of_a_response_is_forwarded_before_its_body() {
+    let (send_next, next) = mpsc::channel::<()>();
     let (url, served) = backend(1, move |mut connection| {
         connection.read_message();
         connection.write(STREAM);
-        wait.recv().unwrap();
+        next.recv().unwrap();
         connection.write_chunk("");
     });
     let recorder = record(&url, &scratch("record_head"));
     let mut front = Connection::open(&recorder.url);
     front.write(&post("/api/chat", "{}"));
     front.read_until("\r\n\r\n");
-    made.send(()).unwrap();
+    send_next.send(()).unwrap();
     front.read_until("0\r\n\r\n");
     served.join().unwrap();
 }
 
 #[test]
-fn a_front_end_that_hangs_up_is_gone_for_the_backend_too() {
-    for has_begun in [true, false] {
+fn if_the_front_end_disconnects_the_backend_is_disconnected() {
+    for has_started in [true, false] {
         let (url, served) = backend(1, move |mut connection| {
             connection.read_message();
-            if has_begun {
+            if has_started {
                 connection.write(STREAM);
                 connection.write_chunk(": begun\n\n");
             }
-            // Returns when the recorder hangs up, and fails when it does not.
+            // Returns when the recorder closes the connection, and panics after a timeout.
             connection.read_to_end();
         });
         let recorder = record(&url, &scratch("record_hang_up"));
         let mut front = Connection::open(&recorder.url);
         front.write(&post("/api/chat", "{}"));
-        if has_begun {
+        if has_started {
             front.read_until("begun");
         } else {
             assert!(front.is_silent_for(Duration::from_millis(300)));
@@ -132,7 +132,7 @@ fn a_front_end_that_hangs_up_is_gone_for_the_backend_too() {
 }
 
 #[test]
-fn a_backend_that_breaks_off_does_so_for_the_front_end() {
+fn if_the_backend_disconnects_the_front_end_is_disconnected() {
     let (url, served) = backend(1, |mut connection| {
         connection.read_message();
         connection.write(STREAM);
@@ -149,14 +149,14 @@ fn a_backend_that_breaks_off_does_so_for_the_front_end() {
 }
 
 #[test]
-fn a_backend_that_is_not_there_is_a_bad_gateway() {
+fn an_unreachable_backend_is_a_bad_gateway() {
     let recorder = record("http://127.0.0.1:9", &scratch("record_nobody"));
-    let answer = exchange(&recorder.url, &post("/api/chat", "{}"));
-    assert!(answer.first_line.starts_with("HTTP/1.1 502"), "{}", answer.first_line);
+    let response = exchange(&recorder.url, &post("/api/chat", "{}"));
+    assert!(response.first_line.starts_with("HTTP/1.1 502"), "{}", response.first_line);
 }
 
 #[test]
-fn an_exchange_is_written_with_its_request_its_chunks_and_their_times() {
+fn a_recording_contains_the_request_the_chunks_and_their_times() {
     let (url, served) = backend(3, |mut connection| {
         let request = connection.read_message();
         if request.first_line.starts_with("GET") {
@@ -187,7 +187,7 @@ fn an_exchange_is_written_with_its_request_its_chunks_and_their_times() {
     let at = |line: &str| serde_json::from_str::<Value>(line).unwrap()["at"].as_u64().unwrap();
     assert!(at(lines[2]) - at(lines[1]) >= 150, "{written}");
 
-    // What an earlier run wrote stays.
+    // The files of an earlier run are kept.
     drop(recorder);
     let mut recorder = record(&url, &folder);
     exchange(&recorder.url, &post("/api/chat", "no JSON"));
@@ -198,7 +198,7 @@ fn an_exchange_is_written_with_its_request_its_chunks_and_their_times() {
 }
 
 #[test]
-fn what_the_client_would_read_is_written_whatever_its_content_type() {
+fn a_stream_is_recorded_with_any_content_type() {
     let event = "data: {\"type\":\"start\"}\n\n";
     let folder = scratch("record_content_types");
     for (number, kind) in
@@ -216,8 +216,8 @@ fn what_the_client_would_read_is_written_whatever_its_content_type() {
             connection.write(event);
         });
         let recorder = record(&url, &folder);
-        let passed = exchange(&recorder.url, &post("/api/chat", "{}"));
-        assert_eq!(passed.body, event.as_bytes());
+        let forwarded = exchange(&recorder.url, &post("/api/chat", "{}"));
+        assert_eq!(forwarded.body, event.as_bytes());
         served.join().unwrap();
         let written = lines(&folder.join(format!("00{}.jsonl", number + 1)));
         assert_eq!(written.len(), 2, "{kind}");
@@ -226,9 +226,9 @@ fn what_the_client_would_read_is_written_whatever_its_content_type() {
 }
 
 #[test]
-fn who_writes_nothing_says_why() {
+fn if_nothing_is_recorded_the_reason_is_on_standard_error() {
     let event = "data: {\"type\":\"start\"}\n\n";
-    for (head, body, why) in [
+    for (head, body, reason) in [
         ("200 OK\r\nContent-Type: text/html", "<p>data: x</p>\n\n", "no event in the answer"),
         ("200 OK", "", "no event in the answer"),
         ("200 OK", "data: {\"type\":\"start\"}\n", "no event in the answer"),
@@ -243,39 +243,39 @@ fn who_writes_nothing_says_why() {
             "compressed (\"br\") though asked not to be",
         ),
     ] {
-        let answer = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let response = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let (url, served) = backend(1, move |mut connection| {
             connection.read_message();
-            connection.write(&answer);
+            connection.write(&response);
         });
         let folder = scratch("record_nothing");
         let mut recorder = record(&url, &folder);
-        let passed = exchange(&recorder.url, &post("/api/chat?key=secret", "{}"));
-        assert_eq!(passed.body, body.as_bytes(), "{head}");
-        let said = format!("POST /api/chat: {why}, nothing is written");
-        assert_eq!(recorder.next_complaint(), said, "{head}");
+        let forwarded = exchange(&recorder.url, &post("/api/chat?key=secret", "{}"));
+        assert_eq!(forwarded.body, body.as_bytes(), "{head}");
+        let expected = format!("POST /api/chat: {reason}, nothing is written");
+        assert_eq!(recorder.next_error_line(), expected, "{head}");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{head}");
         served.join().unwrap();
     }
 }
 
 #[test]
-fn a_backend_that_compresses_is_asked_not_to() {
-    let (url, seen) = backend(1, |mut connection| {
+fn the_backend_is_asked_for_an_uncompressed_response() {
+    let (url, received) = backend(1, |mut connection| {
         let request = connection.read_message();
         connection.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         request
     });
     let recorder = record(&url, &scratch("record_identity"));
-    let asks = post("/api/chat", "{}").replacen("\r\n", "\r\nAccept-Encoding: gzip, br\r\n", 1);
-    exchange(&recorder.url, &asks);
-    let seen = seen.join().unwrap().remove(0).headers;
-    let encodings: Vec<_> = seen.iter().filter(|h| h.starts_with("accept-encoding")).collect();
+    let request = post("/api/chat", "{}").replacen("\r\n", "\r\nAccept-Encoding: gzip, br\r\n", 1);
+    exchange(&recorder.url, &request);
+    let received = received.join().unwrap().remove(0).headers;
+    let encodings: Vec<_> = received.iter().filter(|h| h.starts_with("accept-encoding")).collect();
     assert_eq!(encodings, ["accept-encoding: identity"]);
 }
 
 #[test]
-fn a_recording_is_checked_and_reduced_with_the_message_that_its_request_goes_on_with() {
+fn a_recording_is_checked_and_reduced_with_the_message_that_its_request_continues() {
     let part = json!({"type": "tool-pay", "toolCallId": "c", "state": "approval-responded",
         "input": {}, "approval": {"id": "ap", "approved": true}});
     let message = json!({"id": "m", "role": "assistant", "parts": [part]});

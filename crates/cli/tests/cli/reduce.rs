@@ -3,18 +3,19 @@ use std::fs;
 use serde_json::{Value, json};
 use test_support::js_numbers::as_doubles;
 
-use crate::program::{Ran, run, run_with, text};
+use crate::program::{RunResult, run, run_with, text};
 use crate::streams::{Stream, responses, streams};
 
 #[test]
-fn every_recorded_stream_is_printed_as_the_client_held_it() {
+fn every_recorded_stream_is_reduced_to_the_message_of_the_client() {
     let streams = streams("reduce");
     assert!(streams.iter().any(|stream| stream.thrown.is_some()));
     for stream in &streams {
         let lines = run(&["reduce", text(&stream.path)]);
-        // The message that is continued has a line of its own before the chunks.
+        // The message that is continued is on a separate line before the chunks.
         let before = usize::from(stream.command("reduce").len() > 1);
-        let thrown_at = mirrors(stream, &lines, &stream.name, |line| line - 1 - before);
+        let thrown_at =
+            check_against_client(stream, &lines, &stream.name, |line| line - 1 - before);
         let arguments = stream.command("reduce");
         // A comment and a blank line come before the first event; an event takes two lines.
         let of_event = |line| {
@@ -26,59 +27,63 @@ fn every_recorded_stream_is_printed_as_the_client_held_it() {
             ("events", stream.as_events("\n"), &of_event),
             ("events, CRLF", stream.as_events("\r\n"), &of_event),
         ];
-        for (form, input, place) in forms {
-            let other = run_with(&arguments, &input);
+        for (form, input, index_of) in forms {
+            let other_form = run_with(&arguments, &input);
             let case = format!("{} as {form}", stream.name);
-            assert_eq!(mirrors(stream, &other, &case, place), thrown_at, "{case}");
-            assert_eq!(message(&other), message(&lines), "{case}");
+            assert_eq!(
+                check_against_client(stream, &other_form, &case, index_of),
+                thrown_at,
+                "{case}"
+            );
+            assert_eq!(message(&other_form), message(&lines), "{case}");
         }
     }
 }
 
-/// The message is the one that the client held, and what it threw at is named. Returns the place
-/// of that chunk, which this gives for its line.
-fn mirrors(
+/// Checks that the message is the one of the client, and that the chunk at which the client threw
+/// is named. Returns the index of that chunk. `index_of` converts its line to the index.
+fn check_against_client(
     stream: &Stream,
-    ran: &Ran,
+    result: &RunResult,
     case: &str,
-    place: impl Fn(usize) -> usize,
+    index_of: impl Fn(usize) -> usize,
 ) -> Option<usize> {
-    assert_eq!(as_doubles(message(ran)), as_doubles(stream.held.clone()), "{case}");
+    assert_eq!(as_doubles(message(result)), as_doubles(stream.final_message.clone()), "{case}");
     let Some(thrown) = &stream.thrown else {
-        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{case}");
+        assert_eq!((result.code, result.err.as_str()), (0, ""), "{case}");
         return None;
     };
-    assert_eq!(ran.code, 1, "{case}");
-    assert_eq!(ran.err.lines().count(), 1, "{case}: {}", ran.err);
-    let start = ran.err.find(r#"{"#).unwrap_or_else(|| panic!("{case}: {}", ran.err));
-    let chunk: Value = serde_json::from_str(ran.err[start..].trim()).unwrap();
-    let place = place(line_of(&ran.err));
-    assert_eq!(stream.chunks[place], chunk.to_string(), "{case}");
+    assert_eq!(result.code, 1, "{case}");
+    assert_eq!(result.err.lines().count(), 1, "{case}: {}", result.err);
+    let start = result.err.find(r#"{"#).unwrap_or_else(|| panic!("{case}: {}", result.err));
+    let chunk: Value = serde_json::from_str(result.err[start..].trim()).unwrap();
+    let index = index_of(line_of(&result.err));
+    assert_eq!(stream.chunks[index], chunk.to_string(), "{case}");
     if let Some(kind) = thrown.get("chunkType") {
-        // So the client calls whatever refers to a call that it does not know.
+        // The client uses this type for every chunk that refers to an unknown call.
         if kind != "tool-invocation" {
             assert_eq!(chunk["type"], *kind, "{case}");
         }
         let id = chunk.get("id").or(chunk.get("toolCallId")).unwrap();
         assert_eq!(*id, thrown["chunkId"], "{case}");
     }
-    Some(place)
+    Some(index)
 }
 
 #[test]
-fn the_line_that_the_client_throws_at_is_counted_from_one() {
+fn the_line_number_of_an_error_starts_at_one() {
     let stream = "{\"type\":\"start\"}\n\n{\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"x\"}\n";
-    let ran = run_with(&["reduce", "-"], stream);
-    assert_eq!(ran.code, 1);
+    let result = run_with(&["reduce", "-"], stream);
+    assert_eq!(result.code, 1);
     assert_eq!(
-        ran.err,
+        result.err,
         "line 3: `text-delta` names part \"0\", which is not open: \
          {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"x\"}\n"
     );
 }
 
 #[test]
-fn every_recorded_response_is_read_as_the_client_reads_it() {
+fn every_recorded_response_is_reduced_like_the_chunks_that_the_client_read() {
     for response in responses() {
         let name = &response.name;
         let body = fs::read_to_string(&response.path).unwrap();
@@ -93,7 +98,7 @@ fn every_recorded_response_is_read_as_the_client_reads_it() {
 }
 
 #[test]
-fn readers_differ_in_what_a_second_start_and_an_error_do() {
+fn the_reader_decides_the_effect_of_a_second_start_and_of_an_error() {
     let stream = [
         json!({"type": "start", "messageId": "a"}),
         json!({"type": "data-x", "data": 1}),
@@ -103,9 +108,9 @@ fn readers_differ_in_what_a_second_start_and_an_error_do() {
     ];
     let stream: String = stream.iter().map(|chunk| format!("{chunk}\n")).collect();
     let parts = |reader: &[&str]| {
-        let ran = run_with(&[&["reduce"], reader].concat(), &stream);
-        let message = message(&ran);
-        assert_eq!((ran.code, &message["id"]), (0, &json!("b")), "{reader:?}");
+        let result = run_with(&[&["reduce"], reader].concat(), &stream);
+        let message = message(&result);
+        assert_eq!((result.code, &message["id"]), (0, &json!("b")), "{reader:?}");
         let types = message["parts"].as_array().unwrap().iter().map(|part| part["type"].clone());
         types.collect::<Value>()
     };
@@ -115,57 +120,57 @@ fn readers_differ_in_what_a_second_start_and_an_error_do() {
 }
 
 #[test]
-fn a_chat_that_resumes_goes_on_only_with_an_input_that_was_cut_off() {
+fn a_resumed_chat_continues_a_message_only_if_its_tool_input_is_incomplete() {
     let part =
         |state: &str| json!({"type": "tool-t", "toolCallId": "c", "state": state, "input": {}});
-    for (state, shown) in [("input-streaming", 2), ("input-available", 1)] {
+    for (state, parts_after_resume) in [("input-streaming", 2), ("input-available", 1)] {
         let message = json!({"id": "m", "role": "assistant", "parts": [part(state)]});
-        let tail = json!({"type": "data-x", "data": 1});
-        let stream = format!("{}\n{tail}\n", json!({ "message": message }));
+        let chunk = json!({"type": "data-x", "data": 1});
+        let stream = format!("{}\n{chunk}\n", json!({ "message": message }));
         let parts = |reader: &str| {
-            let ran = run_with(&["reduce", "--reader", reader], &stream);
-            assert_eq!(ran.code, 0, "{}", ran.err);
-            self::message(&ran)["parts"].as_array().unwrap().len()
+            let result = run_with(&["reduce", "--reader", reader], &stream);
+            assert_eq!(result.code, 0, "{}", result.err);
+            self::message(&result)["parts"].as_array().unwrap().len()
         };
-        assert_eq!((parts("chat-resume"), parts("chat")), (shown, 2), "{state}");
+        assert_eq!((parts("chat-resume"), parts("chat")), (parts_after_resume, 2), "{state}");
     }
 }
 
 #[test]
-fn what_one_response_is_thrown_at_for_does_not_hide_the_next() {
-    let asked = json!({"request": {"id": "chat", "trigger": "submit-message", "messages": []}});
+fn an_error_in_one_response_does_not_hide_the_next_response() {
+    let request = json!({"request": {"id": "chat", "trigger": "submit-message", "messages": []}});
     let start = |id: &str| json!({"chunk": {"type": "start", "messageId": id}});
     let bad = json!({"chunk": {"type": "text-end", "id": "0"}});
     for bad in [bad.to_string(), "not json".to_owned()] {
-        let first = format!("{asked}\n{}\n{bad}\n", start("a"));
-        let ran = run_with(&["reduce"], &format!("{first}{asked}\n{}\n", start("b")));
-        assert_eq!((ran.code, &message(&ran)["id"]), (1, &json!("b")));
-        assert!(ran.err.starts_with("line 3: "), "{}", ran.err);
-        let again = run_with(&["reduce"], &first.repeat(2));
-        assert_eq!((again.code, again.err.lines().count()), (1, 2), "{}", again.err);
+        let first = format!("{request}\n{}\n{bad}\n", start("a"));
+        let result = run_with(&["reduce"], &format!("{first}{request}\n{}\n", start("b")));
+        assert_eq!((result.code, &message(&result)["id"]), (1, &json!("b")));
+        assert!(result.err.starts_with("line 3: "), "{}", result.err);
+        let twice = run_with(&["reduce"], &first.repeat(2));
+        assert_eq!((twice.code, twice.err.lines().count()), (1, 2), "{}", twice.err);
     }
 }
 
 #[test]
-fn a_stream_that_shows_nothing_gives_null() {
-    assert_eq!(run(&["reduce"]), Ran { code: 0, out: "null\n".into(), err: String::new() });
+fn a_stream_without_a_message_is_reduced_to_null() {
+    assert_eq!(run(&["reduce"]), RunResult { code: 0, out: "null\n".into(), err: String::new() });
 }
 
-/// The one line that was printed.
-fn message(ran: &Ran) -> Value {
-    assert_eq!(ran.out.lines().count(), 1, "{}", ran.out);
-    // Half of a surrogate pair is printed as it came, which this reader of JSON does not take.
-    serde_json::from_str(&ran.out.replace("\\ud800", "\\ufffd")).unwrap()
+/// Returns the only printed line.
+fn message(result: &RunResult) -> Value {
+    assert_eq!(result.out.lines().count(), 1, "{}", result.out);
+    // Half of a surrogate pair is printed unchanged, which this JSON parser rejects.
+    serde_json::from_str(&result.out.replace("\\ud800", "\\ufffd")).unwrap()
 }
 
-/// The number in `line N: …`.
+/// Returns the number in `line N: …`.
 fn line_of(text: &str) -> usize {
     let number = text.strip_prefix("line ").and_then(|rest| rest.split(':').next());
     number.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
 }
 
 #[test]
-fn a_chat_reads_nothing_behind_an_error() {
+fn the_chat_reader_ignores_everything_after_an_error() {
     let stream = "data: {\"type\":\"error\",\"errorText\":\"x\"}\n\ndata: not json\n\n";
     assert_eq!(run_with(&["reduce", "--reader", "chat"], stream).code, 0);
     assert_eq!(run_with(&["reduce"], stream).code, 1);

@@ -9,7 +9,7 @@ use crate::program::{Server, scratch, text};
 
 const GET: &str = "GET /api/chat/1/stream HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// A recording of one data chunk at each of these times.
+/// Creates a recording with a data chunk at each of these times.
 fn recording(folder: &str, name: &str, times: &[u64]) -> PathBuf {
     let path = scratch(folder).join(name);
     let mut lines = "{\"request\":{\"id\":\"1\"}}\n".to_owned();
@@ -20,13 +20,13 @@ fn recording(folder: &str, name: &str, times: &[u64]) -> PathBuf {
     path
 }
 
-/// What the requests are answered with, without its head.
-fn answer(server: &Server) -> String {
+/// Sends a request and returns the body of the response.
+fn response_body(server: &Server) -> String {
     String::from_utf8(exchange(&server.url, &post("/api/chat", "{}")).body).unwrap()
 }
 
 #[test]
-fn each_request_takes_the_next_recording_and_the_first_again_after_the_last() {
+fn each_request_is_answered_with_the_next_recording_and_then_the_first_again() {
     let first = recording("replay_first", "001.jsonl", &[1]);
     let second = recording("replay_second", "002.jsonl", &[2, 3]);
     let server = Server::start(&["replay", "--speed", "0", text(&first), text(&second)]);
@@ -34,16 +34,16 @@ fn each_request_takes_the_next_recording_and_the_first_again_after_the_last() {
     let frame = |at: u64| format!("data: {{\"type\":\"data-x\", \"data\":{at}}}\n\n");
     let done = "data: [DONE]\n\n";
     for _ in 0..2 {
-        assert_eq!(answer(&server), frame(1) + done);
+        assert_eq!(response_body(&server), frame(1) + done);
         assert_eq!(exchange(&server.url, GET).first_line, "HTTP/1.1 204 No Content");
         let stopped = exchange(&server.url, &GET.replace("GET", "DELETE"));
         assert_eq!(stopped.first_line, "HTTP/1.1 204 No Content");
-        assert_eq!(answer(&server), frame(2) + &frame(3) + done);
+        assert_eq!(response_body(&server), frame(2) + &frame(3) + done);
     }
 }
 
 #[test]
-fn chunks_come_at_their_times_or_faster() {
+fn chunks_are_sent_at_their_recorded_times_or_faster() {
     let path = recording("replay_times", "001.jsonl", &[0, 600]);
     for (speed, least, most) in [("1", 550, 5_000), ("3", 180, 550), ("0", 0, 300)] {
         let server = Server::start(&["replay", text(&path), "--speed", speed]);
@@ -59,7 +59,7 @@ fn chunks_come_at_their_times_or_faster() {
 }
 
 #[test]
-fn a_time_beyond_all_time_is_waited_for_without_harm() {
+fn a_time_that_is_too_large_for_a_clock_causes_no_panic() {
     let path = recording("replay_late", "001.jsonl", &[0, u64::MAX]);
     let server = Server::start(&["replay", text(&path), "--speed", "0.001"]);
     let mut front = Connection::open(&server.url);
@@ -69,7 +69,7 @@ fn a_time_beyond_all_time_is_waited_for_without_harm() {
 }
 
 #[test]
-fn responses_and_chunks_alone_are_recordings_too() {
+fn a_response_and_a_file_of_chunks_can_be_replayed_too() {
     let events = fixture_files("upstream/sse", "canonical.txt").remove(0);
     let chunks = scratch("replay_forms").join("chunks.jsonl");
     fs::write(&chunks, "\u{FEFF}{\"type\":\"start\"}\n\n{\"type\":\"finish\"}\n").unwrap();
@@ -79,27 +79,27 @@ fn responses_and_chunks_alone_are_recordings_too() {
     fs::write(&empty, "{\"request\":{}}\n").unwrap();
     let recordings = [&events, &chunks, &split, &empty].map(|path| text(path));
     let server = Server::start(&[&["replay", "--speed", "0"][..], &recordings].concat());
-    assert_eq!(answer(&server), fs::read_to_string(&events).unwrap());
+    assert_eq!(response_body(&server), fs::read_to_string(&events).unwrap());
     assert_eq!(
-        answer(&server),
+        response_body(&server),
         "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"finish\"}\n\ndata: [DONE]\n\n"
     );
-    assert_eq!(answer(&server), "data: {\"type\": \"start\"}\n\ndata: [DONE]\n\n");
-    assert_eq!(answer(&server), "data: [DONE]\n\n");
+    assert_eq!(response_body(&server), "data: {\"type\": \"start\"}\n\ndata: [DONE]\n\n");
+    assert_eq!(response_body(&server), "data: [DONE]\n\n");
 }
 
 #[test]
-fn a_page_of_another_port_may_ask_and_a_long_history_is_read() {
+fn requests_from_another_origin_and_with_a_long_body_are_accepted() {
     let path = recording("replay_page", "001.jsonl", &[1]);
     let server = Server::start(&["replay", "--speed", "0", text(&path)]);
-    let asks = "OPTIONS /api/chat HTTP/1.1\r\nHost: h\r\nOrigin: http://localhost:5173\r\n\
+    let preflight = "OPTIONS /api/chat HTTP/1.1\r\nHost: h\r\nOrigin: http://localhost:5173\r\n\
                 Access-Control-Request-Method: POST\r\nConnection: close\r\n\
                 Access-Control-Request-Headers: content-type\r\n\r\n";
-    let may = exchange(&server.url, asks);
-    assert_eq!(may.first_line, "HTTP/1.1 200 OK");
+    let allowed = exchange(&server.url, preflight);
+    assert_eq!(allowed.first_line, "HTTP/1.1 200 OK");
     for header in ["origin: *", "methods: *", "headers: *"] {
         let header = format!("access-control-allow-{header}");
-        assert!(may.headers.contains(&header), "{:?}", may.headers);
+        assert!(allowed.headers.contains(&header), "{:?}", allowed.headers);
     }
     let long = exchange(&server.url, &post("/api/chat", &"x".repeat(20 << 20)));
     assert_eq!(long.first_line, "HTTP/1.1 200 OK");

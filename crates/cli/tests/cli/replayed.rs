@@ -5,17 +5,18 @@ use test_support::external_processes::{Demo, node_project, run_node};
 
 use crate::program::{Server, run, scratch, text};
 
-/// The real client, the demo and the recorder between them; then the recordings in the demo's place.
+/// Records the real client and the demo, then replays the recordings to the client without the
+/// demo.
 #[test]
-fn the_real_client_ends_with_the_same_messages_when_a_recording_is_replayed() {
+fn the_real_client_has_the_same_messages_after_a_replay_as_after_the_recording() {
     let Some(client) = node_project("tests/client") else {
         return;
     };
     let folder = scratch("replayed");
     let demo = Demo::start();
     let recorder = Server::start(&["record", &demo.url, "--out", text(&folder)]);
-    let lead = |url: &str| run_node(&client, &["replayed.mjs", url]);
-    let recorded = lead(&recorder.url);
+    let run_client = |url: &str| run_node(&client, &["replayed.mjs", url]);
+    let recorded = run_client(&recorder.url);
     drop((recorder, demo));
 
     let mut recordings: Vec<_> =
@@ -24,7 +25,7 @@ fn the_real_client_ends_with_the_same_messages_when_a_recording_is_replayed() {
     let mut arguments = vec!["replay", "--speed", "0"];
     arguments.extend(recordings.iter().map(|path| text(path)));
     let server = Server::start(&arguments);
-    let replayed = lead(server.url.strip_suffix("/api/chat").unwrap());
+    let replayed = run_client(server.url.strip_suffix("/api/chat").unwrap());
 
     let conversations = |printed: &str| -> Vec<Vec<Value>> {
         printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -33,18 +34,19 @@ fn the_real_client_ends_with_the_same_messages_when_a_recording_is_replayed() {
     assert_eq!(recorded.len(), 4);
     assert_eq!(recorded, conversations(&replayed));
 
-    // What the client held at the end of each conversation is what its last recording comes to.
-    let mut comes_to = Vec::new();
+    // The final message of each conversation is the reduced message of its last recording.
+    let mut reduced_messages = Vec::new();
     for path in &recordings {
         let checked = run(&["check", "--client", "6.0.0", "--warnings", text(path)]);
         assert_eq!((checked.code, checked.out.as_str()), (0, ""), "{}", path.display());
         let reduced = run(&["reduce", "--reader", "chat", text(path)]);
         assert_eq!(reduced.code, 0, "{}", reduced.err);
-        comes_to.push(serde_json::from_str::<Value>(&reduced.out).unwrap());
+        reduced_messages.push(serde_json::from_str::<Value>(&reduced.out).unwrap());
     }
     for messages in &recorded {
-        let held = messages.last().unwrap();
-        let found = comes_to.iter().rfind(|message| message["id"] == held["id"]);
-        assert_eq!(found, Some(held));
+        let final_message = messages.last().unwrap();
+        let reduced_message =
+            reduced_messages.iter().rfind(|message| message["id"] == final_message["id"]);
+        assert_eq!(reduced_message, Some(final_message));
     }
 }

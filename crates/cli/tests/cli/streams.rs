@@ -1,4 +1,4 @@
-//! What was recorded from the real client, as files for the program.
+//! The recordings of the real client, as files for the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,34 +8,34 @@ use test_support::fixture_files::fixture_files;
 
 use crate::program::{scratch, text};
 
-/// A recorded stream, and what the client made of it.
+/// A recorded stream, and the result of the client.
 pub(crate) struct Stream {
     pub(crate) name: String,
-    /// JSON lines, with the message that it goes on with.
+    /// A file of JSON lines, with the message that the stream continues.
     pub(crate) path: PathBuf,
     pub(crate) chunks: Vec<String>,
-    /// A file with the message that it goes on with.
+    /// A file with the message that the stream continues.
     message: Option<PathBuf>,
-    /// What was on the page at the end, or null.
-    pub(crate) held: Value,
-    /// What the client threw.
+    /// The final message of the client, or null.
+    pub(crate) final_message: Value,
+    /// The error that the client threw.
     pub(crate) thrown: Option<Value>,
 }
 
 impl Stream {
-    /// As a response has it, its lines ended like this.
+    /// Returns the stream as the body of a response with these line ends.
     pub(crate) fn as_events(&self, end: &str) -> String {
         let chunks = self.chunks.iter().map(String::as_str).chain(["[DONE]"]);
         format!(": a comment{end}{end}")
             + &chunks.map(|chunk| format!("data: {chunk}{end}{end}")).collect::<String>()
     }
 
-    /// As chunks alone, a line each.
+    /// Returns the chunks, one per line.
     pub(crate) fn as_lines(&self) -> String {
         self.chunks.iter().map(|chunk| format!("{chunk}\n")).collect()
     }
 
-    /// A command over it that reads the stream from standard input.
+    /// Returns the arguments of a command that reads the stream from standard input.
     pub(crate) fn command<'a>(&'a self, command: &'a str) -> Vec<&'a str> {
         let message = self.message.iter().flat_map(|path| ["--message", text(path)]);
         [command].into_iter().chain(message).collect()
@@ -68,18 +68,18 @@ fn stream(path: PathBuf, folder: &Path) -> Stream {
     let expected = path.with_file_name("../expected").join(format!("{name}.json"));
     let mut expected: Value = serde_json::from_str(&fs::read_to_string(expected).unwrap()).unwrap();
     let errors = expected["errors"].as_array().unwrap();
-    // An `error` chunk is told to the application, but nothing is thrown.
+    // The client reports an `error` chunk to the application, and throws nothing.
     let thrown = errors.iter().find(|error| error["name"] != "Error").cloned();
-    Stream { name, path, chunks, message, held: expected["message"].take(), thrown }
+    Stream { name, path, chunks, message, final_message: expected["message"].take(), thrown }
 }
 
-/// A recorded response, and what the client read from it.
+/// A recorded response, and the chunks that the client read from it.
 pub(crate) struct Response {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// The chunks that were read, a line each.
+    /// The chunks that were read, one per line.
     pub(crate) chunks: String,
-    /// Whether reading them ended with an error.
+    /// Whether the client ended with an error.
     pub(crate) fails: bool,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn responses() -> Vec<Response> {
 
 fn response(path: PathBuf) -> Response {
     let expected = fs::read_to_string(path.with_extension("expected.json")).unwrap();
-    // Half of a surrogate pair is U+FFFD to the program.
+    // The program reads half of a surrogate pair as U+FFFD.
     let expected = expected.replace("\\ud800", "\\ufffd");
     let expected: Value = serde_json::from_str(&expected).unwrap();
     let chunks = expected["chunks"].as_array().unwrap();

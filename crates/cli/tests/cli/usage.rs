@@ -5,7 +5,7 @@ use test_support::fixture_files::fixture_files;
 use crate::program::{PROGRAM, run, scratch, text};
 
 #[test]
-fn a_wrong_command_is_exit_code_2_and_says_why() {
+fn a_wrong_command_exits_with_code_2_and_an_error_message() {
     let stream = fixture_files("upstream/streams", "text-basic.jsonl").remove(0);
     let stream = text(&stream);
     let request = fixture_files("upstream/requests", "01-first-message.json").remove(0);
@@ -31,14 +31,14 @@ fn a_wrong_command_is_exit_code_2_and_says_why() {
         &["record", "http://127.0.0.1:3000/chat"],
     ];
     for arguments in wrong {
-        let ran = run(arguments);
-        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
-        assert!(!ran.err.is_empty(), "{arguments:?}");
+        let result = run(arguments);
+        assert_eq!((result.code, result.out.as_str()), (2, ""), "{arguments:?}: {}", result.err);
+        assert!(!result.err.is_empty(), "{arguments:?}");
     }
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn the_error_names_a_file_that_cannot_be_read() {
     let folder = scratch("usage_folder");
     for arguments in [
         &["check", text(&folder)][..],
@@ -47,37 +47,37 @@ fn a_file_that_cannot_be_read_is_named() {
         &["parse-request", text(&folder)],
         &["replay", text(&folder)],
     ] {
-        let ran = run(arguments);
-        assert_eq!(ran.code, 2);
-        assert!(ran.err.starts_with(text(&folder)), "{arguments:?}: {}", ran.err);
+        let result = run(arguments);
+        assert_eq!(result.code, 2);
+        assert!(result.err.starts_with(text(&folder)), "{arguments:?}: {}", result.err);
     }
 }
 
 #[test]
-fn a_recording_that_is_none_is_named_with_its_line() {
+fn the_error_names_the_line_at_which_a_recording_is_invalid() {
     let path = scratch("usage").join("broken.jsonl");
     std::fs::write(&path, "{\"request\":{}}\n{\"chunk\":\n").unwrap();
-    let ran = run(&["replay", text(&path)]);
-    assert_eq!(ran.code, 2);
-    assert!(ran.err.contains("broken.jsonl: line 2: "), "{}", ran.err);
+    let result = run(&["replay", text(&path)]);
+    assert_eq!(result.code, 2);
+    assert!(result.err.contains("broken.jsonl: line 2: "), "{}", result.err);
 }
 
 #[test]
 fn a_file_without_a_chunk_is_not_replayed() {
     let folder = scratch("usage_nothing");
-    for nothing in
+    for content in
         ["", "\n", "<!doctype html>\n<p>data: x</p>\n", "{\"error\":\"x\"}\n", "data: [DONE]\n\n"]
     {
         let path = folder.join("page.html");
-        std::fs::write(&path, nothing).unwrap();
-        let ran = run(&["replay", text(&path)]);
-        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{nothing}");
-        assert!(ran.err.contains("page.html: no chunk in it"), "{nothing}: {}", ran.err);
+        std::fs::write(&path, content).unwrap();
+        let result = run(&["replay", text(&path)]);
+        assert_eq!((result.code, result.out.as_str()), (2, ""), "{content}");
+        assert!(result.err.contains("page.html: no chunk in it"), "{content}: {}", result.err);
     }
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_exit_with_code_0() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));
     for command in ["check", "reduce", "parse-request", "replay", "record"] {
@@ -89,7 +89,7 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn who_reads_the_findings_may_stop_reading() {
+fn if_standard_output_is_closed_the_program_exits_without_a_message() {
     let path = scratch("usage_pipe").join("wrong.jsonl");
     std::fs::write(&path, "{\"type\":\"text-end\",\"id\":\"0\"}\n".repeat(10_000)).unwrap();
     let mut child = Command::new(PROGRAM)

@@ -1,8 +1,10 @@
-//! A tool server in a process of its own is killed with SIGKILL while its tool runs: that call has
-//! failed, the others finish, the stream ends well, and the model is offered its tools no more.
+//! A tool server in a separate process is killed with SIGKILL while its tool runs: that call fails,
+//! the other calls complete, the stream ends with `finish`, and the model is not offered the tools
+//! of the server any more.
 //!
-//! This program is both: started with `serve` it is the server, which says on its standard error that
-//! it was called, and never answers; else it starts that one, and kills it when it says so.
+//! This program is the server and the test. Started with `serve`, it is the server, which reports a
+//! call on standard error and never returns. Otherwise it starts the server, and kills it when it
+//! reports the call.
 
 use std::process::Stdio;
 
@@ -25,23 +27,23 @@ use ui_message_stream_mcp::McpClient;
 #[tokio::main]
 async fn main() {
     if std::env::args().any(|argument| argument == "serve") {
-        Hangs.serve(stdio()).await.unwrap().waiting().await.unwrap();
+        HangingServer.serve(stdio()).await.unwrap().waiting().await.unwrap();
         return;
     }
-    killed_while_it_runs("reads").await;
-    killed_while_it_runs("deletes").await;
-    eprintln!("2 servers killed while a tool ran, every call with its end");
+    kill_while_the_tool_runs("reads").await;
+    kill_while_the_tool_runs("deletes").await;
+    eprintln!("2 servers killed while a tool ran, every call has a result");
 }
 
-async fn killed_while_it_runs(tool: &str) {
+async fn kill_while_the_tool_runs(tool: &str) {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.arg("serve");
     let builder = TokioChildProcess::builder(program).stderr(Stdio::piped());
-    let (server, said) = builder.spawn().unwrap();
+    let (server, stderr) = builder.spawn().unwrap();
     let id = server.id().unwrap().to_string();
-    let said = BufReader::new(said.unwrap());
+    let stderr = BufReader::new(stderr.unwrap());
     let killer = tokio::spawn(async move {
-        let mut lines = said.lines();
+        let mut lines = stderr.lines();
         assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("called"));
         assert!(Command::new("kill").args(["-KILL", &id]).status().await.unwrap().success());
     });
@@ -53,13 +55,13 @@ async fn killed_while_it_runs(tool: &str) {
         .tool(OwnTool::new("own", async |_: Nothing| Ok::<_, ToolError>("done")));
     let mut page = page(agent);
     page.send("Go").await;
-    let mut said = outcomes(&chunks(&page));
+    let mut results = outcomes(&chunks(&page));
     if asks(&chunks(&page)) {
-        assert_eq!(said, ["done"]);
+        assert_eq!(results, ["done"]);
         page.approve(tool).await;
-        said.splice(..0, outcomes(&chunks(&page)));
+        results.splice(..0, outcomes(&chunks(&page)));
     }
-    assert_eq!(said, [WENT, "done"]);
+    assert_eq!(results, [SERVER_CLOSED, "done"]);
     assert!(ends_well(&chunks(&page)));
     killer.await.unwrap();
     let offered: Vec<_> = calls.offered().into_iter().map(|tool| tool.name).collect();
@@ -70,10 +72,10 @@ async fn killed_while_it_runs(tool: &str) {
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}
 
-/// A server whose tools never come to an end.
-struct Hangs;
+/// A server whose tools never return.
+struct HangingServer;
 
-impl ServerHandler for Hangs {
+impl ServerHandler for HangingServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
@@ -101,4 +103,4 @@ impl ServerHandler for Hangs {
     }
 }
 
-const WENT: &str = "The tool server went away. What the tool did until then is not known.";
+const SERVER_CLOSED: &str = "The tool server went away. What the tool did until then is not known.";

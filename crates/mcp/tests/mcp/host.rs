@@ -1,5 +1,5 @@
-//! What the host decides about the tools of a server, and what the server's claims do where it says
-//! nothing.
+//! What the host decides about the tools of a server, and the effect of the server's annotations if
+//! the host decides nothing.
 
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
@@ -9,15 +9,15 @@ use ui_message_stream::agent::{Agent, ApprovalContext};
 use ui_message_stream::approval::Principal;
 use ui_message_stream_mcp::McpTool;
 
-use super::server::{Server, reads, tool};
-use super::tools::{deletes, path};
+use super::server::{Server, read_only_tool, tool};
+use super::tools::{delete_tool, path_input};
 
 #[tokio::test]
-async fn who_is_asked_the_annotations_say_unless_the_host_does() {
+async fn the_annotations_decide_whether_approval_is_requested_unless_the_host_decides() {
     type Decide = fn(McpTool) -> McpTool;
     let as_is: Decide = |tool| tool;
     let hints = ToolAnnotations::new;
-    for (annotations, decide, asked) in [
+    for (annotations, decide, is_requested) in [
         (None, as_is, true),
         (Some(hints()), as_is, true),
         (Some(hints().read_only(false)), as_is, true),
@@ -34,115 +34,115 @@ async fn who_is_asked_the_annotations_say_unless_the_host_does() {
         tool.annotations = annotations;
         let (server, connected, _running) = Server::start(vec![tool.clone()]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
-        let mut page = page(Agent::new(Calls::of(&[("change", path())])).tools(tools));
+        let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
         page.send("Go").await;
-        assert_eq!(asks(&chunks(&page)), asked, "{:?}", tool.annotations);
-        assert_eq!(server.called().is_empty(), asked);
-        if asked {
+        assert_eq!(asks(&chunks(&page)), is_requested, "{:?}", tool.annotations);
+        assert_eq!(server.called_tools().is_empty(), is_requested);
+        if is_requested {
             page.approve("change").await;
             assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
-            assert_eq!(server.called(), ["change"]);
+            assert_eq!(server.called_tools(), ["change"]);
         }
     }
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_its_tools_is_no_answer_of_the_host() {
+async fn approval_by_default_applies_to_read_only_tools_unless_the_host_decides() {
     type Decide = fn(McpTool) -> McpTool;
     let as_is: Decide = |tool| tool;
-    for (decide, by_default, asked) in [
+    for (decide, by_default, is_requested) in [
         (as_is, false, false),
         (as_is, true, true),
         (McpTool::never_needs_approval as Decide, true, false),
         (McpTool::needs_approval as Decide, true, true),
     ] {
-        let (server, connected, _running) = Server::start(vec![reads("read")]).await;
+        let (server, connected, _running) = Server::start(vec![read_only_tool("read")]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
-        let agent = Agent::new(Calls::of(&[("read", path())])).tools(tools);
+        let agent = Agent::new(Calls::of(&[("read", path_input())])).tools(tools);
         let mut page = page(if by_default { agent.require_approval_by_default() } else { agent });
         page.send("Go").await;
-        assert_eq!(asks(&chunks(&page)), asked);
-        assert_eq!(server.called().is_empty(), asked);
+        assert_eq!(asks(&chunks(&page)), is_requested);
+        assert_eq!(server.called_tools().is_empty(), is_requested);
     }
 }
 
 #[tokio::test]
-async fn the_host_says_what_a_tool_is_called_and_what_is_asked_about_it() {
+async fn the_host_can_set_the_title_of_a_tool_and_its_approval_description() {
     type Decide = fn(McpTool) -> McpTool;
-    fn about(input: &Json) -> String {
+    fn describe(input: &Json) -> String {
         format!("Delete {}?", input.decode::<Value>().unwrap()["path"])
     }
     fn panics(_: &Json) -> String {
-        panic!("it cannot be said")
+        panic!("no description")
     }
-    for (decide, title, question) in [
+    for (decide, title, description) in [
         ((|tool| tool) as Decide, "Delete", r#"delete {"path":"notes.txt"}"#),
         (|tool| tool.with_title("Bin"), "Bin", r#"delete {"path":"notes.txt"}"#),
-        (|tool| tool.approval_description(about), "Delete", r#"Delete "notes.txt"?"#),
+        (|tool| tool.approval_description(describe), "Delete", r#"Delete "notes.txt"?"#),
         (|tool| tool.approval_description(panics), "Delete", r#"delete {"path":"notes.txt"}"#),
     ] {
-        let (_server, connected, _running) = Server::start(vec![deletes()]).await;
+        let (_server, connected, _running) = Server::start(vec![delete_tool()]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
-        let mut page = page(Agent::new(Calls::of(&[("delete", path())])).tools(tools));
+        let mut page = page(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools));
         page.send("Go").await;
         let chunks = chunks(&page);
         let of_type = |kind| chunks.iter().find(|chunk| chunk["type"] == kind).unwrap();
         assert_eq!(of_type("tool-input-available")["title"], title, "{chunks:#?}");
-        assert_eq!(of_type("data-approval")["data"]["description"], question, "{chunks:#?}");
+        assert_eq!(of_type("data-approval")["data"]["description"], description, "{chunks:#?}");
     }
 }
 
 #[tokio::test]
-async fn a_person_is_asked_where_the_hosts_predicate_says_so_and_about_what_changed() {
-    type Asks = fn(&Json, &ApprovalContext) -> bool;
-    let is_notes: Asks = |input, context| {
-        let calls_it = context.tool_call_id.as_str() == "call_0";
-        assert!(calls_it && context.principal == Principal::new("ada"));
+async fn approval_is_requested_if_the_predicate_returns_true_or_the_tool_has_changed() {
+    type Predicate = fn(&Json, &ApprovalContext) -> bool;
+    let is_notes: Predicate = |input, context| {
+        let is_first_call = context.tool_call_id.as_str() == "call_0";
+        assert!(is_first_call && context.principal == Principal::new("ada"));
         input.decode::<Value>().unwrap()["path"] == "notes.txt"
     };
-    let panics: Asks = |_, _| panic!("it cannot be said");
-    let other = json!({"path": "plan.txt"});
-    for (tool, asks_when, input, changes, asked) in [
-        (reads("read"), is_notes, path(), false, true),
-        (tool("read"), is_notes, other.clone(), false, false),
-        (reads("read"), panics, other.clone(), false, true),
-        (reads("read"), is_notes, other, true, true),
+    let panics: Predicate = |_, _| panic!("no decision");
+    let other_path = json!({"path": "plan.txt"});
+    for (tool, predicate, input, changes, is_requested) in [
+        (read_only_tool("read"), is_notes, path_input(), false, true),
+        (tool("read"), is_notes, other_path.clone(), false, false),
+        (read_only_tool("read"), panics, other_path.clone(), false, true),
+        (read_only_tool("read"), is_notes, other_path, true, true),
     ] {
         let (server, connected, _running) = Server::start(vec![tool.clone()]).await;
         let tools = connected.tools().await.unwrap().into_iter();
-        let tools = tools.map(|tool| tool.needs_approval_when(asks_when));
+        let tools = tools.map(|tool| tool.needs_approval_when(predicate));
         let agent = Agent::new(Calls::of(&[("read", input)])).tools(tools);
         if changes {
             server.set_tools(vec![tool.annotate(ToolAnnotations::new().open_world(true))]);
             connected.refresh().await.unwrap();
         }
-        // What the host said of it goes before what the agent does with the others.
+        // The predicate of the host takes precedence over the default of the agent.
         let mut page = page(agent.require_approval_by_default());
         page.send("Go").await;
-        assert_eq!(asks(&chunks(&page)), asked);
-        assert_eq!(server.called().is_empty(), asked);
+        assert_eq!(asks(&chunks(&page)), is_requested);
+        assert_eq!(server.called_tools().is_empty(), is_requested);
     }
 }
 
 #[tokio::test]
-async fn how_long_an_output_may_be_the_host_says() {
-    let too_long = json!("The tool returned more than can be shown.");
-    for (bytes, most, is_shown) in [
+async fn the_host_can_set_the_maximum_length_of_an_output() {
+    let error = json!("The tool returned more than can be shown.");
+    for (bytes, max_bytes, is_shown) in [
         (300 * 1024, None, false),
         (300 * 1024, Some(512 * 1024), true),
         (300, Some(200), false),
         (300, None, true),
     ] {
-        let (server, connected, _running) = Server::start(vec![reads("read")]).await;
+        let (server, connected, _running) = Server::start(vec![read_only_tool("read")]).await;
         let text = "x".repeat(bytes);
         server.returns(CallToolResult::success(vec![ContentBlock::text(text.clone())]));
-        let tools = connected.tools().await.unwrap().into_iter().map(|tool| match most {
-            Some(most) => tool.with_max_output_bytes(most),
+        let tools = connected.tools().await.unwrap().into_iter().map(|tool| match max_bytes {
+            Some(max_bytes) => tool.with_max_output_bytes(max_bytes),
             None => tool,
         });
-        let mut page = page(Agent::new(Calls::of(&[("read", path())])).tools(tools));
+        let mut page = page(Agent::new(Calls::of(&[("read", path_input())])).tools(tools));
         page.send("Go").await;
-        let shown = if is_shown { json!(text) } else { too_long.clone() };
-        assert!(outcomes(&chunks(&page)) == [shown], "{bytes} bytes, of {most:?}");
+        let shown = if is_shown { json!(text) } else { error.clone() };
+        assert!(outcomes(&chunks(&page)) == [shown], "{bytes} bytes, of {max_bytes:?}");
     }
 }

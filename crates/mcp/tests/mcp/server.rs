@@ -1,4 +1,4 @@
-//! A Model Context Protocol server in this process, whose tools a test changes as it likes.
+//! A Model Context Protocol server in this process, whose tools and results a test can change.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,35 +12,36 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
 use ui_message_stream_mcp::McpClient;
 
-/// What the server is.
+/// A server. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Server(pub(crate) Arc<State>);
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) tools: Mutex<Vec<Tool>>,
-    /// What calls return; `None`: nothing, ever.
+    /// The result of every call. If it is `None`, calls never return.
     pub(crate) returns: Mutex<Option<Result<CallToolResult, ErrorData>>>,
-    /// The calls that came.
-    pub(crate) called: Mutex<Vec<String>>,
-    /// How the list is given.
+    /// The names of the called tools, in order.
+    pub(crate) called_tools: Mutex<Vec<String>>,
+    /// How the server answers a request for its tools.
     pub(crate) listing: Mutex<Listing>,
     pub(crate) listed: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) enum Listing {
-    /// To be kept for a day, says the server.
+    /// With all tools, valid for a day.
     #[default]
     Cached,
-    /// Page after page.
+    /// With a next page after every page.
     Endless,
-    /// Not at all.
+    /// Never.
     Silent,
 }
 
 impl Server {
-    /// A server with these tools, and a connection to it. The other end is the server's own.
+    /// Starts a server with these tools. Returns it, a connection to it, and its side of the
+    /// connection.
     pub(crate) async fn start(tools: Vec<Tool>) -> (Self, McpClient, Running) {
         let server = Server::default();
         *server.0.tools.lock().unwrap() = tools;
@@ -59,8 +60,8 @@ impl Server {
         *self.0.tools.lock().unwrap() = tools;
     }
 
-    pub(crate) fn called(&self) -> Vec<String> {
-        self.0.called.lock().unwrap().clone()
+    pub(crate) fn called_tools(&self) -> Vec<String> {
+        self.0.called_tools.lock().unwrap().clone()
     }
 }
 
@@ -95,7 +96,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.0.called.lock().unwrap().push(request.name.to_string());
+        self.0.called_tools.lock().unwrap().push(request.name.to_string());
         let returns = self.0.returns.lock().unwrap().clone();
         match returns {
             Some(result) => result.map(Into::into),
@@ -104,18 +105,18 @@ impl ServerHandler for Server {
     }
 }
 
-/// A tool that takes a path.
+/// Returns a tool whose input has a path.
 pub(crate) fn tool(name: &'static str) -> Tool {
-    tool_of(
+    tool_with_schema(
         name,
         json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}),
     )
 }
 
-pub(crate) fn tool_of(name: &'static str, schema: Value) -> Tool {
+pub(crate) fn tool_with_schema(name: &'static str, schema: Value) -> Tool {
     Tool::new(name, "Does something to a file.", schema.as_object().unwrap().clone())
 }
 
-pub(crate) fn reads(name: &'static str) -> Tool {
+pub(crate) fn read_only_tool(name: &'static str) -> Tool {
     tool(name).annotate(ToolAnnotations::new().read_only(true))
 }

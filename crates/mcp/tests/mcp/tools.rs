@@ -1,5 +1,5 @@
-//! The tools of a Model Context Protocol server: who is asked, what comes back, and that nothing
-//! runs that is not what was approved.
+//! The tools of a Model Context Protocol server: their results, their schemas, and that a tool runs
+//! only as it was approved.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use ui_message_stream::approval::REVOKED;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_mcp::{McpClient, McpError, McpTool};
 
-use super::server::{Listing, Running, Server, reads, tool, tool_of};
+use super::server::{Listing, Running, Server, read_only_tool, tool, tool_with_schema};
 
-pub(crate) fn path() -> Value {
+pub(crate) fn path_input() -> Value {
     json!({"path": "notes.txt"})
 }
 
-/// What a call of a tool that asks nobody becomes.
+/// Returns the output or the error text of a call of a tool that needs no approval.
 async fn outcome(returns: Option<Result<CallToolResult, ErrorData>>) -> Value {
-    let (server, connected, _running) = Server::start(vec![reads("read")]).await;
+    let (server, connected, _running) = Server::start(vec![read_only_tool("read")]).await;
     *server.0.returns.lock().unwrap() = returns;
     let tools = connected.tools().await.unwrap().into_iter();
     let tools = tools.map(|tool| tool.with_timeout(Duration::from_secs(5)));
-    let mut page = page(Agent::new(Calls::of(&[("read", path())])).tools(tools));
+    let mut page = page(Agent::new(Calls::of(&[("read", path_input())])).tools(tools));
     page.send("Go").await;
     let chunks = chunks(&page);
     assert!(ends_well(&chunks), "{chunks:#?}");
@@ -36,7 +36,7 @@ async fn outcome(returns: Option<Result<CallToolResult, ErrorData>>) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_returns_is_its_output_and_what_it_says_of_a_failure_is_told() {
+async fn the_result_of_a_tool_is_its_output_and_its_error_text_is_shown() {
     let success = |blocks| Some(Ok(CallToolResult::success(blocks)));
     let text = |text: &str| ContentBlock::text(text);
     let structured = CallToolResult::structured(json!({"size": 3}));
@@ -68,13 +68,13 @@ async fn what_a_tool_returns_is_its_output_and_what_it_says_of_a_failure_is_told
 }
 
 #[tokio::test]
-async fn pictures_and_sounds_are_for_the_person_and_the_model_is_told_of_them() {
-    let (server, connected, _running) = Server::start(vec![reads("look")]).await;
+async fn images_are_shown_to_the_user_and_described_as_text_to_the_model() {
+    let (server, connected, _running) = Server::start(vec![read_only_tool("look")]).await;
     server.returns(CallToolResult::success(vec![
         ContentBlock::text("the harbour"),
         ContentBlock::image("AAAA", "image/png"),
     ]));
-    let model = Calls::of(&[("look", path())]);
+    let model = Calls::of(&[("look", path_input())]);
     let agent = Agent::new(model.clone()).tools(connected.tools().await.unwrap());
     let mut page = page(agent);
     page.send("Look").await;
@@ -85,17 +85,17 @@ async fn pictures_and_sounds_are_for_the_person_and_the_model_is_told_of_them() 
 }
 
 #[tokio::test]
-async fn a_name_that_no_model_provider_takes_is_spelled_and_cut_and_none_is_left_out() {
+async fn a_tool_whose_name_is_invalid_for_providers_is_renamed_and_not_left_out() {
     let long: &'static str = "a".repeat(80).leak();
-    let tools = ["files.read", long, "\u{1F600}", ""].map(reads).to_vec();
+    let tools = ["files.read", long, "\u{1F600}", ""].map(read_only_tool).to_vec();
     let (_server, connected, _running) = Server::start(tools).await;
     let agent = Agent::new(Calls::of(&[])).tools(connected.tools().await.unwrap());
     let agent = format!("{agent:?}");
     assert!(agent.contains("files_read") && agent.contains(long), "{agent}");
 }
 
-/// What a person is asked about.
-pub(crate) fn deletes() -> Tool {
+/// Returns a tool that needs approval.
+pub(crate) fn delete_tool() -> Tool {
     tool("delete").with_title("Delete").annotate(ToolAnnotations::new().destructive(false))
 }
 
@@ -103,10 +103,10 @@ fn hints(claim: fn(ToolAnnotations) -> ToolAnnotations) -> Option<ToolAnnotation
     Some(claim(ToolAnnotations::new()))
 }
 
-/// A page on which somebody is asked about a tool, and the server.
-async fn asked() -> (Server, Running, McpClient, Conversation<'static>, Calls) {
-    let (server, connected, running) = Server::start(vec![deletes()]).await;
-    let calls = Calls::of(&[("delete", path())]);
+/// Starts a server and a chat in which an approval request for its tool is pending.
+async fn pending_approval() -> (Server, Running, McpClient, Conversation<'static>, Calls) {
+    let (server, connected, running) = Server::start(vec![delete_tool()]).await;
+    let calls = Calls::of(&[("delete", path_input())]);
     let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
     let mut page = page(agent);
     page.send("Go").await;
@@ -115,20 +115,24 @@ async fn asked() -> (Server, Running, McpClient, Conversation<'static>, Calls) {
 }
 
 #[tokio::test]
-async fn what_is_another_tool_by_the_time_of_the_answer_does_not_run() {
+async fn an_approved_tool_that_has_changed_does_not_run() {
     let changed = |change: fn(&mut Tool)| {
-        let mut tool = deletes();
+        let mut tool = delete_tool();
         change(&mut tool);
         vec![tool]
     };
-    let deletes_all = || changed(|tool| tool.description = Some("Deletes every file.".into()));
-    let destroys = || changed(|tool| tool.annotations = hints(|hints| hints.destructive(true)));
-    for (changed, says_so) in [
-        (deletes_all(), false),
-        (deletes_all(), true),
-        (changed(|tool| tool.input_schema = tool_of("delete", json!({})).input_schema), false),
-        (destroys(), false),
-        (destroys(), true),
+    let other_description =
+        || changed(|tool| tool.description = Some("Deletes every file.".into()));
+    let destructive = || changed(|tool| tool.annotations = hints(|hints| hints.destructive(true)));
+    for (changed, notifies) in [
+        (other_description(), false),
+        (other_description(), true),
+        (
+            changed(|tool| tool.input_schema = tool_with_schema("delete", json!({})).input_schema),
+            false,
+        ),
+        (destructive(), false),
+        (destructive(), true),
         (changed(|tool| tool.annotations = hints(|hints| hints.read_only(true))), false),
         (changed(|tool| tool.annotations = None), false),
         (changed(|tool| tool.title = Some("Look".to_owned())), false),
@@ -136,43 +140,44 @@ async fn what_is_another_tool_by_the_time_of_the_answer_does_not_run() {
         (vec![tool("another")], false),
         (vec![], false),
     ] {
-        let (server, running, _connected, mut page, _) = asked().await;
+        let (server, running, _connected, mut page, _) = pending_approval().await;
         server.set_tools(changed.clone());
-        if says_so {
+        if notifies {
             running.peer().notify_tool_list_changed().await.unwrap();
         }
         page.approve("delete").await;
         let chunks = chunks(&page);
         assert_eq!(outcomes(&chunks), [REVOKED], "{changed:?}");
         assert!(ends_well(&chunks));
-        assert!(server.called().is_empty());
+        assert!(server.called_tools().is_empty());
     }
-    let (server, _running, _connected, mut page, _) = asked().await;
-    // What says nothing about what the tool does is no change of it.
-    server.set_tools(vec![tool("new"), deletes()]);
+    let (server, _running, _connected, mut page, _) = pending_approval().await;
+    // Another tool in the list is no change of this tool.
+    server.set_tools(vec![tool("new"), delete_tool()]);
     page.approve("delete").await;
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
-    assert_eq!(server.called(), ["delete"]);
+    assert_eq!(server.called_tools(), ["delete"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_does_not_say_any_more_is_not_taken_for_what_it_said() {
-    let (server, _running, _connected, mut page, _) = asked().await;
+async fn an_approved_tool_does_not_run_if_the_server_does_not_list_it_in_time() {
+    let (server, _running, _connected, mut page, _) = pending_approval().await;
     *server.0.listing.lock().unwrap() = Listing::Silent;
     page.approve("delete").await;
     assert_eq!(outcomes(&chunks(&page)), [REVOKED]);
-    assert!(server.called().is_empty());
+    assert!(server.called_tools().is_empty());
 }
 
 #[tokio::test]
-async fn a_changed_tool_asks_again_and_the_model_reads_what_it_is_now() {
-    let (server, connected, running) = Server::start(vec![reads("read"), reads("other")]).await;
+async fn a_changed_tool_needs_approval_and_the_model_reads_its_new_schema() {
+    let (server, connected, running) =
+        Server::start(vec![read_only_tool("read"), read_only_tool("other")]).await;
     let tools = connected.tools().await.unwrap();
     let read = tools[0].clone().never_needs_approval();
-    let calls = Calls::of(&[("read", json!({"file": "notes.txt"})), ("other", path())]);
+    let calls = Calls::of(&[("read", json!({"file": "notes.txt"})), ("other", path_input())]);
     let agent = Agent::new(calls.clone()).tools([read.clone(), tools[1].clone()]);
     let schema = json!({"type": "object", "required": ["file"]});
-    let changed = tool_of("read", schema).annotate(ToolAnnotations::new().read_only(true));
+    let changed = tool_with_schema("read", schema).annotate(ToolAnnotations::new().read_only(true));
     server.set_tools(vec![changed, tool("slipped_in")]);
     running.peer().notify_tool_list_changed().await.unwrap();
     while !read.definition().unwrap().model.input_schema.as_str().contains("file") {
@@ -189,22 +194,22 @@ async fn a_changed_tool_asks_again_and_the_model_reads_what_it_is_now() {
     assert_eq!(schema, json!({"type": "object", "required": ["file"]}));
     page.approve("read").await;
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
-    assert_eq!(server.called(), ["read"]);
+    assert_eq!(server.called_tools(), ["read"]);
 }
 
 #[tokio::test]
-async fn tools_that_nobody_can_call_are_left_out() {
+async fn tools_that_cannot_be_called_are_left_out() {
     let (server, connected, _running) = Server::start(vec![
         tool("files/read"),
         tool("files.read"),
         tool("files/read"),
-        tool_of("no_schema", json!({"type": 5})),
-        tool_of("elsewhere", json!({"$ref": "http://127.0.0.1:9/schema"})),
-        with_pattern("no_pattern", "^(/"),
-        tool_of("prototype", serde_json::from_str(r#"{"__proto__":{}}"#).unwrap()),
-        tool_of("endless", json!({"$ref": "#"})),
-        tool_of("endless_too", json!({"allOf": [{"$ref": "#"}]})),
-        tool_of(
+        tool_with_schema("no_schema", json!({"type": 5})),
+        tool_with_schema("elsewhere", json!({"$ref": "http://127.0.0.1:9/schema"})),
+        tool_with_pattern("no_pattern", "^(/"),
+        tool_with_schema("prototype", serde_json::from_str(r#"{"__proto__":{}}"#).unwrap()),
+        tool_with_schema("endless", json!({"$ref": "#"})),
+        tool_with_schema("endless_too", json!({"allOf": [{"$ref": "#"}]})),
+        tool_with_schema(
             "endless_in_turn",
             json!({
                 "anyOf": [{"$ref": "#/$defs/a"}],
@@ -216,8 +221,12 @@ async fn tools_that_nobody_can_call_are_left_out() {
     let tools = connected.tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(DynTool::name).collect();
     assert_eq!(names, ["files_read", "endless", "endless_too", "endless_in_turn"]);
-    // Whatever is held against them, the process lives.
-    let calls = [("endless", path()), ("endless_too", path()), ("endless_in_turn", path())];
+    // Validating inputs against recursive schemas does not end the process.
+    let calls = [
+        ("endless", path_input()),
+        ("endless_too", path_input()),
+        ("endless_in_turn", path_input()),
+    ];
     let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
     page.send("Go").await;
     assert!(ends_well(&chunks(&page)));
@@ -226,73 +235,79 @@ async fn tools_that_nobody_can_call_are_left_out() {
     assert!(matches!(connected.tools().await, Err(McpError::TooMany)));
 }
 
-/// A tool whose path fits a pattern.
-fn with_pattern(name: &'static str, pattern: &str) -> Tool {
-    let path = json!({"type": "string", "pattern": pattern});
-    tool_of(name, json!({"type": "object", "properties": {"path": path}}))
+/// Returns a tool whose path has to match a pattern.
+fn tool_with_pattern(name: &'static str, pattern: &str) -> Tool {
+    let path_input = json!({"type": "string", "pattern": pattern});
+    tool_with_schema(name, json!({"type": "object", "properties": {"path": path_input}}))
 }
 
 #[tokio::test]
-async fn an_input_of_any_length_is_held_against_a_pattern_to_its_end() {
+async fn an_input_of_any_length_is_validated_completely_against_a_pattern() {
     for pattern in ["^(a+)+$", "^(a|aa)*$", "^(.*)*b$", "^((?!a*b)a)+$", r"^(a*)*(?!\1)b$"] {
         let (server, connected, _running) =
-            Server::start(vec![with_pattern("read", pattern)]).await;
+            Server::start(vec![tool_with_pattern("read", pattern)]).await;
         let long = "a".repeat(10_000);
         let calls = [("read", json!({"path": format!("{long}!")})), ("read", json!({"path": 1}))];
         let tools = connected.tools().await.unwrap();
         let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
         page.send("Go").await;
-        let said = outcomes(&chunks(&page));
-        assert_eq!(said.len(), 2, "{said:#?}");
-        for (said, why) in said.iter().zip(["/path: ", "/path: 1 is not of type"]) {
-            let said = said.as_str().unwrap();
-            assert!(said.starts_with("the input does not fit the schema: "), "{said}");
-            assert!(said.contains(why) && said.len() < 500, "{said}");
+        let errors = outcomes(&chunks(&page));
+        assert_eq!(errors.len(), 2, "{errors:#?}");
+        for (error, reason) in errors.iter().zip(["/path: ", "/path: 1 is not of type"]) {
+            let error = error.as_str().unwrap();
+            assert!(error.starts_with("the input does not fit the schema: "), "{error}");
+            assert!(error.contains(reason) && error.len() < 500, "{error}");
         }
-        assert!(ends_well(&chunks(&page)) && server.called().is_empty());
+        assert!(ends_well(&chunks(&page)) && server.called_tools().is_empty());
     }
 }
 
-/// As a server in TypeScript says that something is an e-mail address.
+/// A server in TypeScript sends this pattern for an e-mail address.
 #[tokio::test]
-async fn a_pattern_that_looks_ahead_is_one() {
-    let mail = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$";
-    let (server, connected, _running) = Server::start(vec![with_pattern("read", mail)]).await;
-    let long =
+async fn a_pattern_may_contain_a_lookahead() {
+    let pattern = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$";
+    let (server, connected, _running) =
+        Server::start(vec![tool_with_pattern("read", pattern)]).await;
+    let long_address =
         "a-rather-long-name-of-somebody+with.a.tag@mail.some-department.an-institute.example";
     let calls = [
-        ("read", json!({"path": long})),
+        ("read", json!({"path": long_address})),
         ("read", json!({"path": "a..b@example.com"})),
         ("read", json!({"path": "nobody"})),
     ];
     let tools = connected.tools().await.unwrap().into_iter().map(McpTool::never_needs_approval);
     let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
     page.send("Go").await;
-    let said = outcomes(&chunks(&page));
-    assert_eq!(said.iter().filter(|said| **said == json!({"ok": true})).count(), 1, "{said:#?}");
-    assert_eq!(server.called(), ["read"]);
+    let results = outcomes(&chunks(&page));
+    assert_eq!(
+        results.iter().filter(|result| **result == json!({"ok": true})).count(),
+        1,
+        "{results:#?}"
+    );
+    assert_eq!(server.called_tools(), ["read"]);
 }
 
 #[tokio::test]
-async fn two_servers_may_have_tools_of_one_name() {
-    let (here, one, _one) = Server::start(vec![reads("read")]).await;
-    let (there, other, _other) = Server::start(vec![reads("read")]).await;
+async fn two_servers_may_have_tools_with_the_same_name() {
+    let (first, first_client, _first) = Server::start(vec![read_only_tool("read")]).await;
+    let (second, second_client, _second) = Server::start(vec![read_only_tool("read")]).await;
     let prefixed = |tools: Vec<McpTool>, prefix: &'static str| {
         tools.into_iter().map(move |tool| tool.with_prefix(prefix))
     };
-    let agent = Agent::new(Calls::of(&[("there.read", path()), ("there_read", path())]))
-        .tools(prefixed(one.tools().await.unwrap(), "here_"))
-        .tools(prefixed(other.tools().await.unwrap(), "there."));
+    let agent =
+        Agent::new(Calls::of(&[("there.read", path_input()), ("there_read", path_input())]))
+            .tools(prefixed(first_client.tools().await.unwrap(), "here_"))
+            .tools(prefixed(second_client.tools().await.unwrap(), "there."));
     let mut page = page(agent);
     page.send("Go").await;
-    let said = outcomes(&chunks(&page));
-    assert_eq!(said, [json!("there is no tool named \"there.read\""), json!({"ok": true})]);
-    assert_eq!((here.called().len(), there.called()), (0, vec!["read".to_owned()]));
+    let results = outcomes(&chunks(&page));
+    assert_eq!(results, [json!("there is no tool named \"there.read\""), json!({"ok": true})]);
+    assert_eq!((first.called_tools().len(), second.called_tools()), (0, vec!["read".to_owned()]));
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_has_no_tools() {
-    let (_server, running, connected, mut page, calls) = asked().await;
+async fn the_tools_of_a_closed_server_do_not_run_and_are_not_offered() {
+    let (_server, running, connected, mut page, calls) = pending_approval().await;
     running.cancel().await.unwrap();
     page.approve("delete").await;
     let chunks = chunks(&page);
@@ -303,57 +318,58 @@ async fn a_server_that_is_gone_has_no_tools() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_kept_elsewhere_has_tools_like_any_other() {
+async fn a_connection_of_the_host_provides_tools_until_the_host_closes_it() {
     let server = Server::default();
-    server.set_tools(vec![reads("read"), deletes()]);
+    server.set_tools(vec![read_only_tool("read"), delete_tool()]);
     server.returns(CallToolResult::structured(json!({"ok": true})));
-    let (client, end) = tokio::io::duplex(1 << 16);
-    let serving = tokio::spawn(server.clone().serve(end));
-    let kept = ().serve(client).await.unwrap();
+    let (client, server_end) = tokio::io::duplex(1 << 16);
+    let serving = tokio::spawn(server.clone().serve(server_end));
+    let connection = ().serve(client).await.unwrap();
     let _running = serving.await.unwrap().unwrap();
-    let connected = McpClient::from_peer(kept.peer().clone());
+    let connected = McpClient::from_peer(connection.peer().clone());
     let tools = connected.tools().await.unwrap();
     let read = tools[0].clone();
-    let agent = Agent::new(Calls::of(&[("read", path()), ("delete", path())])).tools(tools);
+    let agent =
+        Agent::new(Calls::of(&[("read", path_input()), ("delete", path_input())])).tools(tools);
     let mut page = page(agent);
     page.send("Go").await;
     assert!(asks(&chunks(&page)));
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
-    assert_eq!(server.called(), ["read"]);
+    assert_eq!(server.called_tools(), ["read"]);
 
-    // What the server has become is known once it was asked: because whoever keeps the connection says
-    // so, and in any case before an approved call.
-    let is_known = || read.definition().unwrap().model.input_schema.as_str().contains("pattern");
-    server.set_tools(vec![with_pattern("read", "^[a-z]+$"), deletes()]);
-    assert!(!is_known());
+    // The client requests the list again when the host calls `refresh`, and before an approved
+    // call.
+    let has_pattern = || read.definition().unwrap().model.input_schema.as_str().contains("pattern");
+    server.set_tools(vec![tool_with_pattern("read", "^[a-z]+$"), delete_tool()]);
+    assert!(!has_pattern());
     connected.refresh().await.unwrap();
-    assert!(is_known());
-    server.set_tools(vec![reads("read"), tool("delete")]);
+    assert!(has_pattern());
+    server.set_tools(vec![read_only_tool("read"), tool("delete")]);
     page.approve("delete").await;
     assert_eq!(outcomes(&chunks(&page)), [REVOKED]);
-    assert!(!is_known());
-    assert_eq!(server.called(), ["read"]);
+    assert!(!has_pattern());
+    assert_eq!(server.called_tools(), ["read"]);
 
-    // It ends when whoever keeps it says so, and not before.
+    // Only the host closes the connection.
     drop((page, connected));
-    assert!(!kept.is_closed() && read.definition().is_some());
-    kept.cancel().await.unwrap();
+    assert!(!connection.is_closed() && read.definition().is_some());
+    connection.cancel().await.unwrap();
     assert!(read.definition().is_none());
 }
 
-/// The example as it runs, with a server in a process of its own.
+/// Runs the example, whose server is a separate process.
 #[test]
-fn the_example_asks_before_it_deletes() {
+fn the_example_requests_approval_before_it_deletes() {
     let program = built_example("mcp_tools", &["--package", "ui-message-stream-mcp"]);
-    for (answer, left) in [("y\n", r#""output":"plan.txt""#), ("n\n", "tool-output-denied")] {
+    for (decision, expected) in [("y\n", r#""output":"plan.txt""#), ("n\n", "tool-output-denied")] {
         let mut example =
             Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        std::io::Write::write_all(&mut example.stdin.take().unwrap(), answer.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut example.stdin.take().unwrap(), decision.as_bytes()).unwrap();
         let output = example.wait_with_output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{printed}");
         assert!(printed.contains(r#"May "delete_file" run with {"name":"notes.txt"}?"#));
-        assert!(printed.contains(left), "{printed}");
+        assert!(printed.contains(expected), "{printed}");
         assert!(printed.contains("That was that."), "{printed}");
     }
 }

@@ -1,10 +1,10 @@
-//! The effect log: what tools did, judged by nobody else's word.
+//! The effect log: an independent record of what the tools did.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A file of lines, each on the disk before anything else happens.
+/// A file of lines. The caller writes each line to the disk before it continues.
 #[derive(Debug, Clone)]
 pub(crate) struct EffectLog(PathBuf);
 
@@ -17,16 +17,16 @@ impl EffectLog {
         &self.0
     }
 
-    /// Writes a line, and says when it is to be put on the disk.
+    /// Appends a line. Returns the file, on which the caller calls `sync_all`.
     pub(crate) fn write(&self, line: &str) -> File {
         let mut file = OpenOptions::new().create(true).append(true).open(&self.0).unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
         file
     }
 
-    /// How many lines there are that begin with this.
-    pub(crate) fn count(&self, beginning: &str) -> usize {
+    /// Returns the number of lines with this prefix.
+    pub(crate) fn count(&self, prefix: &str) -> usize {
         let lines = std::fs::read_to_string(&self.0).unwrap_or_default();
-        lines.lines().filter(|line| line.starts_with(beginning)).count()
+        lines.lines().filter(|line| line.starts_with(prefix)).count()
     }
 }

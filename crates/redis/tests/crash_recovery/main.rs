@@ -1,10 +1,11 @@
-//! A process that runs approved tools is killed with SIGKILL, from outside, at each of twelve points
-//! around claim, effect, outcome and emission. No effect happens twice, and every chat goes on.
+//! A process that executes approved tools is killed with SIGKILL, from outside, at each of twelve
+//! points around claim, effect, outcome and emission. No effect happens twice, and every chat
+//! continues.
 //!
-//! This program is both: started with `KILLED_AT` it is the [server](program) that is killed, else it
-//! starts that one, kills it, and judges by the effect log, the ledger in a real Redis, and what the
-//! client shows. `KILLS` says how often at each point (1), for a tool that runs at most once and for
-//! an idempotent one.
+//! This program is the server and the test. Started with `KILLED_AT`, it is the [server](program)
+//! that is killed. Otherwise it starts the server, kills it, and checks the effect log, the ledger
+//! in a real Redis, and what the client shows. `KILLS` sets the number of kills at each point (1),
+//! for a tool that runs at most once and for an idempotent one.
 
 mod effects;
 mod points;
@@ -19,10 +20,10 @@ use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
 
 use points::Point;
-use trial::{Ended, Trial};
+use trial::{Observed, Trial};
 
 fn main() {
-    if let Some(settings) = program::Settings::of_environment() {
+    if let Some(settings) = program::Settings::from_environment() {
         return block_on(program::serve(settings));
     }
     let Some(redis) = RedisServer::start() else { return };
@@ -35,27 +36,27 @@ fn main() {
         .collect();
     let next = AtomicUsize::new(0);
     let run = || {
-        let mut ended = Vec::new();
+        let mut observed = Vec::new();
         while let Some(trial) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
-            ended.push((*trial, block_on(trial.run(&redis.url()))));
+            observed.push((*trial, block_on(trial.run(&redis.url()))));
         }
-        ended
+        observed
     };
-    let ended: Vec<(Trial, Ended)> = thread::scope(|scope| {
+    let observed: Vec<(Trial, Observed)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(run)).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     let mut tally = BTreeMap::new();
-    for (trial, ended) in ended {
-        *tally.entry((trial.point, trial.idempotent, ended)).or_insert(0) += 1;
+    for (trial, observed) in observed {
+        *tally.entry((trial.point, trial.idempotent, observed)).or_insert(0) += 1;
     }
     let mut killed = 0;
-    for ((point, idempotent, ended), times) in tally {
+    for ((point, idempotent, observed), count) in tally {
         let tool = if idempotent { "idempotent" } else { "at most once" };
-        say(&format!("{times:4} × {:<17} {tool:<12} {ended}", point.name()));
-        killed += times;
+        say(&format!("{count:4} × {:<17} {tool:<12} {observed}", point.name()));
+        killed += count;
     }
-    say(&format!("{killed} processes killed, no effect twice, every chat went on"));
+    say(&format!("{killed} processes killed, no effect twice, every chat continued"));
 }
 
 fn block_on<T>(run: impl Future<Output = T>) -> T {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A point on the way from an answer to what the client is told of it.
+/// A point between the receipt of an approval response and the emission of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Point {
     AnswerReceived,
@@ -58,7 +58,7 @@ impl Point {
     }
 }
 
-/// Where this process is to wait for its end.
+/// The point at which this process waits to be killed.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
     at: Option<Point>,
@@ -70,8 +70,9 @@ impl Stop {
         Stop { at: point, is_reached: Arc::default() }
     }
 
-    /// Says so and goes no further, if this is the point, for the first time.
-    pub(crate) async fn passes(&self, point: Point) {
+    /// If this is the point to stop at, and it is passed for the first time, prints its name and
+    /// waits forever.
+    pub(crate) async fn pass(&self, point: Point) {
         if self.at == Some(point) && !self.is_reached.swap(true, Ordering::SeqCst) {
             println!("at {}", point.name());
             std::future::pending::<()>().await;

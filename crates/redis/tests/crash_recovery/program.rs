@@ -1,7 +1,7 @@
-//! The server that is killed: a chat with one tool that asks first, its ledger in Redis.
+//! The server that is killed: a chat with one tool that needs approval, and a ledger in Redis.
 //!
-//! The points are in what it hands to `Approvals`, around the real things; nothing else knows of
-//! them.
+//! The points are in wrappers around the real tool and the real ledger that are passed to
+//! `Approvals`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ use super::effects::EffectLog;
 use super::points::{Point, Stop};
 use super::trial::LEASE;
 
-/// What it is told, in environment variables.
+/// The settings of the server, from environment variables.
 pub(crate) struct Settings {
     stop: Stop,
     redis: String,
@@ -38,20 +38,20 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// `None` if this process is not the server.
-    pub(crate) fn of_environment() -> Option<Self> {
-        let told = |name: &str| std::env::var(name).unwrap();
+    pub(crate) fn from_environment() -> Option<Self> {
+        let variable = |name: &str| std::env::var(name).unwrap();
         let stop = std::env::var("KILLED_AT").ok()?;
         Some(Settings {
             stop: Stop::at(Point::named(&stop)),
-            redis: told("REDIS"),
-            prefix: told("PREFIX"),
-            effects: EffectLog::at(told("EFFECTS")),
-            idempotent: told("IDEMPOTENT") == "true",
+            redis: variable("REDIS"),
+            prefix: variable("PREFIX"),
+            effects: EffectLog::at(variable("EFFECTS")),
+            idempotent: variable("IDEMPOTENT") == "true",
         })
     }
 }
 
-/// Serves until it is killed, and says where.
+/// Prints the address, and serves until the process is killed.
 pub(crate) async fn serve(settings: Settings) {
     let Settings { stop, redis, prefix, effects, idempotent } = settings;
     let ledger = RedisLedger::connect(&redis).await.unwrap().with_prefix(prefix);
@@ -70,33 +70,34 @@ async fn chat(
     State((approvals, stop)): State<(Approvals, Stop)>,
     chat: ChatRequest,
 ) -> UiMessageStream {
-    let events = answer(approvals, stop, chat.clone());
+    let events = events(approvals, stop, chat.clone());
     UiMessageStream::reply(&chat, events)
 }
 
-/// Says what came of the answers; asks about a new call where the person wrote instead.
-fn answer(approvals: Approvals, stop: Stop, chat: ChatRequest) -> impl Stream<Item = AgentEvent> {
+/// Emits the results of the approval responses. After a user message, requests approval of a new
+/// call.
+fn events(approvals: Approvals, stop: Stop, chat: ChatRequest) -> impl Stream<Item = AgentEvent> {
     async_stream::stream! {
-        let is_answer = chat.continued_message().is_some();
-        if is_answer {
-            stop.passes(Point::AnswerReceived).await;
+        let is_approval_response = chat.continued_message().is_some();
+        if is_approval_response {
+            stop.pass(Point::AnswerReceived).await;
         }
         let approvals = approvals.for_chat(&Principal::anonymous(), chat.id());
         let plan = ResumePlan::new(chat.messages(), chat.continued_message());
         let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
         while let Some(result) = resolved.next().await {
-            stop.passes(Point::BeforeEmission).await;
+            stop.pass(Point::BeforeEmission).await;
             if let Some(event) = AgentEvent::from_deferred(&result) {
                 yield event;
             }
-            stop.passes(Point::AfterEmission).await;
+            stop.pass(Point::AfterEmission).await;
         }
-        if !is_answer {
+        if !is_approval_response {
             let (call, input) = (format!("call_{}", chat.messages().len()), Json::string("notes.txt"));
             yield AgentEvent::tool_input(ToolCall::new(&*call, TOOL), input.clone());
             let call = call.into();
-            let asked = approvals.request_approval(&"message".into(), &call, TOOL, &input, None).await.unwrap();
-            yield asked.event(call);
+            let request = approvals.request_approval(&"message".into(), &call, TOOL, &input, None).await.unwrap();
+            yield request.event(call);
         }
     }
 }
@@ -118,7 +119,7 @@ impl Toolbox for Tool {
 
     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
         Box::pin(async {
-            self.stop.passes(Point::PermissionAsked).await;
+            self.stop.pass(Point::PermissionAsked).await;
             true
         })
     }
@@ -129,23 +130,23 @@ impl Toolbox for Tool {
         Box::pin(async move {
             let key = call.idempotency_key;
             effects.write(&format!("attempt {key}")).sync_all().unwrap();
-            stop.passes(Point::ToolBegun).await;
-            // Long enough for the lease to be renewed meanwhile, which it is after a third.
+            stop.pass(Point::ToolBegun).await;
+            // The lease is renewed meanwhile, because that happens after a third of it.
             sleep(LEASE / 2).await;
             let effect = format!("effect {key}");
-            // What an idempotent tool does: it recognises a call that it gets twice.
+            // An idempotent tool recognizes a call that it receives twice.
             if !(idempotent && effects.count(&effect) > 0) {
                 let written = effects.write(&effect);
-                stop.passes(Point::EffectWritten).await;
+                stop.pass(Point::EffectWritten).await;
                 written.sync_all().unwrap();
             }
-            stop.passes(Point::EffectDone).await;
+            stop.pass(Point::EffectDone).await;
             ToolOutcome::Output(Json::string("deleted"))
         })
     }
 }
 
-/// The ledger, with points around what it writes.
+/// The ledger, with points before and after its writes.
 #[derive(Debug)]
 struct Ledger {
     inner: RedisLedger,
@@ -154,7 +155,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// The points before and after a record is written, if there are any.
+    /// Returns the points before and after this record is written, if there are any.
     fn points(&self, record: &ApprovalRecord) -> (Option<Point>, Option<Point>) {
         match record.state {
             ApprovalState::Claimed { .. } if self.claimed.lock().unwrap().insert(record.id) => {
@@ -186,9 +187,9 @@ impl LedgerStore for Ledger {
 
     fn pending<'a>(
         &'a self,
-        of: PendingFilter<'a>,
+        filter: PendingFilter<'a>,
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        self.inner.pending(of)
+        self.inner.pending(filter)
     }
 
     fn compare_and_swap<'a>(
@@ -199,11 +200,11 @@ impl LedgerStore for Ledger {
         let (before, after) = self.points(record);
         Box::pin(async move {
             if let Some(before) = before {
-                self.stop.passes(before).await;
+                self.stop.pass(before).await;
             }
             let replaced = self.inner.compare_and_swap(record, revision).await?;
             if let Some(after) = after {
-                self.stop.passes(after).await;
+                self.stop.pass(after).await;
             }
             Ok(replaced)
         })

@@ -1,4 +1,4 @@
-//! One process, killed at one point, and what is so before and after another takes its place.
+//! One process that is killed at one point: the state of its approval before and after a restart.
 
 use std::fmt;
 use std::process::Stdio;
@@ -22,9 +22,10 @@ use ui_message_stream_redis::RedisLedger;
 use super::effects::EffectLog;
 use super::points::Point;
 
-/// After a crash everybody waits for so long.
+/// The lease of a claim. After a crash, another process can claim the approval when it has expired.
 pub(crate) const LEASE: Duration = Duration::from_millis(500);
 
+/// A process to kill at one point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trial {
     pub(crate) number: usize,
@@ -32,22 +33,22 @@ pub(crate) struct Trial {
     pub(crate) idempotent: bool,
 }
 
-/// What was so when the process was dead, and in the end.
+/// The status of the approval after the process was killed, and after another was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ended {
-    dead: Standing,
-    end: Standing,
+pub(crate) struct Observed {
+    after_kill: Status,
+    after_restart: Status,
 }
 
-/// What is so of an approval.
+/// The status of an approval: its state in the ledger, and the counts of the effect log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Standing {
+struct Status {
     state: State,
     attempts: usize,
     effects: usize,
 }
 
-/// What the ledger says.
+/// The state in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Pending,
@@ -57,8 +58,8 @@ enum State {
 }
 
 impl Trial {
-    /// Runs it, failing where anything is not as it has to be.
-    pub(crate) async fn run(&self, redis: &str) -> Ended {
+    /// Runs the trial. Panics if a status is not the expected one.
+    pub(crate) async fn run(&self, redis: &str) -> Observed {
         let name = format!("ui-message-stream-effects-{}-{}", std::process::id(), self.number);
         let effects = EffectLog::at(std::env::temp_dir().join(name));
         let prefix = format!("trial-{}:", self.number);
@@ -78,25 +79,25 @@ impl Trial {
         let mut first = start(Some(self.point)).await;
         let mut chat = first.chat();
         chat.send("Delete my notes").await;
-        let asked = chat.messages().to_vec();
+        let messages = chat.messages().to_vec();
         let record = pending(&ledger).await;
-        let killed = async {
-            first.comes_to(self.point).await;
+        let kill = async {
+            first.wait_for(self.point).await;
             first.kill().await;
         };
-        tokio::join!(chat.approve("delete_file"), killed);
+        tokio::join!(chat.approve("delete_file"), kill);
         drop(chat);
-        let dead = self.standing(&ledger, &effects, record).await;
-        self.is_as_it_must_be_when_dead(dead);
+        let after_kill = self.status(&ledger, &effects, record).await;
+        self.check_after_kill(after_kill);
 
         let second = start(None).await;
-        // The page was loaded again, and the person gives the same answer.
-        let mut chat = second.chat().with_messages(asked);
+        // The page was loaded again, and the user approves again.
+        let mut chat = second.chat().with_messages(messages);
         chat.approve("delete_file").await;
         assert_eq!(chat.error(), None, "{self:?}");
-        let end = self.standing(&ledger, &effects, record).await;
+        let after_restart = self.status(&ledger, &effects, record).await;
         let shown = &chat.tool_call("delete_file").state;
-        self.is_as_it_must_be_in_the_end(dead, end, shown);
+        self.check_after_restart(after_kill, after_restart, shown);
 
         chat.send("And those too").await;
         let next = pending(&ledger).await;
@@ -104,21 +105,16 @@ impl Trial {
         assert_eq!(chat.error(), None, "{self:?}");
         let shown = &chat.tool_call("delete_file").state;
         assert!(matches!(shown, ToolState::OutputAvailable { .. }), "{self:?}: {shown:?}");
-        let went_on = self.standing(&ledger, &effects, next).await;
-        assert_eq!(went_on, Standing { state: State::Done, attempts: 1, effects: 1 }, "{self:?}");
-        assert_eq!(self.standing(&ledger, &effects, record).await, end, "{self:?}");
+        let next_status = self.status(&ledger, &effects, next).await;
+        assert_eq!(next_status, Status { state: State::Done, attempts: 1, effects: 1 }, "{self:?}");
+        assert_eq!(self.status(&ledger, &effects, record).await, after_restart, "{self:?}");
         std::fs::remove_file(effects.path()).unwrap();
-        Ended { dead, end }
+        Observed { after_kill, after_restart }
     }
 
-    async fn standing(
-        &self,
-        ledger: &RedisLedger,
-        effects: &EffectLog,
-        record: RecordId,
-    ) -> Standing {
-        let kept = ledger.load(&[record]).await.unwrap().records.remove(0).record;
-        let state = match kept.state {
+    async fn status(&self, ledger: &RedisLedger, effects: &EffectLog, record: RecordId) -> Status {
+        let stored = ledger.load(&[record]).await.unwrap().records.remove(0).record;
+        let state = match stored.state {
             ApprovalState::Pending => State::Pending,
             ApprovalState::Claimed { .. } => State::Claimed,
             ApprovalState::Completed { .. } => State::Done,
@@ -129,16 +125,16 @@ impl Trial {
         let effects = effects.count(&format!("effect {record}"));
         assert!(effects <= 1, "{self:?}: {effects} effects");
         assert!(self.idempotent || attempts <= 1, "{self:?}: {attempts} attempts");
-        Standing { state, attempts, effects }
+        Status { state, attempts, effects }
     }
 
-    fn is_as_it_must_be_when_dead(&self, dead: Standing) {
+    fn check_after_kill(&self, after_kill: Status) {
         let (state, effects) = match self.point {
             Point::AnswerReceived | Point::PermissionAsked | Point::BeforeClaim => {
                 (State::Pending, Some(0))
             }
             Point::AfterClaim | Point::ToolBegun => (State::Claimed, Some(0)),
-            // The tool runs meanwhile.
+            // The tool is running, so its effect may have happened.
             Point::BeforeRenewal => (State::Claimed, None),
             Point::EffectWritten | Point::EffectDone | Point::BeforeOutcome => {
                 (State::Claimed, Some(1))
@@ -147,25 +143,28 @@ impl Trial {
                 (State::Done, Some(1))
             }
         };
-        assert_eq!(dead.state, state, "{self:?}");
-        assert!(effects.is_none_or(|effects| effects == dead.effects), "{self:?}: {dead:?}");
+        assert_eq!(after_kill.state, state, "{self:?}");
+        assert!(
+            effects.is_none_or(|effects| effects == after_kill.effects),
+            "{self:?}: {after_kill:?}"
+        );
     }
 
-    fn is_as_it_must_be_in_the_end(&self, dead: Standing, end: Standing, shown: &ToolState) {
-        let is_lost = dead.state == State::Claimed && !self.idempotent;
-        let expected = if is_lost {
-            Standing { state: State::Unknown, ..dead }
+    fn check_after_restart(&self, after_kill: Status, after_restart: Status, shown: &ToolState) {
+        let is_unknown = after_kill.state == State::Claimed && !self.idempotent;
+        let expected = if is_unknown {
+            Status { state: State::Unknown, ..after_kill }
         } else {
-            let runs_now = dead.state != State::Done;
-            let attempts = dead.attempts + usize::from(runs_now);
-            Standing { state: State::Done, attempts, effects: 1 }
+            let runs_now = after_kill.state != State::Done;
+            let attempts = after_kill.attempts + usize::from(runs_now);
+            Status { state: State::Done, attempts, effects: 1 }
         };
-        assert_eq!(end, expected, "{self:?}");
+        assert_eq!(after_restart, expected, "{self:?}");
         match shown {
-            ToolState::OutputAvailable { output, .. } if !is_lost => {
+            ToolState::OutputAvailable { output, .. } if !is_unknown => {
                 assert_eq!(output, &Some(Json::string("deleted")), "{self:?}");
             }
-            ToolState::OutputError { error_text, .. } if is_lost => {
+            ToolState::OutputError { error_text, .. } if is_unknown => {
                 assert_eq!(error_text, OUTCOME_UNKNOWN, "{self:?}");
             }
             other => panic!("{self:?} shows {other:?}"),
@@ -173,21 +172,21 @@ impl Trial {
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ended { dead, end } = self;
-        write!(f, "dead: {dead}; then: {end}")
+        let Observed { after_kill, after_restart } = self;
+        write!(f, "after the kill: {after_kill}; after the restart: {after_restart}")
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Standing { state, attempts, effects } = self;
+        let Status { state, attempts, effects } = self;
         write!(f, "{state:?}, attempts {attempts}, effects {effects}")
     }
 }
 
-/// The one question that waits for an answer.
+/// Returns the only pending approval request.
 async fn pending(ledger: &RedisLedger) -> RecordId {
     let pending =
         ledger.pending(PendingFilter::Requester(&Principal::anonymous())).await.unwrap().records;
@@ -198,7 +197,7 @@ async fn pending(ledger: &RedisLedger) -> RecordId {
 /// The server, as a process.
 struct Program {
     process: Child,
-    said: Lines<BufReader<ChildStdout>>,
+    output: Lines<BufReader<ChildStdout>>,
     url: String,
 }
 
@@ -210,9 +209,9 @@ impl Program {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
-        let url = said.next_line().await.unwrap().unwrap();
-        Program { process, said, url }
+        let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
+        let url = output.next_line().await.unwrap().unwrap();
+        Program { process, output, url }
     }
 
     fn chat(&self) -> Conversation<'static> {
@@ -220,7 +219,7 @@ impl Program {
         Conversation::with_service(&self.url, async move |request: Request<String>| {
             let response = match client.request(request).await {
                 Ok(response) => response.map(|body| Body::new(body.map_err(axum::Error::new))),
-                // Killed before it said anything.
+                // The server was killed before it sent a response.
                 Err(error) => Response::builder()
                     .status(StatusCode::BAD_GATEWAY)
                     .body(Body::from(error.to_string()))
@@ -230,16 +229,17 @@ impl Program {
         })
     }
 
-    async fn comes_to(&mut self, point: Point) {
-        let said = timeout(PATIENCE, self.said.next_line()).await;
-        let said = said.unwrap_or_else(|_| panic!("it does not come to {point:?}")).unwrap();
-        assert_eq!(said, Some(format!("at {}", point.name())));
+    /// Waits until the server has reached this point.
+    async fn wait_for(&mut self, point: Point) {
+        let line = timeout(TIMEOUT, self.output.next_line()).await;
+        let line = line.unwrap_or_else(|_| panic!("the server does not reach {point:?}")).unwrap();
+        assert_eq!(line, Some(format!("at {}", point.name())));
     }
 
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);

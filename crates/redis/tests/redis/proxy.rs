@@ -1,4 +1,4 @@
-//! Stands before a Redis and loses its replies.
+//! A proxy between a client and a Redis that can lose the replies.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Hands on what both sides say, until it is to lose replies.
+/// Forwards the bytes of both sides until it loses a reply.
 pub(crate) struct Proxy {
     pub(crate) url: String,
     replies_to_lose: Arc<AtomicUsize>,
 }
 
 impl Proxy {
+    /// Starts a proxy in front of the Redis on this port.
     pub(crate) fn before(redis: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -24,20 +25,20 @@ impl Proxy {
                 let Ok(redis) = TcpStream::connect(("127.0.0.1", redis)) else { continue };
                 let (to_redis, to_client) =
                     (redis.try_clone().unwrap(), client.try_clone().unwrap());
-                thread::spawn(move || hand_on(client, to_redis, None));
-                thread::spawn(move || hand_on(redis, to_client, Some(&to_lose)));
+                thread::spawn(move || forward(client, to_redis, None));
+                thread::spawn(move || forward(redis, to_client, Some(&to_lose)));
             }
         });
         Proxy { url, replies_to_lose }
     }
 
-    /// Loses the next so many replies, each with its connection.
+    /// Loses the next `count` replies, each together with its connection.
     pub(crate) fn lose_replies(&self, count: usize) {
         self.replies_to_lose.store(count, Ordering::SeqCst);
     }
 }
 
-fn hand_on(mut from: TcpStream, mut to: TcpStream, to_lose: Option<&AtomicUsize>) {
+fn forward(mut from: TcpStream, mut to: TcpStream, to_lose: Option<&AtomicUsize>) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         let is_lost = to_lose.is_some_and(|to_lose| {
