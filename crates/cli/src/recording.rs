@@ -74,7 +74,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<RecordedChunk>, CliError> {
     Ok(chunks)
 }
 
-/// Puts JSON on one line. A raw newline in JSON can only stand between tokens.
+/// Puts JSON on one line. A raw newline in JSON can only be between tokens.
 pub(crate) fn one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
