@@ -30,11 +30,13 @@ use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 /// use ui_message_stream::approval::{Approvals, KeyRing, Toolbox};
 /// use ui_message_stream_redis::RedisLedger;
 ///
-/// # async fn approvals(tools: impl Toolbox, secret: &[u8]) -> Result<(), Box<dyn
-/// std::error::Error>> { let ledger =
-/// RedisLedger::connect("redis://127.0.0.1/").await?.with_prefix("shop:approvals:"); // Servers
-/// that share a ledger must share the key, too. let keys = KeyRing::new(1, secret)?; let approvals
-/// = Approvals::new(tools).with_keys(keys).with_ledger(Arc::new(ledger)); # Ok(()) # }
+/// # async fn approvals(tools: impl Toolbox, secret: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
+/// let ledger = RedisLedger::connect("redis://127.0.0.1/").await?.with_prefix("shop:approvals:");
+/// // Servers that share a ledger must share the key, too.
+/// let keys = KeyRing::new(1, secret)?;
+/// let approvals = Approvals::new(tools).with_keys(keys).with_ledger(Arc::new(ledger));
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// # What is lost when Redis fails
@@ -61,10 +63,11 @@ use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 /// are rejected, and no tool is executed twice. `maxmemory-policy` should still be `noeviction`. If
 /// it is not, [`connect`](Self::connect) logs a warning.
 ///
-/// # The clock The time is Redis's own `TIME`. The time of the ledger is never earlier than the
-/// last change of any record: if Redis's clock is set back by up to a minute, the ledger's time
-/// does not advance until the clock has caught up. If the clock is set back by more than a minute,
-/// it was wrong before, and the ledger follows it. Otherwise no lease would end during that time.
+/// # The clock
+/// The time is Redis's own `TIME`. The time of the ledger is never earlier than the last change of
+/// any record: if Redis's clock is set back by up to a minute, the ledger's time does not advance
+/// until the clock has caught up. If the clock is set back by more than a minute, it was wrong before,
+/// and the ledger follows it. Otherwise no lease would end during that time.
 ///
 /// # When Redis is not available
 /// Every operation ends within five seconds, if necessary with an error. A lost connection is
