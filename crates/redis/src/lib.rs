@@ -66,8 +66,8 @@ use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 /// # The clock
 /// The time is Redis's own `TIME`. The time of the ledger is never earlier than the last change of
 /// any record: if Redis's clock is set back by up to a minute, the ledger's time does not advance
-/// until the clock has caught up. If the clock is set back by more than a minute, it was wrong before,
-/// and the ledger follows it. Otherwise no lease would end during that time.
+/// until the clock has caught up. If the clock is set back by more than a minute, it was wrong
+/// before, and the ledger follows it. Otherwise no lease would end during that time.
 ///
 /// # When Redis is not available
 /// Every operation ends within five seconds, if necessary with an error. A lost connection is
