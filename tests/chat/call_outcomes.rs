@@ -1,5 +1,5 @@
-//! The outcomes of calls are data of the stored conversation, never read from the texts that users
-//! see.
+//! The outcomes of calls are stored as data of the conversation. They are never derived from the
+//! texts that users see.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,10 +46,10 @@ fn user_message(id: &str, text: &str) -> ChatRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_fails_with_a_text_of_this_crate_has_failed() {
+async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
     for text in [REFUSED, EXPIRED, REVOKED, OUTCOME_UNKNOWN] {
-        let read: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let model = Arc::clone(&read);
+        let prompts: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let model = Arc::clone(&prompts);
         let agent = move |turn: Turn| {
             let messages = turn.to_model_messages().model_messages(&turn.chat.messages);
             let mut turns = model.lock().unwrap();
@@ -73,9 +73,13 @@ async fn a_tool_that_fails_with_a_text_of_this_crate_has_failed() {
         assert!(chats.decide(&ada(), vec![approved]).await.unwrap()[0].accepted);
         tokio::time::sleep(Duration::from_secs(1)).await;
         chats.complete_response(&ada(), user_message("m2", "and now?")).await.unwrap();
-        let read = read.lock().unwrap();
-        assert_eq!(read.len(), 3, "the turn of the decision, and the one after it");
-        for messages in &read[1..] {
+        let prompts = prompts.lock().unwrap();
+        assert_eq!(
+            prompts.len(),
+            3,
+            "one call before the decision, one for the decision, one after it"
+        );
+        for messages in &prompts[1..] {
             let result = &messages[2]["tool"]["content"][0]["result"]["result"];
             assert_eq!(*result, json!({"error": text}), "{messages}");
         }
@@ -111,7 +115,7 @@ fn recorded(chat: &Chat) -> Vec<&DeferredOutcome> {
 }
 
 #[test]
-fn a_late_result_replaces_an_unknown_outcome_and_no_error_with_its_text() {
+fn a_late_result_replaces_an_unknown_outcome_but_not_an_error_with_the_same_text() {
     let output = executed(json!({"output": 1}));
     let mut unknown = awaiting_approval();
     unknown.record_result(&result(json!("outcome-unknown")), None);
@@ -128,7 +132,7 @@ fn a_late_result_replaces_an_unknown_outcome_and_no_error_with_its_text() {
 }
 
 #[test]
-fn the_outcome_of_a_removed_message_is_removed() {
+fn removing_a_message_removes_the_outcomes_of_its_calls() {
     for outcome in ["expired", "revoked", "outcome-unknown"] {
         let mut chat = awaiting_approval();
         chat.record_result(&result(json!(outcome)), None);
@@ -138,14 +142,14 @@ fn the_outcome_of_a_removed_message_is_removed() {
         assert_eq!(stored, chat);
         stored.apply_request(&user_message("m1", "go on"));
         assert_eq!(stored.call_outcomes, []);
-        // The agent writes the message again.
+        // The agent replaces the message.
         chat.upsert_message(UiMessage::new("m2", Role::Assistant, Vec::new()), None);
         assert_eq!(chat.call_outcomes, []);
     }
 }
 
 #[test]
-fn a_recorder_tells_which_calls_it_ended_without_a_result() {
+fn a_recorder_returns_the_outcomes_of_calls_that_ended_without_a_result() {
     let refused = {
         let mut recorder = Recorder::new("m2");
         let events = [
@@ -173,11 +177,11 @@ fn a_recorder_tells_which_calls_it_ended_without_a_result() {
         (&finished, &[DeferredOutcome::OutcomeUnknown]),
         (&failed, &[]),
     ] {
-        let told: Vec<_> =
+        let outcomes_of_recorder: Vec<_> =
             recorded.call_outcomes.iter().map(|recorded| recorded.outcome.clone()).collect();
-        assert_eq!(told, outcomes);
+        assert_eq!(outcomes_of_recorder, outcomes);
     }
-    // Another run has recorded the error of the tool meanwhile: that one stays, with its meaning.
+    // Another run has recorded the tool's error in the meantime. That error stays in the message.
     let mut stored = chat.clone();
     stored.record_result(&executed(json!({"failed": "disk full"})), None);
     let before = stored.clone();

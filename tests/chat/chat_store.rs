@@ -1,4 +1,4 @@
-//! Stores of conversations: the one in memory, and one that never takes what it is given.
+//! The in-memory store of conversations, and a store that rejects all saves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 
 #[tokio::test]
-async fn a_chat_that_was_forgotten_does_not_replace_the_one_that_has_its_id_now() {
+async fn an_evicted_chat_does_not_replace_a_newer_chat_with_the_same_id() {
     let store = InMemoryChatStore::with_capacity(1);
     let alices = Chat::new("chat", Principal::new("alice"));
     assert!(store.save(&alices, None).await.unwrap());
@@ -28,11 +28,11 @@ async fn a_chat_that_was_forgotten_does_not_replace_the_one_that_has_its_id_now(
     assert_eq!(store.load(None, &bobs.id).await.unwrap().unwrap().chat, bobs);
 }
 
-/// Says of a hundred thousand chats that somebody else came before.
+/// A store that rejects the first 100 000 saves as concurrent changes.
 #[derive(Debug, Default)]
-struct AlwaysLate(AtomicUsize);
+struct AlwaysConflicts(AtomicUsize);
 
-impl ChatStore for AlwaysLate {
+impl ChatStore for AlwaysConflicts {
     fn load<'a>(
         &'a self,
         _: Option<&'a str>,
@@ -52,11 +52,11 @@ impl ChatStore for AlwaysLate {
 }
 
 #[tokio::test]
-async fn a_store_that_takes_nothing_is_an_error_and_not_tried_for_ever() {
+async fn saving_to_a_store_that_always_reports_a_conflict_ends_with_an_error() {
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hello")]);
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(Arc::new(AlwaysLate::default()));
+    let chats = chats.with_store(Arc::new(AlwaysConflicts::default()));
     let request = ChatRequest::parse(br#"{"id": "chat", "messages": []}"#, &Limits::default());
-    let answered = chats.stream_response(&Principal::anonymous(), request.unwrap()).await;
-    assert!(matches!(answered, Err(ChatError::Store(_))), "{answered:?}");
+    let response = chats.stream_response(&Principal::anonymous(), request.unwrap()).await;
+    assert!(matches!(response, Err(ChatError::Store(_))), "{response:?}");
 }

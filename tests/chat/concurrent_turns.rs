@@ -1,5 +1,6 @@
-//! Of several runs in one chat, one goes on: not before everything is answered that was asked, and
-//! once, however often the answer comes. What still runs is never said not to have run.
+//! Concurrent runs in one chat: the turn continues once, after all open approval requests and
+//! client tool calls have an answer, however often the answers arrive. A call that may still run is
+//! never reported as not executed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
-/// A tool that comes to its end when it may.
+/// A tool that ends when it receives a permit.
 #[derive(Debug, Clone)]
 struct Slow(Arc<Semaphore>);
 
@@ -33,9 +34,9 @@ impl Toolbox for Slow {
     }
 
     fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
-        let may = Arc::clone(&self.0);
+        let permits = Arc::clone(&self.0);
         Box::pin(async move {
-            may.acquire().await.unwrap().forget();
+            permits.acquire().await.unwrap().forget();
             ToolOutcome::Output(Json::string("done"))
         })
     }
@@ -43,44 +44,47 @@ impl Toolbox for Slow {
 
 struct Host {
     chats: ChatServer,
-    /// Lets the agent go on, and the tool.
+    /// One permit lets the agent continue.
     agent: Arc<Semaphore>,
     tool: Arc<Semaphore>,
-    /// How often it was called, and what the model read then.
+    /// What the model read in each call.
     read: Arc<Mutex<Vec<String>>>,
 }
 
-/// The agent asks once, twice if the person says so, with time between, or leaves a call to the
-/// client; when it is called again it takes its time and says so.
+/// The agent's first call requests one approval, two if the user's text contains "twice" (it waits
+/// for a permit between them), or leaves a call to the client if the text contains "where". Each
+/// later call waits for a permit, then emits a text.
 fn host() -> Host {
     let (agent, tool) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let read: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (may, heard) = (Arc::clone(&agent), Arc::clone(&read));
+    let (permits, prompts) = (Arc::clone(&agent), Arc::clone(&read));
     let calls = AtomicUsize::new(0);
     let respond = move |turn: Turn| {
         let messages = turn.to_model_messages().model_messages(&turn.chat.messages);
-        heard.lock().unwrap().push(serde_json::to_string(&messages).unwrap());
-        let (may, call) = (Arc::clone(&may), calls.fetch_add(1, Ordering::SeqCst));
-        let said = serde_json::to_string(&turn.chat.messages[0]).unwrap();
+        prompts.lock().unwrap().push(serde_json::to_string(&messages).unwrap());
+        let (permits, call) = (Arc::clone(&permits), calls.fetch_add(1, Ordering::SeqCst));
+        let user_text = serde_json::to_string(&turn.chat.messages[0]).unwrap();
         stream! {
             if call > 0 {
-                may.acquire().await.unwrap().forget();
+                permits.acquire().await.unwrap().forget();
                 yield Ok::<_, std::io::Error>(AgentEvent::text("Went on"));
                 return;
             }
-            if said.contains("where") {
+            if user_text.contains("where") {
                 let call = ToolCall::new("place", "where").client_executed();
                 yield Ok(AgentEvent::tool_input(call, Json::null()));
                 return;
             }
-            for name in ["first", "second"].into_iter().take(1 + usize::from(said.contains("twice"))) {
+            let calls = 1 + usize::from(user_text.contains("twice"));
+            for name in ["first", "second"].into_iter().take(calls) {
                 let call = ToolCall::new(name, "slow");
                 let (id, input) = (call.id.clone(), Json::null());
                 yield Ok(AgentEvent::tool_input(call, input.clone()));
-                let asked = turn.approvals.request_approval(&turn.message_id, &id, "slow", &input, None).await;
-                yield Ok(asked.unwrap().event(id));
-                if name == "first" && said.contains("twice") {
-                    may.acquire().await.unwrap().forget();
+                let issued =
+                    turn.approvals.request_approval(&turn.message_id, &id, "slow", &input, None).await;
+                yield Ok(issued.unwrap().event(id));
+                if name == "first" && user_text.contains("twice") {
+                    permits.acquire().await.unwrap().forget();
                 }
             }
         }
@@ -97,7 +101,7 @@ fn user(id: &str, text: &str) -> Value {
     json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
 }
 
-async fn a_while() {
+async fn wait_one_second() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
@@ -112,14 +116,17 @@ impl Host {
 
     async fn approve(&self, call: &str) {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
-        let it = pending.iter().find(|it| it.record.tool_call_id.as_str() == call).unwrap();
-        let approval_id = it.approval_id.clone();
+        let pending_approval = pending
+            .iter()
+            .find(|pending_approval| pending_approval.record.tool_call_id.as_str() == call)
+            .unwrap();
+        let approval_id = pending_approval.approval_id.clone();
         let decision = ApprovalDecision { approval_id, approved: true, reason: None };
         assert!(self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted);
     }
 
-    /// The last message, as a page sends it that has run the client's tool.
-    async fn answering(&self) -> Value {
+    /// The last message as a client sends it that has executed its tool.
+    async fn message_with_client_output(&self) -> Value {
         let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
         let mut message = serde_json::to_value(chat.messages.last()).unwrap();
         for part in message["parts"].as_array_mut().unwrap() {
@@ -136,87 +143,87 @@ impl Host {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_whose_tool_is_slow_does_not_go_on_before_what_was_asked_since() {
+async fn a_turn_does_not_continue_before_approvals_requested_during_a_tool_run_are_decided() {
     let host = host();
-    let asks = async {
-        a_while().await;
+    let approve_while_running = async {
+        wait_one_second().await;
         host.approve("first").await;
-        a_while().await;
-        // The second question, while the first tool runs.
+        wait_one_second().await;
+        // The agent requests the second approval while the first tool runs.
         host.agent.add_permits(1);
-        a_while().await;
+        wait_one_second().await;
         host.tool.add_permits(1);
-        a_while().await;
+        wait_one_second().await;
     };
-    futures::join!(host.post(user("m1", "twice")), asks);
-    assert_eq!(host.calls(), 1, "the second question waits");
+    futures::join!(host.post(user("m1", "twice")), approve_while_running);
+    assert_eq!(host.calls(), 1, "the second approval is pending");
     host.agent.add_permits(1);
     host.tool.add_permits(1);
     host.approve("second").await;
-    a_while().await;
+    wait_one_second().await;
     assert_eq!(host.calls(), 2);
     assert!(host.read.lock().unwrap()[1].matches("done").count() == 2, "{:?}", host.read);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_output_of_the_client_while_the_first_is_answered_is_answered_once() {
+async fn a_client_output_that_is_sent_again_during_its_turn_is_answered_once() {
     let host = host();
     host.post(user("m1", "where")).await;
-    let page = host.answering().await;
-    let twice = async {
-        a_while().await;
-        let again = async {
-            a_while().await;
+    let message = host.message_with_client_output().await;
+    let second_post = async {
+        wait_one_second().await;
+        let add_permits = async {
+            wait_one_second().await;
             host.agent.add_permits(2);
         };
-        futures::join!(host.post(page.clone()), again).0
+        futures::join!(host.post(message.clone()), add_permits).0
     };
-    let (first, second) = futures::join!(host.post(page.clone()), twice);
+    let (first, second) = futures::join!(host.post(message.clone()), second_post);
     assert_eq!(host.calls(), 2);
     assert!(first.contains("Went on"), "{first}");
     assert!(second.contains("Went on"), "{second}");
-    assert_eq!(host.answering().await.to_string().matches("Went on").count(), 1);
+    assert_eq!(host.message_with_client_output().await.to_string().matches("Went on").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_writes_on_while_an_approved_tool_runs_has_a_model_that_knows_it_may_have_run() {
+async fn a_new_message_during_an_approved_call_sends_its_outcome_to_the_model_as_unknown() {
     let host = host();
     host.post(user("m1", "once")).await;
     host.approve("first").await;
-    a_while().await;
+    wait_one_second().await;
     host.agent.add_permits(9);
     host.post(user("m2", "and?")).await;
     let read = host.read.lock().unwrap().last().unwrap().clone();
     assert!(read.contains("unknown") && !read.contains("not-executed"), "{read}");
     host.tool.add_permits(1);
-    a_while().await;
+    wait_one_second().await;
     host.post(user("m3", "and now?")).await;
     assert!(host.read.lock().unwrap().last().unwrap().contains("done"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_goes_on_and_is_taken_away_is_not_worked_on() {
+async fn a_continued_run_stops_when_its_message_is_edited_away() {
     let host = host();
     host.post(user("m1", "once")).await;
     host.tool.add_permits(1);
     host.approve("first").await;
-    a_while().await;
-    assert_eq!(host.calls(), 2, "it went on, and takes its time");
+    wait_one_second().await;
+    assert_eq!(host.calls(), 2, "the run has continued and waits for a permit");
     let edited = json!({"id": "chat", "messages": [user("m1", "once more")]}).to_string();
     let request = ChatRequest::parse(edited.as_bytes(), &Limits::default()).unwrap();
     drop(host.chats.stream_response(&ada(), request).await.unwrap());
-    a_while().await;
-    // The new answer takes one; the one that was taken away would take the other.
+    wait_one_second().await;
+    // The new run takes one permit. The removed run would take the other.
     host.agent.add_permits(2);
-    a_while().await;
+    wait_one_second().await;
     assert_eq!(host.agent.available_permits(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_whose_question_was_edited_away_while_its_tool_ran_leaves_nothing_behind() {
+async fn a_message_that_is_edited_away_during_a_tool_run_leaves_no_trace_in_the_chat() {
     let host = host();
     host.post(user("m1", "once")).await;
-    // The yes comes in the chat, and the tool takes its time.
+    // The approval arrives in a chat request, and the tool runs until it gets a permit.
     let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
     let mut page = serde_json::to_value(chat.messages.last()).unwrap();
     for part in page["parts"].as_array_mut().unwrap() {
@@ -225,14 +232,14 @@ async fn an_answer_whose_question_was_edited_away_while_its_tool_ran_leaves_noth
             part["approval"]["approved"] = json!(true);
         }
     }
-    let edits = async {
-        a_while().await;
+    let edit_while_running = async {
+        wait_one_second().await;
         host.agent.add_permits(1);
         host.post(user("m1", "once more")).await;
         host.tool.add_permits(1);
-        a_while().await;
+        wait_one_second().await;
     };
-    futures::join!(host.post(page), edits);
+    futures::join!(host.post(page), edit_while_running);
     let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(chat.messages.len(), 2, "{:?}", chat.messages);
     assert!(!chat.messages[1].parts.is_empty());

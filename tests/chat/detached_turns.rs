@@ -1,5 +1,5 @@
-//! A run is the server's: it comes to its end whoever reads, waits or is gone, and writes where it
-//! began to and nowhere else.
+//! A run belongs to the server: it runs to its end whether or not a client reads, waits or
+//! disconnects, and it writes only into the conversation in which it began.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 
-/// Posts what a client holds, and does not read the response yet.
+/// Posts the client's conversation and does not read the response yet.
 async fn post(host: &Host, client: &Client) -> Response {
     let request = Request::post("/api/chat")
         .header("host", "127.0.0.1")
@@ -28,8 +28,9 @@ async fn post(host: &Host, client: &Client) -> Response {
     host.routes.clone().oneshot(request).await.unwrap()
 }
 
-/// A host whose model says more than fits between a run and its reader, and asks for one approval.
-fn talkative() -> Host {
+/// A host whose model emits more than the buffer between run and reader holds, and requests one
+/// approval.
+fn host_with_long_response() -> Host {
     let call = |tool: &str, input: Value| Scripted {
         tool: tool.to_owned(),
         input: input.to_string(),
@@ -40,14 +41,14 @@ fn talkative() -> Host {
     Host::scripted(vec![Line { word: "many".to_owned(), calls }])
 }
 
-fn asks_for_many() -> Client {
+fn client_with_long_request() -> Client {
     let mut client = Client::new("alice", "chat");
     let parts = json!([{"type": "text", "text": "many"}]);
     client.messages.push(json!({"id": "m1", "role": "user", "parts": parts}));
     client
 }
 
-/// What the conversation ends with, once that is a text.
+/// The text of the last part, once the last part is a text.
 async fn last_text(host: &Host, person: &str) -> Option<String> {
     for _ in 0..200 {
         let history = host.get(person, "/api/chat/chat").await.json();
@@ -61,9 +62,9 @@ async fn last_text(host: &Host, person: &str) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_who_stands_still_holds_nobody_up() {
-    let host = talkative();
-    let stands_still = post(&host, &asks_for_many()).await;
+async fn a_client_that_does_not_read_its_response_delays_neither_the_run_nor_decisions() {
+    let host = host_with_long_response();
+    let unread_response = post(&host, &client_with_long_request()).await;
     while host.pending("alice").await.is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -71,16 +72,16 @@ async fn a_reader_who_stands_still_holds_nobody_up() {
     host.decide("alice", &all).await;
     assert_eq!(last_text(&host, "alice").await.as_deref(), Some("That is what came of it."));
     assert_eq!(host.tools.effects().len(), 1);
-    // Who reads on is told that this was not all.
-    let read = stands_still.into_body().collect().await.unwrap().to_bytes();
+    // A client that continues to read receives an error: the response is incomplete.
+    let read = unread_response.into_body().collect().await.unwrap().to_bytes();
     let read = String::from_utf8(read.to_vec()).unwrap();
     assert_eq!(read.matches(r#""type":"error""#).count(), 1, "{read}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_who_is_slow_reads_everything() {
-    let host = talkative();
-    let mut body = post(&host, &asks_for_many()).await.into_body();
+async fn a_slow_client_reads_the_whole_response() {
+    let host = host_with_long_response();
+    let mut body = post(&host, &client_with_long_request()).await.into_body();
     let mut read = String::new();
     while let Some(frame) = body.frame().await {
         read.push_str(std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
@@ -90,10 +91,10 @@ async fn a_reader_who_is_slow_reads_everything() {
     assert_eq!(read.matches(r#""type":"error""#).count(), 0, "{read}");
 }
 
-/// The store of chats has forgotten one whose approvals the ledger still has, and somebody else has
-/// taken its id.
+/// The chat store has evicted a chat whose approvals are still in the ledger, and another user has
+/// created a chat with its id.
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_in_a_forgotten_chat_is_not_answered_in_that_of_somebody_else() {
+async fn a_decision_for_an_evicted_chat_does_not_reach_another_users_chat_with_its_id() {
     let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
     Client::new("alice", "chat").say(&host, "delete notes.txt").await;
     Client::new("bob", "other").say(&host, "hello").await;
@@ -105,12 +106,12 @@ async fn what_was_asked_in_a_forgotten_chat_is_not_answered_in_that_of_somebody_
     assert_eq!(decided["decisions"][0]["counts"], false, "{decided}");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(host.get("bob", "/api/chat/chat").await.text, bobs);
-    assert_eq!(host.model.prompts(), prompts, "a model reads what is bob's for alice");
+    assert_eq!(host.model.prompts(), prompts, "alice's turn must not send bob's chat to the model");
     assert!(host.tools.effects().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_chat_was_forgotten_does_not_write_into_that_of_somebody_else() {
+async fn a_run_of_an_evicted_chat_does_not_write_into_another_users_chat_with_its_id() {
     let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
@@ -130,11 +131,11 @@ async fn a_run_whose_chat_was_forgotten_does_not_write_into_that_of_somebody_els
     let answer = answered.await.unwrap();
     assert_eq!(answer.of_type("error").len(), 1, "{}", answer.text);
     assert_eq!(host.get("bob", "/api/chat/chat").await.text, bobs);
-    assert_eq!(host.model.prompts(), prompts, "a model reads what is bob's for alice");
+    assert_eq!(host.model.prompts(), prompts, "alice's turn must not send bob's chat to the model");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_whose_sender_hangs_up_goes_on_all_the_same() {
+async fn a_decision_is_carried_out_though_its_sender_disconnects() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
@@ -154,7 +155,7 @@ async fn a_decision_whose_sender_hangs_up_goes_on_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_agent_that_panics_before_it_says_anything_is_told_as_an_error() {
+async fn an_agent_that_panics_before_its_first_event_gives_an_error_chunk() {
     let agent = |_: Turn| -> stream::Empty<AgentEvent> { panic!("a secret") };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
     let body = br#"{"id": "chat", "messages": [

@@ -1,5 +1,5 @@
-//! What the person takes away while it is being answered: the answer goes where it belongs, or
-//! nowhere, and a conversation that was forgotten does not begin anew.
+//! Edits during a run: the response is stored after the message that it answers, or not at all, and
+//! a decision does not recreate an evicted conversation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use ui_message_stream::message::Part;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
-/// A tool of which it is only counted how often it ran.
+/// A tool that counts how often it ran.
 #[derive(Debug, Clone, Default)]
 struct Deletes(Arc<std::sync::atomic::AtomicUsize>);
 
@@ -39,26 +39,29 @@ impl Toolbox for Deletes {
     }
 }
 
-/// Answers what the person says last: "slow" only once it may, "delete" with a question.
-fn chats(may: &Arc<Semaphore>, deletes: &Deletes) -> ChatServer {
-    let may = Arc::clone(may);
+/// Answers the user's last text. A text with "slow" waits for a permit first, a text with "delete"
+/// requests an approval.
+fn chats(permits: &Arc<Semaphore>, deletes: &Deletes) -> ChatServer {
+    let permits = Arc::clone(permits);
     let respond = move |turn: Turn| {
-        let may = Arc::clone(&may);
+        let permits = Arc::clone(&permits);
         stream! {
-            let said = turn.chat.messages.last().map(|message| text(&message.parts)).unwrap_or_default();
-            if said.contains("slow") {
-                may.acquire().await.unwrap().forget();
+            let user_text =
+                turn.chat.messages.last().map(|message| text(&message.parts)).unwrap_or_default();
+            if user_text.contains("slow") {
+                permits.acquire().await.unwrap().forget();
             }
-            if said.contains("delete") {
+            if user_text.contains("delete") {
                 let input = Json::string("notes.txt");
                 let call = ToolCall::new("call", "delete");
                 yield Ok::<_, std::io::Error>(AgentEvent::tool_input(call, input.clone()));
                 let id = "call".into();
-                let asked = turn.approvals.request_approval(&turn.message_id, &id, "delete", &input, None).await;
-                yield Ok(asked.unwrap().event(id));
+                let issued =
+                    turn.approvals.request_approval(&turn.message_id, &id, "delete", &input, None).await;
+                yield Ok(issued.unwrap().event(id));
                 return;
             }
-            yield Ok(AgentEvent::text(format!("An answer to {said}")));
+            yield Ok(AgentEvent::text(format!("An answer to {user_text}")));
         }
     };
     ChatServer::new(respond, Approvals::new(deletes.clone()))
@@ -91,96 +94,99 @@ async fn say(chats: &ChatServer, id: &str, text: &str) -> String {
     post(chats, json!({"id": "chat", "messages": [user(id, text)]})).await
 }
 
-/// Says something, and stops reading.
-async fn say_and_leave(chats: &ChatServer, id: &str, text: &str) {
+/// Sends a message and drops the response unread.
+async fn say_without_reading(chats: &ChatServer, id: &str, text: &str) {
     let body = json!({"id": "chat", "messages": [user(id, text)]}).to_string();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
     drop(chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-/// Lets what is slow go on, and gives it time.
-async fn go_on(may: &Semaphore) {
-    may.add_permits(1);
+/// Lets a waiting run continue, and waits until it has ended.
+async fn release_one(permits: &Semaphore) {
+    permits.add_permits(1);
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-async fn kept(chats: &ChatServer) -> Vec<String> {
+async fn stored_texts(chats: &ChatServer) -> Vec<String> {
     let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     chat.messages.iter().map(|message| text(&message.parts)).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_stands_behind_its_question_though_the_person_wrote_on() {
-    let may = Arc::new(Semaphore::new(0));
-    let chats = chats(&may, &Deletes::default());
-    say_and_leave(&chats, "m1", "slow").await;
+async fn a_response_is_stored_after_its_message_though_the_user_sent_another_one() {
+    let permits = Arc::new(Semaphore::new(0));
+    let chats = chats(&permits, &Deletes::default());
+    say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m2", "hello").await;
-    go_on(&may).await;
+    release_one(&permits).await;
     let expected = ["slow", "An answer to slow", "hello", "An answer to hello"];
-    assert_eq!(kept(&chats).await, expected);
+    assert_eq!(stored_texts(&chats).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_to_be_given_anew_is_given_once() {
-    let may = Arc::new(Semaphore::new(0));
-    let chats = chats(&may, &Deletes::default());
-    say_and_leave(&chats, "m1", "slow").await;
-    let anew = json!({
+async fn a_regenerated_response_is_stored_once() {
+    let permits = Arc::new(Semaphore::new(0));
+    let chats = chats(&permits, &Deletes::default());
+    say_without_reading(&chats, "m1", "slow").await;
+    let regenerate = json!({
         "id": "chat", "messages": [user("m1", "slow")],
         "trigger": "regenerate-message", "messageId": "never-kept",
     });
-    let (answer, ()) = futures::join!(post(&chats, anew), async {
+    let (answer, ()) = futures::join!(post(&chats, regenerate), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // The old run first, then the new one.
-        go_on(&may).await;
-        go_on(&may).await;
+        // One permit for the old run, then one for the new run.
+        release_one(&permits).await;
+        release_one(&permits).await;
     });
     assert!(answer.contains("An answer to slow"), "{answer}");
-    assert_eq!(kept(&chats).await, ["slow", "An answer to slow"]);
+    assert_eq!(stored_texts(&chats).await, ["slow", "An answer to slow"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_to_what_was_edited_is_not_kept() {
-    let may = Arc::new(Semaphore::new(0));
-    let chats = chats(&may, &Deletes::default());
+async fn a_response_to_an_edited_message_is_not_stored() {
+    let permits = Arc::new(Semaphore::new(0));
+    let chats = chats(&permits, &Deletes::default());
     say(&chats, "m0", "hello").await;
-    say_and_leave(&chats, "m1", "slow").await;
+    say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m1", "quick").await;
-    go_on(&may).await;
-    assert_eq!(kept(&chats).await, ["hello", "An answer to hello", "quick", "An answer to quick"]);
+    release_one(&permits).await;
+    assert_eq!(
+        stored_texts(&chats).await,
+        ["hello", "An answer to hello", "quick", "An answer to quick"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_of_an_answer_that_nobody_wants_is_taken_back() {
-    let may = Arc::new(Semaphore::new(0));
+async fn an_approval_request_of_a_response_that_is_not_stored_is_revoked() {
+    let permits = Arc::new(Semaphore::new(0));
     let deletes = Deletes::default();
-    let chats = chats(&may, &deletes);
-    say_and_leave(&chats, "m1", "slow delete").await;
+    let chats = chats(&permits, &deletes);
+    say_without_reading(&chats, "m1", "slow delete").await;
     say(&chats, "m1", "hello").await;
-    go_on(&may).await;
-    assert_eq!(kept(&chats).await, ["hello", "An answer to hello"]);
+    release_one(&permits).await;
+    assert_eq!(stored_texts(&chats).await, ["hello", "An answer to hello"]);
     assert_eq!(chats.approvals().pending(&ada()).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_wants_any_more_is_not_worked_on() {
-    let may = Arc::new(Semaphore::new(0));
-    let chats = chats(&may, &Deletes::default());
-    say_and_leave(&chats, "m1", "slow").await;
+async fn a_run_stops_when_its_message_is_edited() {
+    let permits = Arc::new(Semaphore::new(0));
+    let chats = chats(&permits, &Deletes::default());
+    say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m1", "quick").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // It would take the permit if it still waited for one.
-    may.add_permits(1);
+    // The first run would take the permit if it still waited for one.
+    permits.add_permits(1);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(may.available_permits(), 1);
+    assert_eq!(permits.available_permits(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_about_a_chat_that_was_forgotten_begins_none() {
-    let (may, deletes) = (Arc::new(Semaphore::new(0)), Deletes::default());
+async fn a_decision_for_an_evicted_chat_runs_the_tool_and_creates_no_chat() {
+    let (permits, deletes) = (Arc::new(Semaphore::new(0)), Deletes::default());
     let store = InMemoryChatStore::new();
-    let chats = chats(&may, &deletes);
+    let chats = chats(&permits, &deletes);
     say(&chats, "m1", "delete").await;
     let pending = chats.approvals().pending(&ada()).await.unwrap();
     let decision = ApprovalDecision {
@@ -188,15 +194,19 @@ async fn a_decision_about_a_chat_that_was_forgotten_begins_none() {
         approved: true,
         reason: None,
     };
-    // The conversations are gone, the ledger is not.
+    // The chat store is empty, the ledger is not.
     let chats = chats.with_store(Arc::new(store));
     let decided = chats.decide(&ada(), vec![decision]).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(decided[0].accepted);
-    assert_eq!(deletes.0.load(std::sync::atomic::Ordering::SeqCst), 1, "it was approved");
-    assert!(chats.chat(&ada(), &"chat".into()).await.is_err(), "there is nothing to go on with");
+    assert_eq!(
+        deletes.0.load(std::sync::atomic::Ordering::SeqCst),
+        1,
+        "the approved call ran once"
+    );
+    assert!(chats.chat(&ada(), &"chat".into()).await.is_err(), "the chat was not recreated");
 
-    // What the page then sends is the beginning, as of any chat that the server does not know.
+    // The next request of the client creates the chat, like any chat that the server does not know.
     let history = [
         user("m1", "hello"),
         json!({"id": "a1", "role": "assistant", "parts": [
@@ -205,5 +215,5 @@ async fn a_decision_about_a_chat_that_was_forgotten_begins_none() {
         user("m2", "well"),
     ];
     post(&chats, json!({"id": "chat", "messages": history})).await;
-    assert_eq!(kept(&chats).await, ["hello", "Hi", "well", "An answer to well"]);
+    assert_eq!(stored_texts(&chats).await, ["hello", "Hi", "well", "An answer to well"]);
 }

@@ -1,5 +1,5 @@
-//! The routes in an application of somebody else: with its own state, which the tools see, under any
-//! id of a chat, and stopped while a person has not answered yet.
+//! The routes in a host application: with the application's state, which the tools share, with any
+//! chat id, and with a graceful shutdown while an approval is pending.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,19 +24,19 @@ use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 
-/// What the application keeps.
+/// The state of the application.
 #[derive(Clone, Default)]
 struct App {
     notes: Arc<Mutex<Vec<String>>>,
 }
 
-/// Writes down.
+/// The input of the tool `note`.
 #[derive(Deserialize, JsonSchema)]
 struct Note {
     text: String,
 }
 
-/// Calls `note` once.
+/// A model that calls `note` once.
 #[derive(Debug)]
 struct Notes;
 
@@ -54,14 +54,14 @@ impl Model for Notes {
     }
 }
 
-fn app(asks: bool) -> (Router, App) {
+fn app(needs_approval: bool) -> (Router, App) {
     let app = App::default();
     let notes = Arc::clone(&app.notes);
     let note = Tool::new("note", move |note: Note| {
         notes.lock().unwrap().push(note.text);
         async { Ok::<_, ToolError>("written down") }
     });
-    let note = if asks { note.needs_approval() } else { note };
+    let note = if needs_approval { note.needs_approval() } else { note };
     let chats = Agent::new(Notes).tool(note).into_chat_server();
     let list = async |State(app): State<App>| AxumJson(app.notes.lock().unwrap().clone());
     let routes: Router<App> = Router::new()
@@ -71,7 +71,12 @@ fn app(asks: bool) -> (Router, App) {
     (routes.with_state(app.clone()), app)
 }
 
-async fn ask(routes: &Router, method: Method, path: &str, body: &str) -> (StatusCode, String) {
+async fn send_request(
+    routes: &Router,
+    method: Method,
+    path: &str,
+    body: &str,
+) -> (StatusCode, String) {
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -85,39 +90,39 @@ async fn ask(routes: &Router, method: Method, path: &str, body: &str) -> (Status
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-fn go(id: &str) -> String {
+fn request_body(id: &str) -> String {
     let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
     json!({"id": id, "messages": [message]}).to_string()
 }
 
 #[tokio::test]
-async fn tools_and_routes_of_the_application_see_the_same_state() {
+async fn tools_and_routes_of_the_application_share_its_state() {
     let (routes, app) = app(false);
-    let (status, said) = ask(&routes, Method::POST, "/api/chat", &go("c")).await;
+    let (status, said) = send_request(&routes, Method::POST, "/api/chat", &request_body("c")).await;
     assert_eq!(status, StatusCode::OK);
     assert!(said.contains("Noted"), "{said}");
     assert_eq!(*app.notes.lock().unwrap(), ["milk"]);
-    assert_eq!(ask(&routes, Method::GET, "/notes", "").await.1, r#"["milk"]"#);
+    assert_eq!(send_request(&routes, Method::GET, "/notes", "").await.1, r#"["milk"]"#);
 }
 
 #[tokio::test]
-async fn the_id_of_a_chat_may_be_anything() {
+async fn a_chat_id_may_contain_any_character() {
     let (routes, _) = app(false);
     let id = "chat 1/ü?&%2F";
-    ask(&routes, Method::POST, "/api/chat", &go(id)).await;
+    send_request(&routes, Method::POST, "/api/chat", &request_body(id)).await;
     let path = "/api/chat/chat%201%2F%C3%BC%3F%26%252F";
-    let (status, history) = ask(&routes, Method::GET, path, "").await;
+    let (status, history) = send_request(&routes, Method::GET, path, "").await;
     assert_eq!(status, StatusCode::OK);
     let history: Value = serde_json::from_str(&history).unwrap();
     assert_eq!(history["messages"].as_array().unwrap().len(), 2);
-    let stopped = ask(&routes, Method::DELETE, &format!("{path}/stream"), "").await;
+    let stopped = send_request(&routes, Method::DELETE, &format!("{path}/stream"), "").await;
     assert_eq!(stopped.0, StatusCode::NO_CONTENT);
-    let none = ask(&routes, Method::GET, "/api/chat/chat%201%2F%C3%BC", "").await;
+    let none = send_request(&routes, Method::GET, "/api/chat/chat%201%2F%C3%BC", "").await;
     assert_eq!(none.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn a_server_that_stops_does_not_wait_for_the_person() {
+async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
     let (routes, app) = app(true);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -127,7 +132,7 @@ async fn a_server_that_stops_does_not_wait_for_the_person() {
     });
     let server = tokio::spawn(server.into_future());
     let mut client = TcpStream::connect(address).await.unwrap();
-    let body = go("c");
+    let body = request_body("c");
     let request = format!(
         "POST /api/chat HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -139,6 +144,6 @@ async fn a_server_that_stops_does_not_wait_for_the_person() {
     assert!(said.contains("tool-approval-request") && said.contains("[DONE]"), "{said}");
     stop.send(()).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(10), server).await;
-    ended.expect("it waits for nobody").unwrap().unwrap();
+    ended.expect("the server stops although an approval is pending").unwrap().unwrap();
     assert_eq!(app.notes.lock().unwrap().len(), 0);
 }

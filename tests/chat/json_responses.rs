@@ -1,4 +1,5 @@
-//! The same route for those who do not read a stream: the message, why it ends there, and what waits.
+//! The chat route for clients that do not read streams: the response holds the message, the stop
+//! reason, and the pending approvals and client tool calls.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
@@ -11,7 +12,7 @@ use ui_message_stream::chat::{Chat, ClientAnswers};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{Json, UiMessage};
 
-/// Posts, and asks for an answer of this type.
+/// Posts with this `Accept` header.
 async fn post(host: &Host, accept: &str, body: &Value) -> (String, String) {
     let (status, media_type, text) = post_as("alice", host, "/api/chat", accept, body).await;
     assert_eq!(status, StatusCode::OK);
@@ -38,7 +39,7 @@ async fn post_as(
     (status, media_type, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// ClientAnswers by id, and reads what comes of it in full.
+/// Posts answers by id, and returns the JSON response.
 async fn answer(host: &Host, answers: &Value) -> Value {
     let path = "/api/chat/chat/answers";
     let (status, _, text) = post_as("alice", host, path, "application/json", answers).await;
@@ -46,7 +47,7 @@ async fn answer(host: &Host, answers: &Value) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// ClientAnswers by id what nothing waits for: the status and why.
+/// Posts answers by id that match no open call, and returns the status and the error.
 async fn refused(host: &Host, person: &str, answers: &Value) -> (u16, String) {
     let path = "/api/chat/chat/answers";
     let (status, _, text) = post_as(person, host, path, "application/json", answers).await;
@@ -65,7 +66,7 @@ fn user(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_message_that_is_complete() {
+async fn a_finished_turn_gives_its_message_and_the_stop_reason_stop() {
     let answer = ask(&Host::new(), user("hello")).await;
     assert_eq!(answer["stopReason"], "stop");
     assert_eq!(answer["approvals"], json!([]));
@@ -74,19 +75,20 @@ async fn a_message_that_is_complete() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_person_is_decided_by_the_other_route_and_goes_on() {
+async fn an_approval_pending_in_a_json_response_can_be_decided_by_the_approval_route() {
     let host = Host::new();
-    let asked = ask(&host, user("delete notes.txt")).await;
-    assert_eq!(asked["stopReason"], "requires_approval");
-    let approval = &asked["approvals"][0];
+    let paused = ask(&host, user("delete notes.txt")).await;
+    assert_eq!(paused["stopReason"], "requires_approval");
+    let approval = &paused["approvals"][0];
     assert_eq!(approval["toolName"], "delete_file");
     assert_eq!(approval["input"], json!({"path": "notes.txt"}));
     let decision = json!({"approvalId": approval["approvalId"], "approved": true});
     let decided = host.decide("alice", &json!({"decisions": [decision]})).await.json();
     assert_eq!(decided["decisions"][0]["counts"], true);
 
-    // The same answer within the message: the outcome is there, and nothing is decided twice.
-    let mut message = asked["message"].clone();
+    // The same decision within the message: the response holds the outcome, and the call is not
+    // decided twice.
+    let mut message = paused["message"].clone();
     let parts = message["parts"].as_array_mut().unwrap();
     let call = parts.iter_mut().find(|part| part["type"] == "tool-delete_file").unwrap();
     call["state"] = json!("approval-responded");
@@ -100,7 +102,7 @@ async fn what_waits_for_a_person_is_decided_by_the_other_route_and_goes_on() {
 }
 
 #[tokio::test]
-async fn what_waits_for_the_client() {
+async fn a_json_response_lists_the_calls_that_wait_for_the_client() {
     let answer = ask(&Host::new(), user("location")).await;
     assert_eq!(answer["stopReason"], "requires_client_tool");
     let [call] = answer["toolCalls"].as_array().unwrap().as_slice() else { panic!("{answer}") };
@@ -109,18 +111,18 @@ async fn what_waits_for_the_client() {
 }
 
 #[tokio::test]
-async fn outputs_by_id_let_it_go_on_and_come_to_the_same_when_they_come_again() {
+async fn client_outputs_by_id_continue_the_turn_and_repeating_them_has_no_further_effect() {
     for given in [
         json!({"toolOutputs": [{"toolCallId": "ID", "output": {"city": "Lisbon"}}]}),
         json!({"tool_outputs": [{"tool_call_id": "ID", "output": {"city": "Lisbon"}}]}),
-        // As Letta's clients say it.
+        // The field names of Letta's clients.
         json!({"tool_returns": [{
             "type": "tool", "tool_call_id": "ID", "tool_return": {"city": "Lisbon"}, "status": "success",
         }]}),
     ] {
         let host = Host::new();
-        let asked = ask(&host, user("location")).await;
-        let id = asked["toolCalls"][0]["toolCallId"].as_str().unwrap();
+        let paused = ask(&host, user("location")).await;
+        let id = paused["toolCalls"][0]["toolCallId"].as_str().unwrap();
         let given: Value = serde_json::from_str(&given.to_string().replace("ID", id)).unwrap();
         let first = answer(&host, &given).await;
         assert_eq!(first["stopReason"], "stop");
@@ -130,9 +132,9 @@ async fn outputs_by_id_let_it_go_on_and_come_to_the_same_when_they_come_again() 
         assert!(parts.contains("That is what came of it."), "{parts}");
         let calls_of_model = host.model.prompts().len();
         assert_eq!(answer(&host, &given).await, first);
-        assert_eq!(host.model.prompts().len(), calls_of_model, "the model is not asked again");
+        assert_eq!(host.model.prompts().len(), calls_of_model, "the model is not called again");
 
-        // Read as a stream it is what this client has not seen.
+        // A streamed response holds the part of the message that this client has not received.
         let path = "/api/chat/chat/answers";
         let (_, media_type, text) = post_as("alice", &host, path, "*/*", &given).await;
         assert_eq!(media_type, "text/event-stream");
@@ -142,18 +144,18 @@ async fn outputs_by_id_let_it_go_on_and_come_to_the_same_when_they_come_again() 
 }
 
 #[tokio::test]
-async fn an_error_of_the_client_is_one() {
+async fn a_client_output_with_the_status_error_becomes_a_tool_error() {
     let host = Host::new();
-    let asked = ask(&host, user("location")).await;
-    let id = &asked["toolCalls"][0]["toolCallId"];
+    let paused = ask(&host, user("location")).await;
+    let id = &paused["toolCalls"][0]["toolCallId"];
     let error = json!({"toolCallId": id, "output": "no GPS", "status": "error"});
-    let went_on = answer(&host, &json!({"toolOutputs": [error]})).await;
-    let parts = went_on["message"]["parts"].to_string();
+    let continued = answer(&host, &json!({"toolOutputs": [error]})).await;
+    let parts = continued["message"]["parts"].to_string();
     assert!(parts.contains(r#""errorText":"no GPS""#), "{parts}");
 }
 
 #[tokio::test]
-async fn decisions_and_outputs_go_together_and_what_is_left_waits() {
+async fn decisions_and_outputs_can_be_sent_together_and_unanswered_calls_stay_pending() {
     let call = |tool: &str, input: &str| Scripted {
         tool: tool.to_owned(),
         input: input.to_owned(),
@@ -165,40 +167,40 @@ async fn decisions_and_outputs_go_together_and_what_is_left_waits() {
         call("delete_file", r#"{"path":"report.pdf"}"#),
     ];
     let host = Host::scripted(vec![Line { word: "all".to_owned(), calls }]);
-    let asked = ask(&host, user("all")).await;
-    let location = &asked["toolCalls"][0]["toolCallId"];
-    let [first, second] = asked["approvals"].as_array().unwrap().as_slice() else { panic!() };
-    let some = json!({
+    let paused = ask(&host, user("all")).await;
+    let location = &paused["toolCalls"][0]["toolCallId"];
+    let [first, second] = paused["approvals"].as_array().unwrap().as_slice() else { panic!() };
+    let first_answers = json!({
         "toolOutputs": [{"toolCallId": location, "output": "here"}],
         "decisions": [{"approvalId": first["approvalId"], "approved": true}],
     });
-    let waits = answer(&host, &some).await;
-    assert_eq!(waits["stopReason"], "requires_approval");
-    assert_eq!(waits["approvals"].as_array().unwrap().len(), 1);
+    let partial = answer(&host, &first_answers).await;
+    assert_eq!(partial["stopReason"], "requires_approval");
+    assert_eq!(partial["approvals"].as_array().unwrap().len(), 1);
     assert_eq!(host.tools.effects().len(), 1);
-    let rest = json!({"decisions": [
+    let remaining_answers = json!({"decisions": [
         {"approvalId": second["approvalId"], "approved": false, "reason": "keep it"},
     ]});
-    let ended = answer(&host, &rest).await;
-    assert_eq!(ended["stopReason"], "stop");
-    assert!(ended["message"]["parts"].to_string().contains("keep it"));
-    answer(&host, &some).await;
-    answer(&host, &rest).await;
+    let finished = answer(&host, &remaining_answers).await;
+    assert_eq!(finished["stopReason"], "stop");
+    assert!(finished["message"]["parts"].to_string().contains("keep it"));
+    answer(&host, &first_answers).await;
+    answer(&host, &remaining_answers).await;
     assert_eq!(host.tools.effects().len(), 1, "nothing is decided twice");
 }
 
 #[tokio::test]
-async fn an_answer_that_nothing_waits_for_says_so_and_changes_nothing() {
+async fn an_answer_that_matches_no_open_call_is_an_error_and_changes_nothing() {
     let host = Host::new();
     let output = |id: &Value| json!({"toolOutputs": [{"toolCallId": id, "output": 1}]});
     assert_eq!(refused(&host, "alice", &output(&json!("call"))).await.0, 404);
-    let asked = ask(&host, user("mixed")).await;
-    let before = asked["message"].clone();
+    let paused = ask(&host, user("mixed")).await;
+    let before = paused["message"].clone();
     let parts = before["parts"].as_array().unwrap();
     let deletion = parts.iter().find(|part| part["type"] == "tool-delete_file").unwrap();
-    for (answers, why) in [
+    for (answers, expected_error) in [
         (output(&json!("call_9")), "toolOutputs[0].toolCallId: names no call"),
-        // The server's own tool: a client cannot answer for it.
+        // A server-executed tool call: a client cannot send its output.
         (output(&deletion["toolCallId"]), "toolOutputs[0].toolCallId: names no call"),
         (json!({"decisions": []}), "decisions: answers nothing"),
         (
@@ -223,7 +225,7 @@ async fn an_answer_that_nothing_waits_for_says_so_and_changes_nothing() {
     ] {
         let (status, text) = refused(&host, "alice", &answers).await;
         assert_eq!(status, 400, "{answers}: {text}");
-        assert!(text.contains(why), "{answers}: {text}");
+        assert!(text.contains(expected_error), "{answers}: {text}");
     }
     assert_eq!(refused(&host, "mallory", &output(&json!("call_9"))).await.0, 404);
     let chat = host.chats.chat(&Principal::new("alice"), &"chat".into()).await.unwrap();
@@ -232,7 +234,7 @@ async fn an_answer_that_nothing_waits_for_says_so_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_that_failed_says_so_and_no_more() {
+async fn a_failed_run_gives_the_stop_reason_error_and_hides_the_cause() {
     let host = Host::new();
     host.model.set_failure("password=hunter2");
     let answer = ask(&host, user("hello")).await;
@@ -241,7 +243,7 @@ async fn a_run_that_failed_says_so_and_no_more() {
 }
 
 #[tokio::test]
-async fn who_reads_streams_gets_one() {
+async fn a_client_that_accepts_event_streams_receives_one() {
     for accept in ["*/*", "text/event-stream", "application/json, text/event-stream"] {
         let body = json!({"id": "chat", "messages": user("hello")});
         let (media_type, text) = post(&Host::new(), accept, &body).await;
@@ -251,23 +253,23 @@ async fn who_reads_streams_gets_one() {
 }
 
 #[test]
-fn answers_by_id_are_read_as_strictly_as_any_request() {
+fn answers_by_id_are_parsed_as_strictly_as_chat_requests() {
     let twice = r#"{"decisions": [{"approvalId": "ap", "approved": false}],
         "decisions": [{"approvalId": "ap", "approved": true}]}"#;
     let many = format!("{{{}}}", vec![r#""":1"#; 30_000].join(","));
-    for (body, why) in [
+    for (body, expected_error) in [
         (twice, "decisions: given twice"),
         (&*many, "more than 20000 messages, parts and unknown fields"),
         ("[", "the body is not JSON"),
     ] {
         let error =
             ClientAnswers::parse(body.as_bytes(), &Limits::default()).unwrap_err().to_string();
-        assert!(error.starts_with(why), "{error}");
+        assert!(error.starts_with(expected_error), "{error}");
     }
 }
 
 #[test]
-fn an_output_by_id_is_of_the_call_that_was_left_to_the_client() {
+fn an_output_by_id_is_accepted_only_for_a_client_executed_call() {
     let given = br#"{"toolOutputs": [{"toolCallId": "call_1", "output": "paid"}]}"#;
     let given = ClientAnswers::parse(given, &Limits::default()).unwrap();
     let part = |tool: &str, more: Value| {
@@ -275,9 +277,9 @@ fn an_output_by_id_is_of_the_call_that_was_left_to_the_client() {
         part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         part
     };
-    for (part, is_it) in [
+    for (part, is_accepted) in [
         (part("get_location", json!({"state": "input-available"})), true),
-        // A model that numbers its calls anew, and a call that is the server's.
+        // A model that reuses call ids, and a server-executed call.
         (part("transfer", json!({"state": "input-available"})), false),
         (part("transfer", json!({"state": "approval-requested", "approval": {"id": "ap"}})), false),
         (
@@ -291,6 +293,6 @@ fn an_output_by_id_is_of_the_call_that_was_left_to_the_client() {
         let left =
             PendingToolCall::client_executed("call_1", "get_location", Json::parse("{}").unwrap());
         chat.left_to_client.push(left);
-        assert_eq!(chat.answered(&given).is_ok(), is_it, "{message}");
+        assert_eq!(chat.answered(&given).is_ok(), is_accepted, "{message}");
     }
 }

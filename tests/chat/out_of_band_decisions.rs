@@ -1,5 +1,5 @@
-//! Approvals that are decided by the routes for that: from a second screen, by a bot, by somebody
-//! else. The browser finds what came of it.
+//! Approvals that are decided by the approval routes: from a second device, by a bot, or by another
+//! user. The browser reads the outcome with its next request.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -16,11 +16,12 @@ use ui_message_stream::approval::store::{
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
 fn decisions(ids: &[(&str, bool)]) -> Value {
-    let decisions = ids.iter().map(|(id, yes)| json!({"approvalId": id, "approved": yes}));
+    let decisions =
+        ids.iter().map(|(id, approved)| json!({"approvalId": id, "approved": approved}));
     json!({"decisions": decisions.collect::<Vec<_>>()})
 }
 
-/// The conversation as the server has it, once nothing runs in it any more.
+/// The stored conversation, once no run is active in it.
 async fn history(host: &Host, person: &str, chat: &str) -> Vec<Value> {
     let path = format!("/api/chat/{chat}");
     for _ in 0..1000 {
@@ -41,7 +42,7 @@ fn counts(answer: &Value) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn what_waits_is_listed_for_the_person_alone_and_while_it_waits() {
+async fn pending_approvals_are_listed_only_to_their_requester_and_only_while_pending() {
     let host = Host::new();
     let (mut first, mut second) = (Client::new("alice", "first"), Client::new("alice", "second"));
     let mut bobs = Client::new("bob", "bobs");
@@ -53,18 +54,21 @@ async fn what_waits_is_listed_for_the_person_alone_and_while_it_waits() {
     let pending = host.pending("alice").await;
     let mut of: Vec<(&str, &str)> = pending
         .iter()
-        .map(|one| (one["chatId"].as_str().unwrap(), one["toolName"].as_str().unwrap()))
+        .map(|approval| {
+            (approval["chatId"].as_str().unwrap(), approval["toolName"].as_str().unwrap())
+        })
         .collect();
-    // The two of one moment come in any order.
+    // Requests with the same time may be listed in any order.
     of[1..].sort_unstable();
     let expected = [("first", "delete_file"), ("second", "delete_file"), ("second", "transfer")];
     assert_eq!(of, expected);
     assert_eq!(pending[0]["input"], json!({"path": "notes.txt"}));
     assert_eq!(pending[0]["description"], r#"delete_file {"path":"notes.txt"}"#);
     assert_eq!(pending[0]["approvalId"], first.approval_ids()[0]);
-    let waits =
-        |one: &Value| one["expiresAt"].as_u64().unwrap() - one["requestedAt"].as_u64().unwrap();
-    assert_eq!(waits(&pending[0]), 60 * 60 * 1000);
+    let time_to_live = |approval: &Value| {
+        approval["expiresAt"].as_u64().unwrap() - approval["requestedAt"].as_u64().unwrap()
+    };
+    assert_eq!(time_to_live(&pending[0]), 60 * 60 * 1000);
     assert_eq!(host.pending("bob").await.len(), 1);
     assert!(host.pending("carol").await.is_empty());
 
@@ -73,7 +77,7 @@ async fn what_waits_is_listed_for_the_person_alone_and_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_yes_given_elsewhere_runs_and_the_browser_finds_it_with_its_next_post() {
+async fn an_out_of_band_approval_runs_the_tool_and_the_browsers_next_post_reads_the_output() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
@@ -84,24 +88,24 @@ async fn a_yes_given_elsewhere_runs_and_the_browser_finds_it_with_its_next_post(
         decided,
         json!({"decisions": [{"approvalId": id, "approved": true, "counts": true}]})
     );
-    let kept = history(&host, "alice", "chat").await;
+    let stored = history(&host, "alice", "chat").await;
     assert_eq!(host.tools.effects().len(), 1);
     assert!(host.pending("alice").await.is_empty());
 
-    // The page still shows the question, and the person says yes there too.
+    // The client still shows the approval request, and the user approves it there too.
     let prompts = host.model.prompts().len();
     let answer = browser.answer(&host, true).await;
     assert_eq!(host.tools.effects().len(), 1);
     assert_eq!(host.model.prompts().len(), prompts, "the model was called again");
     assert_eq!(answer.of_type("tool-output-available").len(), 1, "{}", answer.text);
-    assert_eq!(browser.last(), kept.last().unwrap());
+    assert_eq!(browser.last(), stored.last().unwrap());
 
     browser.say(&host, "and the weather?").await;
     assert_eq!(host.tools.effects().len(), 1);
 }
 
 #[tokio::test]
-async fn a_page_that_is_opened_again_shows_what_was_decided_and_by_whom() {
+async fn a_reloaded_conversation_shows_each_decision_and_who_decided() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "mixed").await;
@@ -111,8 +115,8 @@ async fn a_page_that_is_opened_again_shows_what_was_decided_and_by_whom() {
         {"approvalId": ids[1], "approved": false, "reason": "too much"},
     ]});
     assert_eq!(counts(&host.decide("alice", &both).await.json()), [true, true]);
-    let kept = history(&host, "alice", "chat").await;
-    let parts = kept.last().unwrap()["parts"].as_array().unwrap();
+    let stored = history(&host, "alice", "chat").await;
+    let parts = stored.last().unwrap()["parts"].as_array().unwrap();
     let shown: Vec<&Value> = parts
         .iter()
         .filter(|part| part["type"] == "data-approval")
@@ -131,7 +135,7 @@ async fn a_page_that_is_opened_again_shows_what_was_decided_and_by_whom() {
 }
 
 #[tokio::test]
-async fn a_no_given_elsewhere_is_final() {
+async fn an_out_of_band_denial_is_final() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
@@ -152,8 +156,8 @@ async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
         let mut browser = Client::new("alice", "chat");
         browser.say(&host, "delete notes.txt").await;
         let id = browser.approval_ids()[0].clone();
-        let both = decisions(&answers.map(|yes| (id.as_str(), yes)));
-        let accepted = answers.map(|yes| !yes);
+        let both = decisions(&answers.map(|approved| (id.as_str(), approved)));
+        let accepted = answers.map(|approved| !approved);
         assert_eq!(counts(&host.decide("alice", &both).await.json()), accepted);
         history(&host, "alice", "chat").await;
         assert!(host.pending("alice").await.is_empty());
@@ -162,28 +166,28 @@ async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
 }
 
 #[tokio::test]
-async fn one_is_decided_elsewhere_and_the_other_in_the_browser() {
-    for first_elsewhere in [true, false] {
+async fn of_two_calls_one_can_be_decided_out_of_band_and_the_other_in_the_browser() {
+    for first_out_of_band in [true, false] {
         let host = Host::new();
         let mut browser = Client::new("alice", "chat");
         browser.say(&host, "mixed").await;
         let ids = browser.approval_ids();
         let prompts = host.model.prompts().len();
-        if first_elsewhere {
+        if first_out_of_band {
             host.decide("alice", &decisions(&[(&ids[0], true)])).await;
-            // The model waits for the other one.
+            // The model is not called before the second call is decided.
             assert_eq!(host.pending("alice").await.len(), 1);
         }
-        // The page shows both as open.
+        // The client shows both requests as open.
         let mut body = browser.answered(true);
-        if !first_elsewhere {
+        if !first_out_of_band {
             let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
             let transfer = parts.iter_mut().find(|part| part["type"] == "tool-transfer").unwrap();
             *transfer = browser.questions()[1].clone();
         }
         browser.messages = body["messages"].as_array().unwrap().clone();
         browser.send(&host).await;
-        if !first_elsewhere {
+        if !first_out_of_band {
             assert_eq!(host.model.prompts().len(), prompts);
             host.decide("alice", &decisions(&[(&ids[1], true)])).await;
         }
@@ -194,7 +198,7 @@ async fn one_is_decided_elsewhere_and_the_other_in_the_browser() {
 }
 
 #[tokio::test]
-async fn all_of_a_chat_are_approved_or_denied_at_once() {
+async fn all_pending_approvals_of_a_chat_can_be_approved_or_denied_in_one_request() {
     for (approved, effects) in [(true, 2), (false, 0)] {
         let host = Host::new();
         let mut browser = Client::new("alice", "chat");
@@ -205,13 +209,13 @@ async fn all_of_a_chat_are_approved_or_denied_at_once() {
         assert_eq!(counts(&host.decide("alice", &all).await.json()), [true, true]);
         history(&host, "alice", "chat").await;
         assert_eq!(host.tools.effects().len(), effects);
-        // The other chat waits on.
+        // The request in the other chat stays pending.
         assert_eq!(host.pending("alice").await.len(), 1);
     }
 }
 
 #[tokio::test]
-async fn what_is_somebody_elses_looks_like_what_does_not_exist() {
+async fn approvals_and_chats_of_other_users_are_answered_like_unknown_ones() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
@@ -247,7 +251,7 @@ async fn what_is_somebody_elses_looks_like_what_does_not_exist() {
 }
 
 #[tokio::test]
-async fn an_approver_decides_for_others_where_the_host_says_so() {
+async fn an_approver_may_decide_for_other_users_where_the_host_authorizes_it() {
     let host = Host::with(Vec::new(), |approvals| {
         approvals.authorize_decision(|principal, record| {
             principal.id() == Some("boss") && &*record.tool_name == "transfer"
@@ -260,7 +264,7 @@ async fn an_approver_decides_for_others_where_the_host_says_so() {
     assert_eq!(counts(&host.decide("eve", &both).await.json()), [false, false]);
     assert!(host.tools.effects().is_empty());
     assert_eq!(counts(&host.decide("boss", &both).await.json()), [false, true]);
-    // The chat itself is not the approver's.
+    // The approver has no access to the chat itself.
     let foreign = host.chat("boss", browser.answered(true).to_string()).await;
     assert_eq!(foreign.status, StatusCode::NOT_FOUND);
 
@@ -278,7 +282,7 @@ async fn an_approver_decides_for_others_where_the_host_says_so() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_is_shown_is_taken_back() {
+async fn an_approval_request_that_is_not_shown_to_the_client_is_revoked() {
     let call = |path: &str| Scripted {
         tool: "delete_file".to_owned(),
         input: json!({"path": path}).to_string(),
@@ -288,16 +292,17 @@ async fn a_question_that_nobody_is_shown_is_taken_back() {
     let host = Host::scripted(vec![Line { word: "both".to_owned(), calls }]);
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "both").await;
-    // Two calls of one id in a step: the client has one part for them.
+    // Two calls with one id in a step: the client has one part for them.
     let shown = browser.questions();
     assert_eq!(shown.len(), 1);
     let pending = host.pending("alice").await;
     assert_eq!(pending.len(), 1);
     assert_eq!(pending[0]["input"], shown[0]["input"]);
     browser.answer(&host, true).await;
-    let ran: Vec<Value> = host.tools.effects().into_iter().map(|effect| effect.input).collect();
-    assert_eq!(ran, [shown[0]["input"].clone()]);
-    // Nothing is waited for that nobody can answer.
+    let executed_inputs: Vec<Value> =
+        host.tools.effects().into_iter().map(|effect| effect.input).collect();
+    assert_eq!(executed_inputs, [shown[0]["input"].clone()]);
+    // The turn does not wait for the request that was never shown.
     assert_eq!(browser.last()["parts"].as_array().unwrap().last().unwrap()["type"], "text");
 }
 
@@ -317,7 +322,7 @@ async fn a_decision_does_not_wait_for_the_tool() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_given_in_both_places_at_once_counts_once() {
+async fn the_same_decision_sent_by_both_routes_at_once_counts_once() {
     for round in 0..100 {
         let host = Host::new();
         let mut browser = Client::new("alice", "chat");
@@ -325,40 +330,40 @@ async fn an_answer_given_in_both_places_at_once_counts_once() {
         let id = browser.approval_ids()[0].clone();
         let prompts = host.model.prompts().len();
         let approved = round % 2 == 0;
-        let elsewhere = {
+        let out_of_band = {
             let (host, body) = (host.clone(), decisions(&[(&id, approved)]));
             tokio::spawn(async move { host.decide("alice", &body).await.json() })
         };
         browser.answer(&host, approved).await;
-        assert_eq!(counts(&elsewhere.await.unwrap()), [true]);
-        let kept = history(&host, "alice", "chat").await;
+        assert_eq!(counts(&out_of_band.await.unwrap()), [true]);
+        let stored = history(&host, "alice", "chat").await;
         assert_eq!(host.tools.effects().len(), usize::from(approved));
         assert_eq!(host.model.prompts().len(), prompts + 1, "round {round}");
-        assert_eq!(browser.last(), kept.last().unwrap(), "round {round}");
+        assert_eq!(browser.last(), stored.last().unwrap(), "round {round}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_yes_here_and_a_no_there_at_once_end_in_one_of_them() {
+async fn of_an_approval_and_a_denial_sent_at_once_by_two_routes_exactly_one_counts() {
     for _ in 0..100 {
         let host = Host::new();
         let mut browser = Client::new("alice", "chat");
         browser.say(&host, "delete notes.txt").await;
         let id = browser.approval_ids()[0].clone();
-        let elsewhere = {
+        let out_of_band = {
             let (host, body) = (host.clone(), decisions(&[(&id, false)]));
             tokio::spawn(async move { host.decide("alice", &body).await.json() })
         };
         browser.answer(&host, true).await;
-        let denied = counts(&elsewhere.await.unwrap()) == [true];
+        let denied = counts(&out_of_band.await.unwrap()) == [true];
         assert_eq!(host.tools.effects().len(), usize::from(!denied));
         browser.say(&host, "and the weather?").await;
         let expected = if denied { "output-denied" } else { "output-available" };
         for attempt in 0.. {
-            let kept = history(&host, "alice", "chat").await;
-            let mut calls = kept[1]["parts"].as_array().unwrap().clone();
+            let stored = history(&host, "alice", "chat").await;
+            let mut calls = stored[1]["parts"].as_array().unwrap().clone();
             calls.retain(|part| part["type"] == "tool-delete_file");
-            assert_eq!(calls.len(), 1, "{:#}", kept[1]);
+            assert_eq!(calls.len(), 1, "{:#}", stored[1]);
             if calls[0]["state"] == expected {
                 break;
             }
@@ -368,20 +373,20 @@ async fn a_yes_here_and_a_no_there_at_once_end_in_one_of_them() {
     }
 }
 
-/// Counts the records that are asked for at once.
+/// A ledger that stores the largest number of records loaded in one call.
 #[derive(Debug, Default)]
-struct Counting {
+struct CountsLoads {
     ledger: InMemoryLedger,
-    most: Arc<AtomicUsize>,
+    most_loaded: Arc<AtomicUsize>,
 }
 
-impl LedgerStore for Counting {
+impl LedgerStore for CountsLoads {
     fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
         self.ledger.insert(record)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.most.fetch_max(ids.len(), Relaxed);
+        self.most_loaded.fetch_max(ids.len(), Relaxed);
         self.ledger.load(ids)
     }
 
@@ -401,21 +406,21 @@ impl LedgerStore for Counting {
 type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 
 #[tokio::test]
-async fn a_decision_sent_a_thousand_times_is_looked_up_once() {
-    let most = Arc::new(AtomicUsize::new(0));
-    let ledger = Counting { ledger: InMemoryLedger::new(), most: most.clone() };
+async fn a_decision_that_is_repeated_a_thousand_times_loads_one_record() {
+    let most_loaded = Arc::new(AtomicUsize::new(0));
+    let ledger = CountsLoads { ledger: InMemoryLedger::new(), most_loaded: most_loaded.clone() };
     let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     let answer = host.decide("alice", &decisions(&[(id.as_str(), true); 1000])).await.json();
     assert_eq!(counts(&answer), [true; 1000]);
-    assert_eq!(most.load(Relaxed), 1);
+    assert_eq!(most_loaded.load(Relaxed), 1);
     assert_eq!(host.tools.effects().len(), 1);
 }
 
 #[tokio::test]
-async fn of_a_yes_and_a_no_in_one_body_the_no_counts() {
+async fn of_an_approval_and_a_denial_in_one_body_the_denial_counts() {
     for (first, second) in [(true, false), (false, true)] {
         let host = Host::new();
         let mut browser = Client::new("alice", "chat");
@@ -429,7 +434,7 @@ async fn of_a_yes_and_a_no_in_one_body_the_no_counts() {
 }
 
 #[tokio::test]
-async fn nothing_between_keeps_what_is_for_one_person() {
+async fn responses_for_one_user_are_not_cacheable() {
     let host = Host::new();
     Client::new("alice", "chat").say(&host, "delete notes.txt").await;
     for path in ["/api/approvals", "/api/chat/chat"] {
@@ -438,7 +443,7 @@ async fn nothing_between_keeps_what_is_for_one_person() {
 }
 
 #[tokio::test]
-async fn more_decisions_than_a_chat_can_ask_for_are_refused() {
+async fn more_decisions_than_the_limit_are_rejected() {
     let host = Host::new();
     let answer = host.decide("alice", &decisions(&[("x", true); 2001])).await;
     assert_eq!(answer.status, 413);
@@ -446,7 +451,7 @@ async fn more_decisions_than_a_chat_can_ask_for_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_that_decides_nothing_is_told_so() {
+async fn an_approval_body_without_a_valid_decision_is_a_bad_request() {
     let host = Host::new();
     for body in [
         "",

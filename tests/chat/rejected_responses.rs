@@ -1,25 +1,25 @@
-//! Answers that do not count: whoever sends one learns nothing of why, neither from the response nor
-//! from the next one.
+//! Rejected approval responses: the sender cannot learn the reason of a rejection, neither from the
+//! response nor from the next one.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host};
 
-/// A question of alice's, and what an attacker has beside it.
+/// A pending approval of alice, and the ids that an attacker may have.
 struct Scene {
     host: Host,
-    /// The chat in which the answer is sent: it has two open questions.
+    /// The chat in which the response is sent: it has two pending approvals.
     client: Client,
-    /// A question of hers in another chat.
+    /// A pending approval of alice in another chat.
     other_chat: String,
-    /// A question of somebody else's.
-    other_person: String,
-    /// An id that this server sealed and whose record it has forgotten.
+    /// A pending approval of another user.
+    other_user: String,
+    /// An id that this server signed and whose record it has deleted.
     forgotten: String,
-    /// An id that another server sealed.
+    /// An id that another server signed.
     other_server: String,
-    /// An id that was used.
+    /// An id that was redeemed.
     used: String,
     /// An id that was denied.
     denied: String,
@@ -39,35 +39,36 @@ impl Scene {
         let mut client = Client::new("alice", "chat");
         client.say(&elsewhere, "mixed").await;
         let other_server = client.approval_ids()[0].clone();
-        // A record is kept for a day after it has expired, and forgotten when another is made.
+        // A record is stored for a day after it has expired, and deleted when another record is
+        // inserted.
         let forgotten = ask("alice", "forgotten").await.approval_ids()[0].clone();
         host.wait(Duration::from_secs(26 * 60 * 60));
         let expired = ask("alice", "expired").await.approval_ids()[0].clone();
         host.wait(Duration::from_secs(2 * 60 * 60));
-        let mut used = ask("alice", "used").await;
-        let used_id = used.approval_ids()[0].clone();
-        used.answer(&host, true).await;
+        let mut used_client = ask("alice", "used").await;
+        let used_id = used_client.approval_ids()[0].clone();
+        used_client.answer(&host, true).await;
         let mut denied = ask("alice", "denied").await;
         let denied_id = denied.approval_ids()[0].clone();
         denied.answer(&host, false).await;
         let other_chat = ask("alice", "other").await.approval_ids()[0].clone();
-        let other_person = ask("mallory", "hers").await.approval_ids()[0].clone();
+        let other_user = ask("mallory", "hers").await.approval_ids()[0].clone();
         let mut client = Client::new("alice", "chat");
         client.say(&host, "mixed").await;
         Scene {
             client,
             other_chat,
-            other_person,
+            other_user,
             forgotten,
             other_server,
-            used: used_id,
+            used_client: used_id,
             denied: denied_id,
             expired,
             host,
         }
     }
 
-    /// The kinds of answers that do not count, by name.
+    /// One request body for each kind of rejected response, with its name.
     fn bodies(&self) -> Vec<(&'static str, Value)> {
         let ids = self.client.approval_ids();
         let own = &ids[0];
@@ -90,7 +91,7 @@ impl Scene {
             ("of another server", with_id(&self.other_server)),
             ("forgotten", with_id(&self.forgotten)),
             ("of another chat", with_id(&self.other_chat)),
-            ("of another person", with_id(&self.other_person)),
+            ("of another person", with_id(&self.other_user)),
             ("of the call beside it", with_id(&ids[1])),
             ("used", with_id(&self.used)),
             ("denied", with_id(&self.denied)),
@@ -108,7 +109,7 @@ impl Scene {
         ]
     }
 
-    /// The deletion approved, in another way than honestly; the transfer stays open.
+    /// A body that approves the deletion with a tampered part. The transfer stays open.
     fn deletion(&self, change: impl Fn(&mut Value)) -> Value {
         let mut client = self.client.clone();
         let parts = client.messages[1]["parts"].as_array_mut().unwrap();
@@ -123,35 +124,38 @@ impl Scene {
 const NOT_EXECUTED: &str = "This tool call was not executed.";
 
 #[tokio::test]
-async fn no_answer_that_does_not_count_tells_why() {
+async fn all_rejected_responses_look_alike() {
     let mut seen: Option<(&str, String, String)> = None;
     let kinds = Scene::new().await.bodies().len();
     for kind in 0..kinds {
-        // A world of its own for each: nothing that was sent before can matter.
+        // Each kind gets a new scene, so that earlier requests cannot influence the result.
         let mut scene = Scene::new().await;
         let effects = scene.host.tools.effects().len();
         let (name, body) = scene.bodies().swap_remove(kind);
-        let refused = scene.host.chat("alice", body.to_string()).await;
-        let errors = refused.of_type("tool-output-error");
-        assert_eq!(errors.len(), 1, "{name}: {}", refused.text);
+        let rejected = scene.host.chat("alice", body.to_string()).await;
+        let errors = rejected.of_type("tool-output-error");
+        assert_eq!(errors.len(), 1, "{name}: {}", rejected.text);
         assert_eq!(errors[0]["errorText"], NOT_EXECUTED, "{name}");
         assert_eq!(scene.host.tools.effects().len(), effects, "{name}");
-        // The next turn, as the same client has it that answers honestly now.
+        // The next turn: the same client answers both requests validly.
         let next = scene.client.answer(&scene.host, true).await;
         assert_eq!(scene.host.tools.effects().len(), effects + 2, "{name}");
-        let (refused, next) = (refused.nameless(), next.nameless());
+        let (rejected, next) = (rejected.nameless(), next.nameless());
         match &seen {
-            None => seen = Some((name, refused, next)),
+            None => seen = Some((name, rejected, next)),
             Some((first, expected, expected_next)) => {
-                assert_eq!(&refused, expected, "{name} is told from {first}");
-                assert_eq!(&next, expected_next, "after {name}, told from {first}");
+                assert_eq!(&rejected, expected, "{name} differs from {first}");
+                assert_eq!(
+                    &next, expected_next,
+                    "after {name}, the next response differs from {first}"
+                );
             }
         }
     }
 }
 
 #[tokio::test]
-async fn a_chat_of_somebody_else_is_one_that_does_not_exist() {
+async fn a_chat_of_another_user_is_answered_like_an_unknown_chat() {
     let scene = Scene::new().await;
     let honest = scene.client.answered(true);
     let mut changed = scene.deletion(|part| part["input"]["path"] = "budget.xlsx".into());
@@ -170,9 +174,10 @@ async fn a_chat_of_somebody_else_is_one_that_does_not_exist() {
     }
 }
 
-/// How long each kind of refusal takes is printed, and never judged: a machine has other things to do.
+/// Prints how long each kind of rejection takes. Times are not asserted, because they depend on the
+/// load of the machine.
 #[tokio::test]
-async fn how_long_a_refusal_takes_is_stated() {
+async fn the_duration_of_each_kind_of_rejection_is_printed() {
     const ROUNDS: usize = 20;
     let scene = Scene::new().await;
     let bodies = scene.bodies();
@@ -180,14 +185,14 @@ async fn how_long_a_refusal_takes_is_stated() {
     for _ in 0..ROUNDS {
         for (kind, (_, body)) in bodies.iter().enumerate() {
             let body = body.to_string();
-            let begun = Instant::now();
+            let started = Instant::now();
             let answer = scene.host.chat("alice", body).await;
-            times[kind].push(begun.elapsed());
+            times[kind].push(started.elapsed());
             assert_eq!(answer.of_type("tool-output-error").len(), 1);
         }
     }
     for ((name, _), mut times) in bodies.iter().zip(times) {
         times.sort_unstable();
-        println!("refused, {name}: median {:?} of {ROUNDS}", times[ROUNDS / 2]);
+        println!("rejected, {name}: median {:?} of {ROUNDS}", times[ROUNDS / 2]);
     }
 }

@@ -1,5 +1,5 @@
-//! A POST that is sent again, since the network or the person lost patience: it gets the first one's
-//! outcome and the rest of the message, and the model is not called again.
+//! A POST that is sent again, because the network failed or the user retried: its response holds
+//! the outcome of the first POST and the rest of the message, and the model is not called again.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -15,8 +15,8 @@ use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::{Principal, ResumePlan};
 use ui_message_stream::request::Limits;
 
-/// A chat in which something was asked, and what answers all of it.
-async fn asked(host: &Host, say: &str, approved: bool) -> (Client, String) {
+/// A chat with pending approvals, and the request body that answers all of them.
+async fn paused_chat(host: &Host, say: &str, approved: bool) -> (Client, String) {
     let mut client = Client::new("alice", "chat");
     client.say(host, say).await;
     let body = client.answered(approved);
@@ -24,20 +24,20 @@ async fn asked(host: &Host, say: &str, approved: bool) -> (Client, String) {
     (client, body.to_string())
 }
 
-/// What the client holds that gets this answer.
-fn holding(client: &Client, answer: &Answer) -> Client {
+/// The client after it has read this response.
+fn client_after(client: &Client, answer: &Answer) -> Client {
     let mut client = client.clone();
     client.take_in(answer);
     client
 }
 
-async fn kept(host: &Host) -> Value {
+async fn stored_message(host: &Host) -> Value {
     let mut history = host.get("alice", "/api/chat/chat").await.json();
     history["messages"].as_array_mut().unwrap().pop().unwrap()
 }
 
 #[tokio::test]
-async fn after_it_was_answered() {
+async fn a_retry_after_the_response_ended_reads_the_same_message() {
     for (say, approved, effects) in [
         ("delete notes.txt", true, 1),
         ("delete notes.txt", false, 0),
@@ -45,14 +45,19 @@ async fn after_it_was_answered() {
         ("mixed", false, 0),
     ] {
         let host = Host::new();
-        let (client, body) = asked(&host, say, approved).await;
+        let (client, body) = paused_chat(&host, say, approved).await;
         let first = host.chat("alice", body.clone()).await;
         let prompts = host.model.prompts().len();
-        let held = holding(&client, &first);
-        assert_eq!(held.last(), &kept(&host).await);
+        let client_message = client_after(&client, &first);
+        assert_eq!(client_message.last(), &stored_message(&host).await);
         for _ in 0..3 {
             let again = host.chat("alice", body.clone()).await;
-            assert_eq!(holding(&client, &again).last(), held.last(), "{}", again.text);
+            assert_eq!(
+                client_after(&client, &again).last(),
+                client_message.last(),
+                "{}",
+                again.text
+            );
         }
         assert_eq!(host.model.prompts().len(), prompts, "the model was called again");
         assert_eq!(host.tools.effects().len(), effects);
@@ -60,11 +65,11 @@ async fn after_it_was_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_first_one_runs() {
+async fn retries_during_the_first_request_read_the_same_message() {
     for round in 0..50 {
         let host = Host::new();
         let approved = round % 2 == 0;
-        let (client, body) = asked(&host, "mixed", approved).await;
+        let (client, body) = paused_chat(&host, "mixed", approved).await;
         let prompts = host.model.prompts().len();
         host.tools.hold(true);
         let posts: Vec<_> = (0..8)
@@ -75,13 +80,13 @@ async fn while_the_first_one_runs() {
             .collect();
         tokio::time::sleep(Duration::from_millis(round % 7)).await;
         host.tools.hold(false);
-        let mut held = Vec::new();
+        let mut client_message = Vec::new();
         for post in posts {
-            held.push(holding(&client, &post.await.unwrap()).last().clone());
+            client_message.push(client_after(&client, &post.await.unwrap()).last().clone());
         }
-        let kept = kept(&host).await;
-        for held in held {
-            assert_eq!(held, kept);
+        let stored_message = stored_message(&host).await;
+        for client_message in client_message {
+            assert_eq!(client_message, stored_message);
         }
         assert_eq!(host.model.prompts().len(), prompts + 1, "the model was called again");
         assert_eq!(host.tools.effects().len(), if approved { 2 } else { 0 });
@@ -89,9 +94,9 @@ async fn while_the_first_one_runs() {
 }
 
 #[tokio::test]
-async fn after_its_connection_was_lost() {
+async fn a_retry_after_a_lost_connection_reads_the_same_message() {
     let host = Host::new();
-    let (client, body) = asked(&host, "delete notes.txt", true).await;
+    let (client, body) = paused_chat(&host, "delete notes.txt", true).await;
     host.tools.hold(true);
     let request = Request::post("/api/chat")
         .header("host", "127.0.0.1")
@@ -106,16 +111,16 @@ async fn after_its_connection_was_lost() {
     drop(response);
     host.tools.hold(false);
     let again = host.chat("alice", body).await;
-    assert_eq!(holding(&client, &again).last(), &kept(&host).await);
+    assert_eq!(client_after(&client, &again).last(), &stored_message(&host).await);
     assert_eq!(again.of_type("tool-output-available").len(), 1);
     assert_eq!(again.of_type("text-delta").len(), 1);
     assert_eq!(host.tools.effects().len(), 1);
-    // Once about the question, once about what came of it.
+    // One call that requested the approval, and one that read the tool's output.
     assert_eq!(host.model.prompts().len(), 2);
 }
 
 #[tokio::test]
-async fn of_which_one_call_of_two_was_answered() {
+async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
     let host = Host::new();
     let mut client = Client::new("alice", "chat");
     client.say(&host, "mixed").await;
@@ -127,26 +132,26 @@ async fn of_which_one_call_of_two_was_answered() {
     for _ in 0..3 {
         let answer = host.chat("alice", partly.to_string()).await;
         assert_eq!(
-            holding(&client, &answer).states(),
+            client_after(&client, &answer).states(),
             ["output-available", "output-available", "approval-requested"]
         );
     }
-    assert_eq!(host.model.prompts().len(), 1, "the model waits for the other one");
+    assert_eq!(host.model.prompts().len(), 1, "the model is called only after the second answer");
     let first = host.chat("alice", partly.to_string()).await;
     client.take_in(&first);
     let rest = client.answered(true).to_string();
     client.messages = client.answered(true)["messages"].as_array().unwrap().clone();
     let first = host.chat("alice", rest.clone()).await;
     let again = host.chat("alice", rest).await;
-    assert_eq!(holding(&client, &first).states(), ["output-available"; 3]);
-    assert_eq!(holding(&client, &again).last(), holding(&client, &first).last());
+    assert_eq!(client_after(&client, &first).states(), ["output-available"; 3]);
+    assert_eq!(client_after(&client, &again).last(), client_after(&client, &first).last());
     assert_eq!(again.of_type("text-delta").len(), 1, "{}", again.text);
     assert_eq!(host.model.prompts().len(), 2);
     assert_eq!(host.tools.effects().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_calls_answered_at_once_in_two_posts_are_both_heard() {
+async fn two_calls_answered_at_once_in_two_posts_both_count() {
     for round in 0..100 {
         let host = Host::new();
         let mut client = Client::new("alice", "chat");
@@ -170,14 +175,14 @@ async fn two_calls_answered_at_once_in_two_posts_are_both_heard() {
         }
         assert_eq!(host.tools.effects().len(), 2);
         assert_eq!(host.model.prompts().len(), prompts + 1, "round {round}");
-        let kept = kept(&host).await;
-        let last = kept["parts"].as_array().unwrap().last().unwrap().clone();
+        let stored_message = stored_message(&host).await;
+        let last = stored_message["parts"].as_array().unwrap().last().unwrap().clone();
         assert_eq!(last["text"], "That is what came of it.");
     }
 }
 
 #[tokio::test]
-async fn with_an_output_of_the_client() {
+async fn a_retry_with_a_client_output_reads_the_same_message() {
     let host = Host::new();
     let mut client = Client::new("alice", "chat");
     client.say(&host, "location").await;
@@ -192,28 +197,28 @@ async fn with_an_output_of_the_client() {
     let body = client.body().to_string();
     let first = host.chat("alice", body.clone()).await;
     let again = host.chat("alice", body).await;
-    assert_eq!(holding(&client, &first).last(), holding(&client, &again).last());
-    assert_eq!(holding(&client, &again).last(), &kept(&host).await);
+    assert_eq!(client_after(&client, &first).last(), client_after(&client, &again).last());
+    assert_eq!(client_after(&client, &again).last(), &stored_message(&host).await);
     assert_eq!(host.model.prompts().len(), 2);
 }
 
 #[tokio::test]
-async fn the_real_client_reads_what_a_retry_gets() {
+async fn the_npm_client_reads_the_response_to_a_retry() {
     let Some(folder) = node_project("tests/client") else {
         return;
     };
-    let mut questions = Vec::new();
+    let mut cases = Vec::new();
     let mut expected = Vec::new();
     for (say, approved) in [("delete notes.txt", true), ("mixed", true), ("mixed", false)] {
         let host = Host::new();
-        let (client, body) = asked(&host, say, approved).await;
+        let (client, body) = paused_chat(&host, say, approved).await;
         let first = host.chat("alice", body.clone()).await;
         let again = host.chat("alice", body).await;
         for answer in [&first, &again] {
-            questions.push(json!({
+            cases.push(json!({
                 "case": say, "sse": answer.text, "message": client.last(), "versions": ["6.0.326"],
             }));
-            expected.push(holding(&client, &first).last().clone());
+            expected.push(client_after(&client, &first).last().clone());
         }
     }
     let mut judge = Command::new("node")
@@ -223,7 +228,7 @@ async fn the_real_client_reads_what_a_retry_gets() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
+    let lines: String = cases.iter().map(|case| format!("{case}\n")).collect();
     judge.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = judge.wait_with_output().unwrap();
     let answers = String::from_utf8(output.stdout).unwrap();
@@ -236,18 +241,19 @@ async fn the_real_client_reads_what_a_retry_gets() {
         assert_eq!(result["message"], expected);
         assert_eq!(result["resubmits"], json!({"approvals": false, "toolCalls": false}));
     }
-    say(&format!("retried answers: {} read by the real client", questions.len()));
+    say(&format!("retried requests: {} responses read by the npm client", cases.len()));
 }
 
-/// A server is gone between a tool's outcome and the history: what the ledger knows is written down
-/// with the next message, and the model is not told that nothing ran.
+/// A server stops after it has stored a tool's outcome in the ledger and before it has stored the
+/// history: the next message writes the outcome from the ledger into the history, and the model
+/// does not read that the call was not executed.
 #[tokio::test]
-async fn after_the_outcome_was_stored_and_the_history_was_not() {
+async fn an_outcome_stored_only_in_the_ledger_is_written_to_the_history_later() {
     for (approved, state, prompt) in
         [(true, "output-available", "notes.txt"), (false, "output-denied", "denied")]
     {
         let host = Host::new();
-        let (mut client, body) = asked(&host, "delete notes.txt", approved).await;
+        let (mut client, body) = paused_chat(&host, "delete notes.txt", approved).await;
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
         let plan = ResumePlan::new(request.messages(), request.continued_message());
         let approvals = host.chats.approvals().for_chat(&Principal::new("alice"), request.id());
@@ -261,8 +267,8 @@ async fn after_the_outcome_was_stored_and_the_history_was_not() {
         let call = parts.iter().find(|part| part["type"] == "tool-delete_file").unwrap();
         assert_eq!(call["state"], state, "{call}");
         let prompts = host.model.prompts();
-        let read = prompts.last().unwrap();
-        assert!(read.contains(prompt), "{read}");
+        let prompt_text = prompts.last().unwrap();
+        assert!(prompt_text.contains(prompt), "{prompt_text}");
         assert_eq!(host.tools.effects().len(), usize::from(approved));
     }
 }
