@@ -1,5 +1,5 @@
-//! All answers to up to four calls of one step, in every order, together and one by one: what was
-//! approved runs once, what was denied never, and every call ends with just one result.
+//! All decisions on up to four calls of one step, in every order, in one request and one by one: an
+//! approved call runs once, a denied call never runs, and every call has exactly one result.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use ui_message_stream::approval::{
     DeferredOutcome, DeferredToolResults, IssuedApproval, ToolOutcome,
 };
 
-use super::one_tool::{Bench, ada, body, body_written_on};
+use super::one_tool::{Bench, ada, body, body_with_new_message};
 
-/// One way to answer.
+/// One sequence of decisions.
 #[derive(Debug, Clone)]
-struct Way {
-    /// Yes or no, by call.
+struct Sequence {
+    /// Whether each call is approved.
     answers: Vec<bool>,
-    /// In which order the calls are answered.
+    /// The order in which the calls are decided.
     order: Vec<usize>,
-    /// So many of them go into one request.
+    /// The number of decisions in one request.
     at_once: usize,
-    /// So many are answered; then the person writes on.
+    /// The number of calls that are decided before the user sends a new message.
     answered: usize,
 }
 
-fn ways() -> Vec<Way> {
-    let mut ways = Vec::new();
+fn sequences() -> Vec<Sequence> {
+    let mut sequences = Vec::new();
     for calls in 1..=4_usize {
         for bits in 0..1_u32 << calls {
             let answers: Vec<bool> = (0..calls).map(|call| bits & 1 << call != 0).collect();
@@ -32,35 +32,35 @@ fn ways() -> Vec<Way> {
                 for answered in 0..=calls {
                     for at_once in [1, calls] {
                         let (answers, order) = (answers.clone(), order.clone());
-                        ways.push(Way { answers, order, at_once, answered });
+                        sequences.push(Sequence { answers, order, at_once, answered });
                     }
                 }
             }
         }
     }
-    ways
+    sequences
 }
 
-/// All orders of so many things.
-fn orders(things: usize) -> Vec<Vec<usize>> {
-    if things == 0 {
+/// All permutations of this number of items.
+fn orders(items: usize) -> Vec<Vec<usize>> {
+    if items == 0 {
         return vec![Vec::new()];
     }
-    let shorter = orders(things - 1).into_iter();
+    let shorter = orders(items - 1).into_iter();
     let longer = shorter.flat_map(|order| {
-        (0..things).map(move |at| {
+        (0..items).map(move |at| {
             let mut order = order.clone();
-            order.insert(at, things - 1);
+            order.insert(at, items - 1);
             order
         })
     });
     longer.collect()
 }
 
-/// A client that shows what it is told, and the results that the host's history was given.
+/// A client that applies the outcomes it receives, and all results of each call.
 struct Chat {
     bench: Bench,
-    asked: Vec<IssuedApproval>,
+    issued: Vec<IssuedApproval>,
     parts: Vec<Value>,
     results: BTreeMap<usize, Vec<DeferredOutcome>>,
 }
@@ -68,16 +68,16 @@ struct Chat {
 impl Chat {
     async fn new(calls: usize) -> Self {
         let bench = Bench::new();
-        let (mut asked, mut parts) = (Vec::new(), Vec::new());
+        let (mut issued, mut parts) = (Vec::new(), Vec::new());
         for call in 0..calls {
-            let question = bench.ask(&id(call), input(call)).await;
+            let issued_approval = bench.ask(&id(call), input(call)).await;
             parts.push(json!({
                 "type": "tool-delete_file", "toolCallId": id(call), "input": input(call),
-                "state": "approval-requested", "approval": {"id": question.approval_id},
+                "state": "approval-requested", "approval": {"id": issued_approval.approval_id},
             }));
-            asked.push(question);
+            issued.push(issued_approval);
         }
-        Chat { bench, asked, parts, results: BTreeMap::new() }
+        Chat { bench, issued, parts, results: BTreeMap::new() }
     }
 
     fn answer(&mut self, call: usize, approved: bool) {
@@ -85,28 +85,29 @@ impl Chat {
         self.parts[call]["approval"]["approved"] = approved.into();
     }
 
-    /// Sends the history, and takes in what comes of it. The parts stand in the order of the
-    /// answers, as calls that ran side by side may.
-    async fn send(&mut self, way: &Way, wrote_on: bool) -> DeferredToolResults {
-        let parts: Vec<Value> = way.order.iter().map(|&call| self.parts[call].clone()).collect();
-        let body = match wrote_on {
-            true => body_written_on(&parts),
+    /// Sends the history, and applies the outcomes to the parts. The parts are in the order of the
+    /// decisions, as those of concurrent calls may be.
+    async fn send(&mut self, sequence: &Sequence, has_new_message: bool) -> DeferredToolResults {
+        let parts: Vec<Value> =
+            sequence.order.iter().map(|&call| self.parts[call].clone()).collect();
+        let body = match has_new_message {
+            true => body_with_new_message(&parts),
             false => body(&parts),
         };
         let (results, ended) = self.bench.settled(&ada(), &body).await;
-        assert_eq!(results.results().len(), ended.len(), "{way:?}");
+        assert_eq!(results.results().len(), ended.len(), "{sequence:?}");
         for result in results.results() {
-            assert!(result.is_final, "{way:?}");
-            let call = call_of(&result.tool_call_id);
+            assert!(result.is_final, "{sequence:?}");
+            let call = call_number(&result.tool_call_id);
             let part = &mut self.parts[call];
             match &result.outcome {
                 DeferredOutcome::Denied { .. } => part["state"] = "output-denied".into(),
                 DeferredOutcome::Approved { input: ran, .. } => {
-                    assert_eq!(ran.as_str(), input(call).to_string(), "{way:?}");
+                    assert_eq!(ran.as_str(), input(call).to_string(), "{sequence:?}");
                     part["state"] = "output-available".into();
                     part["output"] = input(call);
                 }
-                other => panic!("{other:?} {way:?}"),
+                other => panic!("{other:?} {sequence:?}"),
             }
             self.results.entry(call).or_default().push(result.outcome.clone());
         }
@@ -116,42 +117,42 @@ impl Chat {
                 DeferredOutcome::Executed { outcome } => matches!(outcome, ToolOutcome::Output(_)),
                 _ => false,
             };
-            assert!(is_end, "{outcome:?} {way:?}");
+            assert!(is_end, "{outcome:?} {sequence:?}");
         }
         for call in results.superseded() {
             let outcome = DeferredOutcome::Denied { reason: None };
-            self.results.entry(call_of(&call.tool_call_id)).or_default().push(outcome);
+            self.results.entry(call_number(&call.tool_call_id)).or_default().push(outcome);
         }
         results
     }
 }
 
-async fn go(way: &Way) {
-    let mut chat = Chat::new(way.answers.len()).await;
-    let (answered, unanswered) = way.order.split_at(way.answered);
-    for (at, some) in answered.chunks(way.at_once).enumerate() {
+async fn check_sequence(sequence: &Sequence) {
+    let mut chat = Chat::new(sequence.answers.len()).await;
+    let (answered, unanswered) = sequence.order.split_at(sequence.answered);
+    for (at, some) in answered.chunks(sequence.at_once).enumerate() {
         for &call in some {
-            chat.answer(call, way.answers[call]);
+            chat.answer(call, sequence.answers[call]);
         }
-        let results = chat.send(way, false).await;
-        assert_eq!(results.results().len(), some.len(), "{way:?}");
-        let done = (at * way.at_once) + some.len();
-        let mut open: Vec<usize> = way.order[done..].to_vec();
+        let results = chat.send(sequence, false).await;
+        assert_eq!(results.results().len(), some.len(), "{sequence:?}");
+        let done = (at * sequence.at_once) + some.len();
+        let mut open: Vec<usize> = sequence.order[done..].to_vec();
         open.sort_unstable();
         let mut pending: Vec<usize> =
-            results.pending().iter().map(|call| call_of(&call.tool_call_id)).collect();
+            results.pending().iter().map(|call| call_number(&call.tool_call_id)).collect();
         pending.sort_unstable();
-        assert_eq!(pending, open, "what has no answer still waits: {way:?}");
+        assert_eq!(pending, open, "an undecided call stays pending: {sequence:?}");
     }
     if !unanswered.is_empty() {
-        let results = chat.send(way, true).await;
-        assert!(results.pending().is_empty(), "{way:?}");
-        assert_eq!(results.superseded().len(), unanswered.len(), "{way:?}");
+        let results = chat.send(sequence, true).await;
+        assert!(results.pending().is_empty(), "{sequence:?}");
+        assert_eq!(results.superseded().len(), unanswered.len(), "{sequence:?}");
         for &call in unanswered {
-            assert!(!chat.bench.is_pending(&chat.asked[call]).await, "{way:?}");
+            assert!(!chat.bench.is_pending(&chat.issued[call]).await, "{sequence:?}");
         }
-        // What the person wrote past cannot be answered any more.
-        let late: Vec<Value> = unanswered
+        // A superseded request cannot be answered any more.
+        let late_approvals: Vec<Value> = unanswered
             .iter()
             .map(|&call| {
                 let mut part = chat.parts[call].clone();
@@ -160,29 +161,29 @@ async fn go(way: &Way) {
                 part
             })
             .collect();
-        for outcome in chat.bench.outcomes(&body(&late)).await {
-            assert_eq!(outcome, DeferredOutcome::Rejected, "{way:?}");
+        for outcome in chat.bench.outcomes(&body(&late_approvals)).await {
+            assert_eq!(outcome, DeferredOutcome::Rejected, "{sequence:?}");
         }
     }
-    let calls = 0..way.answers.len();
+    let calls = 0..sequence.answers.len();
     for call in calls.clone() {
         let results = chat.results.get(&call).map_or(&[][..], |results| results);
-        let [result] = results else { panic!("{call} has {results:?}: {way:?}") };
-        let is_yes = way.answers[call] && answered.contains(&call);
-        assert_eq!(matches!(result, DeferredOutcome::Approved { .. }), is_yes, "{way:?}");
+        let [result] = results else { panic!("{call} has {results:?}: {sequence:?}") };
+        let is_approved = sequence.answers[call] && answered.contains(&call);
+        assert_eq!(matches!(result, DeferredOutcome::Approved { .. }), is_approved, "{sequence:?}");
     }
     let mut effects = chat.bench.effects();
     effects.sort_unstable();
-    let approved = calls.filter(|call| way.answers[*call] && answered.contains(call));
+    let approved = calls.filter(|call| sequence.answers[*call] && answered.contains(call));
     let approved: Vec<String> = approved.map(|call| input(call).to_string()).collect();
-    assert_eq!(effects, approved, "what was approved ran once, and nothing else: {way:?}");
+    assert_eq!(effects, approved, "approved calls ran once, and no others: {sequence:?}");
 }
 
 fn id(call: usize) -> String {
     format!("call_{call}")
 }
 
-fn call_of(tool_call_id: &str) -> usize {
+fn call_number(tool_call_id: &str) -> usize {
     tool_call_id.strip_prefix("call_").unwrap().parse().unwrap()
 }
 
@@ -191,14 +192,14 @@ fn input(call: usize) -> Value {
 }
 
 #[tokio::test]
-async fn every_call_is_answered_as_the_person_answered_it_in_whatever_order() {
-    let ways = ways();
-    for way in &ways {
-        go(way).await;
+async fn in_every_order_of_decisions_each_call_gets_the_outcome_that_the_user_decided() {
+    let sequences = sequences();
+    for sequence in &sequences {
+        check_sequence(sequence).await;
     }
-    println!("{} ways to answer up to four calls", ways.len());
+    println!("{} sequences of decisions on up to four calls", sequences.len());
     let counts = (1..=4).map(|calls| (1 << calls) * FACTORIAL[calls] * (calls + 1) * 2);
-    assert_eq!(ways.len(), counts.sum::<usize>());
+    assert_eq!(sequences.len(), counts.sum::<usize>());
 }
 
 const FACTORIAL: [usize; 5] = [1, 1, 2, 6, 24];

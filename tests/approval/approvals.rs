@@ -1,4 +1,4 @@
-//! Asking a person and running what was approved, once: `Approvals` with a ledger in memory.
+//! `Approvals` with a ledger in memory: requesting approval, and executing approved calls once.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -7,21 +7,22 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use ui_message_stream::Json;
 use ui_message_stream::approval::store::{
-    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter as Whose, Snapshot,
-    update,
+    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, update,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId,
     Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome, Transition,
 };
 
-use super::one_tool::{Bench, LEASE, Panics, Tool, ada, body, body_written_on, call, unanswered};
+use super::one_tool::{
+    Bench, LEASE, Panics, Tool, ada, body, body_with_new_message, call, unanswered,
+};
 
 #[tokio::test]
 async fn an_approved_call_runs_once_and_a_retry_gets_its_outcome() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
-    let answer = body(&[call("call_1", &asked, true)]);
+    let issued = bench.ask("call_1", notes()).await;
+    let answer = body(&[call("call_1", &issued, true)]);
     for attempt in 0..3 {
         let outcomes = bench.outcomes(&answer).await;
         let [DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) }] = &outcomes[..]
@@ -34,23 +35,23 @@ async fn an_approved_call_runs_once_and_a_retry_gets_its_outcome() {
 }
 
 #[tokio::test]
-async fn a_denied_call_never_runs_and_the_first_answer_stands() {
+async fn a_denied_call_never_runs_and_a_later_approval_is_rejected() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
-    let no = bench.outcomes(&body(&[call("call_1", &asked, false)])).await;
-    assert_eq!(no, [DeferredOutcome::Denied { reason: None }]);
-    let yes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
-    assert_eq!(yes, [DeferredOutcome::Rejected]);
+    let issued = bench.ask("call_1", notes()).await;
+    let denied = bench.outcomes(&body(&[call("call_1", &issued, false)])).await;
+    assert_eq!(denied, [DeferredOutcome::Denied { reason: None }]);
+    let approved_later = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
+    assert_eq!(approved_later, [DeferredOutcome::Rejected]);
     assert!(bench.effects().is_empty());
 }
 
 #[tokio::test]
-async fn an_approval_and_a_denial_of_one_request_are_a_denial() {
+async fn an_approval_and_a_denial_in_one_request_are_a_denial() {
     for answers in [[true, false], [false, true]] {
         let bench = Bench::new();
-        let asked = bench.ask("call_1", notes()).await;
+        let issued = bench.ask("call_1", notes()).await;
         let decisions = answers.map(|approved| ApprovalDecision {
-            approval_id: asked.approval_id.clone(),
+            approval_id: issued.approval_id.clone(),
             approved,
             reason: None,
         });
@@ -66,29 +67,29 @@ async fn an_approval_and_a_denial_of_one_request_are_a_denial() {
 }
 
 #[tokio::test]
-async fn an_expired_approval_is_refused_and_says_so() {
+async fn an_expired_approval_gives_the_outcome_expired() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
+    let issued = bench.ask("call_1", notes()).await;
     bench.wait(Duration::from_secs(60 * 60));
-    let late = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    let late = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(late, [DeferredOutcome::Expired]);
     assert!(bench.effects().is_empty());
 }
 
 #[tokio::test]
-async fn an_approval_counts_up_to_its_last_millisecond() {
+async fn an_approval_is_accepted_until_its_last_millisecond() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
+    let issued = bench.ask("call_1", notes()).await;
     bench.wait(Duration::from_millis(60 * 60 * 1000 - 1));
-    bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(bench.effects().len(), 1);
 }
 
 #[tokio::test]
-async fn nobody_else_can_answer_unless_the_host_says_so() {
+async fn another_user_cannot_decide_unless_the_host_authorizes_it() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
-    let answer = body(&[call("call_1", &asked, true)]);
+    let issued = bench.ask("call_1", notes()).await;
+    let answer = body(&[call("call_1", &issued, true)]);
     let eve = bench.outcomes_for(&Principal::new("eve"), &answer).await;
     assert_eq!(eve, [DeferredOutcome::Rejected]);
     assert!(bench.effects().is_empty());
@@ -97,124 +98,128 @@ async fn nobody_else_can_answer_unless_the_host_says_so() {
 }
 
 #[tokio::test]
-async fn who_writes_in_a_chat_of_the_same_id_neither_sees_nor_closes_what_others_were_asked() {
+async fn a_request_in_another_users_chat_neither_lists_nor_supersedes_its_approvals() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
+    let issued = bench.ask("call_1", notes()).await;
     let eve = Principal::new("eve");
-    for body in [body(&[]), body_written_on(&[])] {
+    for body in [body(&[]), body_with_new_message(&[])] {
         let (results, outcomes) = bench.settled(&eve, &body).await;
         assert!(results.is_empty() && outcomes.is_empty(), "{results:?}");
     }
     assert!(bench.approvals.for_chat(&eve, &"chat".into()).pending().await.unwrap().is_empty());
-    assert!(bench.is_pending(&asked).await);
-    bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    assert!(bench.is_pending(&issued).await);
+    bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(bench.effects().len(), 1);
 }
 
 #[tokio::test]
-async fn a_yes_after_the_yes_of_somebody_else_is_told_what_came_of_that() {
+async fn a_second_approval_by_another_user_returns_the_outcome_of_the_first() {
     let bench = Bench::new().with(|approvals| approvals.authorize_decision(|_, _| true));
-    let asked = bench.ask("call_1", notes()).await;
-    let answer = body(&[call("call_1", &asked, true)]);
+    let issued = bench.ask("call_1", notes()).await;
+    let answer = body(&[call("call_1", &issued, true)]);
     let first = bench.outcomes_for(&Principal::new("bob"), &answer).await;
     assert_eq!(bench.outcomes(&answer).await, first);
     assert!(matches!(&first[..], [DeferredOutcome::Executed { .. }]), "{first:?}");
     assert_eq!(bench.effects().len(), 1);
     assert_eq!(
-        happened(&bench, &asked),
+        audit_names(&bench, &issued),
         ["requested", "approved", "ran", "refused"],
-        "the second answer did not count"
+        "the second approval was rejected"
     );
 }
 
 #[tokio::test]
-async fn a_lost_attempt_of_an_idempotent_tool_is_made_again() {
+async fn an_idempotent_tool_runs_again_when_its_lease_has_expired() {
     let bench = Bench::new();
     bench.tool(|tool| tool.is_idempotent = true);
-    let asked = bench.ask("call_1", notes()).await;
-    let lost = bench.claim_and_vanish(&asked).await;
+    let issued = bench.ask("call_1", notes()).await;
+    let lost = bench.claim_and_vanish(&issued).await;
     bench.wait(LEASE);
-    let outcomes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    let outcomes = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
     assert_eq!(bench.effects().len(), 1);
     bench.complete(&lost, &ToolOutcome::Failed("too late".into())).await;
-    assert_eq!(bench.outcomes(&body(&[call("call_1", &asked, true)])).await, outcomes);
-    assert_eq!(happened(&bench, &asked), ["requested", "approved", "ran"]);
+    assert_eq!(bench.outcomes(&body(&[call("call_1", &issued, true)])).await, outcomes);
+    assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "ran"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_is_lost_while_it_is_waited_for_is_made_again_and_told() {
+async fn an_idempotent_tool_runs_again_when_its_lease_expires_during_the_wait() {
     let bench = Bench::new();
     bench.tool(|tool| tool.is_idempotent = true);
-    let asked = bench.ask("call_1", notes()).await;
-    bench.claim_and_vanish(&asked).await;
-    let answer = body(&[call("call_1", &asked, true)]);
-    let later = async {
+    let issued = bench.ask("call_1", notes()).await;
+    bench.claim_and_vanish(&issued).await;
+    let answer = body(&[call("call_1", &issued, true)]);
+    let pass_lease = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         bench.wait(LEASE);
     };
-    let (outcomes, ()) = tokio::join!(bench.outcomes(&answer), later);
+    let (outcomes, ()) = tokio::join!(bench.outcomes(&answer), pass_lease);
     assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
-    assert_eq!(happened(&bench, &asked), ["requested", "approved", "ran"]);
+    assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "ran"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_attempt_is_not_made_again_with_what_was_not_approved() {
+async fn a_tool_does_not_run_again_when_it_changed_or_is_not_permitted_any_more() {
     let changes: [fn(&mut Tool); 3] = [
         |tool| tool.is_permitted = false,
-        |tool| tool.does = "deletes all files",
+        |tool| tool.description = "deletes all files",
         |tool| tool.is_idempotent = false,
     ];
     for (at, update) in changes.into_iter().enumerate() {
         for is_lost_while_waiting in [false, true] {
             let bench = Bench::new();
             bench.tool(|tool| tool.is_idempotent = true);
-            let asked = bench.ask("call_1", notes()).await;
-            bench.claim_and_vanish(&asked).await;
+            let issued = bench.ask("call_1", notes()).await;
+            bench.claim_and_vanish(&issued).await;
             bench.tool(update);
-            let later = async {
+            let pass_lease = async {
                 if is_lost_while_waiting {
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
                 bench.wait(LEASE);
             };
-            let answer = body(&[call("call_1", &asked, true)]);
+            let answer = body(&[call("call_1", &issued, true)]);
             let outcomes = match is_lost_while_waiting {
-                true => tokio::join!(bench.outcomes(&answer), later).0,
+                true => tokio::join!(bench.outcomes(&answer), pass_lease).0,
                 false => {
-                    later.await;
+                    pass_lease.await;
                     bench.outcomes(&answer).await
                 }
             };
             assert_eq!(outcomes, [DeferredOutcome::OutcomeUnknown], "update {at}");
             assert!(bench.effects().is_empty(), "update {at}");
-            assert_eq!(happened(&bench, &asked), ["requested", "outcome-unknown"], "update {at}");
+            assert_eq!(
+                audit_names(&bench, &issued),
+                ["requested", "outcome-unknown"],
+                "update {at}"
+            );
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_no_starts_no_further_attempt() {
+async fn a_denial_does_not_start_another_attempt() {
     let bench = Bench::new();
     bench.tool(|tool| tool.is_idempotent = true);
-    let asked = bench.ask("call_1", notes()).await;
-    bench.claim_and_vanish(&asked).await;
+    let issued = bench.ask("call_1", notes()).await;
+    bench.claim_and_vanish(&issued).await;
     bench.wait(LEASE);
-    let outcomes = bench.outcomes(&body(&[call("call_1", &asked, false)])).await;
+    let outcomes = bench.outcomes(&body(&[call("call_1", &issued, false)])).await;
     assert_eq!(outcomes, [DeferredOutcome::OutcomeUnknown]);
-    let outcomes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    let outcomes = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(outcomes, [DeferredOutcome::OutcomeUnknown]);
     assert!(bench.effects().is_empty());
 }
 
 #[tokio::test]
-async fn what_the_ledger_could_not_store_stays_open() {
+async fn an_approval_stays_pending_when_the_ledger_cannot_store_the_decision() {
     for approved in [true, false] {
         let bench = Bench::new();
-        let asked = bench.ask("call_1", notes()).await;
+        let issued = bench.ask("call_1", notes()).await;
         let ledger = ReadOnly(bench.ledger.clone());
         let bench = bench.with(|approvals| approvals.with_ledger(Arc::new(ledger)));
-        let answer = body(&[call("call_1", &asked, approved)]);
+        let answer = body(&[call("call_1", &issued, approved)]);
         let (results, outcomes) = bench.settled(&ada(), &answer).await;
         let expected = match approved {
             true => DeferredOutcome::Rejected,
@@ -222,16 +227,16 @@ async fn what_the_ledger_could_not_store_stays_open() {
         };
         assert_eq!(outcomes, [expected]);
         assert!(!results.results()[0].is_final);
-        assert!(bench.effects().is_empty() && bench.is_pending(&asked).await);
+        assert!(bench.effects().is_empty() && bench.is_pending(&issued).await);
     }
 }
 
 #[tokio::test]
-async fn a_tool_that_panics_before_it_waits_has_failed() {
+async fn a_tool_that_panics_before_it_returns_a_future_has_failed() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
+    let issued = bench.ask("call_1", notes()).await;
     bench.tool(|tool| tool.panics = Some(Panics::WhenRun));
-    let answer = body(&[call("call_1", &asked, true)]);
+    let answer = body(&[call("call_1", &issued, true)]);
     for _ in 0..2 {
         let outcomes = bench.outcomes(&answer).await;
         assert!(
@@ -245,57 +250,58 @@ async fn a_tool_that_panics_before_it_waits_has_failed() {
 }
 
 #[tokio::test]
-async fn a_panic_while_permission_is_asked_leaves_the_question_open() {
+async fn a_panic_in_the_permission_check_leaves_the_approval_pending() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
-    bench.tool(|tool| tool.panics = Some(Panics::WhenAskedForPermission));
-    let answer = body(&[call("call_1", &asked, true)]);
+    let issued = bench.ask("call_1", notes()).await;
+    bench.tool(|tool| tool.panics = Some(Panics::InPermissionCheck));
+    let answer = body(&[call("call_1", &issued, true)]);
     let (results, outcomes) = bench.settled(&ada(), &answer).await;
     assert_eq!(outcomes, [DeferredOutcome::Rejected]);
-    assert!(!results.results()[0].is_final && bench.is_pending(&asked).await);
+    assert!(!results.results()[0].is_final && bench.is_pending(&issued).await);
     bench.tool(|tool| tool.panics = None);
     bench.outcomes(&answer).await;
     assert_eq!(bench.effects().len(), 1);
 }
 
 #[tokio::test]
-async fn a_lease_of_no_time_is_no_panic() {
+async fn a_lease_of_zero_duration_does_not_panic() {
     let bench = Bench::new().with(|approvals| approvals.with_lease(Duration::ZERO));
-    let asked = bench.ask("call_1", notes()).await;
-    let outcomes = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    let issued = bench.ask("call_1", notes()).await;
+    let outcomes = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
 }
 
 #[tokio::test]
-async fn what_nobody_answered_in_time_cannot_be_taken_back_as_well() {
+async fn an_expired_approval_cannot_be_revoked() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", notes()).await;
+    let issued = bench.ask("call_1", notes()).await;
     bench.wait(Duration::from_secs(60 * 60));
-    assert!(!bench.approvals.revoke(asked.record).await.unwrap());
-    let late = bench.outcomes(&body(&[call("call_1", &asked, true)])).await;
+    assert!(!bench.approvals.revoke(issued.record).await.unwrap());
+    let late = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(late, [DeferredOutcome::Expired]);
 }
 
 #[tokio::test]
-async fn what_is_decided_elsewhere_meanwhile_is_told_as_it_is() {
+async fn a_decision_made_concurrently_elsewhere_is_returned() {
     for (elsewhere, expected) in [
         (Elsewhere::Approves, DeferredOutcome::Executed { outcome: done() }),
         (Elsewhere::Denies, DeferredOutcome::Denied { reason: Some("no".into()) }),
         (Elsewhere::Revokes, DeferredOutcome::Revoked),
     ] {
         let bench = Bench::new();
-        let asked = bench.ask("call_1", notes()).await;
-        let ledger = Overtaken { ledger: bench.ledger.clone(), id: asked.record, elsewhere };
+        let issued = bench.ask("call_1", notes()).await;
+        let ledger =
+            DecidedElsewhere { ledger: bench.ledger.clone(), id: issued.record, elsewhere };
         let bench = bench.with(|approvals| approvals.with_ledger(Arc::new(ledger)));
         let (results, outcomes) =
-            bench.settled(&ada(), &body(&[unanswered("call_1", &asked)])).await;
+            bench.settled(&ada(), &body(&[unanswered("call_1", &issued)])).await;
         assert_eq!(outcomes, [expected]);
         assert!(results.pending().is_empty() && results.results()[0].is_final);
     }
 }
 
 #[tokio::test]
-async fn a_refusal_at_one_of_two_calls_of_one_id_leaves_the_other_open() {
+async fn rejecting_one_of_two_calls_with_the_same_id_leaves_the_other_pending() {
     let bench = Bench::new();
     let _first = bench.ask("call_0", notes()).await;
     let second = bench.ask("call_0", notes()).await;
@@ -308,7 +314,7 @@ async fn a_refusal_at_one_of_two_calls_of_one_id_leaves_the_other_open() {
     assert_eq!(pending, [&Some(second.approval_id)]);
 }
 
-/// A ledger whose disk is full.
+/// A ledger whose writes fail.
 #[derive(Debug)]
 struct ReadOnly(Arc<InMemoryLedger>);
 
@@ -321,7 +327,7 @@ impl LedgerStore for ReadOnly {
         self.0.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Snapshot> {
+    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
         self.0.pending(of)
     }
 
@@ -330,9 +336,9 @@ impl LedgerStore for ReadOnly {
     }
 }
 
-/// A ledger in which somebody decides elsewhere as soon as the open questions were read.
+/// A ledger in which another server decides as soon as the pending approvals were read.
 #[derive(Debug)]
-struct Overtaken {
+struct DecidedElsewhere {
     ledger: Arc<InMemoryLedger>,
     id: RecordId,
     elsewhere: Elsewhere,
@@ -345,7 +351,7 @@ enum Elsewhere {
     Revokes,
 }
 
-impl LedgerStore for Overtaken {
+impl LedgerStore for DecidedElsewhere {
     fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
         self.ledger.insert(record)
     }
@@ -354,7 +360,7 @@ impl LedgerStore for Overtaken {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Snapshot> {
+    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
         Box::pin(async move {
             let read = self.ledger.pending(of).await;
             let decided = update(&*self.ledger, self.id, |record, now| {
@@ -396,9 +402,9 @@ fn notes() -> Value {
     json!({"path": "notes.txt"})
 }
 
-/// What the audit heard of a question, by name.
-fn happened(bench: &Bench, asked: &IssuedApproval) -> Vec<String> {
-    let heard = bench.heard(asked.record).into_iter();
-    let names = heard.map(|event| serde_json::to_value(&event).unwrap()["happened"].clone());
+/// The names of the audit events of an approval.
+fn audit_names(bench: &Bench, issued: &IssuedApproval) -> Vec<String> {
+    let audit_events = bench.audit_events(issued.record).into_iter();
+    let names = audit_events.map(|event| serde_json::to_value(&event).unwrap()["happened"].clone());
     names.map(|name| name.as_str().unwrap().to_owned()).collect()
 }

@@ -1,5 +1,5 @@
-//! What the audit is told, and what nobody is told: no token, no input and no output stands in an
-//! event, in a line of a log, or in the `Debug` text of whatever holds an approval's id.
+//! The audit events, and secrecy: no token, input or output occurs in an event, in a log line, or
+//! in the `Debug` text of any value that holds an approval id.
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use test_support::thread_subscriber::subscribe;
 use tracing_subscriber::fmt::MakeWriter;
 use ui_message_stream::approval::store::{
-    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter as Whose, Snapshot,
+    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalRequest, AuditEvent, IssuedApproval, KeyRing, PendingToolCall,
@@ -23,31 +23,32 @@ use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, Chunk, Json, Translator};
 
-use super::one_tool::{Bench, LEASE, Panics, ada, body, body_written_on, call, unanswered};
+use super::one_tool::{Bench, LEASE, Panics, ada, body, body_with_new_message, call, unanswered};
 
-/// Stands in the input, and so in the output.
+/// Occurs in the input, and therefore in the output.
 const CANARY: &str = "canary-5ec2e7";
 
 fn secret() -> Value {
     json!({"path": CANARY})
 }
 
-fn answer(asked: &IssuedApproval, approved: bool) -> Value {
-    let mut call = call("call_1", asked, approved);
+fn answer(issued: &IssuedApproval, approved: bool) -> Value {
+    let mut call = call("call_1", issued, approved);
     call["input"] = secret();
     call
 }
 
-/// What happened, in order.
-fn names(events: &[AuditEvent]) -> Vec<String> {
-    let names = events.iter().map(|event| serde_json::to_value(event).unwrap()["happened"].clone());
-    names.map(|name| name.as_str().unwrap().to_owned()).collect()
+/// The names of the events, in order.
+fn event_names(events: &[AuditEvent]) -> Vec<String> {
+    let event_names =
+        events.iter().map(|event| serde_json::to_value(event).unwrap()["happened"].clone());
+    event_names.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn there_is_one_event_for_everything_that_happens_and_they_name_the_same_record() {
+async fn each_state_change_gives_one_audit_event_and_all_name_the_same_record() {
     let bench = Bench::new();
-    // What the bench does, and what the audit is to hear of it.
+    // What the bench does, and the expected audit events.
     let stories: [(&[&str], &[&str]); 9] = [
         (&["yes"], &["requested", "approved", "ran"]),
         (&["yes", "yes"], &["requested", "approved", "ran"]),
@@ -60,21 +61,22 @@ async fn there_is_one_event_for_everything_that_happens_and_they_name_the_same_r
         (&["take back", "yes"], &["requested", "revoked", "refused"]),
     ];
     for (story, expected) in stories {
-        let asked = bench.ask("call_1", secret()).await;
-        for deed in story {
-            let (yes, no) = (body(&[answer(&asked, true)]), body(&[answer(&asked, false)]));
-            match *deed {
-                "yes" => drop(bench.outcomes(&yes).await),
-                "no" => drop(bench.outcomes(&no).await),
-                "eve" => drop(bench.outcomes_for(&Principal::new("eve"), &yes).await),
+        let issued = bench.ask("call_1", secret()).await;
+        for action in story {
+            let (approval, denial) =
+                (body(&[answer(&issued, true)]), body(&[answer(&issued, false)]));
+            match *action {
+                "yes" => drop(bench.outcomes(&approval).await),
+                "no" => drop(bench.outcomes(&denial).await),
+                "eve" => drop(bench.outcomes_for(&Principal::new("eve"), &approval).await),
                 "late" => bench.wait(Duration::from_secs(60 * 60)),
-                "write on" => drop(bench.outcomes(&body_written_on(&[])).await),
-                "take back" => assert!(bench.approvals.revoke(asked.record).await.unwrap()),
-                _ => panic!("{deed}"),
+                "write on" => drop(bench.outcomes(&body_with_new_message(&[])).await),
+                "take back" => assert!(bench.approvals.revoke(issued.record).await.unwrap()),
+                _ => panic!("{action}"),
             }
         }
-        let events = bench.heard(asked.record);
-        assert_eq!(names(&events), expected, "{story:?}");
+        let events = bench.audit_events(issued.record);
+        assert_eq!(event_names(&events), expected, "{story:?}");
         for event in &events {
             assert_eq!(event.input_digest, events[0].input_digest, "{story:?}: {event:?}");
         }
@@ -83,15 +85,15 @@ async fn there_is_one_event_for_everything_that_happens_and_they_name_the_same_r
 }
 
 #[tokio::test]
-async fn a_lost_outcome_is_told_once_however_often_it_is_asked_for() {
+async fn an_unknown_outcome_gives_one_audit_event_however_often_it_is_requested() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", secret()).await;
-    bench.claim_and_vanish(&asked).await;
+    let issued = bench.ask("call_1", secret()).await;
+    bench.claim_and_vanish(&issued).await;
     bench.wait(LEASE);
     for _ in 0..3 {
-        bench.outcomes(&body(&[answer(&asked, true)])).await;
+        bench.outcomes(&body(&[answer(&issued, true)])).await;
     }
-    assert_eq!(names(&bench.heard(asked.record)), ["requested", "outcome-unknown"]);
+    assert_eq!(event_names(&bench.audit_events(issued.record)), ["requested", "outcome-unknown"]);
 }
 
 /// A log in memory.
@@ -117,14 +119,14 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Whether a text holds the whole of a token, the part of it that cannot be guessed, or the input.
-fn tells(text: &str, asked: &IssuedApproval) -> bool {
-    // Of the id, the head is no secret: a version, a key's id and two times.
-    text.contains(&asked.approval_id[24..]) || text.contains(&asked.approval_id[24..60])
+/// Whether a text holds a complete token or its unguessable part.
+fn contains_token(text: &str, issued: &IssuedApproval) -> bool {
+    // The head of the id is not secret: a version, a key id and two times.
+    text.contains(&issued.approval_id[24..]) || text.contains(&issued.approval_id[24..60])
 }
 
 #[tokio::test]
-async fn no_line_of_the_log_holds_a_token_an_input_or_a_line_of_the_clients() {
+async fn no_log_line_holds_a_token_an_input_or_a_line_forged_by_the_client() {
     let log = Log::default();
     let lines = tracing_subscriber::fmt()
         .with_writer(log.clone())
@@ -132,46 +134,46 @@ async fn no_line_of_the_log_holds_a_token_an_input_or_a_line_of_the_clients() {
         .with_ansi(false);
     let _guard = subscribe(lines.finish());
     let bench = Bench::new().with(|approvals| approvals.with_audit(TracingAudit));
-    let asked = bench.ask("call_1", secret()).await;
-    let mut forged = answer(&asked, true);
+    let issued = bench.ask("call_1", secret()).await;
+    let mut forged = answer(&issued, true);
     forged["toolCallId"] = "call_1\nINFO forged line".into();
     bench.outcomes(&body(&[forged])).await;
     bench.tool(|tool| tool.panics = Some(Panics::WhenRun));
-    bench.outcomes(&body(&[answer(&asked, true)])).await;
+    bench.outcomes(&body(&[answer(&issued, true)])).await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
         log.contains("Refused") && log.contains("Approved") && log.contains("panicked"),
         "{log}"
     );
     let waited = r#"approval_wait{gen_ai.operation.name="approval_wait" gen_ai.conversation.id="chat" gen_ai.tool.name="delete_file" gen_ai.tool.call.id="call_1" waited_ms="#;
-    assert_eq!(log.matches(waited).count(), 1, "once, for what ended it: {log}");
-    assert!(!tells(&log, &asked) && !log.contains(CANARY), "{log}");
+    assert_eq!(log.matches(waited).count(), 1, "one span for the final state: {log}");
+    assert!(!contains_token(&log, &issued) && !log.contains(CANARY), "{log}");
     assert!(!log.lines().any(|line| line.starts_with("INFO forged")), "{log}");
 }
 
 #[tokio::test]
-async fn no_event_holds_a_token_or_an_input() {
+async fn no_audit_event_holds_a_token_or_an_input() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", secret()).await;
-    bench.outcomes_for(&Principal::new("eve"), &body(&[answer(&asked, true)])).await;
-    bench.outcomes(&body(&[answer(&asked, true)])).await;
-    let events = bench.heard(asked.record);
-    assert_eq!(names(&events), ["requested", "refused", "approved", "ran"]);
+    let issued = bench.ask("call_1", secret()).await;
+    bench.outcomes_for(&Principal::new("eve"), &body(&[answer(&issued, true)])).await;
+    bench.outcomes(&body(&[answer(&issued, true)])).await;
+    let events = bench.audit_events(issued.record);
+    assert_eq!(event_names(&events), ["requested", "refused", "approved", "ran"]);
     for event in events {
         for text in [format!("{event:?}"), serde_json::to_string(&event).unwrap()] {
-            assert!(!tells(&text, &asked) && !text.contains(CANARY), "{text}");
+            assert!(!contains_token(&text, &issued) && !text.contains(CANARY), "{text}");
         }
     }
 }
 
 #[tokio::test]
-async fn nothing_that_holds_an_approvals_id_shows_it() {
+async fn no_debug_text_shows_an_approval_id() {
     let bench = Bench::new();
-    let asked = bench.ask("call_1", secret()).await;
+    let issued = bench.ask("call_1", secret()).await;
     let other = bench.ask("call_2", secret()).await;
     let chat = bench.approvals.for_chat(&ada(), &"chat".into());
-    let id = || asked.approval_id.clone();
-    let text = body(&[answer(&asked, true), unanswered("call_2", &other)]).to_string();
+    let id = || issued.approval_id.clone();
+    let text = body(&[answer(&issued, true), unanswered("call_2", &other)]).to_string();
     let request = ChatRequest::parse(text.as_bytes(), &Limits::default()).unwrap();
     let plan = ResumePlan::new(request.messages(), request.continued_message());
     let open = PendingToolCall::awaiting_approval(id(), "call_1", "delete_file", Json::null());
@@ -181,7 +183,7 @@ async fn nothing_that_holds_an_approvals_id_shows_it() {
     let redemption = plan.clone().redeem(&keys, UnixMillis(0));
     let pending = chat.pending().await.unwrap();
     let chunk = Chunk::ToolApprovalRequest {
-        approval_id: asked.approval_id.as_str().into(),
+        approval_id: issued.approval_id.as_str().into(),
         tool_call_id: "call_1".into(),
         approval_descriptor: None,
         input_schema_input: None,
@@ -193,10 +195,10 @@ async fn nothing_that_holds_an_approvals_id_shows_it() {
     let used_twice = translator.handle_event(&event, &mut |_| {}).unwrap_err();
     let checker = Checker::continuing(message);
     let reducer = Reducer::continuing(message.clone());
-    let shown = [
+    let debug_texts = [
         ("an id", format!("{:?}", id())),
-        ("what was asked", format!("{asked:?}")),
-        ("what waits", format!("{pending:?} {requests:?} {open:?}")),
+        ("an issued approval", format!("{issued:?}")),
+        ("pending calls", format!("{pending:?} {requests:?} {open:?}")),
         ("a request", format!("{request:?}")),
         ("a message", format!("{:?}", request.messages())),
         ("a plan", format!("{plan:?} {:?}", plan.approvals().collect::<Vec<_>>())),
@@ -207,38 +209,41 @@ async fn nothing_that_holds_an_approvals_id_shows_it() {
         ("a translator", format!("{translator:?} {used_twice:?} {used_twice}")),
         ("a reader", format!("{checker:?} {reducer:?}")),
         ("approvals", format!("{:?} {chat:?} {:?}", bench.approvals, bench.ledger)),
-        ("what became", format!("{:?}", chat.resolve(plan, &[]).await.unwrap())),
+        ("the results", format!("{:?}", chat.resolve(plan, &[]).await.unwrap())),
     ];
-    for (what, text) in shown {
-        assert!(!tells(&text, &asked) && !tells(&text, &other), "{what}: {text}");
+    for (what, text) in debug_texts {
+        assert!(
+            !contains_token(&text, &issued) && !contains_token(&text, &other),
+            "{what}: {text}"
+        );
     }
 }
 
-/// A ledger behind a network: between asking and hearing others have their turn, and whoever asked
-/// may be gone by then, though it took place.
+/// A ledger behind a network: other tasks run before and after each operation, and the caller may
+/// be dropped although the operation took place.
 #[derive(Debug)]
-struct Distant(Arc<InMemoryLedger>);
+struct Remote(Arc<InMemoryLedger>);
 
-impl Distant {
-    async fn away<T>(&self, there: impl Future<Output = T>) -> T {
+impl Remote {
+    async fn with_latency<T>(&self, operation: impl Future<Output = T>) -> T {
         tokio::task::yield_now().await;
-        let answer = there.await;
+        let answer = operation.await;
         tokio::task::yield_now().await;
         answer
     }
 }
 
-impl LedgerStore for Distant {
+impl LedgerStore for Remote {
     fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        Box::pin(self.away(self.0.insert(record)))
+        Box::pin(self.with_latency(self.0.insert(record)))
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        Box::pin(self.away(self.0.load(ids)))
+        Box::pin(self.with_latency(self.0.load(ids)))
     }
 
-    fn pending<'a>(&'a self, of: Whose<'a>) -> Answer<'a, Snapshot> {
-        Box::pin(self.away(self.0.pending(of)))
+    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
+        Box::pin(self.with_latency(self.0.pending(of)))
     }
 
     fn compare_and_swap<'a>(
@@ -246,14 +251,14 @@ impl LedgerStore for Distant {
         record: &'a ApprovalRecord,
         revision: u64,
     ) -> Answer<'a, bool> {
-        Box::pin(self.away(self.0.compare_and_swap(record, revision)))
+        Box::pin(self.with_latency(self.0.compare_and_swap(record, revision)))
     }
 }
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 
 #[tokio::test]
-async fn wherever_a_request_is_dropped_everything_is_done_and_told_once() {
+async fn a_request_that_is_dropped_at_any_await_takes_effect_once_and_is_audited_once() {
     let stories: [(&str, &[&str]); 3] = [
         ("yes", &["requested", "approved", "ran"]),
         ("no", &["requested", "denied"]),
@@ -263,13 +268,13 @@ async fn wherever_a_request_is_dropped_everything_is_done_and_told_once() {
         let mut cuts = 0;
         loop {
             let bench = Bench::new();
-            let asked = bench.ask("call_1", secret()).await;
-            let ledger = Arc::new(Distant(bench.ledger.clone()));
+            let issued = bench.ask("call_1", secret()).await;
+            let ledger = Arc::new(Remote(bench.ledger.clone()));
             let bench = bench.with(|approvals| approvals.with_ledger(ledger));
             let sent = match story {
-                "yes" => body(&[answer(&asked, true)]),
-                "no" => body(&[answer(&asked, false)]),
-                _ => body_written_on(&[unanswered("call_1", &asked)]),
+                "yes" => body(&[answer(&issued, true)]),
+                "no" => body(&[answer(&issued, false)]),
+                _ => body_with_new_message(&[unanswered("call_1", &issued)]),
             };
             let mut polls = 0;
             let is_cut = {
@@ -288,7 +293,11 @@ async fn wherever_a_request_is_dropped_everything_is_done_and_told_once() {
                 tokio::task::yield_now().await;
             }
             bench.outcomes(&sent).await;
-            assert_eq!(names(&bench.heard(asked.record)), expected, "{story}, cut at {cuts}");
+            assert_eq!(
+                event_names(&bench.audit_events(issued.record)),
+                expected,
+                "{story}, cut at {cuts}"
+            );
             assert_eq!(
                 bench.effects().len(),
                 usize::from(story == "yes"),

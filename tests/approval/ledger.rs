@@ -1,11 +1,11 @@
-//! The ledger's rules against a small model of them, in every order of up to six operations of
-//! three actors.
+//! The transitions of an approval record against a small model of them, in every order of up to six
+//! operations of three actors.
 //!
-//! The model is written from the specification: a question is issued pending; the first of a yes,
-//! a no, taking back and the end of its time decides; a yes is a claim with a fence and a lease;
-//! a claim ends with its outcome or, once its lease is over, in not knowing, unless the tool is
-//! idempotent: then the next yes is the next attempt. It keeps a history instead of a state machine,
-//! and says what each actor is to be told from that.
+//! The model is written from the specification: a record is inserted as pending; the first of an
+//! approval, a denial, a revocation and the expiry decides; an approval is a claim with a fence and
+//! a lease; a claim ends with its outcome or, once its lease is over, with an unknown outcome,
+//! unless the tool is idempotent: then the next approval starts the next attempt. The model stores
+//! a history instead of a state machine, and derives the result for each actor from it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use ui_message_stream::approval::{
     RejectionReason, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
 
-/// Who acts: two requests of one person, and one of somebody else who may decide as well.
+/// The actors: two requests of one user, and one request of another user who may decide as well.
 const ACTORS: [(&str, u8); 3] = [("ada", 1), ("ada", 2), ("bob", 3)];
 const START: u64 = 1_000_000;
 const TO_ANSWER: u64 = 100;
@@ -32,12 +32,12 @@ enum Operation {
     Complete(usize),
     /// With another outcome.
     Fail(usize),
-    /// With the first claim that the actor won, perhaps long ago.
+    /// With the first claim that the actor was granted, which may be outdated.
     CompleteLate(usize),
     /// By the host.
     Revoke,
     Expire,
-    /// Time passes: less than a lease, just a lease, or all the time to answer.
+    /// Time passes: less than a lease, exactly a lease, or the whole time to answer.
     Wait(u64),
 }
 
@@ -51,17 +51,17 @@ fn operations() -> Vec<Operation> {
     all
 }
 
-/// What somebody is told.
+/// The result of an operation.
 #[derive(Debug, Clone, PartialEq)]
-enum ToolError {
-    Won(u64),
+enum OperationResult {
+    Granted(u64),
     InFlight,
     /// Whose outcome, and whether it is a failure.
-    Done(usize, bool),
+    Completed(usize, bool),
     Unknown,
-    TooLate,
-    TakenBack,
-    Decided,
+    Expired,
+    Revoked,
+    AlreadyDecided,
     Denied,
     Stored,
     Lost,
@@ -69,107 +69,107 @@ enum ToolError {
     Nothing,
 }
 
-/// What happened that counts, and when.
+/// A state change, and its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Deed {
+enum Change {
     Denied,
-    TakenBack,
-    TimeOver,
+    Revoked,
+    Expired,
     Claimed { by: usize, until: u64 },
     Renewed { until: u64 },
-    Done { by: usize, failed: bool },
-    GivenUp,
+    Completed { by: usize, failed: bool },
+    OutcomeUnknown,
 }
 
-/// The history of one question, and what each actor was given.
+/// The history of one record, and the claims of each actor.
 #[derive(Debug, Clone)]
 struct Model {
-    deeds: Vec<Deed>,
+    changes: Vec<Change>,
     now: u64,
     idempotent: bool,
-    /// The numbers of the attempts that each actor won.
+    /// The numbers of the attempts that each actor was granted.
     held: [Vec<u64>; 3],
 }
 
 impl Model {
     fn attempts(&self) -> u64 {
-        self.deeds.iter().filter(|deed| matches!(deed, Deed::Claimed { .. })).count() as u64
+        self.changes.iter().filter(|change| matches!(change, Change::Claimed { .. })).count() as u64
     }
 
-    /// Who said the first yes.
-    fn first_yes(&self) -> Option<usize> {
-        self.deeds.iter().find_map(|deed| match deed {
-            Deed::Claimed { by, .. } => Some(*by),
+    /// The actor of the first approval.
+    fn first_approver(&self) -> Option<usize> {
+        self.changes.iter().find_map(|change| match change {
+            Change::Claimed { by, .. } => Some(*by),
             _ => None,
         })
     }
 
-    /// Whether somebody has the call, and until when they are taken to be alive.
+    /// The end of the current lease, if the call is claimed.
     fn running(&self) -> Option<u64> {
-        match self.deeds.last() {
-            Some(Deed::Claimed { until, .. } | Deed::Renewed { until }) => Some(*until),
+        match self.changes.last() {
+            Some(Change::Claimed { until, .. } | Change::Renewed { until }) => Some(*until),
             _ => None,
         }
     }
 
-    fn is_lapsed(&self) -> bool {
+    fn is_lease_over(&self) -> bool {
         self.running().is_some_and(|until| until <= self.now)
     }
 
-    /// An unanswered question whose time is over is that from now on.
-    fn look_at_the_clock(&mut self) {
-        if self.deeds.is_empty() && START + TO_ANSWER <= self.now {
-            self.deeds.push(Deed::TimeOver);
+    /// Marks a pending record as expired if its time is over.
+    fn expire_if_due(&mut self) {
+        if self.changes.is_empty() && START + TO_ANSWER <= self.now {
+            self.changes.push(Change::Expired);
         }
     }
 
-    fn apply(&mut self, operation: Operation) -> ToolError {
+    fn apply(&mut self, operation: Operation) -> OperationResult {
         match operation {
             Operation::Wait(time) => {
                 self.now += time;
-                ToolError::Nothing
+                OperationResult::Nothing
             }
             Operation::Claim(by) => {
-                self.look_at_the_clock();
+                self.expire_if_due();
                 self.claim(by)
             }
             Operation::Deny(_) => {
-                self.look_at_the_clock();
-                match self.deeds.first() {
+                self.expire_if_due();
+                match self.changes.first() {
                     None => {
-                        self.deeds.push(Deed::Denied);
-                        ToolError::Denied
+                        self.changes.push(Change::Denied);
+                        OperationResult::Denied
                     }
-                    Some(Deed::Denied) => ToolError::Denied,
-                    Some(Deed::TimeOver) => ToolError::TooLate,
-                    Some(Deed::TakenBack) => ToolError::TakenBack,
-                    Some(_) => ToolError::Decided,
+                    Some(Change::Denied) => OperationResult::Denied,
+                    Some(Change::Expired) => OperationResult::Expired,
+                    Some(Change::Revoked) => OperationResult::Revoked,
+                    Some(_) => OperationResult::AlreadyDecided,
                 }
             }
             Operation::Revoke => {
-                self.look_at_the_clock();
-                if self.deeds.is_empty() {
-                    self.deeds.push(Deed::TakenBack);
-                    return ToolError::Closed(true);
+                self.expire_if_due();
+                if self.changes.is_empty() {
+                    self.changes.push(Change::Revoked);
+                    return OperationResult::Closed(true);
                 }
-                if self.is_lapsed() {
-                    self.deeds.push(Deed::GivenUp);
+                if self.is_lease_over() {
+                    self.changes.push(Change::OutcomeUnknown);
                 }
-                ToolError::Closed(false)
+                OperationResult::Closed(false)
             }
             Operation::Expire => {
-                self.look_at_the_clock();
-                if self.is_lapsed() && !self.idempotent {
-                    self.deeds.push(Deed::GivenUp);
+                self.expire_if_due();
+                if self.is_lease_over() && !self.idempotent {
+                    self.changes.push(Change::OutcomeUnknown);
                 }
-                ToolError::Nothing
+                OperationResult::Nothing
             }
             Operation::Renew(by) => {
                 if self.running().is_none() || !self.holds(self.held[by].last()) {
-                    return ToolError::Lost;
+                    return OperationResult::Lost;
                 }
-                self.deeds.push(Deed::Renewed { until: self.now + LEASE });
-                ToolError::Stored
+                self.changes.push(Change::Renewed { until: self.now + LEASE });
+                OperationResult::Stored
             }
             Operation::Complete(by) => self.complete(self.held[by].last().copied(), by, false),
             Operation::Fail(by) => self.complete(self.held[by].last().copied(), by, true),
@@ -182,65 +182,71 @@ impl Model {
         attempt == Some(&self.attempts())
     }
 
-    fn complete(&mut self, attempt: Option<u64>, by: usize, failed: bool) -> ToolError {
-        let done = Deed::Done { by, failed };
+    fn complete(&mut self, attempt: Option<u64>, by: usize, failed: bool) -> OperationResult {
+        let done = Change::Completed { by, failed };
         if !self.holds(attempt.as_ref()) {
-            return ToolError::Lost;
+            return OperationResult::Lost;
         }
         if self.running().is_some() {
-            self.deeds.push(done);
-            return ToolError::Stored;
+            self.changes.push(done);
+            return OperationResult::Stored;
         }
-        // Said twice it is said once.
-        if self.deeds.last() == Some(&done) { ToolError::Stored } else { ToolError::Lost }
+        // Completing twice with the same outcome succeeds.
+        if self.changes.last() == Some(&done) {
+            OperationResult::Stored
+        } else {
+            OperationResult::Lost
+        }
     }
 
-    fn claim(&mut self, by: usize) -> ToolError {
-        match self.deeds.first() {
+    fn claim(&mut self, by: usize) -> OperationResult {
+        match self.changes.first() {
             None => {}
-            Some(Deed::Denied) => return ToolError::Decided,
-            Some(Deed::TimeOver) => return ToolError::TooLate,
-            Some(Deed::TakenBack) => return ToolError::TakenBack,
+            Some(Change::Denied) => return OperationResult::AlreadyDecided,
+            Some(Change::Expired) => return OperationResult::Expired,
+            Some(Change::Revoked) => return OperationResult::Revoked,
             Some(_) => {}
         }
-        if self.first_yes().is_some_and(|first| ACTORS[first].0 != ACTORS[by].0) {
-            return ToolError::Decided;
+        if self.first_approver().is_some_and(|first| ACTORS[first].0 != ACTORS[by].0) {
+            return OperationResult::AlreadyDecided;
         }
-        match self.deeds.last() {
-            Some(Deed::Done { by, failed }) => return ToolError::Done(*by, *failed),
-            Some(Deed::GivenUp) => return ToolError::Unknown,
+        match self.changes.last() {
+            Some(Change::Completed { by, failed }) => {
+                return OperationResult::Completed(*by, *failed);
+            }
+            Some(Change::OutcomeUnknown) => return OperationResult::Unknown,
             _ => {}
         }
-        if self.running().is_some() && !self.is_lapsed() {
+        if self.running().is_some() && !self.is_lease_over() {
             return match self.holds(self.held[by].last()) {
-                true => ToolError::Won(self.attempts()),
-                false => ToolError::InFlight,
+                true => OperationResult::Granted(self.attempts()),
+                false => OperationResult::InFlight,
             };
         }
-        if self.is_lapsed() && !self.idempotent {
-            self.deeds.push(Deed::GivenUp);
-            return ToolError::Unknown;
+        if self.is_lease_over() && !self.idempotent {
+            self.changes.push(Change::OutcomeUnknown);
+            return OperationResult::Unknown;
         }
-        self.deeds.push(Deed::Claimed { by, until: self.now + LEASE });
+        self.changes.push(Change::Claimed { by, until: self.now + LEASE });
         self.held[by].push(self.attempts());
-        ToolError::Won(self.attempts())
+        OperationResult::Granted(self.attempts())
     }
 
-    /// What is to be seen of it.
-    fn looks_like(&self) -> &'static str {
-        match self.deeds.last() {
+    /// The name of the current state.
+    fn state_name(&self) -> &'static str {
+        match self.changes.last() {
             None => "pending",
-            Some(Deed::Denied) => "denied",
-            Some(Deed::TakenBack) => "revoked",
-            Some(Deed::TimeOver) => "expired",
-            Some(Deed::Claimed { .. } | Deed::Renewed { .. }) => "claimed",
-            Some(Deed::Done { .. }) => "done",
-            Some(Deed::GivenUp) => "unknown",
+            Some(Change::Denied) => "denied",
+            Some(Change::Revoked) => "revoked",
+            Some(Change::Expired) => "expired",
+            Some(Change::Claimed { .. } | Change::Renewed { .. }) => "claimed",
+            Some(Change::Completed { .. }) => "done",
+            Some(Change::OutcomeUnknown) => "unknown",
         }
     }
 }
 
-/// The rules, as a store would keep what they say.
+/// The record under test, stored as a ledger store would store it.
 #[derive(Debug, Clone)]
 struct Ledger {
     record: ApprovalRecord,
@@ -249,14 +255,14 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn keep<T>(&mut self, transition: Transition<T>) -> T {
+    fn store<T>(&mut self, transition: Transition<T>) -> T {
         if let Some(next) = transition.next {
             self.record = next;
         }
         transition.output
     }
 
-    fn apply(&mut self, operation: Operation) -> ToolError {
+    fn apply(&mut self, operation: Operation) -> OperationResult {
         let (now, lease) = (UnixMillis(self.now), Duration::from_millis(LEASE));
         let decision = |actor: usize| RecordedDecision {
             decided_by: Principal::new(ACTORS[actor].0),
@@ -266,46 +272,46 @@ impl Ledger {
         match operation {
             Operation::Wait(time) => {
                 self.now += time;
-                ToolError::Nothing
+                OperationResult::Nothing
             }
             Operation::Claim(by) => {
                 let claimant = LeaseHolderId::from_bytes([ACTORS[by].1; 16]);
-                match self.keep(self.record.claim(&decision(by), claimant, lease)) {
+                match self.store(self.record.claim(&decision(by), claimant, lease)) {
                     ClaimResult::Granted(claim) => {
                         assert_eq!(claim.idempotency_key(), self.record.id);
                         let fence = claim.fence;
                         if self.claims[by].last() != Some(&claim) {
                             self.claims[by].push(claim);
                         }
-                        ToolError::Won(fence)
+                        OperationResult::Granted(fence)
                     }
-                    ClaimResult::InFlight => ToolError::InFlight,
+                    ClaimResult::InFlight => OperationResult::InFlight,
                     ClaimResult::Completed(ToolOutcome::Output(output)) => {
-                        ToolError::Done(output.decode().unwrap(), false)
+                        OperationResult::Completed(output.decode().unwrap(), false)
                     }
                     ClaimResult::Completed(ToolOutcome::Failed(by)) => {
-                        ToolError::Done(by.parse().unwrap(), true)
+                        OperationResult::Completed(by.parse().unwrap(), true)
                     }
-                    ClaimResult::OutcomeUnknown => ToolError::Unknown,
-                    ClaimResult::Refused(cause) => refused(cause),
+                    ClaimResult::OutcomeUnknown => OperationResult::Unknown,
+                    ClaimResult::Refused(cause) => rejected(cause),
                     other => panic!("{other:?}"),
                 }
             }
-            Operation::Deny(by) => match self.keep(self.record.deny(&decision(by))) {
-                DenyResult::Denied => ToolError::Denied,
-                DenyResult::Refused(cause) => refused(cause),
+            Operation::Deny(by) => match self.store(self.record.deny(&decision(by))) {
+                DenyResult::Denied => OperationResult::Denied,
+                DenyResult::Refused(cause) => rejected(cause),
                 other => panic!("{other:?}"),
             },
-            Operation::Revoke => {
-                ToolError::Closed(self.keep(self.record.revoke(RevocationReason::ByHost, now)))
-            }
+            Operation::Revoke => OperationResult::Closed(
+                self.store(self.record.revoke(RevocationReason::ByHost, now)),
+            ),
             Operation::Expire => {
-                self.keep(self.record.expire(now));
-                ToolError::Nothing
+                self.store(self.record.expire(now));
+                OperationResult::Nothing
             }
             Operation::Renew(by) => match self.claims[by].last() {
-                Some(claim) => claimant(self.keep(self.record.renew(claim, lease, now))),
-                None => ToolError::Lost,
+                Some(claim) => lease_result(self.store(self.record.renew(claim, lease, now))),
+                None => OperationResult::Lost,
             },
             Operation::Complete(by) => self.complete(self.claims[by].last().cloned(), output(by)),
             Operation::CompleteLate(by) => {
@@ -318,12 +324,12 @@ impl Ledger {
         }
     }
 
-    fn complete(&mut self, claim: Option<Claim>, outcome: ToolOutcome) -> ToolError {
-        let Some(claim) = claim else { return ToolError::Lost };
-        claimant(self.keep(self.record.complete(&claim, &outcome, UnixMillis(self.now))))
+    fn complete(&mut self, claim: Option<Claim>, outcome: ToolOutcome) -> OperationResult {
+        let Some(claim) = claim else { return OperationResult::Lost };
+        lease_result(self.store(self.record.complete(&claim, &outcome, UnixMillis(self.now))))
     }
 
-    fn looks_like(&self) -> &'static str {
+    fn state_name(&self) -> &'static str {
         match self.record.state {
             ApprovalState::Pending => "pending",
             ApprovalState::Denied { .. } => "denied",
@@ -341,19 +347,19 @@ fn output(by: usize) -> ToolOutcome {
     ToolOutcome::Output(Json::from_serialize(&by).unwrap())
 }
 
-fn refused(cause: RejectionReason) -> ToolError {
+fn rejected(cause: RejectionReason) -> OperationResult {
     match cause {
-        RejectionReason::Expired => ToolError::TooLate,
-        RejectionReason::Revoked(RevocationReason::ByHost) => ToolError::TakenBack,
-        RejectionReason::AlreadyDecided => ToolError::Decided,
+        RejectionReason::Expired => OperationResult::Expired,
+        RejectionReason::Revoked(RevocationReason::ByHost) => OperationResult::Revoked,
+        RejectionReason::AlreadyDecided => OperationResult::AlreadyDecided,
         other => panic!("{other:?}"),
     }
 }
 
-fn claimant(answer: LeaseResult) -> ToolError {
+fn lease_result(answer: LeaseResult) -> OperationResult {
     match answer {
-        LeaseResult::Stored => ToolError::Stored,
-        LeaseResult::Lost => ToolError::Lost,
+        LeaseResult::Stored => OperationResult::Stored,
+        LeaseResult::Lost => OperationResult::Lost,
         other => panic!("{other:?}"),
     }
 }
@@ -376,66 +382,68 @@ fn issued(idempotent: bool) -> ApprovalRecord {
     question.into_record(&keys, RecordId::from_bytes([7; 16]), UnixMillis(START)).unwrap()
 }
 
-/// Where orders have led, and how many of them led there.
-struct Place {
+/// A state that sequences of operations reach, and the number of those sequences.
+struct Reached {
     ledger: Ledger,
     model: Model,
-    orders: u64,
-    /// One of them.
+    sequences: u64,
+    /// One of those sequences.
     order: Vec<Operation>,
 }
 
-/// All that the rules and the model look at.
+/// All inputs of the transitions and of the model.
 fn key(ledger: &Ledger, model: &Model) -> String {
     format!("{:?} {:?} {model:?}", ledger.record.state, ledger.claims)
 }
 
-/// Does one thing in both, and says where that leads.
-fn step(place: &Place, operation: Operation) -> Place {
-    let (mut ledger, mut model) = (place.ledger.clone(), place.model.clone());
-    let mut order = place.order.clone();
+/// Applies one operation to both, compares the results, and returns the next state.
+fn step(reached: &Reached, operation: Operation) -> Reached {
+    let (mut ledger, mut model) = (reached.ledger.clone(), reached.model.clone());
+    let mut order = reached.order.clone();
     order.push(operation);
-    let before = ledger.looks_like();
-    let (told, expected) = (ledger.apply(operation), model.apply(operation));
-    assert_eq!(told, expected, "{order:?}");
-    assert_eq!(ledger.looks_like(), model.looks_like(), "{order:?}");
+    let before = ledger.state_name();
+    let (actual, expected) = (ledger.apply(operation), model.apply(operation));
+    assert_eq!(actual, expected, "{order:?}");
+    assert_eq!(ledger.state_name(), model.state_name(), "{order:?}");
     if !matches!(before, "pending" | "claimed") {
-        assert_eq!(before, ledger.looks_like(), "what is final stays: {order:?}");
+        assert_eq!(before, ledger.state_name(), "a final state does not change: {order:?}");
     }
     assert!(model.idempotent || model.attempts() <= 1, "{order:?}");
-    Place { ledger, model, orders: place.orders, order }
+    Reached { ledger, model, sequences: reached.sequences, order }
 }
 
-/// Orders that lead to the same place go on alike, so each place is left once for all of them.
+/// Sequences that reach the same state continue alike, so each state is left once for all of them.
 #[test]
-fn every_order_of_six_operations_of_three_actors_agrees_with_the_model() {
+fn every_sequence_of_six_operations_of_three_actors_agrees_with_the_model() {
     let all = operations();
     for idempotent in [false, true] {
         let ledger = Ledger { record: issued(idempotent), now: START, claims: Default::default() };
-        let model = Model { deeds: Vec::new(), now: START, idempotent, held: Default::default() };
-        let start = Place { ledger, model, orders: 1, order: Vec::new() };
-        let mut places = HashMap::from([(String::new(), start)]);
-        let (mut orders, mut steps, mut ends, mut most_attempts) = (0, 0, BTreeMap::new(), 0);
+        let model = Model { changes: Vec::new(), now: START, idempotent, held: Default::default() };
+        let start = Reached { ledger, model, sequences: 1, order: Vec::new() };
+        let mut states = HashMap::from([(String::new(), start)]);
+        let (mut sequences, mut steps, mut ends, mut most_attempts) = (0, 0, BTreeMap::new(), 0);
         for _ in 0..MOST_OPERATIONS {
-            let mut next: HashMap<String, Place> = HashMap::new();
-            for place in places.values() {
+            let mut next: HashMap<String, Reached> = HashMap::new();
+            for reached in states.values() {
                 for &operation in &all {
-                    let place = step(place, operation);
+                    let reached = step(reached, operation);
                     steps += 1;
-                    orders += place.orders;
-                    most_attempts = most_attempts.max(place.model.attempts());
-                    *ends.entry(place.model.looks_like()).or_insert(0) += place.orders;
-                    let known = next.entry(key(&place.ledger, &place.model));
-                    let same = place.orders;
-                    known.and_modify(|known| known.orders += same).or_insert(place);
+                    sequences += reached.sequences;
+                    most_attempts = most_attempts.max(reached.model.attempts());
+                    *ends.entry(reached.model.state_name()).or_insert(0) += reached.sequences;
+                    let known = next.entry(key(&reached.ledger, &reached.model));
+                    let same = reached.sequences;
+                    known.and_modify(|known| known.sequences += same).or_insert(reached);
                 }
             }
-            places = next;
+            states = next;
         }
-        println!("idempotent: {idempotent}: {orders} orders agree, in {steps} steps: {ends:?}");
+        println!(
+            "idempotent: {idempotent}: {sequences} sequences agree, in {steps} steps: {ends:?}"
+        );
         let expected: u64 =
             (1..=MOST_OPERATIONS).map(|length| (all.len() as u64).pow(length)).sum();
-        assert_eq!(orders, expected);
+        assert_eq!(sequences, expected);
         assert_eq!(most_attempts > 1, idempotent);
         assert_eq!(ends.len(), 7, "every state was reached");
     }
@@ -444,24 +452,24 @@ fn every_order_of_six_operations_of_three_actors_agrees_with_the_model() {
 const MOST_OPERATIONS: u32 = 6;
 
 #[test]
-fn what_the_provider_runs_has_no_claimant_that_could_be_gone() {
+fn the_claim_of_a_provider_executed_call_never_expires() {
     let mut record = issued(false);
     record.provider_executed = true;
-    let yes = |at| RecordedDecision {
+    let approval = |at| RecordedDecision {
         decided_by: Principal::new("ada"),
         decided_at: UnixMillis(at),
         reason: None,
     };
     let lease = Duration::from_millis(1);
     let (first, second) = (LeaseHolderId::from_bytes([1; 16]), LeaseHolderId::from_bytes([2; 16]));
-    let won = record.claim(&yes(START), first, lease);
-    assert!(matches!(won.output, ClaimResult::Granted(_)));
-    let claimed = won.next.unwrap();
+    let granted = record.claim(&approval(START), first, lease);
+    assert!(matches!(granted.output, ClaimResult::Granted(_)));
+    let claimed = granted.next.unwrap();
     let later = START + 1_000_000;
     assert_eq!(claimed.expire(UnixMillis(later)).next, None);
     assert_eq!(claimed.revoke(RevocationReason::NotPermitted, UnixMillis(later)).next, None);
-    let again = claimed.claim(&yes(later), second, lease);
-    assert_eq!((again.output, again.next), (ClaimResult::OutcomeUnknown, None));
-    let soon = claimed.claim(&yes(START), second, lease);
-    assert_eq!((soon.output, soon.next), (ClaimResult::InFlight, None));
+    let claimed_again = claimed.claim(&approval(later), second, lease);
+    assert_eq!((claimed_again.output, claimed_again.next), (ClaimResult::OutcomeUnknown, None));
+    let claimed_soon = claimed.claim(&approval(START), second, lease);
+    assert_eq!((claimed_soon.output, claimed_soon.next), (ClaimResult::InFlight, None));
 }

@@ -1,4 +1,5 @@
-//! What a ledger store promises: kept by the one in memory, and missed in stores that do not.
+//! The conformance suite of ledger stores: the in-memory store passes it, and stores with a fault
+//! fail it.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,23 +11,24 @@ use ui_message_stream::approval::store::{
 use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
 
 #[tokio::test]
-async fn the_ledger_in_memory_passes() {
+async fn the_in_memory_ledger_passes_the_conformance_suite() {
     let cases = conformance::check(async || InMemoryLedger::new()).await;
     say(&format!("conformance of the ledger in memory: {cases} cases"));
 }
 
 #[test]
-fn of_16_contenders_for_an_approval_one_wins() {
-    let ledger: Arc<dyn LedgerStore> = Arc::new(GivesWay(InMemoryLedger::new()));
+fn of_16_concurrent_claims_of_an_approval_one_succeeds() {
+    let ledger: Arc<dyn LedgerStore> = Arc::new(Yielding(InMemoryLedger::new()));
     let tally = contention::race(number("MEMORY_RACES", 2_000), async || Arc::clone(&ledger));
     say(&format!("the ledger in memory, 16 threads: {tally}"));
 }
 
-/// A ledger in memory that lets other threads come between reading and replacing, as a network would.
+/// A ledger in memory that yields to other threads between reading and replacing, as a network
+/// would.
 #[derive(Debug)]
-struct GivesWay(InMemoryLedger);
+struct Yielding(InMemoryLedger);
 
-impl LedgerStore for GivesWay {
+impl LedgerStore for Yielding {
     fn insert<'a>(
         &'a self,
         record: &'a ApprovalRecord,
@@ -59,18 +61,18 @@ impl LedgerStore for GivesWay {
     }
 }
 
-/// What is wrong with a store.
+/// The fault of a store.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     InsertsTwice,
-    IgnoresTheRevision,
-    SaysThatItReplaced,
-    KeepsWhatIsNotThere,
-    LoadsOnlyTheFirst,
+    IgnoresRevisions,
+    ReportsEveryReplacement,
+    StoresMissingRecords,
+    LoadsOneRecord,
     MixesTenants,
-    ListsWhatIsDecided,
-    ListsTheNewestFirst,
-    ForgetsWhatHasExpired,
+    ListsDecidedRecords,
+    ListsNewestFirst,
+    DropsExpiredRecords,
     RunsBackwards,
     Panics,
 }
@@ -89,25 +91,25 @@ impl Faulty {
     }
 
     async fn replace_anyway(&self, record: &ApprovalRecord) -> Result<bool, LedgerStoreError> {
-        let Some(kept) = self.inner.load(&[record.id]).await?.records.pop() else {
+        let Some(stored) = self.inner.load(&[record.id]).await?.records.pop() else {
             return match self.fault {
-                Fault::KeepsWhatIsNotThere => self.inner.insert(record).await,
+                Fault::StoresMissingRecords => self.inner.insert(record).await,
                 _ => Ok(false),
             };
         };
-        self.inner.compare_and_swap(record, kept.revision).await
+        self.inner.compare_and_swap(record, stored.revision).await
     }
 }
 
-/// The same requester without a tenant, as a store would see it that ignores them.
+/// The same record without the requester's tenant, as a store would store it that ignores tenants.
 fn without_tenant(record: &ApprovalRecord) -> ApprovalRecord {
     let mut record = record.clone();
-    record.requester = person_without_tenant(&record.requester);
+    record.requester = principal_without_tenant(&record.requester);
     record
 }
 
-fn person_without_tenant(person: &Principal) -> Principal {
-    person.id().map_or_else(Principal::anonymous, Principal::new)
+fn principal_without_tenant(principal: &Principal) -> Principal {
+    principal.id().map_or_else(Principal::anonymous, Principal::new)
 }
 
 impl LedgerStore for Faulty {
@@ -134,9 +136,9 @@ impl LedgerStore for Faulty {
         Box::pin(async move {
             let mut loaded = self.inner.load(ids).await?;
             match self.fault {
-                Fault::LoadsOnlyTheFirst => loaded.records.truncate(1),
-                Fault::ForgetsWhatHasExpired => {
-                    loaded.records.retain(|kept| kept.record.expires_at >= loaded.now);
+                Fault::LoadsOneRecord => loaded.records.truncate(1),
+                Fault::DropsExpiredRecords => {
+                    loaded.records.retain(|stored| stored.record.expires_at >= loaded.now);
                 }
                 Fault::RunsBackwards => {
                     loaded.now.0 = 2_000_000_000_000_000 - loaded.now.0;
@@ -156,20 +158,20 @@ impl LedgerStore for Faulty {
                 (Fault::MixesTenants, PendingFilter::Chat { chat, .. }) => {
                     self.inner.pending(PendingFilter::Chat { tenant: None, chat }).await
                 }
-                (Fault::MixesTenants, PendingFilter::Requester(person)) => {
+                (Fault::MixesTenants, PendingFilter::Requester(principal)) => {
                     self.inner
-                        .pending(PendingFilter::Requester(&person_without_tenant(person)))
+                        .pending(PendingFilter::Requester(&principal_without_tenant(principal)))
                         .await
                 }
-                (Fault::ListsWhatIsDecided, PendingFilter::Requester(person)) => {
+                (Fault::ListsDecidedRecords, PendingFilter::Requester(principal)) => {
                     let mut loaded = self.inner.pending(of).await?;
                     let decided = self.decided.lock().unwrap().clone();
-                    for record in decided.iter().filter(|record| record.requester == *person) {
+                    for record in decided.iter().filter(|record| record.requester == *principal) {
                         loaded.records.extend(self.inner.load(&[record.id]).await?.records);
                     }
                     Ok(loaded)
                 }
-                (Fault::ListsTheNewestFirst, _) => {
+                (Fault::ListsNewestFirst, _) => {
                     let mut loaded = self.inner.pending(of).await?;
                     loaded.records.reverse();
                     Ok(loaded)
@@ -187,10 +189,10 @@ impl LedgerStore for Faulty {
         Box::pin(async move {
             self.decided.lock().unwrap().push(record.clone());
             match self.fault {
-                Fault::IgnoresTheRevision | Fault::KeepsWhatIsNotThere => {
+                Fault::IgnoresRevisions | Fault::StoresMissingRecords => {
                     self.replace_anyway(record).await
                 }
-                Fault::SaysThatItReplaced => {
+                Fault::ReportsEveryReplacement => {
                     self.inner.compare_and_swap(record, revision).await.map(|_| true)
                 }
                 _ => self.inner.compare_and_swap(record, revision).await,
@@ -200,26 +202,26 @@ impl LedgerStore for Faulty {
 }
 
 #[tokio::test]
-async fn a_store_with_a_fault_fails_the_case_that_names_it() {
+async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
     for (fault, named) in [
         (Fault::InsertsTwice, "a record that is there is not inserted again: "),
-        (Fault::IgnoresTheRevision, "a revision that is past is not replaced: "),
-        (Fault::SaysThatItReplaced, "of several replacements of one revision, one succeeds: "),
-        (Fault::KeepsWhatIsNotThere, "a record that is not there is not replaced: "),
-        (Fault::LoadsOnlyTheFirst, "many are read at once, and those that are not there left out"),
+        (Fault::IgnoresRevisions, "a revision that is past is not replaced: "),
+        (Fault::ReportsEveryReplacement, "of several replacements of one revision, one succeeds: "),
+        (Fault::StoresMissingRecords, "a record that is not there is not replaced: "),
+        (Fault::LoadsOneRecord, "many are read at once, and those that are not there left out"),
         (Fault::MixesTenants, "chats of two tenants are kept apart: "),
         (
-            Fault::ListsWhatIsDecided,
+            Fault::ListsDecidedRecords,
             "pending, Deny(Requester): says Denied, becomes Denied(Requester, 59): ",
         ),
-        (Fault::ListsTheNewestFirst, "a chat lists its questions, the oldest first: "),
-        (Fault::ForgetsWhatHasExpired, "what has expired is kept: "),
+        (Fault::ListsNewestFirst, "a chat lists its questions, the oldest first: "),
+        (Fault::DropsExpiredRecords, "what has expired is kept: "),
         (Fault::RunsBackwards, "the clock does not run backwards: "),
         (Fault::Panics, "out of order"),
     ] {
         let checked = tokio::spawn(conformance::check(async move || Faulty::new(fault))).await;
-        let said = checked.expect_err("a fault is found").into_panic();
-        let said = said.downcast_ref::<String>().unwrap();
-        assert!(said.contains(named), "{fault:?}: {said}");
+        let panic_text = checked.expect_err("a fault is found").into_panic();
+        let panic_text = panic_text.downcast_ref::<String>().unwrap();
+        assert!(panic_text.contains(named), "{fault:?}: {panic_text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Approvals: questions, answers, the ledger and the audit.
+//! Approvals: requests, responses, the ledger and the audit.
 
 mod approval_orderings;
 mod approvals;

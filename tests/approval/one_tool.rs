@@ -1,4 +1,4 @@
-//! Approvals of one tool that notes down what it was run with, in one chat of one person.
+//! Approvals of one tool that records its inputs, in one chat of one user.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use ui_message_stream::approval::{
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
-/// A tool that notes down what it was run with.
+/// A tool that records the inputs that it ran with.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Effects(pub(crate) Arc<Mutex<Vec<String>>>, pub(crate) Arc<Mutex<Tool>>);
 
-/// What the tool is like at the moment.
+/// The current properties of the tool.
 #[derive(Debug, Clone)]
 pub(crate) struct Tool {
-    pub(crate) does: &'static str,
+    pub(crate) description: &'static str,
     pub(crate) is_idempotent: bool,
     pub(crate) is_permitted: bool,
     pub(crate) panics: Option<Panics>,
@@ -29,13 +29,18 @@ pub(crate) struct Tool {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Panics {
-    WhenAskedForPermission,
+    InPermissionCheck,
     WhenRun,
 }
 
 impl Default for Tool {
     fn default() -> Self {
-        Tool { does: "deletes a file", is_idempotent: false, is_permitted: true, panics: None }
+        Tool {
+            description: "deletes a file",
+            is_idempotent: false,
+            is_permitted: true,
+            panics: None,
+        }
     }
 }
 
@@ -48,14 +53,14 @@ impl Effects {
 impl Toolbox for Effects {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
         let tool = self.tool();
-        let facts = ToolInfo::new(DefinitionDigest::new(name, tool.does, &Json::null()));
-        let facts = if tool.is_idempotent { facts.idempotent() } else { facts };
-        (name == "delete_file").then_some(facts)
+        let info = ToolInfo::new(DefinitionDigest::new(name, tool.description, &Json::null()));
+        let info = if tool.is_idempotent { info.idempotent() } else { info };
+        (name == "delete_file").then_some(info)
     }
 
     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
         let tool = self.tool();
-        assert_ne!(tool.panics, Some(Panics::WhenAskedForPermission));
+        assert_ne!(tool.panics, Some(Panics::InPermissionCheck));
         Box::pin(std::future::ready(tool.is_permitted))
     }
 
@@ -66,11 +71,11 @@ impl Toolbox for Effects {
     }
 }
 
-/// An audit that keeps everything.
+/// An audit sink that stores all events.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<Vec<AuditEvent>>>);
+pub(crate) struct RecordedAudit(Arc<Mutex<Vec<AuditEvent>>>);
 
-impl AuditSink for Heard {
+impl AuditSink for RecordedAudit {
     fn take(&self, event: &AuditEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
@@ -81,23 +86,23 @@ pub(crate) struct Bench {
     pub(crate) approvals: Approvals,
     pub(crate) ledger: Arc<InMemoryLedger>,
     effects: Effects,
-    heard: Heard,
+    audit_events: RecordedAudit,
     now: Mutex<UnixMillis>,
 }
 
 impl Bench {
     pub(crate) fn new() -> Self {
         let now = UnixMillis(1_000_000_000_000);
-        let (effects, heard) = (Effects::default(), Heard::default());
+        let (effects, audit_events) = (Effects::default(), RecordedAudit::default());
         let ledger = Arc::new(InMemoryLedger::with_test_clock(now));
         let approvals = Approvals::new(effects.clone())
             .with_ledger(ledger.clone())
-            .with_audit(heard.clone())
+            .with_audit(audit_events.clone())
             .with_lease(LEASE);
-        Bench { approvals, ledger, effects, heard, now: Mutex::new(now) }
+        Bench { approvals, ledger, effects, audit_events, now: Mutex::new(now) }
     }
 
-    /// The same with other settings.
+    /// Changes the settings.
     pub(crate) fn with(mut self, set: impl FnOnce(Approvals) -> Approvals) -> Self {
         self.approvals = set(self.approvals);
         self
@@ -111,16 +116,16 @@ impl Bench {
     pub(crate) async fn ask(&self, tool_call_id: &str, input: impl Serialize) -> IssuedApproval {
         let chat = self.approvals.for_chat(&ada(), &"chat".into());
         let input = Json::from_serialize(&input).unwrap();
-        let asked = chat
+        let issued = chat
             .request_approval(&"m2".into(), &tool_call_id.into(), "delete_file", &input, None)
             .await;
-        asked.unwrap()
+        issued.unwrap()
     }
 
-    /// Claims a call for a process that is never heard of again.
-    pub(crate) async fn claim_and_vanish(&self, asked: &IssuedApproval) -> Claim {
+    /// Claims a call for a process that then disappears.
+    pub(crate) async fn claim_and_vanish(&self, issued: &IssuedApproval) -> Claim {
         let claimant = LeaseHolderId::from_bytes([9; 16]);
-        let claimed = update(&*self.ledger, asked.record, |record, now| {
+        let claimed = update(&*self.ledger, issued.record, |record, now| {
             let decision = RecordedDecision { decided_by: ada(), decided_at: now, reason: None };
             record.claim(&decision, claimant, LEASE)
         });
@@ -130,7 +135,7 @@ impl Bench {
         }
     }
 
-    /// Ends the run of a process that was thought gone.
+    /// Completes the claim of a process that was considered gone.
     pub(crate) async fn complete(&self, claim: &Claim, outcome: &ToolOutcome) {
         let done =
             update(&*self.ledger, claim.record, |record, now| record.complete(claim, outcome, now));
@@ -149,7 +154,7 @@ impl Bench {
         self.settled(principal, body).await.1
     }
 
-    /// What became of everything, and what came of it in the end.
+    /// The results, and the outcomes after all tools have run.
     pub(crate) async fn settled(
         &self,
         principal: &Principal,
@@ -167,8 +172,8 @@ impl Bench {
         (resolved.results().clone(), outcomes)
     }
 
-    pub(crate) async fn is_pending(&self, asked: &IssuedApproval) -> bool {
-        let loaded = self.ledger.load(&[asked.record]).await.unwrap();
+    pub(crate) async fn is_pending(&self, issued: &IssuedApproval) -> bool {
+        let loaded = self.ledger.load(&[issued.record]).await.unwrap();
         loaded.records[0].record.is_pending()
     }
 
@@ -176,10 +181,10 @@ impl Bench {
         self.effects.0.lock().unwrap().clone()
     }
 
-    /// What the audit was told, of this record.
-    pub(crate) fn heard(&self, record: RecordId) -> Vec<AuditEvent> {
-        let heard = self.heard.0.lock().unwrap();
-        heard.iter().filter(|event| event.record == Some(record)).cloned().collect()
+    /// The audit events of this record.
+    pub(crate) fn audit_events(&self, record: RecordId) -> Vec<AuditEvent> {
+        let audit_events = self.audit_events.0.lock().unwrap();
+        audit_events.iter().filter(|event| event.record == Some(record)).cloned().collect()
     }
 
     /// Lets time pass.
@@ -190,7 +195,7 @@ impl Bench {
     }
 }
 
-/// How long whoever runs a call is taken to be alive.
+/// How long the lease of a claim lasts.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) fn ada() -> Principal {
@@ -205,8 +210,8 @@ pub(crate) fn body(calls: &[Value]) -> Value {
     ]})
 }
 
-/// A request in which the person wrote on after these calls.
-pub(crate) fn body_written_on(calls: &[Value]) -> Value {
+/// A request in which the user sent a new message after these calls.
+pub(crate) fn body_with_new_message(calls: &[Value]) -> Value {
     json!({"id": "chat", "trigger": "submit-message", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
         {"id": "m2", "role": "assistant", "parts": calls},
@@ -214,15 +219,15 @@ pub(crate) fn body_written_on(calls: &[Value]) -> Value {
     ]})
 }
 
-/// A call of `delete_file` with the person's answer.
-pub(crate) fn call(tool_call_id: &str, asked: &IssuedApproval, approved: bool) -> Value {
+/// A call of `delete_file` with the user's decision.
+pub(crate) fn call(tool_call_id: &str, issued: &IssuedApproval, approved: bool) -> Value {
     json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-responded",
            "input": {"path": "notes.txt"},
-           "approval": {"id": asked.approval_id, "approved": approved}})
+           "approval": {"id": issued.approval_id, "approved": approved}})
 }
 
-/// A call of `delete_file` that waits for the person's answer.
-pub(crate) fn unanswered(tool_call_id: &str, asked: &IssuedApproval) -> Value {
+/// A call of `delete_file` that waits for the user's decision.
+pub(crate) fn unanswered(tool_call_id: &str, issued: &IssuedApproval) -> Value {
     json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-requested",
-           "input": {"path": "notes.txt"}, "approval": {"id": asked.approval_id}})
+           "input": {"path": "notes.txt"}, "approval": {"id": issued.approval_id}})
 }

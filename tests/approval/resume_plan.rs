@@ -1,4 +1,5 @@
-//! What a person decided is found wherever it stands, and only what the host asked for runs.
+//! The resume plan finds the user's decisions wherever they are in the history, and approves only
+//! calls that the host requested.
 
 use std::fs;
 use std::path::Path;
@@ -30,8 +31,8 @@ fn plan(chat: &ChatRequest) -> ResumePlan {
     ResumePlan::new(chat.messages(), chat.continued_message())
 }
 
-/// What a plan says, in the words of the `parse-request` contract.
-fn said(body: &Value) -> Value {
+/// The content of a plan, in the form of the `parse-request` contract.
+fn plan_content(body: &Value) -> Value {
     let plan = plan(&parse(body));
     json!({
         "approvals": plan.approvals().collect::<Vec<_>>(),
@@ -70,11 +71,11 @@ fn output(call: &str, output: Value) -> Value {
            "input": {}, "output": output})
 }
 
-fn asked(call: &str, approval: &str) -> PendingToolCall {
+fn awaiting_approval(call: &str, approval: &str) -> PendingToolCall {
     PendingToolCall::awaiting_approval(approval, call, "delete", host_input())
 }
 
-fn left(call: &str) -> PendingToolCall {
+fn left_to_client(call: &str) -> PendingToolCall {
     PendingToolCall::client_executed(call, "location", Json::from_serialize(&json!({})).unwrap())
 }
 
@@ -98,7 +99,7 @@ fn settled(
 }
 
 #[test]
-fn every_recorded_request_says_what_the_person_did() {
+fn every_recorded_request_gives_the_decisions_and_outputs_of_the_user() {
     let delete = |more: Value| {
         let mut response = json!({"approvalId": "ap1", "toolCallId": "c1", "toolName": "delete",
                                   "input": {"path": "/a"}});
@@ -107,9 +108,9 @@ fn every_recorded_request_says_what_the_person_did() {
     };
     let nothing = json!({"approvals": [], "toolOutputs": [], "pending": [], "superseded": []});
     let with = |key: &str, value: Value| {
-        let mut said = nothing.clone();
-        said[key] = json!([value]);
-        said
+        let mut plan_content = nothing.clone();
+        plan_content[key] = json!([value]);
+        plan_content
     };
     let mut mixed = nothing.clone();
     mixed["approvals"] = json!([
@@ -161,12 +162,12 @@ fn every_recorded_request_says_what_the_person_did() {
         ("21-after-stop-with-partial-tool-input", nothing.clone()),
         ("22-after-error-chunk", nothing.clone()),
     ] {
-        assert_eq!(said(&recorded(name)), expected, "{name}");
+        assert_eq!(plan_content(&recorded(name)), expected, "{name}");
     }
 }
 
 #[test]
-fn only_an_answer_is_an_answer() {
+fn only_a_part_in_the_state_approval_responded_is_a_decision() {
     let body = request(json!([
         user("u"),
         message(
@@ -187,50 +188,51 @@ fn only_an_answer_is_an_answer() {
         )
     ]));
     let open: Vec<PendingToolCall> =
-        (1..=6).map(|n| asked(&format!("c{n}"), &format!("ap{n}"))).collect();
+        (1..=6).map(|n| awaiting_approval(&format!("c{n}"), &format!("ap{n}"))).collect();
     let (results, pending, _) = settled(&body, &open);
-    // The client shows a result for it, so nobody can answer any more.
+    // The client shows a result for this call, so the user cannot decide it any more.
     assert_eq!(results, [("c3".to_owned(), json!("rejected"))]);
     assert_eq!(pending.len(), 5);
-    assert!(said(&body)["approvals"].as_array().unwrap().is_empty());
+    assert!(plan_content(&body)["approvals"].as_array().unwrap().is_empty());
 }
 
 #[test]
-fn an_answer_in_a_message_that_is_not_the_models_is_none() {
-    let forged = json!([responded("c1", "ap1", true)]);
+fn a_decision_outside_an_assistant_message_is_ignored() {
+    let forged_parts = json!([responded("c1", "ap1", true)]);
     for role in ["user", "system"] {
         let body = request(json!([
-            message("m", role, forged.clone()),
+            message("m", role, forged_parts.clone()),
             message("n", "assistant", json!([]))
         ]));
-        assert_eq!(settled(&body, &[asked("c1", "ap1")]).0, [], "{role}");
+        assert_eq!(settled(&body, &[awaiting_approval("c1", "ap1")]).0, [], "{role}");
     }
 }
 
 #[test]
-fn only_what_the_host_asked_for_runs_and_with_the_hosts_input() {
+fn only_calls_that_the_host_requested_run_and_with_the_hosts_input() {
     let body = request(json!([message("m", "assistant", json!([responded("c1", "ap1", true)]))]));
     let approved = json!({"approved": {"input": {"path": "/host"}}});
-    assert_eq!(settled(&body, &[asked("c1", "ap1")]).0, [("c1".into(), approved)]);
+    assert_eq!(settled(&body, &[awaiting_approval("c1", "ap1")]).0, [("c1".into(), approved)]);
 
     let refused = [("c1".to_owned(), json!("rejected"))];
     for (open, pending) in [
         (vec![], vec![]),
-        // Asked under another id, or not a person at all: it stays open.
-        (vec![asked("c1", "ap2")], vec!["c1"]),
-        (vec![left("c1")], vec!["c1"]),
+        // Requested under another id, or left to the client instead of a user: the call stays
+        // pending.
+        (vec![awaiting_approval("c1", "ap2")], vec!["c1"]),
+        (vec![left_to_client("c1")], vec!["c1"]),
     ] {
-        let (results, still, superseded) = settled(&body, &open);
+        let (results, still_pending, superseded) = settled(&body, &open);
         assert_eq!(results, refused, "{open:?}");
-        assert_eq!(still, pending, "{open:?}");
+        assert_eq!(still_pending, pending, "{open:?}");
         assert!(superseded.is_empty(), "{open:?}");
     }
 }
 
-/// Providers number their calls anew in every turn, and on the wire ids are unique in a message: the
-/// client answers `call_0-1` where the host asked about its second `call_0`.
+/// Providers reuse call ids in every turn, and on the wire ids are unique in a message: the client
+/// answers `call_0-1` where the host requested approval of its second `call_0`.
 #[test]
-fn an_approval_is_found_by_its_own_id_whatever_the_call_is_called_on_the_wire() {
+fn an_approval_is_found_by_its_id_though_the_call_has_another_id_on_the_wire() {
     use ui_message_stream::event::{AgentEvent, ToolCall};
     use ui_message_stream::{Chunk, Json, Translator};
 
@@ -242,28 +244,28 @@ fn an_approval_is_found_by_its_own_id_whatever_the_call_is_called_on_the_wire() 
         AgentEvent::tool_input(ToolCall::new("call_0", "delete"), Json::null()),
         AgentEvent::approval_requested("call_0", "ap1"),
     ] {
-        let asked = translator.handle_event(&event, &mut |chunk| {
+        let handled = translator.handle_event(&event, &mut |chunk| {
             if let Chunk::ToolApprovalRequest { tool_call_id, .. } = chunk {
                 wire_id = tool_call_id.into_owned();
             }
         });
-        asked.unwrap();
+        handled.unwrap();
     }
     assert_ne!(wire_id, "call_0");
     let answer = json!([responded(&wire_id, "ap1", true)]);
     let body = request(json!([message("m", "assistant", answer)]));
     let approved = json!({"approved": {"input": {"path": "/host"}}});
-    assert_eq!(settled(&body, &[asked("call_0", "ap1")]).0, [(wire_id, approved)]);
+    assert_eq!(settled(&body, &[awaiting_approval("call_0", "ap1")]).0, [(wire_id, approved)]);
 }
 
-/// Review found: a provider that numbers its calls in every step, and answers that come one by one.
+/// A provider that reuses call ids in every step, and decisions that arrive one by one.
 #[test]
-fn a_question_on_a_renamed_call_waits_for_its_own_answer() {
+fn an_approval_request_for_a_renamed_call_waits_for_its_own_decision() {
     let listed = json!({"type": "tool-list", "toolCallId": "call_0", "state": "output-available",
         "input": {}, "output": 1});
     let waiting = requested("call_0-1", "ap1");
     let answered = responded("call_1", "ap2", true);
-    let open = [asked("call_0", "ap1"), asked("call_1", "ap2")];
+    let open = [awaiting_approval("call_0", "ap1"), awaiting_approval("call_1", "ap2")];
     let body = request(json!([message("m", "assistant", json!([listed, waiting, answered]))]));
     let (results, pending, superseded) = settled(&body, &open);
     let approved = json!({"approved": {"input": {"path": "/host"}}});
@@ -272,34 +274,36 @@ fn a_question_on_a_renamed_call_waits_for_its_own_answer() {
 }
 
 #[test]
-fn an_old_answer_is_not_decided_again_on_every_turn() {
+fn an_old_decision_does_not_count_again_in_later_turns() {
     for approved in [true, false] {
         let body = request(json!([
             message("m", "assistant", json!([responded("c1", "ap1", approved)])),
             user("u"),
         ]));
-        // In the turn it arrives it counts; once the record is rid of it, it is passed over.
-        assert_eq!(settled(&body, &[asked("c1", "ap1")]).0.len(), 1);
+        // It counts in the turn in which it arrives. Once the call is not open any more, it is
+        // ignored.
+        assert_eq!(settled(&body, &[awaiting_approval("c1", "ap1")]).0.len(), 1);
         assert_eq!(settled(&body, &[]).0, []);
     }
 }
 
 #[test]
-fn a_denial_needs_no_proof() {
+fn a_denial_counts_without_an_open_request() {
     let mut part = responded("c1", "ap1", false);
     part["approval"]["reason"] = json!("no");
     let body = request(json!([message("m", "assistant", json!([part]))]));
     let denied = [("c1".to_owned(), json!({"denied": {"reason": "no"}}))];
     assert_eq!(settled(&body, &[]).0, denied);
-    let (results, pending, _) = settled(&body, &[asked("c1", "ap1")]);
+    let (results, pending, _) = settled(&body, &[awaiting_approval("c1", "ap1")]);
     assert_eq!((results.as_slice(), pending.len()), (denied.as_slice(), 0));
 }
 
 #[test]
-fn a_call_of_the_provider_is_handed_the_answer_and_never_run_here() {
-    let open = [asked("c1", "ap1").provider_executed()];
+fn a_provider_executed_call_forwards_the_decision_and_never_runs_here() {
+    let open = [awaiting_approval("c1", "ap1").provider_executed()];
     for approved in [true, false] {
-        // Whether the provider runs it is the host's word, whatever the client says.
+        // The host's record states whether the provider executes the call. The client's claim is
+        // ignored.
         for claim in [true, false] {
             let mut part = responded("c1", "ap1", approved);
             part["providerExecuted"] = json!(claim);
@@ -311,22 +315,22 @@ fn a_call_of_the_provider_is_handed_the_answer_and_never_run_here() {
 }
 
 #[test]
-fn a_settled_call_never_runs_again() {
-    let mut past = output("c1", json!("done"));
-    past["approval"] = json!({"id": "ap1", "approved": true});
-    let again = responded("c1", "ap1", true);
-    let open = [asked("c1", "ap1")];
+fn a_call_that_has_a_result_never_runs_again() {
+    let mut executed = output("c1", json!("done"));
+    executed["approval"] = json!({"id": "ap1", "approved": true});
+    let responded_again = responded("c1", "ap1", true);
+    let open = [awaiting_approval("c1", "ap1")];
     for messages in [
-        json!([message("m", "assistant", json!([past, again]))]),
-        json!([message("m", "assistant", json!([again, past]))]),
+        json!([message("m", "assistant", json!([executed, responded_again]))]),
+        json!([message("m", "assistant", json!([responded_again, executed]))]),
         json!([
-            message("m", "assistant", json!([again])),
-            message("n", "assistant", json!([past]))
+            message("m", "assistant", json!([responded_again])),
+            message("n", "assistant", json!([executed]))
         ]),
         json!([
-            message("m", "assistant", json!([past])),
+            message("m", "assistant", json!([executed])),
             user("u"),
-            message("n", "assistant", json!([again]))
+            message("n", "assistant", json!([responded_again]))
         ]),
     ] {
         let plan = plan(&parse(&request(messages.clone())));
@@ -340,48 +344,49 @@ fn a_settled_call_never_runs_again() {
             "{messages}"
         );
     }
-    // Also where the plan is made of messages that no request has cleaned.
-    let text = message("m", "assistant", json!([past, again])).to_string();
+    // Also where the messages did not pass through the request parser.
+    let text = message("m", "assistant", json!([executed, responded_again])).to_string();
     let message = ui_message_stream::UiMessage::parse(&text).unwrap();
     assert_eq!(ResumePlan::new(&[message], None).approvals().count(), 0);
 }
 
 #[test]
-fn an_approval_counts_once_and_a_no_beats_a_yes() {
-    let yes = responded("c1", "ap1", true);
+fn an_approval_counts_once_and_a_denial_overrides_an_approval() {
+    let approval = responded("c1", "ap1", true);
     let body = request(json!([
-        message("m", "assistant", json!([yes])),
-        message("n", "assistant", json!([yes, requested("c2", "ap1")])),
+        message("m", "assistant", json!([approval])),
+        message("n", "assistant", json!([approval, requested("c2", "ap1")])),
     ]));
-    let (results, pending, _) = settled(&body, &[asked("c1", "ap1")]);
+    let (results, pending, _) = settled(&body, &[awaiting_approval("c1", "ap1")]);
     assert_eq!((results.len(), pending.len()), (1, 0));
 
-    // A request that contradicts itself is refused; a history from elsewhere is read carefully.
+    // The parser rejects a request with contradicting decisions. A history from another source may
+    // still hold them.
     let answer = |approved: bool| responded("c1", "ap1", approved);
     let contradiction: Vec<_> = [json!([answer(true)]), json!([answer(true), answer(false)])]
         .into_iter()
         .map(|parts| message("m", "assistant", parts))
         .map(|message| ui_message_stream::UiMessage::parse(&message.to_string()).unwrap())
         .collect();
-    let deferred = ResumePlan::new(&contradiction, None).settle(&[asked("c1", "ap1")]);
+    let deferred = ResumePlan::new(&contradiction, None).settle(&[awaiting_approval("c1", "ap1")]);
     let [result] = deferred.results() else { panic!("{deferred:?}") };
     assert_eq!(result.outcome, DeferredOutcome::Denied { reason: None });
 }
 
 #[test]
-fn a_provider_that_numbers_its_calls_anew_every_turn_can_ask_every_turn() {
-    let mut past = output("call_0", json!("done"));
-    past["approval"] = json!({"id": "ap1", "approved": true});
+fn a_provider_that_reuses_call_ids_can_request_approval_in_every_turn() {
+    let mut executed = output("call_0", json!("done"));
+    executed["approval"] = json!({"id": "ap1", "approved": true});
     let body = request(json!([
-        message("m", "assistant", json!([past])),
+        message("m", "assistant", json!([executed])),
         user("u"),
         message("n", "assistant", json!([responded("call_0", "ap2", true)])),
     ]));
-    let deferred = plan(&parse(&body)).settle(&[asked("call_0", "ap2")]);
+    let deferred = plan(&parse(&body)).settle(&[awaiting_approval("call_0", "ap2")]);
     let result = deferred.get(&ToolCallId::new("call_0")).unwrap();
     assert_eq!(result.outcome, DeferredOutcome::Approved { input: host_input(), claim: None });
     assert_eq!(result.message_id.as_deref(), Some("n"));
-    // And the output of the old call is not the output of the new one.
+    // The output of the old call is not the output of the new one.
     let body = request(json!([
         message("m", "assistant", json!([output("call_0", json!("old"))])),
         user("u"),
@@ -392,11 +397,14 @@ fn a_provider_that_numbers_its_calls_anew_every_turn_can_ask_every_turn() {
             {"type": "tool-location", "toolCallId": "call_0", "state": "input-available"}])
         ),
     ]));
-    assert_eq!(settled(&body, &[left("call_0")]), (vec![], vec!["call_0".into()], vec![]));
+    assert_eq!(
+        settled(&body, &[left_to_client("call_0")]),
+        (vec![], vec!["call_0".into()], vec![])
+    );
 }
 
 #[test]
-fn an_output_counts_for_a_call_that_was_left_to_the_client() {
+fn an_output_counts_only_for_a_client_executed_call() {
     let parts = json!([
         {"type": "step-start"}, output("server", json!("forged")), output("c1", json!("Paris")),
         {"type": "tool-location", "toolCallId": "c2", "state": "output-error", "errorText": "no"},
@@ -405,46 +413,46 @@ fn an_output_counts_for_a_call_that_was_left_to_the_client() {
         ("c1".to_owned(), json!({"output": {"output": "Paris"}})),
         ("c2".to_owned(), json!({"output-error": {"errorText": "no"}})),
     ];
-    let open = [left("c1"), left("c2"), left("c3")];
+    let open = [left_to_client("c1"), left_to_client("c2"), left_to_client("c3")];
     let history = json!([user("u"), message("m", "assistant", parts)]);
     assert_eq!(
         settled(&request(history.clone()), &open),
         (given.clone(), vec!["c3".into()], vec![])
     );
-    // Also where the person wrote on before the client sent it.
+    // Also where the user sent a new message before the client sent the output.
     let mut history = history;
     history.as_array_mut().unwrap().push(user("u2"));
     assert_eq!(settled(&request(history), &open), (given, vec![], vec!["c3".into()]));
 }
 
 #[test]
-fn an_output_that_is_not_final_is_none() {
+fn a_preliminary_output_does_not_count() {
     let mut part = output("c1", json!("so far"));
     part["preliminary"] = json!(true);
     let body = request(json!([message("m", "assistant", json!([part]))]));
-    assert_eq!(settled(&body, &[left("c1")]), (vec![], vec!["c1".into()], vec![]));
+    assert_eq!(settled(&body, &[left_to_client("c1")]), (vec![], vec!["c1".into()], vec![]));
 }
 
 #[test]
-fn an_output_for_a_call_that_waits_for_a_person_is_refused_and_locks_nothing() {
+fn an_output_for_a_call_awaiting_approval_is_rejected_and_the_call_is_closed() {
     let body = recorded("15-tool-output-for-unanswered-approval");
-    let open = [asked("c1", "ap1")];
+    let open = [awaiting_approval("c1", "ap1")];
     assert_eq!(settled(&body, &open), (vec![("c1".into(), json!("rejected"))], vec![], vec![]));
 }
 
 #[test]
-fn what_the_person_wrote_past_is_superseded() {
-    let open = [asked("c1", "ap1"), left("c2")];
+fn a_new_user_message_supersedes_the_open_calls() {
+    let open = [awaiting_approval("c1", "ap1"), left_to_client("c2")];
     let superseded = (vec![], vec![], vec!["c1".to_owned(), "c2".to_owned()]);
     let parts = json!([requested("c1", "ap1"),
                        {"type": "tool-location", "toolCallId": "c2", "state": "input-available"}]);
     let waiting = json!([user("u"), message("m", "assistant", parts)]);
     let pending = (vec![], vec!["c1".to_owned(), "c2".to_owned()], vec![]);
     assert_eq!(settled(&request(waiting.clone()), &open), pending);
-    let mut on = waiting;
-    on.as_array_mut().unwrap().push(user("u2"));
-    assert_eq!(settled(&request(on), &open), superseded);
-    // A client that sends only its new message leaves no doubt either.
+    let mut with_new_message = waiting;
+    with_new_message.as_array_mut().unwrap().push(user("u2"));
+    assert_eq!(settled(&request(with_new_message), &open), superseded);
+    // A client that sends only its new message supersedes them too.
     let last_only = json!({"id": "chat", "message": user("u2")});
     assert_eq!(settled(&last_only, &open), superseded);
 }
@@ -454,7 +462,7 @@ fn every_combination_of_answers_settles_each_call_once() {
     let outcomes = [json!({"approved": {"input": {"path": "/host"}}}), json!({"denied": {}})];
     for n in 1..=4_usize {
         let open: Vec<PendingToolCall> =
-            (0..n).map(|i| asked(&format!("c{i}"), &format!("ap{i}"))).collect();
+            (0..n).map(|i| awaiting_approval(&format!("c{i}"), &format!("ap{i}"))).collect();
         for answers in 0..3_usize.pow(n as u32) {
             // 0: approved, 1: denied, 2: not answered.
             let answer = |i: usize| answers / 3_usize.pow(i as u32) % 3;
@@ -476,19 +484,19 @@ fn every_combination_of_answers_settles_each_call_once() {
 }
 
 #[test]
-fn deferred_results_can_wait_in_a_store() {
+fn deferred_tool_results_can_be_serialized_and_read_back() {
     let body = json!({"id": "chat", "messages": [message("m", "assistant", json!([
         responded("c1", "ap1", true), responded("c2", "ap2", false), responded("c3", "ap3", true),
         output("c4", json!("out")), requested("c5", "ap5"),
     ]))]});
-    // A browser's string may hold half a surrogate pair.
+    // A JavaScript string may hold an unpaired surrogate.
     let body = body.to_string().replace("\"out\"", r#""\ud800""#);
     let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
     let open = [
-        asked("c1", "ap1"),
-        asked("c2", "ap2").provider_executed(),
-        left("c4"),
-        asked("c5", "ap5"),
+        awaiting_approval("c1", "ap1"),
+        awaiting_approval("c2", "ap2").provider_executed(),
+        left_to_client("c4"),
+        awaiting_approval("c5", "ap5"),
     ];
     let deferred = plan(&chat).settle(&open);
     assert_eq!((deferred.results().len(), deferred.pending().len()), (4, 1));
@@ -497,10 +505,10 @@ fn deferred_results_can_wait_in_a_store() {
 }
 
 #[test]
-fn a_host_that_decides_by_itself_has_the_last_word() {
+fn the_builders_last_decision_on_a_call_counts() {
     let deferred = DeferredToolResults::builder()
         .deny("c1", "delete", None)
-        .pending(asked("c2", "ap2"))
+        .pending(awaiting_approval("c2", "ap2"))
         .output("c3", "location", Json::string("Paris"))
         .approve("c1", "delete", host_input())
         .approve("c2", "delete", host_input())
@@ -512,7 +520,7 @@ fn a_host_that_decides_by_itself_has_the_last_word() {
     assert!(DeferredToolResults::builder().build().is_empty());
 }
 
-/// A history of absurd parts: few calls, few approval ids, in every state.
+/// A history of arbitrary parts: few calls, few approval ids, in every state.
 fn any_history() -> impl Strategy<Value = Vec<Value>> {
     let part = (0..3_usize, 0..3_usize, 0..7_usize).prop_map(|(call, approval, kind)| {
         let (call, approval) = (format!("c{call}"), format!("ap{approval}"));
@@ -527,18 +535,18 @@ fn any_history() -> impl Strategy<Value = Vec<Value>> {
             _ => json!({"type": "step-start"}),
         }
     });
-    let said = prop_oneof![
+    let message = prop_oneof![
         3 => prop::collection::vec(part, 1..5).prop_map(|p| message("m", "assistant", json!(p))),
         1 => Just(user("u")),
     ];
-    prop::collection::vec(said, 0..5)
+    prop::collection::vec(message, 0..5)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn nothing_runs_that_was_not_asked_and_answered_and_every_open_call_has_one_fate(
+    fn only_requested_and_approved_calls_run_and_each_open_call_settles_once(
         history in any_history(),
         asked_for in prop::collection::btree_set((0..3_usize, 0..3_usize), 0..3),
         left_open in prop::collection::btree_set(3..5_usize, 0..2),
@@ -547,10 +555,10 @@ proptest! {
             .iter()
             .map(|m| ui_message_stream::UiMessage::parse(&m.to_string()).unwrap())
             .collect();
-        // The host asks about a call once at a time, and under an id of its own.
+        // The host requests approval of a call once at a time, each with its own approval id.
         let mut open: Vec<PendingToolCall> = Vec::new();
         for (call, approval) in asked_for {
-            let call = asked(&format!("c{call}"), &format!("ap{approval}"));
+            let call = awaiting_approval(&format!("c{call}"), &format!("ap{approval}"));
             let is_new = |known: &PendingToolCall| {
                 known.tool_call_id != call.tool_call_id && known.approval_id != call.approval_id
             };
@@ -558,23 +566,24 @@ proptest! {
                 open.push(call);
             }
         }
-        open.extend(left_open.into_iter().map(|call| left(&format!("c{call}"))));
+        open.extend(left_open.into_iter().map(|call| left_to_client(&format!("c{call}"))));
 
         let deferred = ResumePlan::new(&messages, None).settle(&open);
         let text = json!(history).to_string();
         for result in deferred.results() {
             if let DeferredOutcome::Approved { input, .. } = &result.outcome {
                 prop_assert_eq!(input, &host_input());
-                let asked = open.iter().any(|call| call.approval_id == result.approval_id);
-                prop_assert!(asked);
+                let is_requested = open.iter().any(|call| call.approval_id == result.approval_id);
+                prop_assert!(is_requested);
                 let id = result.approval_id.as_ref().unwrap();
-                let no = json!({"id": id, "approved": false}).to_string();
-                let yes = json!({"id": id, "approved": true}).to_string();
-                prop_assert!(text.contains(&yes) && !text.contains(&no), "{}", text);
+                let denial = json!({"id": id, "approved": false}).to_string();
+                let approval = json!({"id": id, "approved": true}).to_string();
+                prop_assert!(text.contains(&approval) && !text.contains(&denial), "{}", text);
             }
         }
         for call in &open {
-            // A question is found by its own id, a call without one by the call's.
+            // A call with an approval request is found by the approval id, any other call by its
+            // call id.
             let is_of = |result: &&DeferredToolResult| match &call.approval_id {
                 Some(_) => result.approval_id == call.approval_id,
                 None => result.approval_id.is_none() && result.tool_call_id == call.tool_call_id,

@@ -75,8 +75,8 @@ fn host() -> Host {
                 yield Ok(AgentEvent::tool_input(call, Json::null()));
                 return;
             }
-            let calls = 1 + usize::from(user_text.contains("twice"));
-            for name in ["first", "second"].into_iter().take(calls) {
+            let call_count = 1 + usize::from(user_text.contains("twice"));
+            for name in ["first", "second"].into_iter().take(call_count) {
                 let call = ToolCall::new(name, "slow");
                 let (id, input) = (call.id.clone(), Json::null());
                 yield Ok(AgentEvent::tool_input(call, input.clone()));

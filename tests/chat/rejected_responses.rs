@@ -61,7 +61,7 @@ impl Scene {
             other_user,
             forgotten,
             other_server,
-            used_client: used_id,
+            used: used_id,
             denied: denied_id,
             expired,
             host,
