@@ -1,5 +1,5 @@
-//! The agent loop: whatever the model and the tools do, every call has its result, the others go on,
-//! and the stream ends well.
+//! The agent loop: every call gets a result even if the model or a tool fails, other calls are not
+//! affected, and the stream ends correctly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use ui_message_stream::request::Limits;
 use ui_message_stream::response::BoxError;
 use ui_message_stream::{ChatRequest, Json};
 
-/// A model that makes these calls at first, and says how many results it read then.
+/// A model that makes these calls first, and then emits the number of results that it read.
 #[derive(Debug)]
 struct Calls(&'static [(&'static str, &'static str)]);
 
@@ -32,8 +32,8 @@ impl Model for Calls {
         let results: usize = results.sum();
         let finished = |reason| Ok(ModelEvent::Finished(reason));
         if results > 0 {
-            let said = ModelEvent::Event(AgentEvent::text(format!("{results} results")));
-            return Box::pin(stream::iter([Ok(said), finished(FinishReason::Stop)]));
+            let event = ModelEvent::Event(AgentEvent::text(format!("{results} results")));
+            return Box::pin(stream::iter([Ok(event), finished(FinishReason::Stop)]));
         }
         let calls = self.0.iter().enumerate().map(|(at, (tool, input))| {
             let call = ToolCall::new(format!("call_{at}"), *tool);
@@ -75,7 +75,7 @@ async fn first_turn(agent: Agent) -> Vec<Value> {
     post(&agent.into_chat_server(), &body).await
 }
 
-/// What became of the calls, by id: the chunk that settled each.
+/// The outcome of each call, by id: taken from the chunk that settled it.
 fn outcomes(chunks: &[Value]) -> Vec<(String, Value)> {
     let settled = chunks.iter().filter(|chunk| {
         let kind = chunk["type"].as_str().unwrap();
@@ -84,25 +84,25 @@ fn outcomes(chunks: &[Value]) -> Vec<(String, Value)> {
     });
     let mut outcomes: Vec<(String, Value)> = settled
         .map(|chunk| {
-            let said = [&chunk["output"], &chunk["errorText"]];
-            let said = said.into_iter().find(|said| !said.is_null()).unwrap();
-            (chunk["toolCallId"].as_str().unwrap().to_owned(), said.clone())
+            let result = [&chunk["output"], &chunk["errorText"]];
+            let result = result.into_iter().find(|result| !result.is_null()).unwrap();
+            (chunk["toolCallId"].as_str().unwrap().to_owned(), result.clone())
         })
         .collect();
     outcomes.sort_by(|a, b| a.0.cmp(&b.0));
     outcomes
 }
 
-fn said(chunks: &[Value]) -> String {
+fn text_of(chunks: &[Value]) -> String {
     chunks.iter().filter_map(|chunk| chunk["delta"].as_str()).collect()
 }
 
-fn ends(chunks: &[Value]) -> &Value {
+fn finish_reason(chunks: &[Value]) -> &Value {
     &chunks.last().unwrap()["finishReason"]
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_misbehaves_leaves_the_others_alone() {
+async fn a_misbehaving_tool_does_not_affect_the_other_calls() {
     let agent = Agent::new(Calls(&[
         ("double", r#"{"n":1}"#),
         ("panics", r#"{"n":1}"#),
@@ -153,13 +153,13 @@ async fn a_tool_that_misbehaves_leaves_the_others_alone() {
             json!(8),
         ]
     );
-    assert_eq!(said(&chunks), "8 results");
-    assert_eq!(ends(&chunks), "stop");
+    assert_eq!(text_of(&chunks), "8 results");
+    assert_eq!(finish_reason(&chunks), "stop");
     assert!(!chunks.iter().any(|chunk| chunk.to_string().contains("secret@")));
 }
 
 #[tokio::test]
-async fn an_input_that_a_tool_does_not_take_never_reaches_it() {
+async fn an_invalid_tool_input_never_reaches_the_tool() {
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&ran);
     let counted = Tool::new("counted", move |input: Input| {
@@ -187,11 +187,11 @@ async fn an_input_that_a_tool_does_not_take_never_reaches_it() {
     }
     assert_eq!(outcomes[9].1, json!(7));
     assert_eq!(ran.load(Ordering::SeqCst), 1);
-    assert_eq!(said(&chunks), "10 results");
+    assert_eq!(text_of(&chunks), "10 results");
 }
 
 #[tokio::test]
-async fn an_input_that_only_the_schema_refuses_never_reaches_the_tool() {
+async fn an_input_that_only_the_schema_rejects_never_reaches_the_tool() {
     #[derive(Deserialize, JsonSchema)]
     struct Narrow {
         #[schemars(range(min = 1, max = 10))]
@@ -215,13 +215,16 @@ async fn an_input_that_only_the_schema_refuses_never_reaches_the_tool() {
     };
     for id in ["call_0", "call_1", "call_2", "call_3"] {
         assert!(kind(id, "tool-input-error"), "{id}");
-        assert!(!kind(id, "tool-input-available"), "{id}: a page would take it for what fits");
+        assert!(
+            !kind(id, "tool-input-available"),
+            "{id}: a client would take it for a valid input"
+        );
     }
     assert_eq!(outcomes(&chunks)[4].1, json!("10 abc"));
 }
 
 #[tokio::test]
-async fn preliminary_outputs_come_in_order_and_the_final_one_last() {
+async fn preliminary_outputs_are_sent_in_order_before_the_final_output() {
     let counts = Tool::new("counts", async |input: Input, context: ToolContext| {
         for n in 0..input.n {
             context.emit_preliminary(&n).await?;
@@ -238,8 +241,8 @@ async fn preliminary_outputs_come_in_order_and_the_final_one_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_context_that_outlives_its_tool_keeps_nobody_waiting() {
-    let leaves = Tool::new("leaves", async |_: Input, context: ToolContext| {
+async fn a_tool_context_that_outlives_its_tool_does_not_delay_the_step() {
+    let detaches = Tool::new("leaves", async |_: Input, context: ToolContext| {
         tokio::spawn(async move {
             for n in 0.. {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -254,15 +257,15 @@ async fn a_context_that_outlives_its_tool_keeps_nobody_waiting() {
         Ok::<_, ToolError>("waited")
     });
     let agent = Agent::new(Calls(&[("leaves", r#"{"n":1}"#), ("waits", r#"{"n":1}"#)]));
-    let chunks = first_turn(agent.tool(leaves).tool(waits)).await;
+    let chunks = first_turn(agent.tool(detaches).tool(waits)).await;
     let of_leaves: Vec<&Value> =
         chunks.iter().filter(|chunk| chunk["toolCallId"] == "call_0").collect();
-    assert_eq!(of_leaves.last().unwrap()["output"], "done", "nothing comes behind the end");
-    assert!(of_leaves.len() > 5, "it was shown what came before");
-    assert_eq!(said(&chunks), "2 results");
+    assert_eq!(of_leaves.last().unwrap()["output"], "done", "no output follows the final output");
+    assert!(of_leaves.len() > 5, "the preliminary outputs before the end were sent");
+    assert_eq!(text_of(&chunks), "2 results");
 }
 
-/// Tells when it is dropped.
+/// Counts its drops.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
@@ -271,7 +274,8 @@ impl Drop for Dropped {
     }
 }
 
-/// An agent whose tool waits for ten seconds, and how often that came to its end, one way or another.
+/// An agent whose tool waits for ten seconds, the number of its completed runs, and the number of
+/// its dropped futures.
 fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let (returned, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counter, guard) = (Arc::clone(&returned), Arc::clone(&dropped));
@@ -288,8 +292,8 @@ fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     (agent, returned, dropped)
 }
 
-/// Asks, and does not read the answer.
-async fn ask_and_leave(chats: &ChatServer) {
+/// Posts a request and drops the response unread.
+async fn send_without_reading(chats: &ChatServer) {
     let body = json!({"id": "chat", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
     ]});
@@ -297,19 +301,19 @@ async fn ask_and_leave(chats: &ChatServer) {
     drop(chats.stream_response(&Principal::new("ada"), request).await.unwrap());
 }
 
-/// The chat, some seconds later.
-async fn later(chats: &ChatServer, seconds: u64) -> Value {
+/// The messages of the chat after this number of seconds.
+async fn messages_after(chats: &ChatServer, seconds: u64) -> Value {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
     serde_json::to_value(chat.messages).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_that_nobody_reads_leaves_the_tool_its_end_and_the_history_its_message() {
+async fn a_run_whose_response_is_not_read_completes_its_tools_and_stores_its_message() {
     let (agent, returned, _) = waiting_agent();
     let chats = agent.into_chat_server();
-    ask_and_leave(&chats).await;
-    let messages = later(&chats, 30).await;
+    send_without_reading(&chats).await;
+    let messages = messages_after(&chats, 30).await;
     assert_eq!(returned.load(Ordering::SeqCst), 1);
     let parts = messages[1]["parts"].as_array().unwrap();
     assert!(parts.iter().any(|part| part["output"] == "waited"), "{parts:?}");
@@ -317,34 +321,38 @@ async fn a_response_that_nobody_reads_leaves_the_tool_its_end_and_the_history_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_stopped_stops_its_tools() {
+async fn stopping_a_run_stops_its_tools() {
     let (agent, returned, dropped) = waiting_agent();
     let chats = agent.into_chat_server();
-    ask_and_leave(&chats).await;
-    later(&chats, 5).await;
+    send_without_reading(&chats).await;
+    messages_after(&chats, 5).await;
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
     chats.stop(&Principal::new("ada"), &"chat".into()).await.unwrap();
-    let messages = later(&chats, 1).await;
+    let messages = messages_after(&chats, 1).await;
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     let parts = messages[1]["parts"].as_array().unwrap();
     assert!(parts.iter().any(|part| part["state"] == "output-error"), "{parts:?}");
-    later(&chats, 30).await;
+    messages_after(&chats, 30).await;
     assert_eq!(returned.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_client_answers_the_second_of_two_calls_of_one_id() {
-    /// Asks the client with each answer, under the same id.
+async fn client_outputs_for_calls_of_one_id_reach_the_latest_call() {
+    /// Calls the client's tool in each step, always under the same id.
     #[derive(Debug)]
-    struct Insists(AtomicUsize);
-    impl Model for Insists {
+    struct AlwaysCalls(AtomicUsize);
+    impl Model for AlwaysCalls {
         fn call(&self, request: ModelRequest) -> ModelStream {
             let results = request.messages.iter().map(|message| match message {
                 ModelMessage::Tool { content } => content.len(),
                 _ => 0,
             });
             let results: usize = results.sum();
-            assert_eq!(results, self.0.fetch_add(1, Ordering::SeqCst), "it reads every output");
+            assert_eq!(
+                results,
+                self.0.fetch_add(1, Ordering::SeqCst),
+                "the model reads every output"
+            );
             let call = ToolCall::new("call_0", "location");
             Box::pin(stream::iter([
                 Ok(ModelEvent::ToolCall(Box::new(call), "{}".to_owned())),
@@ -353,14 +361,15 @@ async fn a_client_answers_the_second_of_two_calls_of_one_id() {
         }
     }
     let schema = Json::parse(r#"{"type":"object"}"#).unwrap();
-    let chats = Agent::new(Insists(AtomicUsize::new(0)))
+    let chats = Agent::new(AlwaysCalls(AtomicUsize::new(0)))
         .tool(Tool::client_executed("location", "Where.", schema))
         .into_chat_server();
-    let asked = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let user_message =
+        json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
     let mut parts: Vec<Value> = Vec::new();
     let mut id = Value::Null;
     for n in 0..3 {
-        let mut messages = vec![asked.clone()];
+        let mut messages = vec![user_message.clone()];
         if n > 0 {
             messages.push(json!({"id": id, "role": "assistant", "parts": parts}));
         }
@@ -378,35 +387,45 @@ async fn a_client_answers_the_second_of_two_calls_of_one_id() {
     let history = serde_json::to_value(&chat.messages).unwrap();
     let outputs = history[1]["parts"].as_array().unwrap().iter();
     let outputs: Vec<&Value> = outputs.filter_map(|part| part.get("output")).collect();
-    assert_eq!(outputs, [&json!(0), &json!(1)], "the third waits");
+    assert_eq!(outputs, [&json!(0), &json!(1)], "the third call is pending");
 }
 
 #[tokio::test]
-async fn a_predicate_sees_the_input_and_a_failing_one_means_ask() {
-    let asked = |tool: Tool<Input>| async {
+async fn an_approval_predicate_reads_the_input_and_its_failure_requests_approval() {
+    let requests_approval = |tool: Tool<Input>| async {
         let agent = Agent::new(Calls(&[("tool", r#"{"n":5}"#)])).tool(tool);
         let chunks = first_turn(agent).await;
         chunks.iter().any(|chunk| chunk["type"] == "tool-approval-request")
     };
     let tool = || Tool::new("tool", double);
-    assert!(!asked(tool()).await);
-    assert!(asked(tool().needs_approval()).await);
-    assert!(asked(tool().needs_approval_when(|input, _| input.n > 4)).await);
-    assert!(!asked(tool().needs_approval_when(|input, _| input.n > 5)).await);
-    assert!(asked(tool().needs_approval_when(|_, _| panic!("in the predicate"))).await);
-    assert!(asked(tool().needs_approval_when_async(async |input, _| Ok(input.n > 4))).await);
+    assert!(!requests_approval(tool()).await);
+    assert!(requests_approval(tool().needs_approval()).await);
+    assert!(requests_approval(tool().needs_approval_when(|input, _| input.n > 4)).await);
+    assert!(!requests_approval(tool().needs_approval_when(|input, _| input.n > 5)).await);
+    assert!(requests_approval(tool().needs_approval_when(|_, _| panic!("in the predicate"))).await);
     assert!(
-        !asked(tool().needs_approval_when_async(async |_, context| {
+        requests_approval(tool().needs_approval_when_async(async |input, _| Ok(input.n > 4))).await
+    );
+    assert!(
+        !requests_approval(tool().needs_approval_when_async(async |_, context| {
             Ok(context.principal != Principal::new("ada"))
         }))
         .await
     );
-    assert!(asked(tool().needs_approval_when_async(async |_, _| Err("unreachable".into()))).await);
-    assert!(asked(tool().needs_approval_when_async(async |_, _| panic!("in the predicate"))).await);
+    assert!(
+        requests_approval(tool().needs_approval_when_async(async |_, _| Err("unreachable".into())))
+            .await
+    );
+    assert!(
+        requests_approval(
+            tool().needs_approval_when_async(async |_, _| panic!("in the predicate"))
+        )
+        .await
+    );
 }
 
 #[tokio::test]
-async fn server_tools_of_a_step_run_while_others_wait() {
+async fn server_tools_of_a_step_run_while_other_calls_are_pending() {
     let location =
         Tool::client_executed("location", "Where.", Json::parse(r#"{"type":"object"}"#).unwrap());
     let agent =
@@ -417,16 +436,16 @@ async fn server_tools_of_a_step_run_while_others_wait() {
     let chunks = first_turn(agent).await;
     assert_eq!(outcomes(&chunks), [("call_2".to_owned(), json!(6))]);
     assert!(chunks.iter().any(|chunk| chunk["type"] == "tool-approval-request"));
-    assert_eq!(ends(&chunks), "tool-calls");
-    assert_eq!(said(&chunks), "", "the model is not called while somebody is waited for");
+    assert_eq!(finish_reason(&chunks), "tool-calls");
+    assert_eq!(text_of(&chunks), "", "the model is not called while a call is pending");
 }
 
 #[tokio::test]
-async fn the_model_is_called_so_often_and_no_more() {
-    /// Calls a tool for ever.
+async fn the_model_is_called_at_most_max_steps_times() {
+    /// Calls a tool in every step.
     #[derive(Debug)]
-    struct Insists(AtomicUsize);
-    impl Model for Insists {
+    struct AlwaysCalls(AtomicUsize);
+    impl Model for AlwaysCalls {
         fn call(&self, _: ModelRequest) -> ModelStream {
             let n = self.0.fetch_add(1, Ordering::SeqCst);
             let call = ToolCall::new(format!("call_{n}"), "double");
@@ -436,14 +455,14 @@ async fn the_model_is_called_so_often_and_no_more() {
             ]))
         }
     }
-    let agent = Agent::new(Insists(AtomicUsize::new(0))).with_max_steps(3);
+    let agent = Agent::new(AlwaysCalls(AtomicUsize::new(0))).with_max_steps(3);
     let chunks = first_turn(agent.tool(Tool::new("double", double))).await;
     assert_eq!(outcomes(&chunks).len(), 3);
-    assert_eq!(ends(&chunks), "tool-calls");
+    assert_eq!(finish_reason(&chunks), "tool-calls");
 }
 
 #[tokio::test]
-async fn a_model_that_fails_or_ends_without_a_word_is_an_error_that_says_nothing() {
+async fn a_model_error_or_an_unfinished_stream_gives_a_masked_error() {
     #[derive(Debug)]
     struct Fails(bool);
     impl Model for Fails {
@@ -464,13 +483,13 @@ async fn a_model_that_fails_or_ends_without_a_word_is_an_error_that_says_nothing
 
 #[test]
 #[should_panic(expected = "there are two tools named \"double\"")]
-fn two_tools_of_one_name_are_refused_when_the_server_starts() {
+fn two_tools_with_the_same_name_panic_when_the_agent_is_built() {
     let _ =
         Agent::new(Calls(&[])).tool(Tool::new("double", double)).tool(Tool::new("double", double));
 }
 
 #[tokio::test]
-async fn what_it_cost_stands_in_the_metadata_where_that_is_asked_for() {
+async fn token_usage_is_in_the_message_metadata_if_enabled() {
     #[derive(Debug)]
     struct Costs;
     impl Model for Costs {
@@ -485,19 +504,19 @@ async fn what_it_cost_stands_in_the_metadata_where_that_is_asked_for() {
     }
     let metadata = |chunks: Vec<Value>| chunks.last().unwrap()["messageMetadata"].clone();
     assert_eq!(metadata(first_turn(Agent::new(Costs)).await), Value::Null);
-    let told = metadata(first_turn(Agent::new(Costs).with_usage_in_metadata()).await);
-    assert_eq!(told, json!({"usage": {"inputTokens": 7, "outputTokens": 3}}));
+    let metadata_of_turn = metadata(first_turn(Agent::new(Costs).with_usage_in_metadata()).await);
+    assert_eq!(metadata_of_turn, json!({"usage": {"inputTokens": 7, "outputTokens": 3}}));
 }
 
 #[tokio::test]
-async fn what_a_message_cost_before_the_person_answered_is_in_what_it_cost() {
+async fn token_usage_includes_the_steps_before_an_approval() {
     #[derive(Debug)]
     struct Costs;
     impl Model for Costs {
         fn call(&self, request: ModelRequest) -> ModelStream {
             let was_called =
                 request.messages.iter().any(|message| matches!(message, ModelMessage::Tool { .. }));
-            let (said, input_tokens) = match was_called {
+            let (event, input_tokens) = match was_called {
                 true => (ModelEvent::Event(AgentEvent::text("Done")), 300),
                 false => {
                     let call = ToolCall::new("call", "double");
@@ -506,7 +525,7 @@ async fn what_a_message_cost_before_the_person_answered_is_in_what_it_cost() {
             };
             let used = Usage { input_tokens, output_tokens: 1 };
             let finished = ModelEvent::Finished(FinishReason::Stop);
-            Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Usage(used)), Ok(finished)]))
+            Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Usage(used)), Ok(finished)]))
         }
     }
     let agent = Agent::new(Costs).tool(Tool::new("double", double).needs_approval());
@@ -522,12 +541,12 @@ async fn what_a_message_cost_before_the_person_answered_is_in_what_it_cost() {
         }
     }
     let chunks = post(&chats, &json!({"id": "chat", "messages": [message]})).await;
-    let told = &chunks.last().unwrap()["messageMetadata"];
-    assert_eq!(*told, json!({"usage": {"inputTokens": 5_300, "outputTokens": 2}}));
+    let metadata = &chunks.last().unwrap()["messageMetadata"];
+    assert_eq!(*metadata, json!({"usage": {"inputTokens": 5_300, "outputTokens": 2}}));
 }
 
 #[tokio::test]
-async fn an_output_is_as_long_as_its_tool_says_and_the_model_reads_what_it_says() {
+async fn a_tool_sets_its_output_limit_and_the_output_that_the_model_reads() {
     let long = |name: &'static str| {
         Tool::new(name, async |input: Input| {
             Ok::<_, ToolError>("x".repeat(usize::try_from(input.n).unwrap()))
@@ -539,9 +558,9 @@ async fn an_output_is_as_long_as_its_tool_says_and_the_model_reads_what_it_says(
         ("longer", r#"{"n":262143}"#),
         ("panics", r#"{"n":1}"#),
     ]);
-    let read: Arc<Mutex<String>> = Arc::default();
+    let messages_read: Arc<Mutex<String>> = Arc::default();
     let agent =
-        Agent::new(Reads(model, Arc::clone(&read)))
+        Agent::new(RecordsMessages(model, Arc::clone(&messages_read)))
             .tool(long("long"))
             .tool(long("longer").with_max_output_bytes(1 << 20).with_model_output(|output| {
                 Json::string(&format!("{} bytes", output.as_str().len()))
@@ -549,18 +568,21 @@ async fn an_output_is_as_long_as_its_tool_says_and_the_model_reads_what_it_says(
             .tool(long("panics").with_model_output(|_| panic!("the host is wrong")));
     let outcomes = outcomes(&first_turn(agent).await);
     let lengths: Vec<usize> =
-        outcomes.iter().map(|(_, said)| said.as_str().unwrap().len()).collect();
+        outcomes.iter().map(|(_, outcome)| outcome.as_str().unwrap().len()).collect();
     assert_eq!(lengths, [262_142, "The tool returned more than can be shown.".len(), 262_143, 1]);
-    let read = read.lock().unwrap();
-    assert!(read.contains(r#""262145 bytes""#), "the model reads less");
-    assert!(read.contains(r#""output":"x""#), "of a word that fails it reads the output");
+    let messages_read = messages_read.lock().unwrap();
+    assert!(messages_read.contains(r#""262145 bytes""#), "the model reads the shortened output");
+    assert!(
+        messages_read.contains(r#""output":"x""#),
+        "if the conversion panics, the model reads the output itself"
+    );
 }
 
-/// Keeps what the model reads.
+/// Stores the messages that the model reads.
 #[derive(Debug)]
-struct Reads(Calls, Arc<Mutex<String>>);
+struct RecordsMessages(Calls, Arc<Mutex<String>>);
 
-impl Model for Reads {
+impl Model for RecordsMessages {
     fn call(&self, request: ModelRequest) -> ModelStream {
         *self.1.lock().unwrap() = serde_json::to_string(&request.messages).unwrap();
         self.0.call(request)
@@ -568,7 +590,7 @@ impl Model for Reads {
 }
 
 #[tokio::test]
-async fn an_error_of_an_input_does_not_repeat_all_of_it() {
+async fn an_input_error_does_not_repeat_the_whole_input() {
     #[derive(PartialEq, Deserialize, JsonSchema)]
     #[serde(untagged)]
     enum Either {
@@ -584,13 +606,13 @@ async fn an_error_of_an_input_does_not_repeat_all_of_it() {
 }
 
 #[test]
-fn a_name_that_no_model_could_call_is_found_out_when_the_agent_is_made() {
+fn an_invalid_tool_name_panics_when_the_agent_is_built() {
     for name in ["", "files.read", "rm -rf", "größe", &"a".repeat(65)] {
         let make = || Agent::new(Calls(&[])).tool(Tool::new(name, double));
         let made = std::panic::catch_unwind(make);
         assert!(made.is_err(), "{name}");
     }
-    // Tools of several types in one list.
+    // One list may hold tools of several types.
     let tools = [
         Tool::new("double", double).into_tool(),
         Tool::client_executed("where", "Says where.", Json::parse("{}").unwrap()).into_tool(),
@@ -600,7 +622,7 @@ fn a_name_that_no_model_could_call_is_found_out_when_the_agent_is_made() {
 
 #[test]
 #[should_panic(expected = "the schema of tool \"look\" is none")]
-fn a_pattern_that_is_none_is_found_out_when_the_agent_is_made() {
+fn an_invalid_schema_pattern_panics_when_the_agent_is_built() {
     #[derive(Deserialize, JsonSchema)]
     struct Look {
         #[schemars(regex(pattern = "^(/"))]

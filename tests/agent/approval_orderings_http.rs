@@ -1,6 +1,6 @@
-//! All answers to up to four calls of one step, in every order, together and one by one, over the
-//! route and through the agent: what was denied never runs, what was approved runs once, the stream
-//! is one that the client takes, and the model reads just one result for every call.
+//! All decisions on up to four calls of one step, in every order, in one request and one by one,
+//! over the chat route and through the agent: a denied call never runs, an approved call runs once,
+//! the client accepts the stream, and the model reads exactly one result for every call.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use ui_message_stream::model::{
     ToolResult, ToolResultContent,
 };
 
-/// A model that makes so many calls at once, and says what it read of them.
+/// A model that makes this number of calls at once, and records what it reads.
 #[derive(Debug, Clone)]
 struct Calls {
     count: usize,
@@ -57,15 +57,15 @@ struct Input {
     n: usize,
 }
 
-/// A chat in which so many calls wait.
-struct Asked {
+/// A chat with pending calls.
+struct PendingChat {
     routes: Router,
     client: Client,
     read: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
     ran: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Asked {
+impl PendingChat {
     async fn new(count: usize) -> Self {
         let (read, ran) = (Arc::default(), Arc::new(Mutex::new(Vec::new())));
         let effects = Arc::clone(&ran);
@@ -79,9 +79,9 @@ impl Asked {
         client.messages.push(serde_json::json!({
             "id": "u1", "role": "user", "parts": [{"type": "text", "text": "Act"}],
         }));
-        let mut asked = Asked { routes: chat_routes(chats), client, read, ran };
-        asked.post().await;
-        asked
+        let mut chat = PendingChat { routes: chat_routes(chats), client, read, ran };
+        chat.post().await;
+        chat
     }
 
     async fn post(&mut self) {
@@ -111,14 +111,14 @@ impl Asked {
     }
 }
 
-/// The results that a model reads, by call; a call that it reads no result of, or two, is a failure.
+/// The results that a model reads, by call. Panics if a call has no result or two.
 fn results(messages: &[ModelMessage]) -> BTreeMap<String, ToolResult> {
     let mut calls = Vec::new();
     let mut results = BTreeMap::new();
     for message in messages {
         match message {
             ModelMessage::Assistant { content } => {
-                calls.extend(content.iter().filter_map(|said| match said {
+                calls.extend(content.iter().filter_map(|part| match part {
                     AssistantContent::ToolCall(call) => Some(call.tool_call_id.to_string()),
                     _ => None,
                 }))
@@ -142,12 +142,12 @@ fn results(messages: &[ModelMessage]) -> BTreeMap<String, ToolResult> {
     results
 }
 
-fn orders(things: usize) -> Vec<Vec<usize>> {
-    let Some(last) = things.checked_sub(1) else {
+fn orders(items: usize) -> Vec<Vec<usize>> {
+    let Some(last) = items.checked_sub(1) else {
         return vec![Vec::new()];
     };
     let longer = orders(last).into_iter().flat_map(|order| {
-        (0..things).map(move |at| {
+        (0..items).map(move |at| {
             let mut order = order.clone();
             order.insert(at, last);
             order
@@ -156,23 +156,23 @@ fn orders(things: usize) -> Vec<Vec<usize>> {
     longer.collect()
 }
 
-async fn answered(answers: &[bool], order: &[usize], at_once: usize) {
-    let way = || format!("{answers:?} in the order {order:?}, {at_once} at once");
-    let mut asked = Asked::new(answers.len()).await;
+async fn check_sequence(answers: &[bool], order: &[usize], at_once: usize) {
+    let sequence = || format!("{answers:?} in the order {order:?}, {at_once} at once");
+    let mut chat = PendingChat::new(answers.len()).await;
     for (round, calls) in order.chunks(at_once).enumerate() {
         for &call in calls {
-            asked.answer(call, answers[call]);
+            chat.answer(call, answers[call]);
         }
-        asked.post().await;
+        chat.post().await;
         let is_last = (round + 1) * at_once >= order.len();
-        let model_calls = asked.read.lock().unwrap().len();
-        assert_eq!(model_calls, 1 + usize::from(is_last), "{}", way());
+        let model_calls = chat.read.lock().unwrap().len();
+        assert_eq!(model_calls, 1 + usize::from(is_last), "{}", sequence());
     }
     let approved = (0..answers.len()).filter(|&call| answers[call]);
-    let mut ran = asked.ran.lock().unwrap().clone();
+    let mut ran = chat.ran.lock().unwrap().clone();
     ran.sort_unstable();
-    assert_eq!(ran, approved.collect::<Vec<_>>(), "{}", way());
-    let read = asked.read.lock().unwrap().last().unwrap().clone();
+    assert_eq!(ran, approved.collect::<Vec<_>>(), "{}", sequence());
+    let read = chat.read.lock().unwrap().last().unwrap().clone();
     for (call, result) in results(&read).values().enumerate() {
         let (state, is_right) = match answers[call] {
             true => (
@@ -181,27 +181,27 @@ async fn answered(answers: &[bool], order: &[usize], at_once: usize) {
             ),
             false => ("output-denied", matches!(result, ToolResult::Denied { .. })),
         };
-        assert!(is_right, "call {call}: {result:?}, {}", way());
-        assert_eq!(asked.state(call), state, "{}", way());
+        assert!(is_right, "call {call}: {result:?}, {}", sequence());
+        assert_eq!(chat.state(call), state, "{}", sequence());
     }
-    let parts = asked.client.last()["parts"].as_array().unwrap().clone();
-    assert_eq!(parts.last().unwrap()["text"], "So be it.", "{}", way());
+    let parts = chat.client.last()["parts"].as_array().unwrap().clone();
+    assert_eq!(parts.last().unwrap()["text"], "So be it.", "{}", sequence());
 }
 
 #[tokio::test]
-async fn every_call_has_one_end_whatever_is_answered_in_whatever_order() {
-    let mut ways = 0;
+async fn in_every_order_of_decisions_each_call_settles_once_over_http() {
+    let mut sequences = 0;
     for calls in 1..=4_usize {
         for bits in 0..1_u32 << calls {
             let answers: Vec<bool> = (0..calls).map(|call| bits & 1 << call != 0).collect();
             for order in orders(calls) {
                 for at_once in [1, calls].into_iter().take(calls) {
-                    answered(&answers, &order, at_once).await;
-                    ways += 1;
+                    check_sequence(&answers, &order, at_once).await;
+                    sequences += 1;
                 }
             }
         }
     }
-    println!("{ways} ways to answer");
-    assert_eq!(ways, 2 + 4 * 2 * 2 + 8 * 6 * 2 + 16 * 24 * 2);
+    println!("{sequences} sequences of decisions");
+    assert_eq!(sequences, 2 + 4 * 2 * 2 + 8 * 6 * 2 + 16 * 24 * 2);
 }

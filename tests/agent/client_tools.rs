@@ -1,4 +1,4 @@
-//! Tools that a request brings for the client to run, and who is asked by default.
+//! Client tools that a request declares, and the default approval policy.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,19 +15,19 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
 
-/// Calls this tool once, and keeps what it was told of tools and results.
+/// Calls this tool once, and records the requests that it received.
 #[derive(Debug, Clone)]
 struct CallsOnce {
     tool: &'static str,
-    told: Arc<Mutex<Vec<ModelRequest>>>,
+    requests: Arc<Mutex<Vec<ModelRequest>>>,
 }
 
 impl Model for CallsOnce {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
         let was_called = request.messages.iter().any(is_result);
-        self.told.lock().unwrap().push(request);
-        let said = match was_called {
+        self.requests.lock().unwrap().push(request);
+        let event = match was_called {
             true => ModelEvent::Event(AgentEvent::text("Thanks")),
             false => {
                 let call = ToolCall::new("call_1", self.tool);
@@ -35,12 +35,12 @@ impl Model for CallsOnce {
             }
         };
         let finished = ModelEvent::Finished(FinishReason::Stop);
-        Box::pin(stream::iter([Ok(said), Ok(finished)]))
+        Box::pin(stream::iter([Ok(event), Ok(finished)]))
     }
 }
 
 fn model(tool: &'static str) -> CallsOnce {
-    CallsOnce { tool, told: Arc::default() }
+    CallsOnce { tool, requests: Arc::default() }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -52,7 +52,7 @@ async fn weather(city: City) -> Result<String, ToolError> {
     Ok(format!("sunny in {}", city.city))
 }
 
-fn asks(client_tools: Value) -> Value {
+fn body_with_client_tools(client_tools: Value) -> Value {
     json!({
         "id": "chat",
         "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]}],
@@ -76,21 +76,24 @@ fn has(chunks: &[Value], kind: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_tool_of_the_request_is_the_clients_to_run() {
+async fn a_tool_declared_by_the_request_is_left_to_the_client() {
     let model = model("show_map");
     let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
     let chats = agent.into_chat_server();
-    // A schema that no input fits: whether it does is the client's affair.
+    // A schema that rejects every input: the client validates the inputs of its own tools.
     let schema = json!({"type": "object", "not": {}});
     let map = json!({"name": "show_map", "description": "Shows a map.", "inputSchema": schema});
-    let chunks = post(&chats, &asks(json!([map]))).await.unwrap();
+    let chunks = post(&chats, &body_with_client_tools(json!([map]))).await.unwrap();
     assert!(has(&chunks, "tool-input-available") && !has(&chunks, "tool-output-available"));
     assert_eq!(chunks.last().unwrap()["finishReason"], "tool-calls");
-    let told = model.told.lock().unwrap()[0].tools.clone();
-    assert_eq!(told.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["weather", "show_map"]);
-    assert_eq!(told[1].input_schema.as_str(), schema.to_string());
+    let requests = model.requests.lock().unwrap()[0].tools.clone();
+    assert_eq!(
+        requests.iter().map(|tool| &*tool.name).collect::<Vec<_>>(),
+        ["weather", "show_map"]
+    );
+    assert_eq!(requests[1].input_schema.as_str(), schema.to_string());
 
-    // The next request need not bring it to answer.
+    // The request with the output does not have to declare the tool again.
     let message = json!({"id": chunks[0]["messageId"], "role": "assistant", "parts": [{
         "type": "tool-show_map", "toolCallId": "call_1", "state": "output-available",
         "input": {"city": "Lisbon"}, "output": "shown",
@@ -100,11 +103,11 @@ async fn a_tool_of_the_request_is_the_clients_to_run() {
 }
 
 #[tokio::test]
-async fn they_may_come_under_either_name_and_not_under_both() {
+async fn client_tools_may_use_either_field_name_but_not_both() {
     let tools = json!([{"name": "show_map", "input_schema": {}}]);
     let model = model("show_map");
     let chats = Agent::new(model.clone()).with_client_tools().into_chat_server();
-    let mut body = asks(json!(null));
+    let mut body = body_with_client_tools(json!(null));
     body.as_object_mut().unwrap().remove("clientTools");
     body["client_tools"] = tools.clone();
     assert!(has(&post(&chats, &body).await.unwrap(), "tool-input-available"));
@@ -114,12 +117,12 @@ async fn they_may_come_under_either_name_and_not_under_both() {
 }
 
 #[tokio::test]
-async fn who_answers_by_id_brings_the_tools_along_as_well() {
+async fn a_request_with_answers_by_id_declares_client_tools_too() {
     let model = model("show_map");
     let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
     let chats = agent.into_chat_server();
     let tools = json!([{"name": "show_map", "inputSchema": {}}]);
-    post(&chats, &asks(tools.clone())).await.unwrap();
+    post(&chats, &body_with_client_tools(tools.clone())).await.unwrap();
     let outputs = json!([{"toolCallId": "call_1", "output": "shown"}]);
     let body = json!({"toolOutputs": outputs, "clientTools": tools}).to_string();
     let answers = ClientAnswers::parse(body.as_bytes(), &Limits::default()).unwrap();
@@ -127,14 +130,14 @@ async fn who_answers_by_id_brings_the_tools_along_as_well() {
         chats.request_from_answers(&Principal::new("ada"), &"chat".into(), &answers).await.unwrap();
     let answer = chats.complete_response(&Principal::new("ada"), request).await.unwrap();
     assert_eq!(answer.stop_reason, StopReason::Stop);
-    let told = model.told.lock().unwrap();
-    assert_eq!((told.len(), told[1].tools.len()), (2, 2));
+    let requests = model.requests.lock().unwrap();
+    assert_eq!((requests.len(), requests[1].tools.len()), (2, 2));
 }
 
 #[tokio::test]
-async fn a_request_cannot_take_over_a_tool_of_the_server_nor_bring_what_is_none() {
+async fn a_request_can_neither_replace_a_server_tool_nor_declare_an_invalid_one() {
     let tool = |name: &str| json!({"name": name, "inputSchema": {}});
-    for (brought, why) in [
+    for (client_tools, expected_error) in [
         (json!([tool("weather")]), "clientTools[0].name: is a tool of the server"),
         (json!([tool("a"), tool("weather")]), "clientTools[1].name: is a tool of the server"),
         (json!([tool("a"), tool("a")]), "clientTools[1].name: given twice"),
@@ -155,48 +158,49 @@ async fn a_request_cannot_take_over_a_tool_of_the_server_nor_bring_what_is_none(
         let model = model("weather");
         let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather));
         let chats = agent.with_client_tools().into_chat_server();
-        let error = post(&chats, &asks(brought)).await.unwrap_err();
+        let error = post(&chats, &body_with_client_tools(client_tools)).await.unwrap_err();
         assert!(matches!(error, ChatError::Request(_)), "{error:?}");
-        assert!(error.to_string().starts_with(why), "{error}");
-        assert!(model.told.lock().unwrap().is_empty());
-        let kept = chats.chat(&Principal::new("ada"), &"chat".into()).await;
-        assert!(matches!(kept, Err(ChatError::NotFound)), "nothing of it is taken");
+        assert!(error.to_string().starts_with(expected_error), "{error}");
+        assert!(model.requests.lock().unwrap().is_empty());
+        let stored = chats.chat(&Principal::new("ada"), &"chat".into()).await;
+        assert!(matches!(stored, Err(ChatError::NotFound)), "the chat was not stored");
     }
 }
 
 #[tokio::test]
-async fn an_agent_that_takes_none_passes_them_over() {
+async fn an_agent_without_client_tools_ignores_declared_tools() {
     let model = model("show_map");
     let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather));
-    let brought = json!([{"name": "show_map", "inputSchema": {}}]);
-    let chunks = post(&agent.into_chat_server(), &asks(brought)).await.unwrap();
+    let client_tools = json!([{"name": "show_map", "inputSchema": {}}]);
+    let chunks =
+        post(&agent.into_chat_server(), &body_with_client_tools(client_tools)).await.unwrap();
     assert!(has(&chunks, "tool-input-error"), "{chunks:?}");
-    assert_eq!(model.told.lock().unwrap()[0].tools.len(), 1);
+    assert_eq!(model.requests.lock().unwrap()[0].tools.len(), 1);
 }
 
 #[tokio::test]
-async fn by_default_a_person_is_asked_where_the_agent_says_so_and_the_tool_nothing() {
-    let agent = |tool: Tool<City>, asks: bool| {
+async fn the_agents_default_requires_approval_only_for_tools_without_a_setting() {
+    let agent = |tool: Tool<City>, body_with_client_tools: bool| {
         let agent = Agent::new(model("weather")).tool(tool);
-        if asks { agent.require_approval_by_default() } else { agent }
+        if body_with_client_tools { agent.require_approval_by_default() } else { agent }
     };
     let tool = || Tool::new("weather", weather);
-    for (tool, by_default, is_asked) in [
+    for (tool, required_by_default, expects_approval) in [
         (tool(), false, false),
         (tool(), true, true),
         (tool().never_needs_approval(), true, false),
         (tool().needs_approval(), false, true),
         (tool().needs_approval_when(|city, _| city.city != "Lisbon"), true, false),
     ] {
-        let chats = agent(tool, by_default).into_chat_server();
-        let chunks = post(&chats, &asks(json!(null))).await.unwrap();
-        assert_eq!(has(&chunks, "tool-approval-request"), is_asked, "{chunks:?}");
-        assert_eq!(has(&chunks, "tool-output-available"), !is_asked, "{chunks:?}");
+        let chats = agent(tool, required_by_default).into_chat_server();
+        let chunks = post(&chats, &body_with_client_tools(json!(null))).await.unwrap();
+        assert_eq!(has(&chunks, "tool-approval-request"), expects_approval, "{chunks:?}");
+        assert_eq!(has(&chunks, "tool-output-available"), !expects_approval, "{chunks:?}");
     }
 }
 
 #[tokio::test]
-async fn a_predicate_that_panics_before_it_waits_asks() {
+async fn a_predicate_that_panics_before_it_returns_a_future_requests_approval() {
     async fn is_dear(
         _: Arc<City>,
         _: ApprovalContext,
@@ -209,6 +213,6 @@ async fn a_predicate_that_panics_before_it_waits_asks() {
             is_dear(city, context)
         });
     let chats = Agent::new(model("weather")).tool(tool).into_chat_server();
-    let chunks = post(&chats, &asks(json!(null))).await.unwrap();
+    let chunks = post(&chats, &body_with_client_tools(json!(null))).await.unwrap();
     assert!(has(&chunks, "tool-approval-request"), "{chunks:?}");
 }

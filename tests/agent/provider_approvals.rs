@@ -1,6 +1,6 @@
-//! Calls that the provider runs once a person approved them: the yes is handed over once, whichever
-//! way it comes and whatever else is open, and what is not heard of afterwards is never said not to
-//! have run.
+//! Provider-executed calls that need an approval: the approval is sent to the provider once, over
+//! any route and with any other pending calls, and a call without a result after that is never
+//! reported as not executed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,199 +10,209 @@ use ui_message_stream::approval::{ApprovalDecision, DeferredToolResult};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
 
-use super::provider_double::{Host, NOW, Says, ada, is_shortened, part};
+use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part};
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_given_elsewhere_is_handed_over_once() {
-    let host = Host::that(&[Says::Asks, Says::Shortened]);
+async fn an_out_of_band_approval_is_sent_to_the_provider_once() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::LinkOutput]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
     assert!(host.decide("link", true).await);
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing", "yes"]);
-    assert_eq!(part(&host.kept().await, "link")["output"], "https://s.example");
-    // The page's own yes comes late: it gets what came of it.
-    assert!(is_shortened(&host.post(page).await));
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
+    assert_eq!(part(&host.stored_messages().await, "link")["output"], "https://s.example");
+    // The browser's approval arrives later: its response holds the output.
+    assert!(is_shortened(&host.post(decision_body).await));
     host.say("m2").await;
-    assert_eq!(host.told(), ["nothing", "yes", "the result"]);
+    assert_eq!(host.provider_inputs(), ["nothing", "approved", "the result"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_that_comes_twice_at_once_is_handed_over_once_and_both_hear_of_it() {
-    let host = Host::that(&[Says::Asks, Says::Shortened]);
+async fn an_approval_posted_twice_at_once_is_sent_once_and_both_responses_hold_the_output() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::LinkOutput]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
-    let (first, second) = futures::join!(host.post(page.clone()), host.post(page));
-    assert_eq!(host.yeses(), 1);
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
+    let (first, second) =
+        futures::join!(host.post(decision_body.clone()), host.post(decision_body));
+    assert_eq!(host.approvals_sent(), 1);
     assert!(is_shortened(&first), "{first:?}");
     assert!(is_shortened(&second), "{second:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_waits_for_what_was_asked_beside_it() {
-    for (elsewhere_first, elsewhere_then) in
+async fn an_approval_is_sent_only_after_all_calls_of_its_step_are_decided() {
+    for (first_out_of_band, second_out_of_band) in
         [(true, true), (true, false), (false, true), (false, false)]
     {
         for order in [["link", "own"], ["own", "link"]] {
-            let host = Host::that(&[Says::AsksAndCalls, Says::Shortened]);
+            let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
             host.say("m1").await;
-            for (call, elsewhere) in order.into_iter().zip([elsewhere_first, elsewhere_then]) {
-                if elsewhere {
+            for (call, out_of_band) in
+                order.into_iter().zip([first_out_of_band, second_out_of_band])
+            {
+                if out_of_band {
                     assert!(host.decide(call, true).await);
                 } else {
-                    // The page holds what it was told, and says again what it said before.
-                    let page = host.answering(&[(call, true)]).await;
-                    let chunks = host.post(page).await;
+                    // The client's body holds the stored message, and repeats earlier decisions.
+                    let decision_body = host.body_with_decisions(&[(call, true)]).await;
+                    let chunks = host.post(decision_body).await;
                     let of_link = chunks.iter().find(|chunk| chunk["toolCallId"] == "link");
                     assert!(of_link.is_none_or(|chunk| chunk["errorText"].is_null()), "{chunks:?}");
                 }
-                host.settles().await;
+                host.wait_until_idle().await;
             }
-            let how = (order, elsewhere_first, elsewhere_then);
-            assert_eq!(host.told(), ["nothing", "yes"], "{how:?}");
-            assert_eq!(host.deleted.load(Ordering::SeqCst), 1, "{how:?}");
-            let kept = host.kept().await;
-            assert_eq!(part(&kept, "link")["output"], "https://s.example", "{how:?}");
-            assert_eq!(part(&kept, "own")["output"], 1, "{how:?}");
+            let case = (order, first_out_of_band, second_out_of_band);
+            assert_eq!(host.provider_inputs(), ["nothing", "approved"], "{case:?}");
+            assert_eq!(host.deleted.load(Ordering::SeqCst), 1, "{case:?}");
+            let stored_messages = host.stored_messages().await;
+            assert_eq!(part(&stored_messages, "link")["output"], "https://s.example", "{case:?}");
+            assert_eq!(part(&stored_messages, "own")["output"], 1, "{case:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_are_answered_in_one_post_and_in_two_at_once() {
-    let host = Host::that(&[Says::AsksAndCalls, Says::Shortened]);
+async fn two_calls_may_be_decided_in_one_post_or_in_two_concurrent_posts() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
     host.say("m1").await;
-    let chunks = host.post(host.answering(&[("link", true), ("own", true)]).await).await;
+    let chunks = host.post(host.body_with_decisions(&[("link", true), ("own", true)]).await).await;
     assert!(is_shortened(&chunks), "{chunks:?}");
-    assert_eq!(host.told(), ["nothing", "yes"]);
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
 
-    let host = Host::that(&[Says::AsksAndCalls, Says::Shortened]);
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
     host.say("m1").await;
-    let link = host.answering(&[("link", true)]).await;
-    let own = host.answering(&[("own", true)]).await;
+    let link = host.body_with_decisions(&[("link", true)]).await;
+    let own = host.body_with_decisions(&[("own", true)]).await;
     futures::join!(host.post(link), host.post(own));
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing", "yes"]);
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
     assert_eq!(host.deleted.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_writes_on_has_approved_what_was_approved() {
-    let host = Host::that(&[Says::AsksAndCalls, Says::Shortened]);
+async fn an_approval_given_before_a_new_message_is_sent_with_that_message() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
     host.say("m1").await;
     assert!(host.decide("link", true).await);
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing"], "the other one waits");
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing"], "the other call is pending");
     host.say("m2").await;
-    assert_eq!(host.told(), ["nothing", "yes"]);
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
     assert_eq!(host.deleted.load(Ordering::SeqCst), 0);
-    // What came of it came with the answer to what was written since.
-    assert_eq!(part(&host.kept().await, "link")["output"], "https://s.example");
+    // The output arrived with the response to the new message.
+    assert_eq!(part(&host.stored_messages().await, "link")["output"], "https://s.example");
     host.say("m3").await;
-    assert_eq!(host.told().last().unwrap(), "the result");
+    assert_eq!(host.provider_inputs().last().unwrap(), "the result");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_still_runs_elsewhere_in_the_chat_takes_nothing_away() {
-    let host = Host::that(&[Says::CallsSlow, Says::Asks, Says::Shortened]);
-    // The person stops reading while a tool runs, and writes on.
-    host.say_and_leave("m1").await;
+async fn another_run_in_the_chat_does_not_take_an_approval() {
+    let host = Host::with_replies(&[Reply::SlowCall, Reply::ApprovalRequest, Reply::LinkOutput]);
+    // The user stops reading while a tool runs, and sends a new message.
+    host.send_without_reading("m1").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     host.say("m2").await;
-    let chunks = host.post(host.answering(&[("link", true)]).await).await;
-    assert_eq!(host.yeses(), 1, "{:?}", host.told());
+    let chunks = host.post(host.body_with_decisions(&[("link", true)]).await).await;
+    assert_eq!(host.approvals_sent(), 1, "{:?}", host.provider_inputs());
     assert!(is_shortened(&chunks), "{chunks:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_made_while_a_tool_of_the_step_runs_goes_on_when_it_has_ended() {
-    let host = Host::that(&[Says::AsksAndCallsSlow, Says::Shortened]);
-    host.say_and_leave("m1").await;
+async fn a_decision_made_during_a_tool_run_continues_the_turn_after_the_run() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndSlowCall, Reply::LinkOutput]);
+    host.send_without_reading("m1").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(host.decide("link", true).await);
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing", "yes"]);
-    let heard = host.provider.heard.lock().unwrap().last().unwrap().to_string();
-    assert!(heard.contains("found 1"), "it reads what the other tool found: {heard}");
-    assert_eq!(part(&host.kept().await, "link")["output"], "https://s.example");
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
+    let last_request = host.provider.requests.lock().unwrap().last().unwrap().to_string();
+    assert!(
+        last_request.contains("found 1"),
+        "the provider reads the other tool's output: {last_request}"
+    );
+    assert_eq!(part(&host.stored_messages().await, "link")["output"], "https://s.example");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_is_told_to_one_model_call_of_a_turn() {
-    // The provider says nothing of its question, and calls a tool instead.
-    let host = Host::that(&[Says::Asks, Says::CallsSlow]);
+async fn an_approval_is_sent_in_one_model_call_of_a_turn() {
+    // The provider does not answer the approval, and calls a tool instead.
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::SlowCall]);
     host.say("m1").await;
-    host.post(host.answering(&[("link", true)]).await).await;
-    assert_eq!(host.told(), ["nothing", "yes", "unknown"]);
+    host.post(host.body_with_decisions(&[("link", true)]).await).await;
+    assert_eq!(host.provider_inputs(), ["nothing", "approved", "unknown"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_handed_over_and_not_heard_of_may_have_run() {
-    let host = Host::that(&[Says::Asks, Says::Hangs]);
+async fn a_call_without_a_result_after_its_approval_was_sent_has_an_unknown_outcome() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
     let stop = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         host.chats.stop(&ada(), &"chat".into()).await.unwrap();
     };
-    let (chunks, ()) = futures::join!(host.post(page.clone()), stop);
-    assert_eq!(host.yeses(), 1);
-    let told = chunks.iter().find(|chunk| chunk["toolCallId"] == "link").unwrap();
-    let text = told["errorText"].as_str().unwrap();
+    let (chunks, ()) = futures::join!(host.post(decision_body.clone()), stop);
+    assert_eq!(host.approvals_sent(), 1);
+    let chunk = chunks.iter().find(|chunk| chunk["toolCallId"] == "link").unwrap();
+    let text = chunk["errorText"].as_str().unwrap();
     assert!(text.contains("not known"), "{text}");
-    assert_eq!(part(&host.kept().await, "link")["errorText"], text);
-    let again = host.post(page).await;
+    assert_eq!(part(&host.stored_messages().await, "link")["errorText"], text);
+    let again = host.post(decision_body).await;
     assert!(again.iter().any(|chunk| chunk["errorText"] == text), "{again:?}");
     host.say("m2").await;
-    assert_eq!(host.told().last().unwrap(), "unknown");
-    assert_eq!(host.yeses(), 1);
+    assert_eq!(host.provider_inputs().last().unwrap(), "unknown");
+    assert_eq!(host.approvals_sent(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_finds_no_result_and_nobody_at_work_is_told_that_nothing_is_known() {
-    let host = Host::that(&[Says::Asks, Says::Hangs]);
+async fn a_retry_after_the_sending_server_stopped_gets_an_unknown_outcome() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
     let (provider, chats) = (host.provider.clone(), host.chats.clone());
-    // The server that handed it over is gone: its runtime ends.
-    let gone = std::thread::spawn({
-        let page = page.clone();
+    // The server that sent the approval is gone: its runtime ends.
+    let stopped_server = std::thread::spawn({
+        let decision_body = decision_body.clone();
         move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let body = page.to_string();
+                let body = decision_body.to_string();
                 let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
                 drop(chats.stream_response(&ada(), request).await.unwrap());
-                while provider.heard.lock().unwrap().len() < 2 {
+                while provider.requests.lock().unwrap().len() < 2 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             });
         }
     });
-    gone.join().unwrap();
-    // For some minutes another server may be listening still.
-    let later = async {
+    stopped_server.join().unwrap();
+    // Until the lease is over, another server may still be waiting for the result.
+    let pass_lease = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(host.told(), ["nothing", "yes"]);
+        assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
         host.ledger.set_test_time(NOW.after(Duration::from_secs(601)));
     };
-    let (again, ()) = futures::join!(host.post(page), later);
-    let told = again.iter().find(|chunk| chunk["toolCallId"] == "link").unwrap();
-    assert!(told["errorText"].as_str().unwrap().contains("not known"), "{again:?}");
-    assert_eq!(host.told(), ["nothing", "yes", "unknown"], "and the model goes on");
-    assert_eq!(part(&host.kept().await, "link")["state"], "output-error");
+    let (again, ()) = futures::join!(host.post(decision_body), pass_lease);
+    let chunk = again.iter().find(|chunk| chunk["toolCallId"] == "link").unwrap();
+    assert!(chunk["errorText"].as_str().unwrap().contains("not known"), "{again:?}");
+    assert_eq!(
+        host.provider_inputs(),
+        ["nothing", "approved", "unknown"],
+        "and the turn continues"
+    );
+    assert_eq!(part(&host.stored_messages().await, "link")["state"], "output-error");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_comes_after_all_takes_the_place_of_that_it_is_not_known() {
-    let host = Host::that(&[Says::Asks]);
+async fn a_late_output_replaces_an_unknown_outcome() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest]);
     host.say("m1").await;
     let mut chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
     let place = chat.messages.len() - 1;
-    let begun = chat.messages[place].clone();
-    let mut came = serde_json::to_value(&begun).unwrap();
-    let parts = came["parts"].as_array_mut().unwrap();
+    let before_output = chat.messages[place].clone();
+    let mut with_output = serde_json::to_value(&before_output).unwrap();
+    let parts = with_output["parts"].as_array_mut().unwrap();
     let link = parts.iter_mut().find(|part| part["toolCallId"] == "link").unwrap();
     (link["state"], link["output"]) = (json!("output-available"), json!("https://s.example"));
     link["approval"]["approved"] = json!(true);
@@ -210,32 +220,34 @@ async fn a_result_that_comes_after_all_takes_the_place_of_that_it_is_not_known()
         "toolCallId": "link", "toolName": "mcp.shorten", "approvalId": link["approval"]["id"],
         "outcome": "outcome-unknown",
     });
-    let came = UiMessage::parse(&came.to_string()).unwrap();
+    let with_output = UiMessage::parse(&with_output.to_string()).unwrap();
     let unknown: DeferredToolResult = serde_json::from_value(unknown).unwrap();
     chat.record_result(&unknown, None);
-    // What was begun before says nothing of it.
-    assert!(chat.upsert_message(begun.clone(), Some(&begun)));
-    assert!(chat.messages[place] != begun, "it is no open question again");
-    assert!(chat.upsert_message(came.clone(), Some(&begun)));
-    assert_eq!(chat.messages[place], came);
+    // An update that started before the call ended does not hold its outcome.
+    assert!(chat.upsert_message(before_output.clone(), Some(&before_output)));
+    assert!(chat.messages[place] != before_output, "the call is not pending again");
+    assert!(chat.upsert_message(with_output.clone(), Some(&before_output)));
+    assert_eq!(chat.messages[place], with_output);
     assert_eq!(chat.call_outcomes, []);
 }
 
 #[tokio::test]
-async fn so_does_one_that_comes_with_another_message() {
-    let host = Host::that(&[Says::Asks]);
+async fn a_late_output_from_a_later_message_replaces_an_unknown_outcome() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest]);
     host.say("m1").await;
     let mut chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
-    let approval = part(&host.kept().await, "link")["approval"]["id"].clone();
-    let became = |outcome: Value| -> DeferredToolResult {
+    let approval = part(&host.stored_messages().await, "link")["approval"]["id"].clone();
+    let result_with = |outcome: Value| -> DeferredToolResult {
         serde_json::from_value(json!({
             "messageId": null, "toolCallId": "link", "toolName": "mcp.shorten",
             "approvalId": approval, "outcome": outcome, "isFinal": true,
         }))
         .unwrap()
     };
-    let ran = became(json!({"executed": {"outcome": {"output": "https://s.example"}}}));
-    for outcome in [became(json!("outcome-unknown")), ran, became(json!("outcome-unknown"))] {
+    let executed = result_with(json!({"executed": {"outcome": {"output": "https://s.example"}}}));
+    for outcome in
+        [result_with(json!("outcome-unknown")), executed, result_with(json!("outcome-unknown"))]
+    {
         chat.record_result(&outcome, None);
     }
     let message = serde_json::to_value(chat.messages.last().unwrap()).unwrap();
@@ -248,55 +260,55 @@ async fn so_does_one_that_comes_with_another_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_stopped_before_it_spoke_takes_no_yes_with_it() {
-    let host = Host::that(&[Says::AsksAndCallsSlow, Says::Shortened]);
-    host.say_and_leave("m1").await;
+async fn a_run_stopped_before_its_model_call_leaves_the_approval_unsent() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndSlowCall, Reply::LinkOutput]);
+    host.send_without_reading("m1").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(host.decide("link", true).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
     host.chats.stop(&ada(), &"chat".into()).await.unwrap();
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing"]);
-    assert_eq!(part(&host.kept().await, "link")["state"], "approval-responded");
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing"]);
+    assert_eq!(part(&host.stored_messages().await, "link")["state"], "approval-responded");
     host.say("m2").await;
-    assert_eq!(host.told(), ["nothing", "yes"]);
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
 }
 
-/// Between the yes and its telling more time went by than anybody listens.
+/// More time passed between the approval and its sending than the lease lasts.
 #[tokio::test(start_paused = true)]
-async fn what_came_of_a_call_of_an_earlier_message_the_next_step_reads() {
-    let host = Host::that(&[Says::AsksAndCalls, Says::ShortenedAndCallsSlow]);
+async fn the_next_step_reads_the_output_of_a_call_in_an_earlier_message() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutputAndSlowCall]);
     host.say("m1").await;
     assert!(host.decide("link", true).await);
-    host.settles().await;
+    host.wait_until_idle().await;
     host.say("m2").await;
-    assert_eq!(host.told(), ["nothing", "yes", "the result"]);
+    assert_eq!(host.provider_inputs(), ["nothing", "approved", "the result"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_elsewhere_after_a_no_calls_no_model() {
-    let host = Host::that(&[Says::Asks]);
+async fn an_approval_after_a_denial_does_not_call_the_model() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest]);
     host.say("m1").await;
     let pending = host.chats.approvals().pending(&ada()).await.unwrap();
     let approval_id = pending[0].approval_id.clone();
     assert!(host.decide("link", false).await);
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing", "no"]);
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing", "denied"]);
     for _ in 0..2 {
         let (approved, reason) = (true, None);
-        let yes = ApprovalDecision { approval_id: approval_id.clone(), approved, reason };
-        assert!(!host.chats.decide(&ada(), vec![yes]).await.unwrap()[0].accepted);
-        host.settles().await;
+        let approval = ApprovalDecision { approval_id: approval_id.clone(), approved, reason };
+        assert!(!host.chats.decide(&ada(), vec![approval]).await.unwrap()[0].accepted);
+        host.wait_until_idle().await;
     }
-    assert_eq!(host.told(), ["nothing", "no"]);
+    assert_eq!(host.provider_inputs(), ["nothing", "denied"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_no_is_told_with_every_call_that_reads_the_question() {
-    let host = Host::that(&[Says::Asks]);
+async fn every_model_call_that_reads_a_denied_request_reads_the_denial() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest]);
     host.say("m1").await;
     assert!(host.decide("link", false).await);
-    host.settles().await;
+    host.wait_until_idle().await;
     host.say("m2").await;
-    assert_eq!(host.told(), ["nothing", "no", "no"]);
+    assert_eq!(host.provider_inputs(), ["nothing", "denied", "denied"]);
 }

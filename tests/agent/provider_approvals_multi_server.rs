@@ -1,5 +1,5 @@
-//! Calls that the provider runs once a person approved them, where several servers hear of the answer:
-//! one of them tells the provider, and the others say what came of it.
+//! Provider-executed calls that need an approval, where several servers receive the decision: one
+//! server sends it to the provider, and the other servers return the outcome.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,124 +14,140 @@ use ui_message_stream::chat::{Chat, ChatServer};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
 
-use super::provider_double::{Host, NOW, Says, ada, is_shortened, part, said};
+use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part, user_message};
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_at_another_server_takes_nothing_from_the_one_that_listens() {
-    let host = Host::that(&[Says::Asks, Says::Hangs]);
+async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
-    let body = page.to_string();
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
+    let body = decision_body.to_string();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
     drop(host.chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(host.yeses(), 1);
-    let there = host.post_to(&host.other, page);
-    let there = tokio::time::timeout(Duration::from_secs(60), there).await;
-    assert!(there.is_err(), "it waits for what the other one hears: {there:?}");
-    host.post_to(&host.other, json!({"id": "chat", "messages": [said("m2")]})).await;
-    assert_eq!(host.told(), ["nothing", "yes", "unknown"], "the other one is still listening");
-    assert_eq!(part(&host.kept().await, "link")["state"], "approval-responded");
+    assert_eq!(host.approvals_sent(), 1);
+    let at_other_server = host.post_to(&host.other, decision_body);
+    let at_other_server = tokio::time::timeout(Duration::from_secs(60), at_other_server).await;
+    assert!(
+        at_other_server.is_err(),
+        "it waits for the outcome at the other server: {at_other_server:?}"
+    );
+    host.post_to(&host.other, json!({"id": "chat", "messages": [user_message("m2")]})).await;
+    assert_eq!(
+        host.provider_inputs(),
+        ["nothing", "approved", "unknown"],
+        "the other server still waits for the result"
+    );
+    assert_eq!(part(&host.stored_messages().await, "link")["state"], "approval-responded");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_that_one_server_keeps_is_told_by_the_one_that_goes_on() {
-    let host = Host::that(&[Says::Hangs, Says::Asks, Says::Shortened]);
-    host.say_and_leave("m0").await;
+async fn an_unsent_approval_is_sent_by_the_server_that_continues_the_turn() {
+    let host = Host::with_replies(&[Reply::Hang, Reply::ApprovalRequest, Reply::LinkOutput]);
+    host.send_without_reading("m0").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
-    // This server has heard the yes, and waits for what runs there.
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
+    // This server has received the approval, and waits for its active run.
     assert!(host.decide("link", true).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(host.yeses(), 0);
-    let there = host.post_to(&host.other, page).await;
-    assert!(is_shortened(&there), "{there:?}");
+    assert_eq!(host.approvals_sent(), 0);
+    let at_other_server = host.post_to(&host.other, decision_body).await;
+    assert!(is_shortened(&at_other_server), "{at_other_server:?}");
     host.chats.stop(&ada(), &"chat".into()).await.unwrap();
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing", "nothing", "yes"], "and nobody calls the model again");
+    host.wait_until_idle().await;
+    assert_eq!(
+        host.provider_inputs(),
+        ["nothing", "nothing", "approved"],
+        "and the model is not called again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_in_a_history_that_was_forgotten_is_answered() {
-    let host = Host::that(&[Says::Asks]);
+async fn an_approval_for_an_evicted_chat_is_answered() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
-    let forgotten = host.chats.clone().with_store(Arc::new(InMemoryChatStore::new()));
-    let answer = host.post_to(&forgotten, page).await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
+    let with_empty_store = host.chats.clone().with_store(Arc::new(InMemoryChatStore::new()));
+    let answer = host.post_to(&with_empty_store, decision_body).await;
     assert!(answer.iter().any(|chunk| chunk["delta"] == "Done"), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_of_one_answer_does_not_go_on_while_the_other_runs_elsewhere() {
-    let host = Host::that(&[Says::AsksAndCallsSlowly, Says::Shortened]);
+async fn a_retry_does_not_continue_the_turn_while_another_server_runs_a_call() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndSlowDelete, Reply::LinkOutput]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
     assert!(host.decide("link", true).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(host.decide("own", true).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    host.post_to(&host.other, page).await;
-    assert_eq!(host.told(), ["nothing"], "the other one has not ended");
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing", "yes"]);
+    host.post_to(&host.other, decision_body).await;
+    assert_eq!(host.provider_inputs(), ["nothing"], "the other call has not ended");
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_tells_a_yes_that_was_kept_for_long_is_waited_for_as_any_other() {
-    let host = Host::that(&[Says::AsksAndCalls, Says::Hangs]);
+async fn a_retry_waits_for_the_server_that_sent_a_long_stored_approval() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::Hang]);
     host.say("m1").await;
     assert!(host.decide("link", true).await);
-    host.settles().await;
+    host.wait_until_idle().await;
     host.ledger.set_test_time(NOW.after(Duration::from_secs(601)));
-    let page = host.answering(&[("own", true)]).await;
-    let request = ChatRequest::parse(page.to_string().as_bytes(), &Limits::default()).unwrap();
+    let decision_body = host.body_with_decisions(&[("own", true)]).await;
+    let request =
+        ChatRequest::parse(decision_body.to_string().as_bytes(), &Limits::default()).unwrap();
     drop(host.chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(host.yeses(), 1);
-    let there = tokio::time::timeout(Duration::from_secs(60), host.post_to(&host.other, page));
-    assert!(there.await.is_err(), "it waits for what is said here");
-    assert_eq!(host.told(), ["nothing", "yes"]);
+    assert_eq!(host.approvals_sent(), 1);
+    let at_other_server =
+        tokio::time::timeout(Duration::from_secs(60), host.post_to(&host.other, decision_body));
+    assert!(at_other_server.await.is_err(), "it waits for the run of this server");
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_at_another_server_is_not_kept_by_what_runs_there_for_another_message() {
-    let host = Host::that(&[Says::Hangs, Says::Hangs, Says::Asks, Says::Shortened]);
-    host.say_and_leave_at(&host.other, "m00").await;
+async fn a_retry_does_not_wait_for_a_run_of_another_message() {
+    let host =
+        Host::with_replies(&[Reply::Hang, Reply::Hang, Reply::ApprovalRequest, Reply::LinkOutput]);
+    host.send_without_reading_to(&host.other, "m00").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    host.say_and_leave("m0").await;
+    host.send_without_reading("m0").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
     assert!(host.decide("link", true).await);
-    // Kept: here the run of another message is waited for.
-    let there = tokio::time::timeout(Duration::from_secs(60), host.post_to(&host.other, page));
-    assert!(is_shortened(&there.await.expect("it waits for nothing of its own")));
+    // The approval is not sent yet: this server waits for the run of another message.
+    let at_other_server =
+        tokio::time::timeout(Duration::from_secs(60), host.post_to(&host.other, decision_body));
+    assert!(is_shortened(&at_other_server.await.expect("it does not wait for its own run")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_heard_a_yes_that_another_told_says_what_came_of_it() {
-    let host = Host::that(&[Says::AsksAndCallsSlow, Says::Shortened]);
-    host.say_and_leave("m1").await;
+async fn a_server_returns_the_output_of_an_approval_that_another_server_sent() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndSlowCall, Reply::LinkOutput]);
+    host.send_without_reading("m1").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let page = host.answering(&[("link", true)]).await;
-    let there = async {
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
+    let at_other_server = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        host.post_to(&host.other, page.clone()).await
+        host.post_to(&host.other, decision_body.clone()).await
     };
-    let (first, there) = futures::join!(host.post(page.clone()), there);
-    assert!(is_shortened(&there), "{there:?}");
+    let (first, at_other_server) =
+        futures::join!(host.post(decision_body.clone()), at_other_server);
+    assert!(is_shortened(&at_other_server), "{at_other_server:?}");
     assert!(is_shortened(&first), "{first:?}");
 }
 
-/// A store on whose way back, once a yes was taken out to be told, the person presses Stop.
+/// A chat store that stops the run as soon as a pending approval was claimed for sending.
 #[derive(Debug, Default)]
-struct StoppedOnTheWay {
+struct StopsAfterClaim {
     store: InMemoryChatStore,
     chats: OnceLock<ChatServer>,
 }
 
-impl ChatStore for StoppedOnTheWay {
+impl ChatStore for StopsAfterClaim {
     fn load<'a>(
         &'a self,
         tenant: Option<&'a str>,
@@ -147,9 +163,10 @@ impl ChatStore for StoppedOnTheWay {
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         Box::pin(async move {
             let before = self.store.load(chat.owner.tenant(), &chat.id).await?;
-            let kept_a_yes = before.is_some_and(|kept| !kept.chat.for_provider.is_empty());
+            let had_unsent_approval =
+                before.is_some_and(|stored| !stored.chat.for_provider.is_empty());
             let saved = self.store.save(chat, revision).await?;
-            if kept_a_yes && chat.for_provider.is_empty() {
+            if had_unsent_approval && chat.for_provider.is_empty() {
                 self.chats.get().unwrap().stop(&ada(), &chat.id).await.unwrap();
             }
             Ok(saved)
@@ -158,24 +175,24 @@ impl ChatStore for StoppedOnTheWay {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_that_was_taken_out_by_a_run_that_is_stopped_is_put_back() {
-    let mut host = Host::that(&[Says::AsksAndCalls, Says::Shortened]);
-    let store = Arc::new(StoppedOnTheWay::default());
+async fn an_approval_claimed_by_a_stopped_run_is_returned_to_the_chat() {
+    let mut host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
+    let store = Arc::new(StopsAfterClaim::default());
     host.chats = host.chats.clone().with_store(store.clone());
     store.chats.set(host.chats.clone()).unwrap();
     host.say("m1").await;
     assert!(host.decide("link", true).await);
-    host.settles().await;
+    host.wait_until_idle().await;
     assert!(host.decide("own", true).await);
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing"], "it was stopped on its way");
-    let kept = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
-    assert_eq!(kept.for_provider.len(), 1);
-    assert_eq!(part(&host.kept().await, "link")["state"], "approval-responded");
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing"], "the run was stopped before the model call");
+    let stored = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert_eq!(stored.for_provider.len(), 1);
+    assert_eq!(part(&host.stored_messages().await, "link")["state"], "approval-responded");
     assert_eq!(host.deleted.load(Ordering::SeqCst), 1);
 }
 
-/// A store that cannot be read once it is told so.
+/// A chat store whose reads fail once `now` is set.
 #[derive(Debug)]
 struct Unreadable {
     store: Arc<InMemoryChatStore>,
@@ -204,21 +221,24 @@ impl ChatStore for Unreadable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_seen_of_another_server_is_not_waited_for_for_ever() {
-    let host = Host::that(&[Says::Asks, Says::Hangs]);
+async fn waiting_for_another_server_ends_when_the_chat_store_fails() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
     host.say("m1").await;
-    let page = host.answering(&[("link", true)]).await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
     assert!(host.decide("link", true).await);
-    host.settles().await;
-    assert_eq!(host.told(), ["nothing", "yes"]);
+    host.wait_until_idle().await;
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
     let store = Arc::new(Unreadable { store: host.store.clone(), now: AtomicBool::new(false) });
-    let there = host.other.clone().with_store(store.clone());
-    let goes_dark = async {
+    let at_other_server = host.other.clone().with_store(store.clone());
+    let fail_reads = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         store.now.store(true, Ordering::SeqCst);
     };
-    let waits = tokio::time::timeout(Duration::from_secs(3600), host.post_to(&there, page));
-    let (answer, ()) = futures::join!(waits, goes_dark);
-    let answer = answer.expect("it comes to its end");
+    let retry = tokio::time::timeout(
+        Duration::from_secs(3600),
+        host.post_to(&at_other_server, decision_body),
+    );
+    let (answer, ()) = futures::join!(retry, fail_reads);
+    let answer = answer.expect("the retry ends");
     assert!(answer.iter().any(|chunk| chunk["type"] == "error"), "{answer:?}");
 }

@@ -1,5 +1,5 @@
-//! A host whose model asks before its provider runs something, as one server and as two over the same
-//! ledger and the same conversations.
+//! A host whose provider requests approval of its own calls, as one server and as two servers with
+//! the same ledger and chat store.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,63 +21,69 @@ use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
-/// A provider that says these things, one for each time that it is called, and then `Done`.
+/// A provider that gives these replies, one for each model call, and then the text `Done`.
 #[derive(Debug, Clone)]
 pub(crate) struct Provider {
-    pub(crate) script: Arc<Mutex<VecDeque<Says>>>,
-    pub(crate) heard: Arc<Mutex<Vec<Value>>>,
+    pub(crate) script: Arc<Mutex<VecDeque<Reply>>>,
+    pub(crate) requests: Arc<Mutex<Vec<Value>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Says {
-    /// It asks whether it may shorten a link.
-    Asks,
-    /// It asks, and calls a tool of the server that needs approval as well.
-    AsksAndCalls,
-    /// It asks, and calls a tool of the server that needs approval and takes a while.
-    AsksAndCallsSlowly,
-    /// It calls a tool of the server that takes a while and needs nobody.
-    CallsSlow,
-    /// It asks, and calls the slow one.
-    AsksAndCallsSlow,
-    /// What came of the link.
-    Shortened,
-    /// What came of the link, and it calls the slow one.
-    ShortenedAndCallsSlow,
-    /// Nothing, and it never ends.
-    Hangs,
+pub(crate) enum Reply {
+    /// An approval request for shortening a link.
+    ApprovalRequest,
+    /// An approval request, and a call of a server tool that needs approval as well.
+    ApprovalRequestAndDelete,
+    /// An approval request, and a call of a slow server tool that needs approval.
+    ApprovalRequestAndSlowDelete,
+    /// A call of a slow server tool without approval.
+    SlowCall,
+    /// An approval request, and a call of the slow server tool without approval.
+    ApprovalRequestAndSlowCall,
+    /// The output of the link call.
+    LinkOutput,
+    /// The output of the link call, and a call of the slow server tool.
+    LinkOutputAndSlowCall,
+    /// A stream without events that never ends.
+    Hang,
 }
 
 impl Model for Provider {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        self.heard.lock().unwrap().push(serde_json::to_value(&request.messages).unwrap());
-        let says = self.script.lock().unwrap().pop_front();
-        let asks = || {
+        self.requests.lock().unwrap().push(serde_json::to_value(&request.messages).unwrap());
+        let reply = self.script.lock().unwrap().pop_front();
+        let approval_request = || {
             let call = ToolCall::new("link", "mcp.shorten").provider_executed().dynamic();
             ModelEvent::ProviderApprovalRequest(
                 Box::new(call),
                 r#"{"url":"https://long.example"}"#.to_owned(),
             )
         };
-        let calls = |id: &str, tool: &'static str| {
+        let tool_call = |id: &str, tool: &'static str| {
             let call = ToolCall::new(id, tool);
             ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned())
         };
-        let events = match says {
-            Some(Says::Hangs) => return Box::pin(stream::pending()),
-            Some(Says::Asks) => vec![asks()],
-            Some(Says::AsksAndCallsSlowly) => vec![asks(), calls("own", "slow_delete")],
-            Some(Says::AsksAndCalls) => vec![asks(), calls("own", "delete")],
-            Some(Says::CallsSlow) => vec![calls("slow", "slow")],
-            Some(Says::AsksAndCallsSlow) => vec![asks(), calls("slow", "slow")],
-            Some(Says::ShortenedAndCallsSlow) => vec![
+        let events = match reply {
+            Some(Reply::Hang) => return Box::pin(stream::pending()),
+            Some(Reply::ApprovalRequest) => vec![approval_request()],
+            Some(Reply::ApprovalRequestAndSlowDelete) => {
+                vec![approval_request(), tool_call("own", "slow_delete")]
+            }
+            Some(Reply::ApprovalRequestAndDelete) => {
+                vec![approval_request(), tool_call("own", "delete")]
+            }
+            Some(Reply::SlowCall) => vec![tool_call("slow", "slow")],
+            Some(Reply::ApprovalRequestAndSlowCall) => {
+                vec![approval_request(), tool_call("slow", "slow")]
+            }
+            Some(Reply::LinkOutputAndSlowCall) => vec![
                 ModelEvent::Event(AgentEvent::tool_output(
                     "link",
                     Json::string("https://s.example"),
                 )),
-                calls("slow", "slow"),
+                tool_call("slow", "slow"),
             ],
-            Some(Says::Shortened) => vec![
+            Some(Reply::LinkOutput) => vec![
                 ModelEvent::Event(AgentEvent::tool_output(
                     "link",
                     Json::string("https://s.example"),
@@ -98,7 +104,7 @@ pub(crate) struct Input {
 
 pub(crate) struct Host {
     pub(crate) chats: ChatServer,
-    /// Another server over the same ledger and the same conversations.
+    /// Another server with the same ledger and chat store.
     pub(crate) other: ChatServer,
     pub(crate) provider: Provider,
     pub(crate) deleted: Arc<AtomicUsize>,
@@ -113,10 +119,10 @@ pub(crate) fn ada() -> Principal {
 }
 
 impl Host {
-    pub(crate) fn that(script: &[Says]) -> Self {
+    pub(crate) fn with_replies(script: &[Reply]) -> Self {
         let provider = Provider {
             script: Arc::new(Mutex::new(script.iter().copied().collect())),
-            heard: Arc::default(),
+            requests: Arc::default(),
         };
         let deleted = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&deleted);
@@ -162,30 +168,30 @@ impl Host {
         chunks.map(|data| serde_json::from_str(data).unwrap()).collect()
     }
 
-    /// Says something, and does not wait for the end of the answer.
-    pub(crate) async fn say_and_leave(&self, id: &str) {
-        self.say_and_leave_at(&self.chats, id).await;
+    /// Sends a message and does not wait for the end of the response.
+    pub(crate) async fn send_without_reading(&self, id: &str) {
+        self.send_without_reading_to(&self.chats, id).await;
     }
 
-    pub(crate) async fn say_and_leave_at(&self, chats: &ChatServer, id: &str) {
-        let body = json!({"id": "chat", "messages": [said(id)]}).to_string();
+    pub(crate) async fn send_without_reading_to(&self, chats: &ChatServer, id: &str) {
+        let body = json!({"id": "chat", "messages": [user_message(id)]}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
         drop(chats.stream_response(&ada(), request).await.unwrap());
     }
 
     pub(crate) async fn say(&self, id: &str) -> Vec<Value> {
-        self.post(json!({"id": "chat", "messages": [said(id)]})).await
+        self.post(json!({"id": "chat", "messages": [user_message(id)]})).await
     }
 
-    /// The messages that the server keeps.
-    pub(crate) async fn kept(&self) -> Vec<Value> {
+    /// The stored messages.
+    pub(crate) async fn stored_messages(&self) -> Vec<Value> {
         let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
         chat.messages.iter().map(|message| serde_json::to_value(message).unwrap()).collect()
     }
 
-    /// The last message, as a page sends it back that has answered these calls.
-    pub(crate) async fn answering(&self, answers: &[(&str, bool)]) -> Value {
-        let mut message = self.kept().await.pop().unwrap();
+    /// A request body with the last message in which these calls are decided.
+    pub(crate) async fn body_with_decisions(&self, answers: &[(&str, bool)]) -> Value {
+        let mut message = self.stored_messages().await.pop().unwrap();
         for part in message["parts"].as_array_mut().unwrap() {
             let answer = answers.iter().find(|(id, _)| part["toolCallId"] == *id);
             if let Some((_, approved)) = answer {
@@ -196,38 +202,40 @@ impl Host {
         json!({"id": "chat", "messages": [message]})
     }
 
-    /// Decides elsewhere.
+    /// Decides out of band.
     pub(crate) async fn decide(&self, call: &str, approved: bool) -> bool {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
-        let it = pending.iter().find(|pending| pending.record.tool_call_id.as_str() == call);
-        let approval_id = it.expect("it waits").approval_id.clone();
+        let approval = pending.iter().find(|pending| pending.record.tool_call_id.as_str() == call);
+        let approval_id = approval.expect("the approval is pending").approval_id.clone();
         let decision = ApprovalDecision { approval_id, approved, reason: None };
         self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted
     }
 
-    /// Until the runs under way have ended, or wait for more than a minute.
-    pub(crate) async fn settles(&self) {
+    /// Waits until all active runs have ended, or wait for more than a minute.
+    pub(crate) async fn wait_until_idle(&self) {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
 
-    /// What the provider was told of its question, each time that it was called: the answer, or in
-    /// what words the result was given.
-    pub(crate) fn told(&self) -> Vec<String> {
-        let heard = self.provider.heard.lock().unwrap();
-        heard.iter().map(told).collect()
+    /// What the provider read about its call in each model call: the decision or the result.
+    pub(crate) fn provider_inputs(&self) -> Vec<String> {
+        let requests = self.provider.requests.lock().unwrap();
+        requests.iter().map(decision_in).collect()
     }
 
-    pub(crate) fn yeses(&self) -> usize {
-        self.told().iter().filter(|told| *told == "yes").count()
+    pub(crate) fn approvals_sent(&self) -> usize {
+        self.provider_inputs()
+            .iter()
+            .filter(|provider_inputs| *provider_inputs == "approved")
+            .count()
     }
 }
 
-pub(crate) fn said(id: &str) -> Value {
+pub(crate) fn user_message(id: &str) -> Value {
     json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Go"}]})
 }
 
-pub(crate) fn told(messages: &Value) -> String {
-    let mut told = String::from("nothing");
+pub(crate) fn decision_in(messages: &Value) -> String {
+    let mut found = String::from("nothing");
     let messages =
         messages.as_array().unwrap().iter().flat_map(|m| m.as_object().unwrap().values());
     for content in messages.flat_map(|message| message["content"].as_array().unwrap()) {
@@ -235,18 +243,18 @@ pub(crate) fn told(messages: &Value) -> String {
         if !text.contains(r#""toolCallId":"link""#) {
             continue;
         }
-        for (sign, means) in [
-            (r#""approved":true"#, "yes"),
-            (r#""approved":false"#, "no"),
+        for (sign, meaning) in [
+            (r#""approved":true"#, "approved"),
+            (r#""approved":false"#, "denied"),
             (r#""outcome-unknown""#, "unknown"),
             (r#""https://s.example""#, "the result"),
         ] {
             if text.contains(sign) {
-                told = means.to_owned();
+                found = meaning.to_owned();
             }
         }
     }
-    told
+    found
 }
 
 pub(crate) fn part<'a>(messages: &'a [Value], call: &str) -> &'a Value {

@@ -1,5 +1,5 @@
-//! Where the time of an agent goes, as spans after the conventions of OpenTelemetry for generative AI:
-//! each within the one that it belongs to, also behind an approval, and none with any content.
+//! Spans of an agent run, after the OpenTelemetry conventions for generative AI: each span is
+//! within its parent, also after an approval, and no span holds content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, Usage};
 use ui_message_stream::request::Limits;
 
-/// What was traced: spans with the one around them and their fields, and events.
+/// The recorded spans, with their parent and fields, and the recorded events.
 #[derive(Clone, Default)]
 struct Trace(Arc<Mutex<Traced>>);
 
@@ -37,7 +37,7 @@ struct Traced {
 
 struct Span {
     id: u64,
-    within: Option<u64>,
+    parent: Option<u64>,
     name: &'static str,
     fields: Fields,
 }
@@ -59,10 +59,10 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Trace {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
-        let within =
+        let parent =
             context.span(id).and_then(|span| span.parent()).map(|span| span.id().into_u64());
         let (id, name) = (id.into_u64(), attributes.metadata().name());
-        self.0.lock().unwrap().spans.push(Span { id, within, name, fields });
+        self.0.lock().unwrap().spans.push(Span { id, parent, name, fields });
     }
 
     fn on_record(&self, id: &Id, record: &Record<'_>, _: Context<'_, S>) {
@@ -79,43 +79,43 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Trace {
 }
 
 impl Trace {
-    /// The spans of this name, each with the names of those around it and its fields.
+    /// The spans of this name, each with the names of its ancestors and its fields.
     fn spans(&self, name: &str) -> Vec<(String, BTreeMap<&'static str, String>)> {
         let traced = self.0.lock().unwrap();
         let spans = traced.spans.iter().filter(|span| span.name == name);
-        let around = |span: &Span| {
+        let ancestors = |span: &Span| {
             let mut names = Vec::new();
-            let mut at = span.within;
+            let mut at = span.parent;
             while let Some(id) = at {
                 let outer = traced.spans.iter().find(|outer| outer.id == id).unwrap();
                 names.push(outer.name);
-                at = outer.within;
+                at = outer.parent;
             }
             names.reverse();
             names.join(":")
         };
-        spans.map(|span| (around(span), span.fields.0.clone())).collect()
+        spans.map(|span| (ancestors(span), span.fields.0.clone())).collect()
     }
 
-    fn everything(&self) -> String {
+    fn all_text(&self) -> String {
         let traced = self.0.lock().unwrap();
         let spans = traced.spans.iter().map(|span| format!("{} {:?}", span.name, span.fields));
         spans.chain(traced.events.iter().cloned()).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// A model that calls these tools, and then says that it is done.
+/// A model that calls these tools, and then emits a text.
 #[derive(Debug)]
 struct Calls(&'static [&'static str], AtomicUsize);
 
 impl Model for Calls {
     fn call(&self, _: ModelRequest) -> ModelStream {
-        let mut cost = Usage::default();
-        (cost.input_tokens, cost.output_tokens) = (40, 2);
+        let mut usage = Usage::default();
+        (usage.input_tokens, usage.output_tokens) = (40, 2);
         if self.1.fetch_add(1, Ordering::SeqCst) > 0 {
             return Box::pin(stream::iter([
                 Ok(ModelEvent::Event(AgentEvent::text("a secret answer"))),
-                Ok(ModelEvent::Usage(cost)),
+                Ok(ModelEvent::Usage(usage)),
                 Ok(ModelEvent::Finished(FinishReason::Stop)),
             ]));
         }
@@ -123,7 +123,8 @@ impl Model for Calls {
             let call = ToolCall::new(format!("call_{tool}"), *tool);
             Ok(ModelEvent::ToolCall(Box::new(call), r#"{"what":"a secret input"}"#.to_owned()))
         });
-        let rest = [Ok(ModelEvent::Usage(cost)), Ok(ModelEvent::Finished(FinishReason::ToolCalls))];
+        let rest =
+            [Ok(ModelEvent::Usage(usage)), Ok(ModelEvent::Finished(FinishReason::ToolCalls))];
         Box::pin(stream::iter(calls.chain(rest).collect::<Vec<_>>()))
     }
 
@@ -136,11 +137,11 @@ impl Model for Calls {
     }
 }
 
-/// A model that is not there.
+/// A model whose calls fail.
 #[derive(Debug)]
-struct Gone;
+struct Unreachable;
 
-impl Model for Gone {
+impl Model for Unreachable {
     fn call(&self, _: ModelRequest) -> ModelStream {
         Box::pin(stream::iter([Err("no route to host".into())]))
     }
@@ -171,7 +172,7 @@ fn request(body: &Value) -> ChatRequest {
     ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
 }
 
-/// ClientAnswers within a span of the host's.
+/// Reads the response within a span of the host.
 async fn answer(chats: &ChatServer, request: ChatRequest) {
     let ada = Principal::new("ada");
     let answer =
@@ -179,21 +180,21 @@ async fn answer(chats: &ChatServer, request: ChatRequest) {
     answer.instrument(tracing::info_span!("request")).await;
 }
 
-fn go() -> Value {
+fn first_request() -> Value {
     json!({"id": "chat", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "a secret question"}]},
     ]})
 }
 
 #[tokio::test]
-async fn each_span_is_within_the_one_that_it_belongs_to_and_says_what_the_conventions_say() {
+async fn each_span_has_its_parent_and_the_fields_of_the_conventions() {
     let trace = Trace::default();
     // Runs and tools are spawned on this thread.
     let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
-    answer(&agent(&["works"]), request(&go())).await;
+    answer(&agent(&["works"]), request(&first_request())).await;
 
-    let [(around, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };
-    assert_eq!(around, "request");
+    let [(ancestors, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };
+    assert_eq!(ancestors, "request");
     assert_eq!(agent["gen_ai.operation.name"], "invoke_agent");
     assert_eq!(agent["gen_ai.provider.name"], "a-provider");
     assert_eq!(agent["gen_ai.conversation.id"], "chat");
@@ -204,8 +205,8 @@ async fn each_span_is_within_the_one_that_it_belongs_to_and_says_what_the_conven
     assert_eq!(steps.len(), 2);
     let calls = trace.spans("chat");
     for (call, reason) in calls.iter().zip(["tool-calls", "stop"]) {
-        let (around, fields) = call;
-        assert_eq!(around, "request:invoke_agent:step");
+        let (ancestors, fields) = call;
+        assert_eq!(ancestors, "request:invoke_agent:step");
         assert_eq!(fields["otel.name"], "chat a-model");
         assert_eq!(fields["otel.kind"], "client");
         assert_eq!(fields["gen_ai.operation.name"], "chat");
@@ -217,8 +218,8 @@ async fn each_span_is_within_the_one_that_it_belongs_to_and_says_what_the_conven
         assert_eq!(fields.get("error.type"), None);
     }
 
-    let [(around, tool)] = &trace.spans("execute_tool")[..] else { panic!() };
-    assert_eq!(around, "request:invoke_agent:step");
+    let [(ancestors, tool)] = &trace.spans("execute_tool")[..] else { panic!() };
+    assert_eq!(ancestors, "request:invoke_agent:step");
     assert_eq!(tool["otel.name"], "execute_tool works");
     assert_eq!(tool["gen_ai.operation.name"], "execute_tool");
     assert_eq!(tool["gen_ai.tool.name"], "works");
@@ -229,12 +230,12 @@ async fn each_span_is_within_the_one_that_it_belongs_to_and_says_what_the_conven
 }
 
 #[tokio::test]
-async fn what_was_approved_runs_within_the_request_that_approved_it_and_the_wait_is_told() {
+async fn an_approved_call_runs_within_the_request_that_approved_it_and_the_wait_has_a_span() {
     for approved in [true, false] {
         let trace = Trace::default();
         let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
         let chats = agent(&["asks"]);
-        answer(&chats, request(&go())).await;
+        answer(&chats, request(&first_request())).await;
         let ada = Principal::new("ada");
         let pending = chats.approvals().pending(&ada).await.unwrap();
         let decisions = json!({"decisions": [{
@@ -245,28 +246,28 @@ async fn what_was_approved_runs_within_the_request_that_approved_it_and_the_wait
         answer(&chats, chats.request_from_answers(&ada, &"chat".into(), &answers).await.unwrap())
             .await;
 
-        let [(around, wait)] = &trace.spans("approval_wait")[..] else { panic!() };
-        assert_eq!(around, "request");
+        let [(ancestors, wait)] = &trace.spans("approval_wait")[..] else { panic!() };
+        assert_eq!(ancestors, "request");
         assert_eq!(wait["gen_ai.tool.name"], "asks");
         assert!(wait["waited_ms"].parse::<u64>().is_ok());
         let ran = trace.spans("execute_tool");
         assert_eq!(ran.len(), usize::from(approved));
-        for (around, tool) in ran {
-            assert_eq!(around, "request");
+        for (ancestors, tool) in ran {
+            assert_eq!(ancestors, "request");
             assert_eq!(tool["gen_ai.tool.call.id"], "call_asks");
             assert_eq!(tool["gen_ai.conversation.id"], "chat");
         }
         assert_eq!(trace.spans("invoke_agent").len(), 2);
-        let everything = trace.everything();
-        assert!(!everything.contains("secret"), "{everything}");
+        let all_text = trace.all_text();
+        assert!(!all_text.contains("secret"), "{all_text}");
     }
 }
 
 #[tokio::test]
-async fn a_failure_is_one_and_holds_no_content_either() {
+async fn failed_spans_have_an_error_status_and_hold_no_content() {
     let trace = Trace::default();
     let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
-    answer(&agent(&["fails", "breaks", "works"]), request(&go())).await;
+    answer(&agent(&["fails", "breaks", "works"]), request(&first_request())).await;
     let ran = trace.spans("execute_tool");
     let kinds = ran.iter().map(|(_, tool)| {
         let status = tool.get("otel.status_code").map(String::as_str);
@@ -280,15 +281,15 @@ async fn a_failure_is_one_and_holds_no_content_either() {
             ("works", None, None),
         ]
     );
-    let everything = trace.everything();
-    assert!(!everything.contains("secret"), "{everything}");
+    let all_text = trace.all_text();
+    assert!(!all_text.contains("secret"), "{all_text}");
 
     let trace = Trace::default();
     let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
-    answer(&Agent::new(Gone).into_chat_server(), request(&go())).await;
+    answer(&Agent::new(Unreachable).into_chat_server(), request(&first_request())).await;
     let [(_, call)] = &trace.spans("chat")[..] else { panic!() };
     assert_eq!((&*call["error.type"], &*call["otel.status_code"]), ("model", "ERROR"));
     let [(_, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };
     assert_eq!(agent["otel.status_code"], "ERROR");
-    assert_eq!(agent.get("gen_ai.usage.input_tokens"), None, "nothing is known of it");
+    assert_eq!(agent.get("gen_ai.usage.input_tokens"), None, "the usage is unknown");
 }

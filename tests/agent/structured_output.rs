@@ -1,5 +1,5 @@
-//! Answers in a structure: whichever way they are asked for, tools are called and people are asked on
-//! the way to them, and what is none is not taken for one.
+//! Structured output, streamed and as JSON: tools are called and approvals are requested before it,
+//! and text that does not match the schema is not accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,8 +37,8 @@ struct Refund {
     amount: u64,
 }
 
-/// Says something, and calls `refund`; then answers with this text, for this reason. It notes whether
-/// it was told each time what the answer is to look like, and what became of its call.
+/// Emits a text and calls `refund`, then answers with this text and finish reason. It asserts that
+/// each request holds the output schema.
 #[derive(Debug)]
 struct Scripted {
     answer: &'static str,
@@ -46,23 +46,23 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn answers(answer: &'static str) -> Self {
+    fn answering_with(answer: &'static str) -> Self {
         Scripted { answer, reason: FinishReason::Stop }
     }
 }
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let output = request.output.expect("it is told each time what the answer is to look like");
+        let output = request.output.expect("each request holds the output schema");
         assert_eq!(&*output.name, "Receipt");
         assert!(output.schema.as_str().contains("refunded"));
         let results = request.messages.iter().filter_map(|message| match message {
             ModelMessage::Tool { content } => Some(content),
             _ => None,
         });
-        let said = match results.flatten().next() {
+        let events = match results.flatten().next() {
             None => vec![
-                // What it says beside a call is no answer.
+                // A text next to a tool call is not the output.
                 ModelEvent::Event(AgentEvent::text(r#"{"refunded": 7, "percent": 7}"#)),
                 ModelEvent::ToolCall(
                     Box::new(ToolCall::new("call_1", "refund")),
@@ -75,7 +75,7 @@ impl Model for Scripted {
                     ToolResult::Denied { .. } => r#"{"refunded": 0, "percent": 0}"#,
                     _ => self.answer,
                 };
-                // In two pieces, as it grows.
+                // In two deltas.
                 let (one, other) = answer.split_at(answer.len() / 2);
                 vec![
                     ModelEvent::Event(AgentEvent::text(one)),
@@ -85,20 +85,20 @@ impl Model for Scripted {
             }
             Some(other) => panic!("{other:?}"),
         };
-        Box::pin(stream::iter(said.into_iter().map(Ok)))
+        Box::pin(stream::iter(events.into_iter().map(Ok)))
     }
 }
 
-/// The route, and how often the refund ran.
+/// The route, and the number of runs of the refund tool.
 fn app(model: Scripted) -> (Router, Arc<AtomicUsize>) {
-    let ran = Arc::new(AtomicUsize::new(0));
-    let runs = Arc::clone(&ran);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&runs);
     let refund = Tool::new("refund", move |refund: Refund| {
-        runs.fetch_add(1, Ordering::SeqCst);
+        counter.fetch_add(1, Ordering::SeqCst);
         async move { Ok::<_, ToolError>(refund.amount) }
     });
     let agent = Agent::new(model).with_output::<Receipt>().tool(refund.needs_approval());
-    (Router::new().nest("/api/chat", chat_routes(agent.into_chat_server())), ran)
+    (Router::new().nest("/api/chat", chat_routes(agent.into_chat_server())), runs)
 }
 
 fn streamed(routes: &Router) -> Conversation<'static> {
@@ -108,7 +108,7 @@ fn streamed(routes: &Router) -> Conversation<'static> {
     })
 }
 
-async fn in_full(routes: &Router, path: &str, body: &Value) -> Value {
+async fn complete_response(routes: &Router, path: &str, body: &Value) -> Value {
     let request = Request::post(path)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
@@ -125,56 +125,56 @@ fn question() -> Value {
     ]})
 }
 
-/// Answers the question that an answer in full asks.
-async fn decide(routes: &Router, asked: &Value, approved: bool) -> Value {
-    let id = &asked["approvals"][0]["approvalId"];
+/// Decides the approval that a JSON response lists.
+async fn decide(routes: &Router, paused: &Value, approved: bool) -> Value {
+    let id = &paused["approvals"][0]["approvalId"];
     let decision = json!({"decisions": [{"approvalId": id, "approved": approved}]});
-    in_full(routes, "/api/chat/chat/answers", &decision).await
+    complete_response(routes, "/api/chat/chat/answers", &decision).await
 }
 
 const THE_ANSWER: &str = r#"{"refunded": 30, "percent": 100}"#;
 
 #[tokio::test]
-async fn a_stream_comes_to_it_over_an_approval() {
-    let (routes, ran) = app(Scripted::answers(THE_ANSWER));
+async fn a_streamed_response_has_structured_output_after_an_approval() {
+    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
     let mut browser = streamed(&routes);
     browser.send("I want it back.").await;
     assert!(matches!(browser.tool_call("call_1").state, ToolState::ApprovalRequested { .. }));
     browser.approve("call_1").await;
     assert_eq!(browser.error(), None);
-    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
     assert!(matches!(browser.tool_call("call_1").state, ToolState::OutputAvailable { .. }));
     let message = browser.messages().last().unwrap();
     assert_eq!(message.output::<Receipt>().unwrap(), Receipt { refunded: 30, percent: 100 });
 }
 
 #[tokio::test]
-async fn json_comes_to_it_over_an_approval() {
-    let (routes, ran) = app(Scripted::answers(THE_ANSWER));
-    let asked = in_full(&routes, "/api/chat", &question()).await;
-    assert_eq!(asked["stopReason"], "requires_approval");
-    assert_eq!(asked.get("output"), None, "what is said beside a call is no answer");
-    let answered = decide(&routes, &asked, true).await;
-    assert_eq!(answered["stopReason"], "stop");
-    assert_eq!(answered["output"], json!({"refunded": 30, "percent": 100}));
-    assert_eq!(ran.load(Ordering::SeqCst), 1);
-    // The same once more is answered with the same, and nothing runs again.
-    assert_eq!(decide(&routes, &asked, true).await, answered);
-    assert_eq!(ran.load(Ordering::SeqCst), 1);
+async fn a_json_response_has_structured_output_after_an_approval() {
+    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let paused = complete_response(&routes, "/api/chat", &question()).await;
+    assert_eq!(paused["stopReason"], "requires_approval");
+    assert_eq!(paused.get("output"), None, "a text next to a tool call is not the output");
+    let completed = decide(&routes, &paused, true).await;
+    assert_eq!(completed["stopReason"], "stop");
+    assert_eq!(completed["output"], json!({"refunded": 30, "percent": 100}));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // The same decision again gives the same response, and the tool does not run again.
+    assert_eq!(decide(&routes, &paused, true).await, completed);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn a_no_is_read_before_it_answers() {
-    let (routes, ran) = app(Scripted::answers(THE_ANSWER));
-    let asked = in_full(&routes, "/api/chat", &question()).await;
-    let answered = decide(&routes, &asked, false).await;
-    assert_eq!(answered["output"], json!({"refunded": 0, "percent": 0}));
-    assert_eq!(ran.load(Ordering::SeqCst), 0);
+async fn the_model_reads_a_denial_before_it_gives_its_output() {
+    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let paused = complete_response(&routes, "/api/chat", &question()).await;
+    let completed = decide(&routes, &paused, false).await;
+    assert_eq!(completed["output"], json!({"refunded": 0, "percent": 0}));
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn what_is_none_is_an_error_and_none_afterwards_either() {
-    for none in [
+async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
+    for invalid in [
         "Your money is on its way.",
         "",
         r#"{"refunded": 30}"#,
@@ -182,52 +182,52 @@ async fn what_is_none_is_an_error_and_none_afterwards_either() {
         r#"{"refunded": 30, "percent": 100} Done."#,
         r#"{"refunded": 30, "refunded": 31, "percent": 100}"#,
     ] {
-        let (routes, _) = app(Scripted::answers(none));
+        let (routes, _) = app(Scripted::answering_with(invalid));
         let mut browser = streamed(&routes);
         browser.send("I want it back.").await;
         browser.approve("call_1").await;
         let words = "The answer is not in the form that it was to have.";
-        assert_eq!(browser.error(), Some(words), "{none:?}");
+        assert_eq!(browser.error(), Some(words), "{invalid:?}");
 
-        let (routes, _) = app(Scripted::answers(none));
-        let asked = in_full(&routes, "/api/chat", &question()).await;
-        let failed = decide(&routes, &asked, true).await;
+        let (routes, _) = app(Scripted::answering_with(invalid));
+        let paused = complete_response(&routes, "/api/chat", &question()).await;
+        let failed = decide(&routes, &paused, true).await;
         assert_eq!((&failed["stopReason"], failed.get("output")), (&json!("error"), None));
-        let again = decide(&routes, &asked, true).await;
+        let again = decide(&routes, &paused, true).await;
         assert_eq!(
             (&again["stopReason"], again.get("output")),
             (&json!("error"), None),
-            "{none:?}"
+            "{invalid:?}"
         );
     }
 }
 
-/// Whatever a server says of why it ended.
+/// The finish reason of the provider has no influence.
 #[tokio::test]
-async fn what_is_none_is_an_error_for_whatever_reason_the_model_ended() {
+async fn an_invalid_output_is_an_error_for_every_finish_reason() {
     for reason in [FinishReason::Other, FinishReason::ToolCalls] {
         let (routes, _) = app(Scripted { answer: "I am done.", reason });
-        let asked = in_full(&routes, "/api/chat", &question()).await;
-        assert_eq!(decide(&routes, &asked, true).await["stopReason"], "error");
+        let paused = complete_response(&routes, "/api/chat", &question()).await;
+        assert_eq!(decide(&routes, &paused, true).await["stopReason"], "error");
         let (routes, _) = app(Scripted { answer: THE_ANSWER, reason });
-        let asked = in_full(&routes, "/api/chat", &question()).await;
-        let answered = decide(&routes, &asked, true).await;
+        let paused = complete_response(&routes, "/api/chat", &question()).await;
+        let completed = decide(&routes, &paused, true).await;
         assert_eq!(
-            (&answered["stopReason"], &answered["output"]["refunded"]),
+            (&completed["stopReason"], &completed["output"]["refunded"]),
             (&json!("stop"), &json!(30))
         );
     }
 }
 
 #[test]
-fn the_answer_of_a_step_is_what_is_said_last_in_it() {
+fn the_output_is_the_last_text_of_the_last_step() {
     let hosted = json!({"type": "tool-web_search", "toolCallId": "w", "providerExecuted": true,
         "state": "output-available", "input": {}, "output": {}});
     let own = json!({"type": "tool-refund", "toolCallId": "c", "state": "output-available",
         "input": {}, "output": {}});
     let text = |text: &str| json!({"type": "text", "text": text});
     let start = || json!({"type": "step-start"});
-    for (parts, says) in [
+    for (parts, expected) in [
         (json!([start(), text("1")]), Some(1)),
         (json!([start(), text("Let me look."), hosted, text("1")]), Some(1)),
         (json!([start(), text("1"), hosted]), Some(1)),
@@ -238,12 +238,12 @@ fn the_answer_of_a_step_is_what_is_said_last_in_it() {
     ] {
         let message = json!({"id": "m", "role": "assistant", "parts": parts}).to_string();
         let message = UiMessage::parse(&message).unwrap();
-        assert_eq!(message.output::<u8>().ok(), says, "{message:?}");
+        assert_eq!(message.output::<u8>().ok(), expected, "{message:?}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_the_model_did_not_end_is_none_and_no_error() {
+async fn an_output_cut_off_by_the_length_limit_is_missing_without_an_error() {
     let (routes, _) = app(Scripted { answer: r#"{"refunded": 3"#, reason: FinishReason::Length });
     let mut browser = streamed(&routes);
     browser.send("I want it back.").await;
@@ -254,17 +254,17 @@ async fn an_answer_that_the_model_did_not_end_is_none_and_no_error() {
 
 #[test]
 #[should_panic(expected = "an answer in a structure is an object, which Array_of_uint8 is not")]
-fn a_list_is_refused_when_the_agent_is_made() {
-    let _ = Agent::new(Scripted::answers("")).with_output::<Vec<u8>>();
+fn an_output_type_that_is_not_an_object_panics_when_the_agent_is_built() {
+    let _ = Agent::new(Scripted::answering_with("")).with_output::<Vec<u8>>();
 }
 
 #[test]
 #[should_panic(expected = "the schema of Letter is none")]
-fn a_pattern_that_is_none_is_found_out_when_the_agent_is_made() {
+fn an_invalid_pattern_in_the_output_schema_panics_when_the_agent_is_built() {
     #[derive(PartialEq, Deserialize, JsonSchema)]
     struct Letter {
         #[schemars(regex(pattern = "^(Dear"))]
         text: String,
     }
-    let _ = Agent::new(Scripted::answers("")).with_output::<Letter>();
+    let _ = Agent::new(Scripted::answering_with("")).with_output::<Letter>();
 }

@@ -1,5 +1,5 @@
-//! What tools and their predicates are given, how their outputs grow, and that neither they nor a
-//! model that breaks keeps a response from its end.
+//! The context of tools and their predicates, growing outputs, and that neither a tool nor a
+//! failing model prevents a response from ending.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ struct Input {
     n: u64,
 }
 
-/// A model that makes these calls, one step after the other, and then says so.
+/// A model that makes these calls, one list for each step, and then emits a text.
 #[derive(Debug)]
 struct Steps {
     steps: &'static [&'static [&'static str]],
@@ -75,8 +75,8 @@ fn browser(agent: Agent) -> Conversation<'static> {
     })
 }
 
-/// What the person says first.
-fn go() -> Value {
+/// The first request of the user.
+fn first_request() -> Value {
     json!({"id": "chat", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
     ]})
@@ -86,20 +86,24 @@ fn parsed(body: &Value) -> ChatRequest {
     ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
 }
 
-/// The request by which a question is answered with yes.
-async fn yes(chats: &ChatServer, person: &Principal, approval_id: &ApprovalId) -> ChatRequest {
+/// The request that approves a call.
+async fn approval_of(
+    chats: &ChatServer,
+    principal: &Principal,
+    approval_id: &ApprovalId,
+) -> ChatRequest {
     let decision = json!({"decisions": [{"approvalId": approval_id, "approved": true}]});
     let answers =
         ClientAnswers::parse(decision.to_string().as_bytes(), &Limits::default()).unwrap();
-    chats.request_from_answers(person, &"chat".into(), &answers).await.unwrap()
+    chats.request_from_answers(principal, &"chat".into(), &answers).await.unwrap()
 }
 
-/// What an agent answers in full.
-async fn in_full(agent: Agent) -> Value {
+/// The JSON response of an agent.
+async fn json_response(agent: Agent) -> Value {
     let request = Request::post("/api/chat")
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
-        .body(axum::body::Body::from(go().to_string()))
+        .body(axum::body::Body::from(first_request().to_string()))
         .unwrap();
     let response = app(agent).oneshot(request).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -113,19 +117,19 @@ fn error(part: &ToolPart) -> &str {
     }
 }
 
-fn is_asked(browser: &Conversation<'_>, call: &str) -> bool {
+fn awaits_approval(browser: &Conversation<'_>, call: &str) -> bool {
     matches!(browser.tool_call(call).state, ToolState::ApprovalRequested { .. })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tool_that_blocks_its_thread_has_its_end_like_any_other() {
-    for (asks, shows) in [(false, false), (true, false), (false, true)] {
-        let go_on = Arc::new(AtomicBool::new(false));
-        let blocked = Arc::clone(&go_on);
+async fn a_tool_that_blocks_its_thread_is_ended_by_its_timeout() {
+    for (needs_approval, emits) in [(false, false), (true, false), (false, true)] {
+        let unblock = Arc::new(AtomicBool::new(false));
+        let blocked = Arc::clone(&unblock);
         let tool = Tool::new("blocks", move |_: Input, context: ToolContext| {
             let blocked = Arc::clone(&blocked);
             async move {
-                if shows {
+                if emits {
                     context.emit_preliminary("so far").await?;
                 }
                 while !blocked.load(Ordering::SeqCst) {
@@ -134,24 +138,24 @@ async fn a_tool_that_blocks_its_thread_has_its_end_like_any_other() {
                 Ok::<_, BoxError>(0)
             }
         });
-        let tool = if asks { tool.needs_approval() } else { tool };
+        let tool = if needs_approval { tool.needs_approval() } else { tool };
         let tool = tool.with_timeout(Duration::from_millis(50));
         let mut browser = browser(Agent::new(Steps::of(&[&["blocks"]])).tool(tool));
         browser.send("Go").await;
-        if asks {
+        if needs_approval {
             browser.approve("blocks_0").await;
         }
-        go_on.store(true, Ordering::SeqCst);
+        unblock.store(true, Ordering::SeqCst);
         assert!(error(browser.tool_call("blocks_0")).starts_with("The tool took too long"));
         assert!(browser.last_text().ends_with("That is all."));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
+async fn a_tool_that_emits_without_end_is_ended_by_its_limits() {
     let endless =
         Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
-    let chatty = Tool::new("tool", async |_: Input, context: ToolContext| {
+    let emits_data = Tool::new("tool", async |_: Input, context: ToolContext| {
         loop {
             if let Err(error) = context.emit_data("seen", "a ship").await {
                 break Err::<u64, _>(ToolError(error.to_string()));
@@ -160,7 +164,7 @@ async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
     });
     let too_long =
         Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
-    let deaf =
+    let ignores_errors =
         Tool::new("tool", async |_: Input, context: ToolContext| -> Result<u64, ToolError> {
             loop {
                 let _ = context.emit_data("seen", "a ship").await;
@@ -170,10 +174,10 @@ async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
     for (tool, end) in [
         (endless.with_timeout(second), "The tool took too long"),
         (too_long.with_timeout(second).with_max_output_bytes(0), "The tool took too long"),
-        (deaf.with_timeout(second), "The tool took too long"),
-        (chatty, "the call has added 32 parts to the message already, and no more fit"),
+        (ignores_errors.with_timeout(second), "The tool took too long"),
+        (emits_data, "the call has added 32 parts to the message already, and no more fit"),
     ] {
-        // Time goes by only where everything waits.
+        // Paused time only advances when every task waits.
         let clock = tokio::spawn(async {
             loop {
                 tokio::time::advance(Duration::from_millis(1)).await;
@@ -183,27 +187,27 @@ async fn a_tool_that_never_stops_showing_things_has_its_end_like_any_other() {
         let mut browser = browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool));
         browser.send("Go").await;
         clock.abort();
-        let said = error(browser.tool_call("tool_0"));
-        assert!(said.starts_with(end), "{said}");
+        let error_text = error(browser.tool_call("tool_0"));
+        assert!(error_text.starts_with(end), "{error_text}");
         assert!(browser.last_text().ends_with("That is all."));
-        // And the chat goes on.
+        // The chat can continue.
         browser.send("And now?").await;
         assert_eq!(browser.error(), None);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_predicate_that_never_answers_means_ask() {
+async fn an_approval_predicate_that_never_returns_requests_approval() {
     let tool = Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n))
         .with_timeout(Duration::from_secs(5))
         .needs_approval_when_async(async |_, _| std::future::pending().await);
     let mut browser = browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool));
     browser.send("Go").await;
-    assert!(is_asked(&browser, "tool_0"));
+    assert!(awaits_approval(&browser, "tool_0"));
 }
 
 #[tokio::test]
-async fn a_predicate_sees_what_its_own_turn_has_done() {
+async fn an_approval_predicate_reads_the_earlier_calls_of_its_turn() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sees = Arc::clone(&seen);
     let fetch = Tool::new("fetch", async |_: Input| Ok::<_, ToolError>("a page of strangers"));
@@ -220,12 +224,12 @@ async fn a_predicate_sees_what_its_own_turn_has_done() {
     let agent = Agent::new(Steps::of(&[&["fetch"], &["send"]])).tool(fetch).tool(send);
     let mut browser = browser(agent);
     browser.send("Go").await;
-    assert!(is_asked(&browser, "send_1"), "it has read what strangers wrote");
-    assert_eq!(*seen.lock().unwrap(), [("send_1".to_owned(), 1)], "and not the call itself");
+    assert!(awaits_approval(&browser, "send_1"), "the turn has read untrusted content");
+    assert_eq!(*seen.lock().unwrap(), [("send_1".to_owned(), 1)], "without the call itself");
 }
 
 #[tokio::test]
-async fn the_first_call_of_a_tool_is_not_one_that_was_there_before() {
+async fn an_approval_predicate_does_not_read_its_own_call() {
     let send = Tool::new("send", async |_: Input| Ok::<_, ToolError>("sent"));
     let send = send.needs_approval_when(|_, context| {
         let mut calls = context.chat.messages.iter().flat_map(UiMessage::tool_parts);
@@ -233,11 +237,11 @@ async fn the_first_call_of_a_tool_is_not_one_that_was_there_before() {
     });
     let mut browser = browser(Agent::new(Steps::of(&[&["send"]])).tool(send));
     browser.send("Go").await;
-    assert!(is_asked(&browser, "send_0"));
+    assert!(awaits_approval(&browser, "send_0"));
 }
 
 #[tokio::test]
-async fn an_output_that_grows_is_shown_as_it_grows() {
+async fn a_streaming_tool_sends_each_output_as_preliminary_and_the_last_as_final() {
     let count = Tool::streaming("count", |input: Input, _| {
         stream::iter((input.n..=3).map(Ok::<_, ToolError>))
     });
@@ -273,7 +277,7 @@ async fn an_output_that_grows_is_shown_as_it_grows() {
 }
 
 #[tokio::test]
-async fn a_tool_shows_data_sources_and_files_beside_its_call() {
+async fn a_tool_adds_data_sources_and_files_to_the_message() {
     let look = Tool::new("look", async |_: Input, context: ToolContext| {
         context.emit_data("looking-at", "the harbour").await.unwrap();
         let deepest = (0..Json::MAX_DEPTH).fold(json!(1), |value, _| json!([value]));
@@ -299,11 +303,11 @@ async fn a_tool_shows_data_sources_and_files_beside_its_call() {
     let shown = ["data-looking-at", "data-deep", "data-ships", "source-url", "file"];
     assert_eq!(kinds, [&["step-start", "tool-look"], &shown[..], &["step-start", "text"]].concat());
     assert_eq!(message["parts"][2]["data"], "the harbour");
-    assert_eq!(message["parts"][4]["data"], 2, "in the place of the one before");
+    assert_eq!(message["parts"][4]["data"], 2, "it replaces the data with the same id");
 }
 
 #[tokio::test]
-async fn of_an_output_that_grows_the_last_one_counts() {
+async fn the_last_output_of_a_streaming_tool_is_its_result() {
     let grows = |last: usize| {
         let outputs = ["x".repeat(100), "y".repeat(last)].map(Ok::<_, ToolError>);
         let tool = Tool::streaming("tool", move |_: Input, _| stream::iter(outputs.clone()));
@@ -320,7 +324,7 @@ async fn of_an_output_that_grows_the_last_one_counts() {
 }
 
 #[tokio::test]
-async fn what_is_shown_has_its_limits_before_the_end_as_well() {
+async fn preliminary_outputs_and_tool_errors_have_size_limits() {
     let tool = Tool::new("tool", async |_: Input, context: ToolContext| {
         assert!(context.emit_preliminary(&"x".repeat(100)).await.is_err());
         context.emit_preliminary("short").await.unwrap();
@@ -338,13 +342,13 @@ async fn what_is_shown_has_its_limits_before_the_end_as_well() {
 }
 
 #[tokio::test]
-async fn a_person_and_a_tool_are_told_whose_call_it_is() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tells = Arc::clone(&told);
+async fn the_tool_context_and_the_approval_record_describe_the_call() {
+    let contexts = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&contexts);
     let run = move |_: Input, context: ToolContext| {
         let has_key = context.idempotency_key.is_some();
         let (call, chat) = (context.tool_call_id.to_string(), context.chat_id.to_string());
-        tells.lock().unwrap().push((call, chat, context.principal, has_key));
+        recorder.lock().unwrap().push((call, chat, context.principal, has_key));
         async { Ok::<_, ToolError>("done") }
     };
     let free = Tool::new("free", run.clone()).with_title("At once");
@@ -357,7 +361,7 @@ async fn a_person_and_a_tool_are_told_whose_call_it_is() {
     let chats =
         Agent::new(Steps::of(&[&["free", "asks"]])).tool(free).tool(asks).into_chat_server();
     let ada = Principal::new("ada");
-    let request = parsed(&go());
+    let request = parsed(&first_request());
     let answer = chats.complete_response(&ada, request).await.unwrap();
     let [pending] = &answer.approvals[..] else { panic!("{answer:?}") };
     assert_eq!(&*pending.record.description, "Do it 1 times");
@@ -366,15 +370,15 @@ async fn a_person_and_a_tool_are_told_whose_call_it_is() {
     let titles: Vec<_> =
         message.tool_parts().map(|part| part.title.as_ref().map(Json::as_str)).collect();
     assert_eq!(titles, [Some(r#""At once""#), Some(r#""First ask""#)]);
-    let request = yes(&chats, &ada, &pending.approval_id).await;
+    let request = approval_of(&chats, &ada, &pending.approval_id).await;
     chats.complete_response(&ada, request).await.unwrap();
     let call = |id: &str, has_key| (id.to_owned(), "chat".to_owned(), ada.clone(), has_key);
-    assert_eq!(*told.lock().unwrap(), [call("free_0", false), call("asks_0", true)]);
+    assert_eq!(*contexts.lock().unwrap(), [call("free_0", false), call("asks_0", true)]);
 }
 
 #[tokio::test]
-async fn what_the_agent_says_passes_through_a_transform() {
-    /// Says much at once.
+async fn agent_events_pass_through_the_transform() {
+    /// Emits several words in one event.
     #[derive(Debug)]
     struct AtOnce;
     impl Model for AtOnce {
@@ -385,8 +389,9 @@ async fn what_the_agent_says_passes_through_a_transform() {
             ]))
         }
     }
-    let agent = Agent::new(AtOnce)
-        .with_transform(|said| Box::pin(Smooth::by_words(Duration::from_millis(1)).apply(said)));
+    let agent = Agent::new(AtOnce).with_transform(|events| {
+        Box::pin(Smooth::by_words(Duration::from_millis(1)).apply(events))
+    });
     let mut browser = browser(agent);
     browser.send("Go").await;
     let deltas = browser.last_chunks().iter().filter_map(|chunk| match chunk {
@@ -396,7 +401,7 @@ async fn what_the_agent_says_passes_through_a_transform() {
     assert_eq!(deltas.collect::<Vec<_>>(), ["one ", "two ", "three"]);
 }
 
-/// A model that calls a tool and then panics, at once or while it speaks.
+/// A model that calls a tool and then panics, immediately or in its stream.
 #[derive(Debug)]
 struct Panics {
     at_once: bool,
@@ -413,7 +418,7 @@ impl Model for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_panics_is_an_error_and_leaves_the_tools_their_end() {
+async fn a_panic_of_the_model_is_an_error_and_running_tools_complete() {
     for at_once in [false, true] {
         let slow = Tool::new("slow", async |input: Input| {
             tokio::time::sleep(Duration::from_secs(3)).await;
@@ -423,7 +428,7 @@ async fn a_model_that_panics_is_an_error_and_leaves_the_tools_their_end() {
         browser.send("Go").await;
         assert_eq!(browser.error(), Some("An error occurred."));
         if !at_once {
-            // It had begun.
+            // The tool had started.
             let state = &browser.tool_call("call").state;
             assert!(matches!(state, ToolState::OutputAvailable { .. }), "{state:?}");
         }
@@ -431,7 +436,7 @@ async fn a_model_that_panics_is_an_error_and_leaves_the_tools_their_end() {
 }
 
 #[tokio::test]
-async fn json_says_why_it_ends_where_the_model_did_not_end_it() {
+async fn the_stop_reason_of_a_json_response_follows_the_end_of_the_run() {
     #[derive(Debug)]
     struct Ends(FinishReason);
     impl Model for Ends {
@@ -442,35 +447,34 @@ async fn json_says_why_it_ends_where_the_model_did_not_end_it() {
             ]))
         }
     }
-    for (reason, said) in [
+    for (reason, stop_reason) in [
         (FinishReason::Stop, "stop"),
         (FinishReason::Other, "stop"),
         (FinishReason::Length, "length"),
         (FinishReason::ContentFilter, "content_filter"),
     ] {
-        assert_eq!(in_full(Agent::new(Ends(reason))).await["stopReason"], said);
+        assert_eq!(json_response(Agent::new(Ends(reason))).await["stopReason"], stop_reason);
     }
     let tool = || Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n));
     let agent = Agent::new(Steps::of(&[&["tool"], &["tool"]])).tool(tool()).with_max_steps(1);
-    assert_eq!(in_full(agent).await["stopReason"], "tool_calls");
+    assert_eq!(json_response(agent).await["stopReason"], "tool_calls");
     let agent = Agent::new(Steps::of(&[&["tool"]])).tool(tool().needs_approval()).with_max_steps(1);
-    assert_eq!(in_full(agent).await["stopReason"], "requires_approval");
+    assert_eq!(json_response(agent).await["stopReason"], "requires_approval");
 }
 
-/// The chat of this agent after its question was answered with yes, by a response that nobody has
-/// read yet.
+/// The server and the unread response of the turn that approved the agent's call.
 async fn approved(agent: Agent) -> (ChatServer, ui_message_stream::UiMessageStream) {
     let chats = agent.into_chat_server();
     let ada = Principal::new("ada");
-    let request = parsed(&go());
+    let request = parsed(&first_request());
     let answer = chats.complete_response(&ada, request).await.unwrap();
-    let request = yes(&chats, &ada, &answer.approvals[0].approval_id).await;
+    let request = approval_of(&chats, &ada, &answer.approvals[0].approval_id).await;
     let response = chats.stream_response(&ada, request).await.unwrap();
     (chats, response)
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_is_on_its_way_before_an_approved_tool_runs() {
+async fn the_start_chunk_is_sent_before_an_approved_tool_runs() {
     let ran = Arc::new(AtomicUsize::new(0));
     let agent = || {
         let ran = Arc::clone(&ran);
@@ -484,12 +488,12 @@ async fn start_is_on_its_way_before_an_approved_tool_runs() {
     let first = response.next().await.unwrap().unwrap();
     assert!(first.starts_with(br#"data: {"type":"start""#), "{first:?}");
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(ran.load(Ordering::SeqCst), 0, "the frame may not have left");
+    assert_eq!(ran.load(Ordering::SeqCst), 0, "the start frame may not have been sent yet");
     assert!(response.next().now_or_never().is_none(), "a server flushes here");
     while response.next().await.is_some() {}
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 
-    // Whether it is read or not: what was approved runs.
+    // An approved call runs whether or not the response is read.
     let (_chats, response) = approved(agent()).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(ran.load(Ordering::SeqCst), 2);
@@ -501,10 +505,10 @@ async fn start_is_on_its_way_before_an_approved_tool_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_stopped_before_it_speaks_keeps_no_message() {
+async fn a_run_that_is_stopped_before_its_first_event_stores_no_message() {
     let chats = Agent::new(Steps::of(&[])).into_chat_server();
     let ada = Principal::new("ada");
-    let request = parsed(&go());
+    let request = parsed(&first_request());
     let response = chats.stream_response(&ada, request).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     chats.stop(&ada, &"chat".into()).await.unwrap();
@@ -516,7 +520,7 @@ async fn a_run_that_is_stopped_before_it_speaks_keeps_no_message() {
 }
 
 #[test]
-fn a_run_that_waits_can_be_written_down() {
+fn a_run_end_with_pending_calls_can_be_serialized() {
     let end = json!({"awaitingApproval": {"waiting": [
         {"toolCallId": "call_1", "toolName": "tool", "input": {"n": 1}, "approvalId": "ap"},
     ]}});

@@ -80,8 +80,10 @@ fn host() -> Host {
                 let call = ToolCall::new(name, "slow");
                 let (id, input) = (call.id.clone(), Json::null());
                 yield Ok(AgentEvent::tool_input(call, input.clone()));
-                let issued =
-                    turn.approvals.request_approval(&turn.message_id, &id, "slow", &input, None).await;
+                let issued = turn
+                    .approvals
+                    .request_approval(&turn.message_id, &id, "slow", &input, None)
+                    .await;
                 yield Ok(issued.unwrap().event(id));
                 if name == "first" && user_text.contains("twice") {
                     permits.acquire().await.unwrap().forget();

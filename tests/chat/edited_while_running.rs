@@ -56,8 +56,10 @@ fn chats(permits: &Arc<Semaphore>, deletes: &Deletes) -> ChatServer {
                 let call = ToolCall::new("call", "delete");
                 yield Ok::<_, std::io::Error>(AgentEvent::tool_input(call, input.clone()));
                 let id = "call".into();
-                let issued =
-                    turn.approvals.request_approval(&turn.message_id, &id, "delete", &input, None).await;
+                let issued = turn
+                    .approvals
+                    .request_approval(&turn.message_id, &id, "delete", &input, None)
+                    .await;
                 yield Ok(issued.unwrap().event(id));
                 return;
             }

@@ -1,10 +1,11 @@
 //! The order of the chunks, in both phases of a turn: what the AI SDK's own server was recorded to
-//! send (`fixtures/upstream/server/`), and what this crate's agent sends with the same tools and the
-//! same script. The history is brought about here as it was there, so that every approval is real.
+//! send (`fixtures/upstream/server/`), and what this crate's agent sends with the same tools and
+//! the same script. The test builds the recorded history with the agent itself, so that every
+//! approval is real.
 //!
 //! `fixtures/conversations/` has both, chunk by chunk, with the reason of every difference.
-//! `RECORD=1 cargo test --test agent chunk_order` writes them anew; a difference without a reason
-//! fails.
+//! `RECORD=1 cargo test --test agent chunk_order` writes these files again; a difference without a
+//! reason fails.
 
 mod page;
 mod play;
@@ -21,7 +22,7 @@ use self::play::play;
 use self::script::Script;
 use self::side_by_side::{SideBySide, reasons};
 
-/// What was recorded, and what it shows.
+/// The recorded case, and the name of its file in `fixtures/conversations/`.
 const CASES: &[(&str, &str)] = &[
     ("answered-and-pending", "one_of_two_questions_is_answered"),
     ("answered-then-user-message", "an_answer_comes_with_a_new_message"),
@@ -62,7 +63,7 @@ const CASES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_recorded_case_is_known() {
+fn every_recorded_case_is_listed_and_has_a_file() {
     let recorded: Vec<String> = fixture_files("upstream/server", ".json")
         .iter()
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
@@ -75,37 +76,37 @@ fn every_recorded_case_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_is_that_of_the_ai_sdk_but_for_what_is_listed() {
+async fn the_chunk_order_is_that_of_the_ai_sdk_except_for_listed_differences() {
     let record = std::env::var_os("RECORD").is_some();
     let reasons = reasons();
-    let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
+    let (mut used, mut errors) = (BTreeSet::new(), Vec::new());
     for (case, name) in CASES {
         let script = Script::read(case);
         let (theirs, ours) = (script.expected(), play(case, &script).await);
         let path = format!("{}/fixtures/conversations/{name}.txt", env!("CARGO_MANIFEST_DIR"));
-        let kept = SideBySide::parse(&fs::read_to_string(&path).unwrap_or_default());
+        let stored = SideBySide::parse(&fs::read_to_string(&path).unwrap_or_default());
         if record {
-            let made = SideBySide::of(&theirs, &ours, &kept);
-            fs::write(&path, made.to_text(&format!("{case}: {}", script.note))).unwrap();
+            let updated = SideBySide::of(&theirs, &ours, &stored);
+            fs::write(&path, updated.to_text(&format!("{case}: {}", script.note))).unwrap();
             continue;
         }
-        if kept.theirs() != theirs {
-            wrong.push(format!("{name}: not what was recorded"));
+        if stored.theirs() != theirs {
+            errors.push(format!("{name}: differs from the recording"));
         }
-        if kept.ours() != ours {
-            wrong.push(format!("{name}: this was sent:\n{}", ours.join("\n")));
+        if stored.ours() != ours {
+            errors.push(format!("{name}: the agent sent:\n{}", ours.join("\n")));
         }
-        for reason in kept.reasons() {
+        for reason in stored.reasons() {
             match reasons.contains(reason) {
                 true => drop(used.insert(reason.to_owned())),
-                false => wrong.push(format!("{name}: {reason:?} is no reason")),
+                false => errors.push(format!("{name}: {reason:?} is not a listed reason")),
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
     assert!(
         record || used == reasons,
-        "reasons that nothing needs: {:?}",
+        "reasons without a difference: {:?}",
         reasons.difference(&used)
     );
 }

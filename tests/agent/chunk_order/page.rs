@@ -1,4 +1,4 @@
-//! The page in the browser: it holds the messages as the client does, and posts them.
+//! A client in the browser: it stores the messages and posts them.
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Posts what it holds, and takes in the response.
+    /// Posts the messages, and applies the response to them.
     pub(crate) async fn post(&mut self, chats: &ChatServer) -> Vec<Value> {
         let body = json!({"id": "chat", "messages": self.messages}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Plays a recorded case: the history comes about by asking this crate's agent, the person answers
-//! what was really asked, and the last request is the one that was recorded.
+//! Plays a recorded case: this crate's agent produces the history, the client answers its real
+//! approval requests, and the last request is the recorded one.
 
 use std::sync::Arc;
 
@@ -28,17 +28,17 @@ pub(crate) async fn play(case: &str, script: &Script) -> Vec<String> {
     let mut page = Page::default();
     let mut messages = script.messages.iter().peekable();
     while let Some(message) = messages.next() {
-        assert_eq!(message["role"], "user", "the client asks, and the server answers");
+        assert_eq!(message["role"], "user", "user messages and assistant messages alternate");
         page.messages.push(message.clone());
         if let Some(answer) = messages.next_if(|next| next["role"] == "assistant") {
-            come_about(&before, &model, &mut page, answer).await;
+            replay_message(&before, &model, &mut page, answer).await;
             if case == "secret-missing-signature" {
-                // What nobody was asked under.
+                // An id that was never issued.
                 page.call(&json!("c1"))["approval"]["id"] = json!("ap-c1");
             }
         }
     }
-    model.say(script.turns.clone());
+    model.set_turns(script.turns.clone());
     let last = page.messages.last().unwrap();
     let continued = (last["role"] == "assistant").then(|| last["id"].clone());
     let mut chunks = page.post(&now).await;
@@ -52,28 +52,28 @@ pub(crate) async fn play(case: &str, script: &Script) -> Vec<String> {
     lines_of(&chunks, model.calls())
 }
 
-/// Lets the agent write this message, with the person's answers.
-async fn come_about(chats: &ChatServer, model: &Scripted, page: &mut Page, message: &Value) {
+/// Lets the agent produce this message, with the user's decisions.
+async fn replay_message(chats: &ChatServer, model: &Scripted, page: &mut Page, message: &Value) {
     let parts = message["parts"].as_array().unwrap();
     let steps = parts.split(|part| part["type"] == "step-start").filter(|step| !step.is_empty());
-    model.say(steps.map(said_in).collect());
+    model.set_turns(steps.map(model_output_of).collect());
     page.post(chats).await;
     let calls = || parts.iter().filter(|part| part["toolCallId"].is_string());
     for call in calls() {
-        let answered = page.call(&call["toolCallId"]);
+        let part = page.call(&call["toolCallId"]);
         match call["state"].as_str().unwrap() {
-            "approval-requested" => assert_eq!(answered["state"], "approval-requested"),
+            "approval-requested" => assert_eq!(part["state"], "approval-requested"),
             "output-available" => {
-                assert_eq!(answered["state"], "input-available");
-                answered["state"] = json!("output-available");
-                answered["output"] = call["output"].clone();
+                assert_eq!(part["state"], "input-available");
+                part["state"] = json!("output-available");
+                part["output"] = call["output"].clone();
             }
             _ => {
-                assert_eq!(answered["state"], "approval-requested");
-                answered["state"] = json!("approval-responded");
+                assert_eq!(part["state"], "approval-requested");
+                part["state"] = json!("approval-responded");
                 for key in ["approved", "reason"] {
-                    if let Some(said) = call["approval"].get(key) {
-                        answered["approval"][key] = said.clone();
+                    if let Some(value) = call["approval"].get(key) {
+                        part["approval"][key] = value.clone();
                     }
                 }
             }
@@ -84,24 +84,24 @@ async fn come_about(chats: &ChatServer, model: &Scripted, page: &mut Page, messa
     }
 }
 
-/// What the model says in such a step.
-fn said_in(parts: &[Value]) -> Vec<Value> {
-    let mut said = Vec::new();
+/// The model output of such a step.
+fn model_output_of(parts: &[Value]) -> Vec<Value> {
+    let mut output = Vec::new();
     for part in parts {
         match part["type"].as_str().unwrap() {
             "text" => {
-                said.push(json!({"type": "text-start", "id": "0"}));
-                said.push(json!({"type": "text-delta", "id": "0", "delta": part["text"]}));
-                said.push(json!({"type": "text-end", "id": "0"}));
+                output.push(json!({"type": "text-start", "id": "0"}));
+                output.push(json!({"type": "text-delta", "id": "0", "delta": part["text"]}));
+                output.push(json!({"type": "text-end", "id": "0"}));
             }
             kind => {
-                // What the provider runs it asks about itself.
-                let (says, tool) = match kind.strip_prefix("tool-") {
+                // A provider-executed call is requested by the provider.
+                let (kind_of_call, tool) = match kind.strip_prefix("tool-") {
                     Some(tool) => ("tool-call", tool),
                     None => ("provider-asks", part["toolName"].as_str().unwrap()),
                 };
-                said.push(json!({
-                    "type": says, "toolCallId": part["toolCallId"], "toolName": tool,
+                output.push(json!({
+                    "type": kind_of_call, "toolCallId": part["toolCallId"], "toolName": tool,
                     "input": part["input"].to_string(),
                 }));
             }
@@ -109,6 +109,6 @@ fn said_in(parts: &[Value]) -> Vec<Value> {
     }
     let calls = parts.iter().any(|part| part["toolCallId"].is_string());
     let reason = if calls { "tool-calls" } else { "stop" };
-    said.push(json!({"type": "finish", "finishReason": {"unified": reason}}));
-    said
+    output.push(json!({"type": "finish", "finishReason": {"unified": reason}}));
+    output
 }

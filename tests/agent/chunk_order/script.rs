@@ -1,4 +1,4 @@
-//! A recorded case: the history, what the model says, and what the AI SDK's server sent.
+//! A recorded case: the history, the model's output, and what the AI SDK's server sent.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -43,7 +43,7 @@ impl Script {
     }
 }
 
-/// A model that says what it is told to, turn by turn, and nothing when there is no more.
+/// A model that emits the given turns, one for each call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scripted(Arc<Mutex<Played>>);
 
@@ -54,8 +54,8 @@ struct Played {
 }
 
 impl Scripted {
-    /// Begins anew with these turns.
-    pub(crate) fn say(&self, turns: Vec<Vec<Value>>) {
+    /// Replaces the remaining turns with these.
+    pub(crate) fn set_turns(&self, turns: Vec<Vec<Value>>) {
         *self.0.lock().unwrap() = Played { turns: turns.into(), calls: 0 };
     }
 
@@ -68,16 +68,16 @@ impl Model for Scripted {
     fn call(&self, _: ModelRequest) -> ModelStream {
         let mut played = self.0.lock().unwrap();
         played.calls += 1;
-        let said = played.turns.pop_front().expect("the model is called as often as recorded");
-        let said = said.into_iter().filter(|part| part["type"] != "tool-input-end");
-        Box::pin(futures::stream::iter(said.collect::<Vec<_>>()).map(|part| said_as(&part)))
+        let parts = played.turns.pop_front().expect("the model is called as often as recorded");
+        let parts = parts.into_iter().filter(|part| part["type"] != "tool-input-end");
+        Box::pin(futures::stream::iter(parts.collect::<Vec<_>>()).map(|part| to_model_event(&part)))
     }
 }
 
-fn said_as(part: &Value) -> Result<ModelEvent, BoxError> {
+fn to_model_event(part: &Value) -> Result<ModelEvent, BoxError> {
     let text = |key: &str| part[key].as_str().unwrap().to_owned();
     let call = |id: &str| ToolCall::new(text(id), text("toolName"));
-    let said = match part["type"].as_str().unwrap() {
+    let event = match part["type"].as_str().unwrap() {
         "text-start" => AgentEvent::TextStart { id: text("id").into() },
         "text-delta" => {
             AgentEvent::TextDelta { id: Some(text("id").into()), delta: text("delta").into() }
@@ -121,5 +121,5 @@ fn said_as(part: &Value) -> Result<ModelEvent, BoxError> {
         }
         other => panic!("{other}"),
     };
-    Ok(ModelEvent::Event(said))
+    Ok(ModelEvent::Event(event))
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Map, Value};
 
-/// Lines of both streams; a difference has a reason.
+/// The lines of both streams. Each difference has a reason.
 #[derive(Default)]
 pub(crate) struct SideBySide(Vec<Line>);
 
@@ -38,7 +38,7 @@ impl SideBySide {
         SideBySide(lines.collect())
     }
 
-    /// Both streams, with the reasons that are there already.
+    /// Aligns both streams, and reuses the reasons of `before`.
     pub(crate) fn of(theirs: &[String], ours: &[String], before: &SideBySide) -> Self {
         let mut reasons: HashMap<(Side, String), Vec<&str>> = HashMap::new();
         for line in before.0.iter().rev() {
@@ -101,9 +101,9 @@ pub(crate) fn reasons() -> BTreeSet<String> {
     rows.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Chunks as lines, with what differs from run to run under names of its own.
+/// Chunks as lines. Values that differ from run to run are replaced by placeholders.
 pub(crate) fn lines_of(chunks: &[Value], model_calls: usize) -> Vec<String> {
-    let (mut blocks, mut begun): (HashMap<String, String>, usize) = Default::default();
+    let (mut blocks, mut started): (HashMap<String, String>, usize) = Default::default();
     let mut lines: Vec<String> = chunks
         .iter()
         .map(|chunk| {
@@ -113,8 +113,8 @@ pub(crate) fn lines_of(chunks: &[Value], model_calls: usize) -> Vec<String> {
                 let id = chunk["id"].as_str().unwrap().to_owned();
                 let open = format!("{block} {id}");
                 if event == "start" {
-                    begun += 1;
-                    blocks.insert(open.clone(), format!("{block}-{begun}"));
+                    started += 1;
+                    blocks.insert(open.clone(), format!("{block}-{started}"));
                 }
                 chunk["id"] = blocks[&open].clone().into();
             }
@@ -133,7 +133,7 @@ pub(crate) fn lines_of(chunks: &[Value], model_calls: usize) -> Vec<String> {
     lines
 }
 
-/// The type first, the rest by name, whatever order a map has.
+/// The type first, then the other fields sorted by name, for any map order.
 fn line(mut chunk: Map<String, Value>) -> String {
     let kind = chunk.remove("type").unwrap();
     let mut fields: Vec<(String, Value)> = chunk.into_iter().collect();
@@ -142,7 +142,7 @@ fn line(mut chunk: Map<String, Value>) -> String {
     format!(r#"{{"type":{kind}{}}}"#, fields.collect::<String>())
 }
 
-/// Where the longest sequence of lines stands that both have.
+/// The positions of the longest common subsequence of lines.
 fn longest_common(a: &[String], b: &[String]) -> Vec<(usize, usize)> {
     let mut longest = vec![vec![0_usize; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {

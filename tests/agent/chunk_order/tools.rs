@@ -1,4 +1,4 @@
-//! The tools of `tests/client/verify/server.mjs`, once more.
+//! The tools of `tests/client/verify/server.mjs`, in Rust.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ struct AnyFile {
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}
 
-/// The agent that answers; with `before` set, the one that it was when the person was asked, where
-/// something changed since.
+/// The agent that answers. With `before` set: the agent at the time of the approval request, in the
+/// cases where it changed since.
 pub(crate) fn agent(model: &Scripted, case: &str, before: bool) -> Agent {
     let changed = |name: &str| before && case == name;
     let free = Tool::new("free", async |_: Nothing| Ok::<_, ToolError>("free"));
