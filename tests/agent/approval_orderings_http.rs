@@ -92,7 +92,7 @@ impl PendingChat {
         let (parts, body) = self.routes.clone().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        self.client.take_in(&Answer { status: parts.status, headers: parts.headers, text });
+        self.client.apply_response(&Answer { status: parts.status, headers: parts.headers, text });
     }
 
     fn answer(&mut self, call: usize, approved: bool) {

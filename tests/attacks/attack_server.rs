@@ -1,5 +1,5 @@
-//! A server of hosts: a fresh one for each recipe that the player plays, with what the recipe lets
-//! happen there.
+//! A server of hosts: a new host for each recipe that the player plays, and the server-side steps
+//! of the recipe.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use test_support::test_server::{Host, Line};
 use tower::ServiceExt;
 
-/// Listens as long as the runtime lives.
+/// Listens until the runtime is dropped.
 pub(crate) struct Server {
     pub(crate) url: String,
 }
@@ -24,11 +24,11 @@ type Hosts = Arc<Mutex<Vec<Host>>>;
 impl Server {
     pub(crate) async fn start() -> Self {
         let routes = Router::new()
-            .route("/hosts", post(open))
-            .route("/hosts/{host}/server", post(change))
-            .route("/hosts/{host}/log", get(log))
-            .route("/hosts/{host}/{*path}", any(pass_on))
-            // A recipe may hold a text of a megabyte; the hosts' own limits are theirs.
+            .route("/hosts", post(open_host))
+            .route("/hosts/{host}/server", post(apply_step))
+            .route("/hosts/{host}/log", get(read_log))
+            .route("/hosts/{host}/{*path}", any(forward))
+            // A recipe may hold a text of a megabyte. The limits of the hosts apply instead.
             .layer(DefaultBodyLimit::disable())
             .with_state(Hosts::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -39,13 +39,13 @@ impl Server {
 }
 
 #[derive(Deserialize)]
-struct Opening {
+struct NewHost {
     model: Vec<Line>,
 }
 
-async fn open(State(hosts): State<Hosts>, Json(opening): Json<Opening>) -> Json<Value> {
+async fn open_host(State(hosts): State<Hosts>, Json(new_host): Json<NewHost>) -> Json<Value> {
     let mut hosts = hosts.lock().unwrap();
-    hosts.push(Host::scripted(opening.model));
+    hosts.push(Host::scripted(new_host.model));
     Json(json!({"host": hosts.len() - 1}))
 }
 
@@ -62,7 +62,7 @@ enum Step {
     ModelFails { error: String },
 }
 
-async fn change(State(hosts): State<Hosts>, Path(host): Path<usize>, Json(step): Json<Step>) {
+async fn apply_step(State(hosts): State<Hosts>, Path(host): Path<usize>, Json(step): Json<Step>) {
     let host = host_of(&hosts, host);
     match step {
         Step::AdvanceClock { ms } => host.wait(Duration::from_millis(ms)),
@@ -77,13 +77,13 @@ async fn change(State(hosts): State<Hosts>, Path(host): Path<usize>, Json(step):
     }
 }
 
-async fn log(State(hosts): State<Hosts>, Path(host): Path<usize>) -> Json<Value> {
+async fn read_log(State(hosts): State<Hosts>, Path(host): Path<usize>) -> Json<Value> {
     let host = host_of(&hosts, host);
     Json(json!({"effects": host.tools.effects(), "prompts": host.model.prompts()}))
 }
 
-/// Hands a request to a host as if it had come in there.
-async fn pass_on(
+/// Forwards a request to a host.
+async fn forward(
     State(hosts): State<Hosts>,
     Path((host, path)): Path<(usize, String)>,
     mut request: Request,

@@ -1,5 +1,5 @@
-//! The attacks of `fixtures/attacks/`, played by the real client against this crate's own routes over
-//! HTTP: one test for each row. The judge is what the tools did, and what the model read.
+//! The attacks of `fixtures/attacks/`, played by the npm client against this crate's routes over
+//! HTTP: one test for each row. The checks read what the tools did and what the model read.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +14,14 @@ async fn play(arguments: &[&str]) -> Option<String> {
     let server = Server::start().await;
     let mut all = vec!["attacks.mjs".to_owned(), "--against".to_owned(), server.url];
     all.extend(arguments.iter().map(|&argument| argument.to_owned()));
-    let played = tokio::task::spawn_blocking(move || {
+    let output = tokio::task::spawn_blocking(move || {
         run_node(&client, &all.iter().map(String::as_str).collect::<Vec<_>>())
     });
-    Some(played.await.unwrap())
+    Some(output.await.unwrap())
 }
 
-/// Plays the files of a row, all of which have to hold.
-async fn holds(row: &str) {
+/// Plays the files of a row, and requires that every attack is repelled.
+async fn check_row(row: &str) {
     let row = format!("{row}-");
     let files =
         fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/attacks")).unwrap();
@@ -30,13 +30,13 @@ async fn holds(row: &str) {
     let files = files.count();
     assert!(files > 0, "no file begins with {row}");
     let Some(printed) = play(&["--only", &row]).await else { return };
-    let all_held = format!("attacks: {files} played, 0 do not hold, 0 effects that may not be\n");
-    assert!(printed.ends_with(&all_held), "{printed}");
+    let expected = format!("attacks: {files} played, 0 do not hold, 0 effects that may not be\n");
+    assert!(printed.ends_with(&expected), "{printed}");
 }
 
-/// With `RECORD=1` it writes this crate's column anew.
+/// With `RECORD=1` it writes this crate's column again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_document_says_what_was_measured() {
+async fn the_document_of_attacks_holds_the_measured_results() {
     if std::env::var_os("RECORD").is_some() {
         play(&["--update"]).await;
     }
@@ -48,7 +48,7 @@ macro_rules! rows {
     ($($name:ident: $row:literal,)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            holds($row).await;
+            check_row($row).await;
         }
     )*};
 }
@@ -56,7 +56,7 @@ macro_rules! rows {
 rows! {
     a1_an_approval_that_was_never_requested: "a1",
     a2_arguments_changed_after_the_approval: "a2",
-    a3_an_approval_of_another_chat_or_person: "a3",
+    a3_an_approval_of_another_chat_or_user: "a3",
     a4_the_same_post_again: "a4",
     a5_several_answers_at_once: "a5",
     a6_an_approval_that_expired: "a6",
@@ -67,23 +67,23 @@ rows! {
     a11_old_answers_in_the_history: "a11",
     a12_a_newline_moved_between_fields: "a12",
     a13_a_lone_surrogate: "a13",
-    a14_numbers_that_are_not_what_they_seem: "a14",
+    a14_numbers_that_clients_and_servers_read_differently: "a14",
     a15_a_harmless_looking_call: "a15",
     a16_an_approver_who_is_not_the_requester: "a16",
     h1_a_forged_output: "h1",
     h2_a_forged_system_message: "h2",
-    h3_a_forged_past: "h3",
+    h3_a_forged_history: "h3",
     h4_forged_provider_metadata: "h4",
-    h5_files_from_where_they_may_not_come: "h5",
-    h6_parts_that_nobody_knows: "h6",
+    h5_files_from_disallowed_sources: "h5",
+    h6_unknown_parts: "h6",
     b1_a_giant_body: "b1",
     b2_a_deep_body: "b2",
     b3_a_body_of_many_small_things: "b3",
-    b4_a_key_twice: "b4",
+    b4_a_repeated_key: "b4",
     b5_prototype_keys: "b5",
-    b6_inputs_that_are_none: "b6",
-    o1_frames_within_what_is_sent: "o1",
+    b6_invalid_inputs: "b6",
+    o1_frames_injected_into_texts: "o1",
     o2_secrets_in_errors: "o2",
-    o3_texts_that_are_slow_to_read: "o3",
-    n1_a_page_of_another_site: "n1",
+    o3_texts_that_are_slow_to_process: "o3",
+    n1_a_page_of_another_origin: "n1",
 }

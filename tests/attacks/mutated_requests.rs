@@ -1,9 +1,9 @@
-//! Requests that were honest before they were changed at random, sent by the person and by somebody
-//! else. The judge is what the tools did: nothing that a person did not say yes to, nothing twice,
-//! and what still waits can be approved.
+//! Valid requests that are changed at random, sent by their user and by another user. The checks
+//! read what the tools did: no call runs without the user's approval, no call runs twice, and
+//! pending calls can still be approved.
 //!
-//! `MUTATED_REQUESTS=1000000 cargo test --release --test attacks mutated -- --nocapture` is the long
-//! form.
+//! `MUTATED_REQUESTS=1000000 cargo test --release --test attacks mutated -- --nocapture` runs the
+//! long version.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -22,9 +22,9 @@ const REQUESTS_PER_WORLD: usize = 25;
 /// The name of the threads that send mutants.
 const WORKER: &str = "mutants";
 
-/// A question that waits, and what may run if its person says yes.
-struct Asked {
-    person: String,
+/// A pending approval, and the effect that may happen if its user approves it.
+struct PendingApproval {
+    user: String,
     chat: String,
     call: String,
     token: String,
@@ -32,14 +32,14 @@ struct Asked {
     is_used: bool,
 }
 
-/// Two chats of one person and one of another, in all of which something was asked.
+/// Two chats of one user and one of another, each with pending approvals.
 struct World {
     host: Host,
     clients: Vec<Client>,
-    asked: Vec<Asked>,
+    approvals: Vec<PendingApproval>,
     bodies: Vec<Value>,
     pool: Pool,
-    /// What was sent, by whom, for whoever looks for what went wrong.
+    /// The sent requests with their senders, printed on a failure.
     sent: Vec<String>,
 }
 
@@ -48,26 +48,26 @@ struct Tally {
     requests: usize,
     statuses: BTreeMap<u16, usize>,
     error_chunks: usize,
-    /// Mutants that were still a person's yes, and ran.
+    /// Mutants that were still an approval of the user, and ran.
     ran: usize,
-    /// Approvals that waited in the end, were given, and ran.
-    honest: usize,
+    /// Calls that were pending at the end, were approved, and ran.
+    approved_at_end: usize,
 }
 
 impl World {
     async fn new() -> Self {
         let host = Host::new();
         let mut clients = Vec::new();
-        for (person, chat, say) in [
+        for (user, chat, say) in [
             ("alice", "first", "delete notes.txt"),
             ("alice", "second", "mixed draft.md"),
             ("mallory", "hers", "delete old.log"),
         ] {
-            let mut client = Client::new(person, chat);
+            let mut client = Client::new(user, chat);
             client.say(&host, say).await;
             clients.push(client);
         }
-        // What was used and denied long ago.
+        // Approvals that were redeemed or denied earlier.
         let mut old = Client::new("alice", "old");
         let mut old_tokens = Vec::new();
         for approved in [true, false] {
@@ -83,28 +83,33 @@ impl World {
             host,
             clients,
             bodies,
-            asked: Vec::new(),
+            approvals: Vec::new(),
             pool: Pool::default(),
             sent: Vec::new(),
         };
-        world.see_what_waits().await;
-        let asked = &world.asked;
-        let texts = asked.iter().flat_map(|one| [one.call.clone(), one.chat.clone()]);
+        world.update_pending().await;
+        let approvals = &world.approvals;
+        let texts =
+            approvals.iter().flat_map(|approval| [approval.call.clone(), approval.chat.clone()]);
         let texts = texts.chain(messages.iter().map(|message| text(&message["id"]).to_owned()));
         world.pool = Pool {
             texts: texts.collect(),
-            tokens: asked.iter().map(|one| one.token.clone()).chain(old_tokens).collect(),
+            tokens: approvals
+                .iter()
+                .map(|approval| approval.token.clone())
+                .chain(old_tokens)
+                .collect(),
             parts: messages.iter().flat_map(|message| items(&message["parts"])).collect(),
             messages,
         };
         world
     }
 
-    /// Sends a mutant, and judges what came of it.
+    /// Sends a mutant, and checks its effects.
     async fn attack(&mut self, dice: &mut Dice, tally: &mut Tally) {
         let sender = if dice.chance(60) { "alice" } else { "mallory" };
-        let elsewhere = dice.chance(10);
-        let (path, body) = if elsewhere {
+        let out_of_band = dice.chance(10);
+        let (path, body) = if out_of_band {
             let decision = |token: &String| json!({"approvalId": token, "approved": true});
             let tokens = &self.pool.tokens;
             let body = match dice.chance(70) {
@@ -120,7 +125,7 @@ impl World {
         } else {
             let mut body = self.bodies[dice.below(self.bodies.len())].clone();
             if sender == "mallory" && dice.chance(70) {
-                // A chat of somebody else is refused as a whole.
+                // A request for another user's chat is rejected as a whole.
                 body["id"] = "hers".into();
             }
             ("/api/chat", body)
@@ -129,17 +134,20 @@ impl World {
         let shown = String::from_utf8_lossy(&bytes).into_owned();
         self.sent.push(format!("{sender} to {path}: {shown}"));
         let before = self.host.tools.effects().len();
-        let pending = self.see_what_waits().await;
+        let pending = self.update_pending().await;
         let answer = self.host.send(sender, Method::POST, path, bytes).await;
-        if elsewhere && answer.status == 200 {
-            // What counts there runs behind the response.
+        if out_of_band && answer.status == 200 {
+            // Accepted decisions run after the response.
             let decided = items(&answer.json()["decisions"]);
-            let counts = |one: &&Asked| {
-                let is_yes = |said: &Value| said["approved"] == true && said["counts"] == true;
-                !one.is_used
-                    && decided.iter().any(|said| is_yes(said) && said["approvalId"] == one.token)
+            let counts = |approval: &&PendingApproval| {
+                let is_accepted_approval =
+                    |decision: &Value| decision["approved"] == true && decision["counts"] == true;
+                !approval.is_used
+                    && decided.iter().any(|decision| {
+                        is_accepted_approval(decision) && decision["approvalId"] == approval.token
+                    })
             };
-            let counting = self.asked.iter().filter(counts).count();
+            let counting = self.approvals.iter().filter(counts).count();
             for attempt in 0.. {
                 if self.host.tools.effects().len() >= before + counting {
                     break;
@@ -151,102 +159,111 @@ impl World {
         tally.requests += 1;
         *tally.statuses.entry(answer.status.as_u16()).or_default() += 1;
         assert!(answer.status.as_u16() < 500, "{}: {sender}: {shown}", answer.status);
-        if answer.status == 200 && !elsewhere {
+        if answer.status == 200 && !out_of_band {
             assert!(answer.text.ends_with("data: [DONE]\n\n"), "{}: {shown}", answer.text);
             tally.error_chunks += answer.of_type("error").len();
         }
         for effect in self.host.tools.effects().split_off(before) {
-            let said = |one: &&mut Asked| {
-                one.effect == effect && !one.is_used && one.says(sender, &shown, true)
+            let is_match = |approval: &&mut PendingApproval| {
+                approval.effect == effect
+                    && !approval.is_used
+                    && approval.decides(sender, &shown, true)
             };
-            let one = self.asked.iter_mut().find(said);
-            let Some(one) = one else {
-                let same = self.asked.iter().filter(|one| one.effect == effect);
-                let same: Vec<_> = same.map(|one| (&one.chat, &one.token, one.is_used)).collect();
+            let approval = self.approvals.iter_mut().find(is_match);
+            let Some(approval) = approval else {
+                let same = self.approvals.iter().filter(|approval| approval.effect == effect);
+                let same: Vec<_> = same
+                    .map(|approval| (&approval.chat, &approval.token, approval.is_used))
+                    .collect();
                 panic!("{effect:?} ran, of {same:?}, after\n{}", self.sent.join("\n"));
             };
-            one.is_used = true;
+            approval.is_used = true;
             tally.ran += 1;
         }
-        let still = self.see_what_waits().await;
-        for (one, (was, is)) in self.asked.iter().zip(pending.into_iter().zip(still)) {
-            let may_close = one.says(sender, &shown, true)
-                || one.says(sender, &shown, false)
-                || one.is_written_past(sender, &shown);
-            assert!(was == is || may_close, "{} was closed by {sender}: {shown}", one.call);
+        let still_pending = self.update_pending().await;
+        for (approval, (was, is)) in
+            self.approvals.iter().zip(pending.into_iter().zip(still_pending))
+        {
+            let may_close = approval.decides(sender, &shown, true)
+                || approval.decides(sender, &shown, false)
+                || approval.is_superseded_by(sender, &shown);
+            assert!(was == is || may_close, "{} was closed by {sender}: {shown}", approval.call);
         }
     }
 
-    /// Which of the questions wait, in their order. A model that was made to ask anew adds some.
-    async fn see_what_waits(&mut self) -> Vec<bool> {
+    /// Returns for each known approval whether it is pending. Adds new approvals: a mutant may
+    /// cause the model to request some.
+    async fn update_pending(&mut self) -> Vec<bool> {
         let mut waiting = Vec::new();
-        for person in ["alice", "mallory"] {
-            for one in self.host.pending(person).await {
-                let token = text(&one["approvalId"]).to_owned();
+        for user in ["alice", "mallory"] {
+            for approval in self.host.pending(user).await {
+                let token = text(&approval["approvalId"]).to_owned();
                 waiting.push(token.clone());
-                if self.asked.iter().all(|known| known.token != token) {
-                    self.asked.push(Asked {
-                        person: person.to_owned(),
-                        chat: text(&one["chatId"]).to_owned(),
-                        call: text(&one["toolCallId"]).to_owned(),
+                if self.approvals.iter().all(|known| known.token != token) {
+                    self.approvals.push(PendingApproval {
+                        user: user.to_owned(),
+                        chat: text(&approval["chatId"]).to_owned(),
+                        call: text(&approval["toolCallId"]).to_owned(),
                         token,
                         effect: Effect {
-                            tool: text(&one["toolName"]).to_owned(),
-                            input: one["input"].clone(),
+                            tool: text(&approval["toolName"]).to_owned(),
+                            input: approval["input"].clone(),
                         },
                         is_used: false,
                     });
                 }
             }
         }
-        self.asked.iter().map(|one| waiting.contains(&one.token)).collect()
+        self.approvals.iter().map(|approval| waiting.contains(&approval.token)).collect()
     }
 
-    /// Approves, honestly, of what the clients hold and still waits.
+    /// Approves, with valid requests, all pending calls that the clients show.
     async fn approve(mut self, tally: &mut Tally) {
-        let pending = self.see_what_waits().await;
+        let pending = self.update_pending().await;
         for client in &mut self.clients {
             let held = client.approval_ids();
             let before = self.host.tools.effects().len();
             let answer = client.answer(&self.host, true).await;
             let mut ran = self.host.tools.effects().split_off(before);
-            for (one, _) in self.asked.iter().zip(&pending).filter(|(_, waits)| **waits) {
-                if !held.contains(&one.token) {
+            for (approval, _) in self.approvals.iter().zip(&pending).filter(|(_, waits)| **waits) {
+                if !held.contains(&approval.token) {
                     continue;
                 }
-                let at = ran.iter().position(|effect| *effect == one.effect);
-                let at = at.unwrap_or_else(|| panic!("{} did not run: {}", one.call, answer.text));
+                let at = ran.iter().position(|effect| *effect == approval.effect);
+                let at =
+                    at.unwrap_or_else(|| panic!("{} did not run: {}", approval.call, answer.text));
                 ran.remove(at);
-                tally.honest += 1;
+                tally.approved_at_end += 1;
             }
             assert!(ran.is_empty(), "{ran:?}: {}", answer.text);
         }
     }
 }
 
-impl Asked {
-    /// Whether somebody says yes, or no, to this question with these bytes, read as widely as anybody
-    /// could: what this does not find, nobody said.
-    fn says(&self, sender: &str, body: &str, approved: bool) -> bool {
-        if sender != self.person.as_str() {
+impl PendingApproval {
+    /// Whether this sender approves (or denies) this request with this body, read as tolerantly as
+    /// possible: a decision that this function does not find does not exist.
+    fn decides(&self, sender: &str, body: &str, approved: bool) -> bool {
+        if sender != self.user.as_str() {
             return false;
         }
         let Some(body) = read(body) else { return false };
         let decisions = items(&body["decisions"]);
         let mut decisions = decisions.iter();
-        let is_one = decisions
-            .any(|one| text(&one["approvalId"]) == self.token && one["approved"] == approved);
+        let is_one = decisions.any(|approval| {
+            text(&approval["approvalId"]) == self.token && approval["approved"] == approved
+        });
         let is_all = text(&body["chatId"]) == self.chat && body["approved"] == approved;
         let messages = items(&body["messages"]).into_iter().chain([body["message"].clone()]);
         let mut parts = messages
             .filter(|message| message["role"] == "assistant")
             .flat_map(|message| items(&message["parts"]));
         let is_answered =
-            text(&body["id"]) == self.chat && parts.any(|part| self.is_in(&part, approved));
+            text(&body["id"]) == self.chat && parts.any(|part| self.is_decided_in(&part, approved));
         is_one || is_all || is_answered
     }
 
-    fn is_in(&self, part: &Value, approved: bool) -> bool {
+    fn is_decided_in(&self, part: &Value, approved: bool) -> bool {
         let tool = match text(&part["type"]) {
             "dynamic-tool" => text(&part["toolName"]),
             kind => kind.strip_prefix("tool-").unwrap_or_default(),
@@ -265,10 +282,10 @@ impl Asked {
             && input.is_none_or(|input| same(input, &self.effect.input))
     }
 
-    /// Whether the person writes on instead of answering, in this chat, with these bytes.
-    fn is_written_past(&self, sender: &str, body: &str) -> bool {
+    /// Whether this body supersedes the request with a new user message.
+    fn is_superseded_by(&self, sender: &str, body: &str) -> bool {
         let body = read(body).filter(|body| text(&body["id"]) == self.chat);
-        let Some(body) = body.filter(|_| sender == self.person.as_str()) else { return false };
+        let Some(body) = body.filter(|_| sender == self.user.as_str()) else { return false };
         let mut messages = items(&body["messages"]);
         messages.extend(body.get("message").cloned());
         let question = messages.iter().position(|message| {
@@ -282,7 +299,7 @@ impl Asked {
     }
 }
 
-/// Reads a body as widely as anybody might.
+/// Parses a body as tolerantly as possible.
 fn read(body: &str) -> Option<Value> {
     let body = body.replace("\\ud800", "?").replace(":1e400", ":1e300");
     serde_json::from_str(&body.replace(|c: char| c.is_ascii_control(), " ")).ok()
@@ -296,7 +313,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether two values are the same to a reader whose numbers are doubles.
+/// Whether two values are equal to a reader whose numbers are doubles.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
@@ -311,7 +328,7 @@ fn same(a: &Value, b: &Value) -> bool {
 }
 
 #[test]
-fn no_mutant_of_an_honest_request_runs_what_nobody_approved() {
+fn no_mutated_request_runs_a_call_that_its_user_did_not_approve() {
     let requests: usize = match std::env::var("MUTATED_REQUESTS") {
         Ok(number) => number.parse().expect("MUTATED_REQUESTS is a number"),
         Err(_) => 5_000,
@@ -345,22 +362,27 @@ fn no_mutant_of_an_honest_request_runs_what_nobody_approved() {
         .collect();
     let mut all = Tally::default();
     for worker in workers {
-        let tally = worker.join().expect("a worker found what may not be");
+        let tally = worker.join().expect("a worker found a violation");
         all.requests += tally.requests;
         all.error_chunks += tally.error_chunks;
         all.ran += tally.ran;
-        all.honest += tally.honest;
+        all.approved_at_end += tally.approved_at_end;
         for (status, times) in tally.statuses {
             *all.statuses.entry(status).or_default() += times;
         }
     }
-    let Tally { requests, statuses, error_chunks, ran, honest } = all;
+    let Tally { requests, statuses, error_chunks, ran, approved_at_end } = all;
     println!(
-        "{requests} mutants: statuses {statuses:?}, {error_chunks} `error` chunks; {ran} were still a \
-         person's yes and ran; {honest} approvals that waited were given in the end and ran"
+        "{requests} mutants: statuses {statuses:?}, {error_chunks} `error` chunks; {ran} were still \
+         an approval by the user and ran; {approved_at_end} pending calls were approved at the end \
+         and ran"
     );
     let panics = panics::on_threads_named(WORKER);
     assert!(panics.is_empty(), "{panics:?}");
-    // Else the mutants would have been too tame, or too wild, to show anything.
-    assert!(ran > worlds / 4 && honest > worlds / 3, "{ran} and {honest} of {worlds} worlds");
+    // Otherwise the mutants would be too similar to the originals, or too different, to test
+    // anything.
+    assert!(
+        ran > worlds / 4 && approved_at_end > worlds / 3,
+        "{ran} and {approved_at_end} of {worlds} worlds"
+    );
 }

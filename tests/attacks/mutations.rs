@@ -1,9 +1,9 @@
-//! Ways to change an honest request: its values, its shape, its bytes.
+//! Random changes of a valid request: of its values, its structure and its bytes.
 
 use serde_json::{Map, Value, json};
 use test_support::rng::Dice;
 
-/// What a mutation may put somewhere: ids, tokens, parts and messages of other chats and persons.
+/// The values that a mutation may insert: ids, tokens, parts and messages of other chats and users.
 #[derive(Default)]
 pub(crate) struct Pool {
     pub(crate) texts: Vec<String>,
@@ -12,7 +12,7 @@ pub(crate) struct Pool {
     pub(crate) messages: Vec<Value>,
 }
 
-/// Changes a body in a few ways, and writes it.
+/// Changes a body in a few ways, and serializes it.
 pub(crate) fn mutated(dice: &mut Dice, body: &Value, pool: &Pool) -> Vec<u8> {
     let mut body = body.clone();
     for _ in 0..dice.below(4) {
@@ -20,7 +20,7 @@ pub(crate) fn mutated(dice: &mut Dice, body: &Value, pool: &Pool) -> Vec<u8> {
     }
     let mut text = body.to_string();
     if dice.chance(20) {
-        repeat_a_key(dice, &mut text);
+        repeat_key(dice, &mut text);
     }
     let mut bytes = text.into_bytes();
     if dice.chance(8) {
@@ -34,25 +34,25 @@ fn change(dice: &mut Dice, body: &mut Value, pool: &Pool) {
         0..=2 => change_token(dice, body, pool),
         3 => {
             let text = any_text(dice, pool);
-            change_a_text(dice, body, text);
+            change_text(dice, body, text);
         }
         4 => swap_two(dice, body),
-        5 => copy_an_item(dice, body),
-        6 => drop_something(dice, body),
-        7 => set_a_field(dice, body, pool),
+        5 => copy_item(dice, body),
+        6 => remove_item(dice, body),
+        7 => set_field(dice, body, pool),
         8 => {
             let value = any_value(dice, pool);
             if let Some(place) = any_place(dice, body) {
                 *place = value;
             }
         }
-        9 => take_from_elsewhere(dice, body, pool),
-        10 => set_an_envelope_field(dice, body, pool),
-        _ => change_an_answer(dice, body, pool),
+        9 => insert_from_pool(dice, body, pool),
+        10 => set_envelope_field(dice, body, pool),
+        _ => change_tool_part(dice, body, pool),
     }
 }
 
-/// Changes the approval id of a part, a little or altogether.
+/// Changes the approval id of a part, partly or completely.
 fn change_token(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     let other = pool.tokens[dice.below(pool.tokens.len())].clone();
     let Some(part) = any_call(dice, body) else { return };
@@ -64,7 +64,7 @@ fn change_token(dice: &mut Dice, body: &mut Value, pool: &Pool) {
         3 => id.chars().rev().collect(),
         4 if id.len() > 3 => format!("a1.{}", random_token(dice, id.len() - 3)),
         5 if id.is_ascii() && other.is_ascii() => {
-            // The beginning of one, the end of another.
+            // The beginning of one id, and the end of another.
             let at = dice.below(id.len().min(other.len()) + 1);
             format!("{}{}", &id[..at], &other[at..])
         }
@@ -72,8 +72,8 @@ fn change_token(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     };
 }
 
-/// Changes what a part says of its call.
-fn change_an_answer(dice: &mut Dice, body: &mut Value, pool: &Pool) {
+/// Changes the fields of a tool part.
+fn change_tool_part(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     let (text, value) = (any_text(dice, pool), any_value(dice, pool));
     let roll = dice.below(9);
     let state = dice.pick(STATES).to_owned();
@@ -94,7 +94,7 @@ fn change_an_answer(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     }
 }
 
-fn set_an_envelope_field(dice: &mut Dice, body: &mut Value, pool: &Pool) {
+fn set_envelope_field(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     let field = dice.pick(&["id", "messageId", "trigger", "message", "decisions", "chatId"]);
     let value = match dice.chance(80) {
         true => any_text(dice, pool).into(),
@@ -105,8 +105,8 @@ fn set_an_envelope_field(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     }
 }
 
-/// Puts a part or a message of another chat or person in.
-fn take_from_elsewhere(dice: &mut Dice, body: &mut Value, pool: &Pool) {
+/// Inserts a part or a message of another chat or user.
+fn insert_from_pool(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     let Some(Value::Array(messages)) = body.get_mut("messages") else { return };
     if dice.chance(30) {
         let at = dice.below(messages.len() + 1);
@@ -122,10 +122,10 @@ fn take_from_elsewhere(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     parts.insert(at, pool.parts[dice.below(pool.parts.len())].clone());
 }
 
-/// Puts a copy of an item into the same array, perhaps under another name.
-fn copy_an_item(dice: &mut Dice, body: &mut Value) {
+/// Inserts a copy of an item into the same array, at another position.
+fn copy_item(dice: &mut Dice, body: &mut Value) {
     let mut arrays = Vec::new();
-    places(body, &mut |value| {
+    for_each_value(body, &mut |value| {
         if matches!(value, Value::Array(items) if !items.is_empty()) {
             arrays.push(());
         }
@@ -135,7 +135,7 @@ fn copy_an_item(dice: &mut Dice, body: &mut Value) {
     }
     let mut chosen = dice.below(arrays.len());
     let (from, to) = (dice.below(1000), dice.below(1000));
-    places(body, &mut |value| {
+    for_each_value(body, &mut |value| {
         let Value::Array(items) = value else { return };
         if items.is_empty() {
             return;
@@ -148,7 +148,7 @@ fn copy_an_item(dice: &mut Dice, body: &mut Value) {
     });
 }
 
-fn drop_something(dice: &mut Dice, body: &mut Value) {
+fn remove_item(dice: &mut Dice, body: &mut Value) {
     let roll = dice.below(1000);
     match any_place(dice, body) {
         Some(Value::Object(fields)) if !fields.is_empty() => {
@@ -162,7 +162,7 @@ fn drop_something(dice: &mut Dice, body: &mut Value) {
     }
 }
 
-fn set_a_field(dice: &mut Dice, body: &mut Value, pool: &Pool) {
+fn set_field(dice: &mut Dice, body: &mut Value, pool: &Pool) {
     let key = (*dice.pick(KEYS)).to_owned();
     let value = any_value(dice, pool);
     if let Some(Value::Object(fields)) = any_place(dice, body) {
@@ -176,7 +176,7 @@ fn swap_two(dice: &mut Dice, body: &mut Value) {
     *place = first;
 }
 
-fn change_a_text(dice: &mut Dice, body: &mut Value, other: String) {
+fn change_text(dice: &mut Dice, body: &mut Value, other: String) {
     for _ in 0..8 {
         let changed = match any_place(dice, body) {
             Some(Value::String(text)) => text.clone(),
@@ -249,7 +249,7 @@ fn any_value(dice: &mut Dice, pool: &Pool) -> Value {
     }
 }
 
-/// A part that is a call.
+/// A random tool part with an approval.
 fn any_call<'v>(dice: &mut Dice, body: &'v mut Value) -> Option<&'v mut Value> {
     let messages = body.get_mut("messages")?.as_array_mut()?.iter_mut();
     let parts = messages.filter_map(|message| message.get_mut("parts")?.as_array_mut()).flatten();
@@ -257,7 +257,7 @@ fn any_call<'v>(dice: &mut Dice, body: &'v mut Value) -> Option<&'v mut Value> {
     (!calls.is_empty()).then(|| calls.swap_remove(dice.below(calls.len())))
 }
 
-/// Any value in a body.
+/// A random value within a body.
 fn any_place<'v>(dice: &mut Dice, body: &'v mut Value) -> Option<&'v mut Value> {
     let mut place = body;
     for _ in 0..dice.below(7) {
@@ -284,17 +284,17 @@ fn any_place<'v>(dice: &mut Dice, body: &'v mut Value) -> Option<&'v mut Value> 
     Some(place)
 }
 
-fn places(value: &mut Value, see: &mut impl FnMut(&mut Value)) {
+fn for_each_value(value: &mut Value, see: &mut impl FnMut(&mut Value)) {
     see(value);
     match value {
-        Value::Object(fields) => fields.values_mut().for_each(|value| places(value, see)),
-        Value::Array(items) => items.iter_mut().for_each(|value| places(value, see)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| for_each_value(value, see)),
+        Value::Array(items) => items.iter_mut().for_each(|value| for_each_value(value, see)),
         _ => {}
     }
 }
 
-/// Writes a key twice, before or behind the one that is there.
-fn repeat_a_key(dice: &mut Dice, text: &mut String) {
+/// Inserts a second copy of a key, before or after the existing one.
+fn repeat_key(dice: &mut Dice, text: &mut String) {
     let doubles = [
         (r#""approved":true"#, r#""approved":false,"approved":true"#),
         (r#""approved":true"#, r#""approved":true,"approved":false"#),

@@ -1,5 +1,5 @@
-//! Every panic of this program, with the thread that it happened on. There is one panic hook in a
-//! process, and other tests of this program may panic as they should.
+//! Records every panic of this program with its thread. A process has only one panic hook, and
+//! other tests of this program may panic on purpose.
 
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread::{self, ThreadId};
@@ -12,7 +12,7 @@ struct Panic {
     text: String,
 }
 
-/// Begins to record panics. A further call changes nothing.
+/// Starts to record panics. Further calls have no effect.
 pub(crate) fn record() {
     static RECORDING: Once = Once::new();
     RECORDING.call_once(|| {
@@ -41,7 +41,7 @@ pub(crate) fn on_threads_named(name: &str) -> Vec<String> {
     texts(|panic| panic.thread_name.as_deref() == Some(name))
 }
 
-fn texts(is_meant: impl Fn(&Panic) -> bool) -> Vec<String> {
+fn texts(is_selected: impl Fn(&Panic) -> bool) -> Vec<String> {
     let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
-    panics.iter().filter(|panic| is_meant(panic)).map(|panic| panic.text.clone()).collect()
+    panics.iter().filter(|panic| is_selected(panic)).map(|panic| panic.text.clone()).collect()
 }

@@ -183,7 +183,7 @@ async fn of_two_calls_one_can_be_decided_out_of_band_and_the_other_in_the_browse
         if !first_out_of_band {
             let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
             let transfer = parts.iter_mut().find(|part| part["type"] == "tool-transfer").unwrap();
-            *transfer = browser.questions()[1].clone();
+            *transfer = browser.pending_parts()[1].clone();
         }
         browser.messages = body["messages"].as_array().unwrap().clone();
         browser.send(&host).await;
@@ -238,12 +238,12 @@ async fn approvals_and_chats_of_other_users_are_answered_like_unknown_ones() {
     assert_eq!(texts.len(), 1, "{texts:?}");
     let foreign = host.decide("bob", &json!({"chatId": "chat", "approved": true})).await;
     let unknown = host.decide("bob", &json!({"chatId": "nowhere", "approved": true})).await;
-    assert_eq!(foreign.nameless(), unknown.nameless());
+    assert_eq!(foreign.text_with_numbered_ids(), unknown.text_with_numbered_ids());
     assert!(foreign.json()["decisions"].as_array().unwrap().is_empty());
     let (foreign, unknown) =
         (host.get("bob", "/api/chat/chat").await, host.get("bob", "/api/chat/nowhere").await);
     assert_eq!(foreign.status, StatusCode::NOT_FOUND);
-    assert_eq!(foreign.nameless(), unknown.nameless());
+    assert_eq!(foreign.text_with_numbered_ids(), unknown.text_with_numbered_ids());
 
     assert!(host.tools.effects().is_empty());
     browser.answer(&host, true).await;
@@ -293,7 +293,7 @@ async fn an_approval_request_that_is_not_shown_to_the_client_is_revoked() {
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "both").await;
     // Two calls with one id in a step: the client has one part for them.
-    let shown = browser.questions();
+    let shown = browser.pending_parts();
     assert_eq!(shown.len(), 1);
     let pending = host.pending("alice").await;
     assert_eq!(pending.len(), 1);

@@ -140,7 +140,7 @@ async fn all_rejected_responses_look_alike() {
         // The next turn: the same client answers both requests validly.
         let next = scene.client.answer(&scene.host, true).await;
         assert_eq!(scene.host.tools.effects().len(), effects + 2, "{name}");
-        let (rejected, next) = (rejected.nameless(), next.nameless());
+        let (rejected, next) = (rejected.text_with_numbered_ids(), next.text_with_numbered_ids());
         match &seen {
             None => seen = Some((name, rejected, next)),
             Some((first, expected, expected_next)) => {
@@ -170,7 +170,7 @@ async fn a_chat_of_another_user_is_answered_like_an_unknown_chat() {
         }),
     ] {
         let answer = scene.host.chat("mallory", body.to_string()).await;
-        assert_eq!(answer.nameless(), foreign.nameless());
+        assert_eq!(answer.text_with_numbered_ids(), foreign.text_with_numbered_ids());
     }
 }
 

@@ -27,7 +27,7 @@ async fn paused_chat(host: &Host, say: &str, approved: bool) -> (Client, String)
 /// The client after it has read this response.
 fn client_after(client: &Client, answer: &Answer) -> Client {
     let mut client = client.clone();
-    client.take_in(answer);
+    client.apply_response(answer);
     client
 }
 
@@ -124,7 +124,7 @@ async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
     let host = Host::new();
     let mut client = Client::new("alice", "chat");
     client.say(&host, "mixed").await;
-    let open = client.questions()[1].clone();
+    let open = client.pending_parts()[1].clone();
     let mut partly = client.answered(true);
     let parts = partly["messages"][1]["parts"].as_array_mut().unwrap();
     *parts.iter_mut().find(|part| part["type"] == "tool-transfer").unwrap() = open;
@@ -138,7 +138,7 @@ async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
     }
     assert_eq!(host.model.prompts().len(), 1, "the model is called only after the second answer");
     let first = host.chat("alice", partly.to_string()).await;
-    client.take_in(&first);
+    client.apply_response(&first);
     let rest = client.answered(true).to_string();
     client.messages = client.answered(true)["messages"].as_array().unwrap().clone();
     let first = host.chat("alice", rest.clone()).await;
@@ -157,7 +157,7 @@ async fn two_calls_answered_at_once_in_two_posts_both_count() {
         let mut client = Client::new("alice", "chat");
         client.say(&host, "mixed").await;
         let prompts = host.model.prompts().len();
-        let questions = client.questions();
+        let questions = client.pending_parts();
         let posts: Vec<_> = [0, 1]
             .map(|open| {
                 let mut body = client.answered(true);

@@ -1,4 +1,4 @@
-//! A server whose model says anything, and which counts what its tools do.
+//! A server whose model emits random texts and calls, and which counts the runs of its tools.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,38 +22,38 @@ use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, Mo
 
 pub(crate) struct Server {
     app: Router,
-    seen: Arc<Seen>,
+    recorded: Arc<Recorded>,
 }
 
-/// What was seen of the model and the tools.
+/// The recorded prompts, calls and tool runs.
 #[derive(Debug, Default)]
-struct Seen {
+struct Recorded {
     transcripts: Mutex<Vec<Vec<ModelMessage>>>,
-    /// How often the model itself called the tool that runs at once, and how often it ran.
+    /// How often the model called the tool without approval, and how often the tool ran.
     called: AtomicUsize,
     ran: AtomicUsize,
-    /// How often the tool ran that needs an approval, which nobody gives here.
+    /// How often the tool ran that needs an approval. No test approves it.
     ran_unapproved: AtomicUsize,
 }
 
-struct Anything {
+struct RandomModel {
     dice: Mutex<Dice>,
-    seen: Arc<Seen>,
+    recorded: Arc<Recorded>,
 }
 
-impl std::fmt::Debug for Anything {
+impl std::fmt::Debug for RandomModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Anything")
+        f.write_str("RandomModel")
     }
 }
 
-impl Model for Anything {
+impl Model for RandomModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        self.seen.transcripts.lock().unwrap().push(request.messages);
+        self.recorded.transcripts.lock().unwrap().push(request.messages);
         let dice = &mut *self.dice.lock().unwrap();
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         if dice.chance(60) {
-            said.push(ModelEvent::Event(AgentEvent::text("Well.")));
+            events.push(ModelEvent::Event(AgentEvent::text("Well.")));
         }
         let calls = [0, 1, 1, 2, 3][dice.below(5)];
         for _ in 0..calls {
@@ -64,16 +64,16 @@ impl Model for Anything {
                 6 => ("ls", r#"{"n":"#),
                 _ => ("gone", "{}"),
             };
-            let runs = name == "ls" && input == r#"{"n":1}"#;
-            self.seen.called.fetch_add(usize::from(runs), Ordering::SeqCst);
+            let is_valid_call = name == "ls" && input == r#"{"n":1}"#;
+            self.recorded.called.fetch_add(usize::from(is_valid_call), Ordering::SeqCst);
             let call = ToolCall::new(dice.pick(&["c0", "c1", "call"]), name);
-            said.push(ModelEvent::ToolCall(Box::new(call), input.to_owned()));
+            events.push(ModelEvent::ToolCall(Box::new(call), input.to_owned()));
         }
-        said.push(ModelEvent::Finished(match calls {
+        events.push(ModelEvent::Finished(match calls {
             0 => FinishReason::Stop,
             _ => FinishReason::ToolCalls,
         }));
-        Box::pin(stream::iter(said.into_iter().map(Ok)))
+        Box::pin(stream::iter(events.into_iter().map(Ok)))
     }
 }
 
@@ -84,32 +84,36 @@ struct Input {
 
 impl Server {
     pub(crate) fn new(dice: Dice) -> Self {
-        let seen = Arc::new(Seen::default());
-        let counted = |count: fn(&Seen) -> &AtomicUsize| {
-            let seen = Arc::clone(&seen);
+        let recorded = Arc::new(Recorded::default());
+        let counted = |count: fn(&Recorded) -> &AtomicUsize| {
+            let recorded = Arc::clone(&recorded);
             move |input: Input| {
-                count(&seen).fetch_add(1, Ordering::SeqCst);
+                count(&recorded).fetch_add(1, Ordering::SeqCst);
                 async move { Ok::<_, ToolError>(input.n) }
             }
         };
         let schema = Json::parse(r#"{"type":"object"}"#).unwrap();
-        let agent = Agent::new(Anything { dice: Mutex::new(dice), seen: Arc::clone(&seen) })
-            .with_max_steps(4)
-            .tool(Tool::new("ls", counted(|seen| &seen.ran)))
-            .tool(Tool::new("rm-rf", counted(|seen| &seen.ran_unapproved)).needs_approval())
-            .tool(Tool::client_executed("x", "", schema));
+        let agent =
+            Agent::new(RandomModel { dice: Mutex::new(dice), recorded: Arc::clone(&recorded) })
+                .with_max_steps(4)
+                .tool(Tool::new("ls", counted(|recorded| &recorded.ran)))
+                .tool(
+                    Tool::new("rm-rf", counted(|recorded| &recorded.ran_unapproved))
+                        .needs_approval(),
+                )
+                .tool(Tool::client_executed("x", "", schema));
         let app = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
-        Server { app, seen }
+        Server { app, recorded }
     }
 
-    /// Begins a chat, and says what the server holds of it then.
-    pub(crate) async fn first_turn(&self, asked: &str) -> Vec<String> {
-        let body = format!(r#"{{"id":"chat","messages":[{asked}]}}"#);
+    /// Starts a chat, and returns the messages that the server then stores.
+    pub(crate) async fn first_turn(&self, user_message: &str) -> Vec<String> {
+        let body = format!(r#"{{"id":"chat","messages":[{user_message}]}}"#);
         assert_eq!(self.post(&body).await, 200);
-        self.history().await.expect("the chat has begun")
+        self.history().await.expect("the chat exists")
     }
 
-    /// Posts this, reads the response to its end, and says how it was answered.
+    /// Posts this body, reads the whole response, and returns its status.
     pub(crate) async fn post(&self, body: &str) -> u16 {
         self.send(Method::POST, "/api/chat", body).await.0
     }
@@ -136,15 +140,19 @@ impl Server {
     }
 
     pub(crate) fn model_calls(&self) -> usize {
-        self.seen.transcripts.lock().unwrap().len()
+        self.recorded.transcripts.lock().unwrap().len()
     }
 
-    /// Holds what was seen against what is promised.
+    /// Checks the recorded prompts and tool runs.
     pub(crate) fn check(&self) {
         let count = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        assert_eq!(count(&self.seen.ran_unapproved), 0, "it ran, and nobody approved");
-        assert_eq!(count(&self.seen.ran), count(&self.seen.called), "it ran as often as called");
-        for transcript in &*self.seen.transcripts.lock().unwrap() {
+        assert_eq!(count(&self.recorded.ran_unapproved), 0, "a tool ran without approval");
+        assert_eq!(
+            count(&self.recorded.ran),
+            count(&self.recorded.called),
+            "the tool ran as often as the model called it"
+        );
+        for transcript in &*self.recorded.transcripts.lock().unwrap() {
             check_promises(transcript);
             check_as_openai(transcript);
             check_as_anthropic(transcript);

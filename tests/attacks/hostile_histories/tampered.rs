@@ -1,13 +1,13 @@
-//! What a client posts that says anything: made up messages, and those that it holds, changed.
+//! Random request bodies: generated messages, and changed copies of stored messages.
 
 use serde_json::{Value, json};
 use test_support::random_messages::history::message_text;
 use test_support::rng::Dice;
 
-/// A body, with the messages that the server holds somewhere in it. A question that was really asked
-/// is never answered with a yes.
-pub(crate) fn posted(dice: &mut Dice, held: &[String]) -> String {
-    let mut messages: Vec<String> = held.iter().map(|message| changed(dice, message)).collect();
+/// Returns a body that contains the stored messages. A real approval request is never approved in
+/// it.
+pub(crate) fn random_body(dice: &mut Dice, stored: &[String]) -> String {
+    let mut messages: Vec<String> = stored.iter().map(|message| changed(dice, message)).collect();
     for _ in 0..dice.below(4) {
         let at = dice.below(messages.len() + 1);
         messages.insert(at, message_text(dice));
@@ -18,8 +18,8 @@ pub(crate) fn posted(dice: &mut Dice, held: &[String]) -> String {
     }
     if !messages.is_empty() && dice.chance(15) {
         let at = dice.below(messages.len());
-        let again = messages[at].clone();
-        messages.push(again);
+        let copy = messages[at].clone();
+        messages.push(copy);
     }
     if !messages.is_empty() && dice.chance(10) {
         drop(messages.remove(dice.below(messages.len())));
@@ -52,8 +52,8 @@ fn changed(dice: &mut Dice, message: &str) -> String {
         match dice.below(6) {
             0 => drop(parts.remove(at)),
             1 => {
-                let again = parts[at].clone();
-                parts.push(again);
+                let copy = parts[at].clone();
+                parts.push(copy);
             }
             2 => {
                 let other = dice.below(parts.len());

@@ -12,8 +12,8 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, ToolDefinition};
 use ui_message_stream::testing::Conversation;
 
-/// A model that makes the given calls when it is called first, and says "Done." when it is called
-/// again. It keeps the messages and the tools of the last request.
+/// A model that makes the given calls when it is called first, and emits "Done." when it is called
+/// again. It stores the messages and the tools of the last request.
 #[derive(Debug, Clone)]
 pub struct Calls {
     calls: Arc<Mutex<Vec<(String, Value)>>>,

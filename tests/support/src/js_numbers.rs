@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Converts all numbers to doubles. (`ui_message_stream` keeps their text.)
+/// Converts all numbers to doubles. (`ui_message_stream` stores their text.)
 pub fn as_doubles(value: Value) -> Value {
     match value {
         Value::Number(number) => Value::from(number.as_f64().unwrap()),

@@ -1,7 +1,7 @@
 //! The rules of providers for a prompt, implemented independently of the crate.
 //!
-//! Each rule is one over which a provider refused a request. The prompt is first converted to the
-//! provider's format, as a minimal adapter does it.
+//! For each rule, a provider has rejected a request that broke it. The prompt is first converted to
+//! the provider's format, as a minimal adapter does it.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ pub fn check_promises(messages: &[ModelMessage]) {
                 assert!(!matches!(before, Some(ModelMessage::User { .. })), "two users");
             }
             ModelMessage::Assistant { content } => {
-                assert!(before.is_some(), "the assistant speaks first");
+                assert!(before.is_some(), "the first message is the assistant's");
                 assert!(!matches!(before, Some(ModelMessage::Assistant { .. })), "two assistants");
                 check_calls(content, next, &mut ids);
             }
@@ -30,7 +30,7 @@ pub fn check_promises(messages: &[ModelMessage]) {
                 assert!(!content.is_empty(), "an empty tool message");
                 assert!(
                     matches!(before, Some(ModelMessage::Assistant { .. })),
-                    "results of nothing"
+                    "results without a call"
                 );
             }
             other => panic!("{other:?}"),
@@ -44,26 +44,26 @@ fn check_calls(
     ids: &mut HashSet<String>,
 ) {
     assert!(!matches!(content.last(), None | Some(AssistantContent::Reasoning(_))));
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     let mut content = content.iter().peekable();
     while let Some(part) = content.next() {
         match part {
             AssistantContent::ToolCall(call) => {
                 assert!(ids.insert(call.tool_call_id.to_string()), "an id for two calls");
-                let result_behind = content.next_if(|next| {
+                let result_after = content.next_if(|next| {
                     matches!(next, AssistantContent::ToolResult(result)
                         if result.tool_call_id == call.tool_call_id)
                 });
-                assert!(result_behind.is_none() || call.provider_executed);
-                if result_behind.is_none() {
-                    wanted.push((&call.tool_call_id, call.provider_executed));
+                assert!(result_after.is_none() || call.provider_executed);
+                if result_after.is_none() {
+                    expected.push((&call.tool_call_id, call.provider_executed));
                 }
             }
             AssistantContent::ToolResult(_) => panic!("a result without its call"),
             _ => {}
         }
     }
-    let given: Vec<_> = match next {
+    let actual: Vec<_> = match next {
         Some(ModelMessage::Tool { content }) => content
             .iter()
             .map(|content| match content {
@@ -73,10 +73,10 @@ fn check_calls(
             .collect(),
         _ => Vec::new(),
     };
-    assert_eq!(wanted, given, "calls, and their results");
+    assert_eq!(expected, actual, "the calls and the ids of the results");
 }
 
-/// Panics if Chat Completions would refuse the messages.
+/// Panics if Chat Completions would reject the messages.
 pub fn check_as_openai(messages: &[ModelMessage]) {
     let mut waiting: Vec<String> = Vec::new();
     for message in messages {
@@ -106,7 +106,7 @@ pub fn check_as_openai(messages: &[ModelMessage]) {
     assert!(waiting.is_empty(), "tool_call_ids did not have response messages");
 }
 
-/// Panics if Anthropic's Messages API would refuse the messages.
+/// Panics if Anthropic's Messages API would reject the messages.
 pub fn check_as_anthropic(messages: &[ModelMessage]) {
     let messages = as_anthropic(messages);
     let mut waiting: Vec<Value> = Vec::new();
@@ -124,7 +124,7 @@ pub fn check_as_anthropic(messages: &[ModelMessage]) {
                 "tool_result" => {
                     let results_before =
                         blocks[..place].iter().all(|block| block["type"] == "tool_result");
-                    assert!(results_before, "results stand first");
+                    assert!(results_before, "results must come first");
                     let id = &block["tool_use_id"];
                     let call = waiting.iter().position(|waiting| waiting == id);
                     waiting.remove(call.expect("tool_result without its tool_use before"));

@@ -106,7 +106,7 @@ fn run(port: u16, folder: &Path) -> Child {
 /// Waits until this process replies on its port. Returns `false` if it does not.
 fn answers(port: u16, process: &mut Child) -> bool {
     for _ in 0..500 {
-        if ask(port, "PING").is_ok_and(|said| said == "+PONG") {
+        if ask(port, "PING").is_ok_and(|reply| reply == "+PONG") {
             return true;
         }
         if process.try_wait().unwrap().is_some() {
@@ -121,11 +121,11 @@ fn ask(port: u16, command: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(stream, "{command}\r\n")?;
-    let mut said = Vec::new();
+    let mut reply = Vec::new();
     let mut byte = [0];
-    while !said.ends_with(b"\r\n") {
+    while !reply.ends_with(b"\r\n") {
         stream.read_exact(&mut byte)?;
-        said.extend(byte);
+        reply.extend(byte);
     }
-    Ok(String::from_utf8_lossy(&said).trim().to_owned())
+    Ok(String::from_utf8_lossy(&reply).trim().to_owned())
 }

@@ -25,7 +25,7 @@ pub trait RandomValues {
     /// Returns an object that holds an object for each provider.
     fn provider_metadata(&mut self) -> String;
 
-    /// Returns an object without the keys that the client refuses in tool metadata.
+    /// Returns an object without the keys that the client rejects in tool metadata.
     fn plain_object(&mut self) -> String;
 }
 
@@ -148,7 +148,7 @@ const NUMBERS: &[&str] = &[
     "5e-324",
 ];
 
-/// Few keys, so that metadata has something to merge and keys repeat.
+/// Few keys, so that metadata objects share keys and keys repeat.
 const KEYS: &[&str] = &[
     "a",
     "b",

@@ -44,13 +44,13 @@ impl Answer {
     }
 
     /// Returns status, headers and body, with the n-th id replaced by `<n>`.
-    pub fn nameless(&self) -> String {
+    pub fn text_with_numbered_ids(&self) -> String {
         let mut ids: Vec<String> = Vec::new();
         let frames = self.text.split("\n\n").map(|frame| {
             let chunk =
                 frame.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok());
             chunk.map_or(frame.to_owned(), |mut chunk: Value| {
-                forget_ids(&mut chunk, &mut ids);
+                number_ids(&mut chunk, &mut ids);
                 chunk.to_string()
             })
         });
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-fn forget_ids(chunk: &mut Value, ids: &mut Vec<String>) {
+fn number_ids(chunk: &mut Value, ids: &mut Vec<String>) {
     for (key, value) in chunk.as_object_mut().into_iter().flatten() {
         let Value::String(text) = value else { continue };
         if !matches!(key.as_str(), "id" | "messageId" | "toolCallId" | "approvalId") {
@@ -153,7 +153,7 @@ impl Client {
     /// Posts the history as it is and applies the response.
     pub async fn send(&mut self, host: &Host) -> Answer {
         let answer = host.chat(&self.person, self.body().to_string()).await;
-        self.take_in(&answer);
+        self.apply_response(&answer);
         answer
     }
 
@@ -171,7 +171,7 @@ impl Client {
     /// Returns the body that would be posted if the user responded to all open approval requests.
     pub fn answered(&self, approved: bool) -> Value {
         let mut client = self.clone();
-        for part in client.questions_mut() {
+        for part in client.pending_parts_mut() {
             part["state"] = "approval-responded".into();
             part["approval"]["approved"] = approved.into();
         }
@@ -179,17 +179,17 @@ impl Client {
     }
 
     /// Returns the parts that wait for an approval response.
-    pub fn questions(&self) -> Vec<Value> {
-        self.clone().questions_mut().map(|part| part.clone()).collect()
+    pub fn pending_parts(&self) -> Vec<Value> {
+        self.clone().pending_parts_mut().map(|part| part.clone()).collect()
     }
 
     /// Returns the ids of the open approval requests.
     pub fn approval_ids(&self) -> Vec<String> {
-        let ids = self.questions().into_iter().map(|part| part["approval"]["id"].clone());
+        let ids = self.pending_parts().into_iter().map(|part| part["approval"]["id"].clone());
         ids.map(|id| id.as_str().unwrap().to_owned()).collect()
     }
 
-    fn questions_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+    fn pending_parts_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let parts = self
             .messages
             .iter_mut()
@@ -198,7 +198,7 @@ impl Client {
     }
 
     /// Applies a response as the client that requested it does.
-    pub fn take_in(&mut self, answer: &Answer) {
+    pub fn apply_response(&mut self, answer: &Answer) {
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
         let last = self.messages.last().filter(|message| message["role"] == "assistant").cloned();
         let mut reducer = match &last {

@@ -30,7 +30,7 @@ pub struct Tools {
 #[derive(Debug, Default)]
 struct State {
     effects: Vec<Effect>,
-    gone: HashSet<String>,
+    removed: HashSet<String>,
     forbidden: HashSet<String>,
     description: Option<String>,
     path_starts_with: String,
@@ -55,14 +55,14 @@ impl Tools {
         self.open.send_replace(!hold);
     }
 
-    /// Makes the server refuse to permit this tool from now on.
+    /// Makes the server deny permission for this tool from now on.
     pub fn forbid(&self, tool: &str) {
         self.state().forbidden.insert(tool.to_owned());
     }
 
     /// Removes a tool.
     pub fn remove(&self, tool: &str) {
-        self.state().gone.insert(tool.to_owned());
+        self.state().removed.insert(tool.to_owned());
     }
 
     /// Replaces the definition of `delete_file`.
@@ -95,7 +95,7 @@ impl Tools {
             "get_location" => input.is_object(),
             _ => false,
         };
-        taken && !state.gone.contains(tool)
+        taken && !state.removed.contains(tool)
     }
 
     /// Returns whether this call needs an approval.
@@ -140,7 +140,7 @@ impl Toolbox for Tools {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
         let state = self.state();
         let known = matches!(name, "get_weather" | "delete_file" | "transfer" | "get_location");
-        if !known || state.gone.contains(name) {
+        if !known || state.removed.contains(name) {
             return None;
         }
         let description = state.description.as_deref().unwrap_or("What it does.");
@@ -158,9 +158,9 @@ impl Toolbox for Tools {
         let tools = self.clone();
         let mut open = self.open.subscribe();
         Box::pin(async move {
-            let ran = tools.execute(&call.tool_name, &call.input);
+            let result = tools.execute(&call.tool_name, &call.input);
             let _ = open.wait_for(|open| *open).await;
-            match ran.map(|output| Json::parse(&output)) {
+            match result.map(|output| Json::parse(&output)) {
                 Ok(Ok(output)) => ToolOutcome::Output(output),
                 Ok(Err(error)) => ToolOutcome::Failed(error.to_string()),
                 // A real host would return an error text that the user may read.
