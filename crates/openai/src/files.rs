@@ -22,6 +22,35 @@ impl SupportedFiles {
     pub(super) const ALL: Self = SupportedFiles { images: true, image_urls: true, files: true };
 }
 
+/// Defines the methods that every model has for its field `supported_files`.
+macro_rules! file_settings {
+    () => {
+        /// Replaces PDFs with a sentence that names the file, for servers that do not accept them.
+        /// Most servers other than OpenAI's do not.
+        #[must_use]
+        pub fn without_files(mut self) -> Self {
+            self.supported_files.files = false;
+            self
+        }
+
+        /// Replaces images with a sentence that names the file, for models that read only text.
+        #[must_use]
+        pub fn without_images(mut self) -> Self {
+            self.supported_files.images = false;
+            self
+        }
+
+        /// Replaces images that are given by URL with a sentence that names the file, for servers that
+        /// do not fetch images, such as Ollama.
+        #[must_use]
+        pub fn without_image_urls(mut self) -> Self {
+            self.supported_files.image_urls = false;
+            self
+        }
+    };
+}
+pub(super) use file_settings;
+
 /// A file in a form that a model can read.
 pub(super) enum ReadableFile {
     /// The content of a text file, or a sentence that names the file.

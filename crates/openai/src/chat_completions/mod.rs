@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use self::stream::ChunkReader;
 use crate::endpoint::Endpoint;
-use crate::files::SupportedFiles;
+use crate::files::{SupportedFiles, file_settings};
 use crate::request_overrides::RequestOverrides;
 use crate::response_stream::{FallbackRequest, ResponseStream};
 use ui_message_stream::json::Json;
@@ -112,28 +112,7 @@ impl ChatCompletions {
         self.without_files()
     }
 
-    /// Replaces PDFs with a sentence that names the file, for servers that do not accept `file`.
-    /// Most servers other than OpenAI's do not accept it.
-    #[must_use]
-    pub fn without_files(mut self) -> Self {
-        self.supported_files.files = false;
-        self
-    }
-
-    /// Replaces images with a sentence that names the file, for models that read only text.
-    #[must_use]
-    pub fn without_images(mut self) -> Self {
-        self.supported_files.images = false;
-        self
-    }
-
-    /// Replaces images that are given by URL with a sentence that names the file, for servers that
-    /// do not fetch images, such as Ollama.
-    #[must_use]
-    pub fn without_image_urls(mut self) -> Self {
-        self.supported_files.image_urls = false;
-        self
-    }
+    file_settings!();
 }
 
 impl Model for ChatCompletions {

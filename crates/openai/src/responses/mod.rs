@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::request::{Prompt, PromptOptions};
 use self::stream::EventReader;
 use crate::endpoint::Endpoint;
-use crate::files::SupportedFiles;
+use crate::files::{SupportedFiles, file_settings};
 use crate::request_overrides::RequestOverrides;
 use crate::response_stream::{FallbackRequest, ResponseStream};
 use crate::strict_schema::output_format;
@@ -129,28 +129,7 @@ impl Responses {
         self
     }
 
-    /// Replaces PDFs with a sentence that names the file, for servers that do not accept
-    /// `input_file`.
-    #[must_use]
-    pub fn without_files(mut self) -> Self {
-        self.supported_files.files = false;
-        self
-    }
-
-    /// Replaces images with a sentence that names the file, for models that read only text.
-    #[must_use]
-    pub fn without_images(mut self) -> Self {
-        self.supported_files.images = false;
-        self
-    }
-
-    /// Replaces images that are given by URL with a sentence that names the file, for servers that
-    /// do not fetch images, such as Ollama.
-    #[must_use]
-    pub fn without_image_urls(mut self) -> Self {
-        self.supported_files.image_urls = false;
-        self
-    }
+    file_settings!();
 
     /// Sets a field of the request, which replaces the adapter's own value. `null` removes the
     /// field.
