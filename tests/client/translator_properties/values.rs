@@ -1,5 +1,6 @@
 //! The small values that everything else is made of.
 
+use test_support::random_messages::values::{NUMBERS, PIECES};
 use test_support::rng::Dice;
 use ui_message_stream::Json;
 use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
@@ -105,47 +106,6 @@ fn object_text(dice: &mut Dice, depth: usize) -> String {
         .collect();
     format!("{{{}}}", entries.join(", "))
 }
-
-const PIECES: &[&str] = &[
-    "Hello",
-    " ",
-    ", world",
-    "I will look.",
-    "\n",
-    "\r\n",
-    "\n\ndata: [DONE]\n\n",
-    "\"quoted\"",
-    "back\\slash",
-    "привет",
-    "🙂",
-    "👩‍👩‍👧",
-    "\u{2028}",
-    "\u{0}",
-    "\u{1f}",
-    "</script>",
-    "e\u{301}",
-    "\u{feff}",
-    "[DONE]",
-    "{\"a\":1}",
-    "\u{10ffff}",
-    "\t",
-];
-
-const NUMBERS: &[&str] = &[
-    "0",
-    "1",
-    "-1",
-    "42",
-    "1.0",
-    "0.1",
-    "-0",
-    "1e21",
-    "1E-7",
-    "9007199254740993",
-    "12345678901234567890",
-    "1e308",
-    "5e-324",
-];
 
 /// Few, so that metadata has something to merge. The client's own merging skips `constructor`.
 const KEYS: &[&str] =

@@ -114,26 +114,37 @@ fn fields(dice: &mut Dice, depth: usize, keys: &[&str]) -> String {
     format!("{{{}}}", fields.join(dice.pick(&[",", ", "])))
 }
 
-const PIECES: &[&str] = &[
+/// Pieces of text.
+pub const PIECES: &[&str] = &[
     "Hello",
     " ",
+    ", world",
     "I will look.",
     "\n",
+    "\r\n",
+    "\t",
+    "\r\n\ndata: x\n\n",
+    "\n\ndata: [DONE]\n\n",
+    "[DONE]",
     "\"quoted\"",
     "back\\slash",
-    "привет",
-    "🙂",
-    "\u{2028}",
-    "\u{1f}",
-    "e\u{301}",
-    "[DONE]",
+    "</script>",
     "{\"a\":",
-    "\u{10ffff}",
+    "{\"a\":1}",
     "0",
-    "\r\n\ndata: x\n\n",
+    "привет",
+    "e\u{301}",
+    "🙂",
+    "👩‍👩‍👧",
+    "\u{0}",
+    "\u{1f}",
+    "\u{2028}",
+    "\u{feff}",
+    "\u{10ffff}",
 ];
 
-const NUMBERS: &[&str] = &[
+/// Numbers as JSON text.
+pub const NUMBERS: &[&str] = &[
     "0",
     "1",
     "-1",
@@ -144,8 +155,10 @@ const NUMBERS: &[&str] = &[
     "1e21",
     "1E-7",
     "1E+5",
-    "12345678901234567890",
+    "1e308",
     "5e-324",
+    "9007199254740993",
+    "12345678901234567890",
 ];
 
 /// Few keys, so that metadata objects share keys and keys repeat.
