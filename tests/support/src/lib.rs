@@ -10,6 +10,7 @@ pub mod fixture_files;
 pub mod js_numbers;
 pub mod prompt_rules;
 pub mod random_messages;
+pub mod recorded_streams;
 pub mod recordings_folder;
 pub mod rng;
 pub mod test_server;

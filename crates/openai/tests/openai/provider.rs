@@ -12,8 +12,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use futures::stream;
 use serde_json::{Value, json};
-use test_support::repository;
 use tokio::net::TcpListener;
+
+pub(crate) use test_support::recorded_streams::{as_stream, fixture, lines_of};
 
 /// A provider that listens on a port of its own.
 pub(crate) struct Provider {
@@ -106,21 +107,4 @@ fn refusal(body: &Value) -> Option<Value> {
         "message": message, "type": "invalid_request_error", "param": "tools[0].parameters",
         "code": "invalid_function_parameters",
     }}))
-}
-
-/// Converts a recorded stream, which has the data of one event on each line, to a response body.
-pub(crate) fn as_stream(lines: &str) -> String {
-    let events: String = lines.lines().map(|line| format!("data: {line}\n\n")).collect();
-    format!(": hello\n\n{events}data: [DONE]\n\n")
-}
-
-/// Returns a fixture as a response body.
-pub(crate) fn fixture(name: &str) -> String {
-    as_stream(&lines_of(name))
-}
-
-/// Reads a fixture, which has the data of one event on each line.
-pub(crate) fn lines_of(name: &str) -> String {
-    let path = repository().join(format!("fixtures/providers/{name}.jsonl"));
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

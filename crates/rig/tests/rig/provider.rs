@@ -16,7 +16,8 @@ use rig_core::providers::openai::OpenAIConfig;
 use rig_core::wasm_compat::WasmCompatSend;
 use rig_core::{DynModel, operation::Completion};
 use serde_json::{Value, json};
-use test_support::repository;
+
+pub(crate) use test_support::recorded_streams::{as_stream, fixture, lines_of};
 
 /// A provider in this process.
 #[derive(Clone, Default)]
@@ -116,23 +117,6 @@ impl HttpClientExt for Provider {
         let response = Response::builder().header("content-type", "text/event-stream").body(body);
         response.map_err(Error::Protocol)
     }
-}
-
-/// Converts a recorded stream, which has the data of one event on each line, to a response body.
-pub(crate) fn as_stream(lines: &str) -> String {
-    let events: String = lines.lines().map(|line| format!("data: {line}\n\n")).collect();
-    format!("{events}data: [DONE]\n\n")
-}
-
-/// Returns a fixture as a response body.
-pub(crate) fn fixture(name: &str) -> String {
-    as_stream(&lines_of(name))
-}
-
-/// Reads a fixture, which has the data of one event on each line.
-pub(crate) fn lines_of(name: &str) -> String {
-    let path = repository().join(format!("fixtures/providers/{name}.jsonl"));
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Returns a response with a text and these calls: id, tool and input.

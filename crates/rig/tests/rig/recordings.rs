@@ -2,19 +2,18 @@
 //! `RECORDINGS=folder cargo test -p ui-message-stream-rig --test rig recordings -- --ignored --nocapture`.
 //!
 //! Each line of a file is the data of one event: of Chat Completions, of Responses, or of
-//! Anthropic's Messages. The expected contents are read from the file without rig: for Responses,
-//! from the complete response in the last event. A recording with an approval request is continued
-//! with the recordings of the same name.
-
-use std::collections::BTreeMap;
+//! Anthropic's Messages. A recording with an approval request is continued with the recordings of
+//! the same name.
 
 use rig_agent::AgentBuilder;
 use rig_agent::tool::{DynamicTool, ToolOutput};
 use rig_core::message::ToolName;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use test_support::browser::{Held, conversation};
+use test_support::recorded_streams::{
+    RecordedMessage, TOOL_SEARCH, approval_request, approved_request, as_stream, events, fixture,
+    mcp_tool_name,
+};
 use test_support::recordings_folder::replay_all;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::testing::Conversation;
@@ -22,22 +21,7 @@ use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
 
 use super::agents::browser;
-use super::provider::{Provider, as_stream, fixture};
-
-/// Anything at all.
-#[derive(PartialEq, Deserialize, JsonSchema)]
-#[serde(transparent)]
-struct Anything(Value);
-
-/// The expected contents of a message.
-#[derive(Debug, Default, PartialEq)]
-struct Expected {
-    text: String,
-    reasoning: String,
-    calls: Vec<(String, Value)>,
-    /// The outputs of the provider-executed calls.
-    outputs: Vec<Value>,
-}
+use super::provider::Provider;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
@@ -46,12 +30,8 @@ enum Kind {
     Messages,
 }
 
-fn lines(recording: &str) -> impl Iterator<Item = Value> {
-    recording.lines().map(|line| serde_json::from_str(line).unwrap())
-}
-
 fn kind(recording: &str) -> Kind {
-    let first = lines(recording).next().unwrap();
+    let first = events(recording).next().unwrap();
     match first["type"].as_str() {
         None => Kind::Chat,
         Some("message_start") => Kind::Messages,
@@ -59,94 +39,15 @@ fn kind(recording: &str) -> Kind {
     }
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn parse(text: &str) -> Value {
-    if text.is_empty() { json!({}) } else { serde_json::from_str(text).unwrap() }
-}
-
-fn parsed(calls: Vec<(String, String)>) -> Vec<(String, Value)> {
-    calls.into_iter().map(|(name, arguments)| (name, parse(&arguments))).collect()
-}
-
-fn expected_of_chat(recording: &str) -> Expected {
-    let mut expected = Expected::default();
-    let mut calls: Vec<(String, String)> = Vec::new();
-    for chunk in lines(recording) {
-        let delta = &chunk["choices"][0]["delta"];
-        expected.text.push_str(text(&delta["content"]));
-        expected.reasoning.push_str(text(&delta["reasoning_content"]));
-        for piece in delta["tool_calls"].as_array().into_iter().flatten() {
-            let function = &piece["function"];
-            if let Some(name) = function["name"].as_str() {
-                calls.push((name.to_owned(), String::new()));
-            }
-            calls.last_mut().unwrap().1.push_str(text(&function["arguments"]));
-        }
-    }
-    Expected { calls: parsed(calls), ..expected }
-}
-
-fn expected_of_responses(recording: &str) -> Expected {
-    let mut expected = Expected::default();
-    let last = lines(recording).last().unwrap();
-    let arguments = |item: &Value| parse(text(&item["arguments"]));
-    let mcp_name =
-        |item: &Value| format!("mcp.{}.{}", text(&item["server_label"]), text(&item["name"]));
-    for item in last["response"]["output"].as_array().unwrap() {
-        match text(&item["type"]) {
-            "message" => {
-                for piece in item["content"].as_array().unwrap() {
-                    expected.text.push_str(text(&piece["text"]));
-                }
-            }
-            "reasoning" => {
-                for piece in item["summary"].as_array().unwrap() {
-                    expected.reasoning.push_str(text(&piece["text"]));
-                }
-            }
-            "function_call" => {
-                expected.calls.push((text(&item["name"]).to_owned(), arguments(item)))
-            }
-            "mcp_approval_request" => expected.calls.push((mcp_name(item), arguments(item))),
-            "mcp_call" => {
-                expected.calls.push((mcp_name(item), arguments(item)));
-                expected.outputs.push(item["output"].clone());
-            }
-            "web_search_call" => {
-                let mut action = item["action"].clone();
-                expected.outputs.push(json!({"status": item["status"], "action": action}));
-                action.as_object_mut().unwrap().remove("sources");
-                expected.calls.push(("web_search".to_owned(), action));
-            }
-            // rig ignores the first, which the client would have to execute.
-            "tool_search_call" | "mcp_list_tools" => {}
-            other => panic!("a recording holds {other}"),
-        }
-    }
-    expected
-}
-
-fn expected_of_messages(recording: &str) -> Expected {
-    let mut expected = Expected::default();
-    let mut calls: Vec<(String, String)> = Vec::new();
-    for event in lines(recording) {
-        let (block, delta) = (&event["content_block"], &event["delta"]);
-        if block["type"] == "tool_use" {
-            calls.push((text(&block["name"]).to_owned(), String::new()));
-        }
-        match text(&delta["type"]) {
-            "text_delta" => expected.text.push_str(text(&delta["text"])),
-            "thinking_delta" => expected.reasoning.push_str(text(&delta["thinking"])),
-            "input_json_delta" => {
-                calls.last_mut().unwrap().1.push_str(text(&delta["partial_json"]))
-            }
-            _ => {}
-        }
-    }
-    Expected { calls: parsed(calls), ..expected }
+fn recorded(recording: &str, kind: Kind) -> RecordedMessage {
+    let mut recorded = match kind {
+        Kind::Chat => RecordedMessage::of_chat(recording),
+        Kind::Responses => RecordedMessage::of_response(recording),
+        Kind::Messages => RecordedMessage::of_messages(recording),
+    };
+    // rig ignores this call, which the client would have to execute.
+    recorded.calls.retain(|(tool, _)| tool != TOOL_SEARCH);
+    recorded
 }
 
 /// Returns a browser that uses a model of rig, and one that uses an agent of rig.
@@ -156,7 +57,7 @@ fn browsers(provider: &Provider, kind: Kind) -> [Conversation<'static>; 2] {
         Kind::Responses => provider.responses(),
         Kind::Messages => provider.anthropic("claude-sonnet-4-5"),
     };
-    let run = async |_: BTreeMap<String, Anything>| Ok::<_, ToolError>("sun");
+    let run = async |_: Map<String, Value>| Ok::<_, ToolError>("sun");
     let agent = Agent::new(RigModel::new(model())).tool(Tool::new("weather", run));
     let schema = json!({"type": "object"});
     let weather = DynamicTool::new(ToolName::new("weather").unwrap(), "Says it.", schema, |_| {
@@ -167,42 +68,30 @@ fn browsers(provider: &Provider, kind: Kind) -> [Conversation<'static>; 2] {
     [conversation(agent), browser(RigAgent::new(rig))]
 }
 
-/// Compares the contents of the message with the expected ones.
-fn compare(browser: &Conversation<'_>, expected: &Expected) -> String {
+/// Compares the message of a browser with the recorded one.
+fn compare(browser: &Conversation<'_>, recorded: &RecordedMessage) -> String {
     assert_eq!(browser.error(), None);
-    let contents = Held::of(browser.messages().last().unwrap());
-    assert!(contents.text.starts_with(&expected.text), "{} … {}", expected.text, contents.text);
-    assert_eq!(contents.reasoning, expected.reasoning);
-    let calls: Vec<(String, Value)> =
-        contents.calls.iter().map(|(tool, input, ..)| (tool.clone(), input.clone())).collect();
-    assert_eq!(calls, expected.calls);
-    let (own_calls, provider_calls): (Vec<_>, Vec<_>) =
-        contents.calls.iter().partition(|call| call.0 == "weather");
-    assert!(own_calls.iter().all(|call| call.2 == "output-available"), "{own_calls:?}");
-    let completed = provider_calls.into_iter().filter(|call| call.2 == "output-available");
-    let outputs: Vec<Value> = completed.map(|call| call.3.clone()).collect();
-    assert_eq!(outputs, expected.outputs);
-    let (text, reasoning) = (expected.text.len(), expected.reasoning.len());
-    let states: Vec<String> =
-        contents.calls.iter().map(|(tool, _, state, _)| format!("{tool} ({state})")).collect();
-    format!("text {text} B, reasoning {reasoning} B, calls [{}]", states.join(", "))
+    let message = Held::of(browser.messages().last().unwrap());
+    assert!(message.text.starts_with(&recorded.text), "{} … {}", recorded.text, message.text);
+    recorded.compare(&message)
 }
 
 async fn replay(recording: &str) -> String {
     let kind = kind(recording);
-    let (expected, closing) = match kind {
-        Kind::Chat => (expected_of_chat(recording), "chat/text_is_joined"),
-        Kind::Responses => (expected_of_responses(recording), "responses/text"),
-        Kind::Messages => (expected_of_messages(recording), "anthropic/text"),
+    let recorded = recorded(recording, kind);
+    let closing = match kind {
+        Kind::Chat => "chat/text_is_joined",
+        Kind::Responses => "responses/text",
+        Kind::Messages => "anthropic/text",
     };
-    let has_own_calls = expected.calls.iter().any(|(name, _)| name == "weather");
+    let has_own_calls = recorded.calls.iter().any(|(name, _)| name == "weather");
     let provider = Provider::default();
     let mut summary = String::new();
     for (at, mut browser) in browsers(&provider, kind).into_iter().enumerate() {
         provider.respond_with([as_stream(recording), fixture(closing)]);
         let before = provider.requests().len();
         browser.send("Go").await;
-        summary = compare(&browser, &expected);
+        summary = compare(&browser, &recorded);
         assert_eq!(provider.requests().len() - before, if has_own_calls { 2 } else { 1 }, "{at}");
         if has_own_calls || approval_request(recording).is_some() {
             continue;
@@ -216,12 +105,12 @@ async fn replay(recording: &str) -> String {
 }
 
 fn is_provider_executed(item: &Value) -> bool {
-    matches!(text(&item["type"]), "mcp_call" | "web_search_call")
+    matches!(item["type"].as_str(), Some("mcp_call" | "web_search_call"))
 }
 
 /// Returns the items of the provider-executed calls.
 fn items(recording: &str) -> Vec<Value> {
-    let items = lines(recording).last().unwrap()["response"]["output"].take();
+    let items = events(recording).last().unwrap()["response"]["output"].take();
     items
         .as_array()
         .into_iter()
@@ -242,29 +131,12 @@ fn sent(provider: &Provider, request: usize) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the approval request in a recording, if there is one.
-fn approval_request(recording: &str) -> Option<Value> {
-    let is_request = |event: &Value| event["item"]["type"] == "mcp_approval_request";
-    lines(recording).filter(is_request).last().map(|mut event| event["item"].take())
-}
-
-/// Returns the id of the approval request that the call in a recording was approved by.
-fn approved_request(recording: &str) -> Option<String> {
-    let id_of = |event: Value| Some(event["item"]["approval_request_id"].as_str()?.to_owned());
-    lines(recording).find_map(id_of)
-}
-
 /// Replays a recording with an approval request, the user's decision, and the recording that
 /// followed it. If that recording belongs to another approval request, its id is replaced.
 async fn replay_with_decision(first: &str, second: &str) -> String {
     let approval_request = approval_request(first).unwrap();
-    let tool = format!(
-        "mcp.{}.{}",
-        text(&approval_request["server_label"]),
-        text(&approval_request["name"])
-    );
+    let (id, tool) = (approval_request["id"].as_str().unwrap(), mcp_tool_name(&approval_request));
     let approved = approved_request(second);
-    let id = text(&approval_request["id"]);
     let second = approved.as_ref().map_or(second.to_owned(), |other| second.replace(&**other, id));
     let provider = Provider::default();
     let mut summary = String::new();
@@ -281,13 +153,11 @@ async fn replay_with_decision(first: &str, second: &str) -> String {
         let [.., request, response] = &input[..] else { panic!("{input:?}") };
         assert_eq!(request, &approval_request);
         assert_eq!(response["type"], "mcp_approval_response");
-        assert_eq!(response["approval_request_id"], *id);
+        assert_eq!(response["approval_request_id"], id);
         assert_eq!(response["approve"], approved.is_some());
-        let (mut expected, earlier) =
-            (expected_of_responses(&second), expected_of_responses(first));
-        expected.reasoning = earlier.reasoning + &expected.reasoning;
-        expected.calls = earlier.calls;
-        summary = format!("forwarded {response}; {}", compare(&browser, &expected));
+        let recorded =
+            recorded(&second, Kind::Responses).after_request(recorded(first, Kind::Responses));
+        summary = format!("forwarded {response}; {}", compare(&browser, &recorded));
     }
     summary
 }
