@@ -11,6 +11,7 @@
 mod close;
 mod error;
 mod open_parts;
+mod out;
 mod passthrough;
 mod tool_calls;
 mod tools;
@@ -19,12 +20,15 @@ use std::borrow::Cow;
 
 pub use self::error::TranslateError;
 
+use self::close::{close_calls, close_streaming_inputs, run_end_step};
 use self::open_parts::{Kind, OpenParts};
+use self::out::Out;
+use self::passthrough::pass_through;
 pub(crate) use self::tool_calls::ResultKind;
 use self::tool_calls::ToolCalls;
-use crate::chunk::{Chunk, Version};
-use crate::event::{AgentEvent, Data, File, Source};
-use crate::id::{MessageId, ToolCallId};
+use crate::chunk::{Chunk, FinishReason, Version};
+use crate::event::{AgentEvent, Data, Executor, File, Source};
+use crate::id::{MessageId, PartId, ToolCallId};
 use crate::json::Json;
 use crate::message::{Part, Role, UiMessage};
 use crate::metadata::ProviderMetadata;
@@ -58,8 +62,7 @@ pub struct Translator {
     started: bool,
     ended: bool,
     step: Step,
-    texts: OpenParts,
-    reasoning: OpenParts,
+    parts: OpenParts,
     calls: ToolCalls,
 }
 
@@ -124,8 +127,7 @@ impl Translator {
             started: false,
             ended: false,
             step: Step::default(),
-            texts: OpenParts::new("text"),
-            reasoning: OpenParts::new("reasoning"),
+            parts: OpenParts::new(),
             calls: ToolCalls::default(),
         }
     }
@@ -155,7 +157,7 @@ impl Translator {
 
     /// Emits `start`, if it was not emitted yet. Call it before slow work begins.
     pub fn start(&mut self, out: &mut impl FnMut(Chunk<'_>)) {
-        self.ensure_started(out);
+        self.ensure_started(&mut Out::new(self.version, out));
     }
 
     /// Translates an event and passes its chunks to `out`, in order.
@@ -171,7 +173,7 @@ impl Translator {
     ) -> Result<(), TranslateError> {
         if let AgentEvent::TextDelta { id: None, delta } = event
             && !delta.is_empty()
-            && let Some(id) = self.texts.unnamed()
+            && let Some(id) = self.parts.unnamed_text()
         {
             out(Chunk::TextDelta {
                 id: Cow::Borrowed(id),
@@ -180,7 +182,7 @@ impl Translator {
             });
             return Ok(());
         }
-        self.handle_other(event, out)
+        self.handle_other(event, &mut Out::new(self.version, out))
     }
 
     /// Ends the message: closes all open parts, gives every call that needs one a result, emits
@@ -193,10 +195,10 @@ impl Translator {
     }
 
     /// Ends the message as [`finish`](Self::finish) does.
-    pub(crate) fn end(&mut self, out: Out<'_>) {
+    pub(crate) fn end(&mut self, out: &mut dyn FnMut(Chunk<'_>)) {
         if !self.ended {
             // It fails only over metadata, and there is none.
-            let _ = self.end_finished(None, None, out);
+            let _ = self.end_finished(None, None, &mut Out::new(self.version, out));
         }
     }
 
@@ -206,7 +208,11 @@ impl Translator {
         self.calls.settled_as(kind)
     }
 
-    fn handle_other(&mut self, event: &AgentEvent, out: Out<'_>) -> Result<(), TranslateError> {
+    fn handle_other(
+        &mut self,
+        event: &AgentEvent,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
         if self.ended {
             return Err(TranslateError::Ended);
         }
@@ -216,14 +222,14 @@ impl Translator {
             AgentEvent::TextDelta { id, delta } => {
                 self.add_to_part(Kind::Text, id.as_ref(), delta, None, out);
             }
-            AgentEvent::TextEnd { id } => self.end_part(Kind::Text, Some(id), None, out)?,
+            AgentEvent::TextEnd { id } => self.parts.end(Kind::Text, Some(id), None, out)?,
             AgentEvent::ReasoningStart { id } => self.start_part(Kind::Reasoning, id, None, out),
             AgentEvent::ReasoningDelta { id, delta } => {
                 self.add_to_part(Kind::Reasoning, id.as_ref(), delta, None, out);
             }
             AgentEvent::ReasoningEnd { id, provider_metadata } => {
                 let metadata = provider_metadata.as_ref();
-                self.end_part(Kind::Reasoning, id.as_ref(), metadata, out)?;
+                self.parts.end(Kind::Reasoning, id.as_ref(), metadata, out)?;
             }
             AgentEvent::ToolInputStart { call } => self.start_tool_input(call, None, out)?,
             AgentEvent::ToolInputDelta { tool_call_id, delta } => {
@@ -261,7 +267,7 @@ impl Translator {
             AgentEvent::Finish { reason, metadata } => {
                 self.end_finished(Some(*reason), metadata.as_ref(), out)?;
             }
-            AgentEvent::Chunk(chunk) => self.pass_through(chunk, out)?,
+            AgentEvent::Chunk(chunk) => pass_through(self, chunk, out)?,
         }
         Ok(())
     }
@@ -271,12 +277,7 @@ impl Translator {
         self.approvals && self.version.knows_approvals()
     }
 
-    /// Emits a chunk without the fields that the client does not know.
-    fn emit(&self, chunk: Chunk<'_>, out: Out<'_>) {
-        out(chunk.for_version(self.version));
-    }
-
-    fn ensure_started(&mut self, out: Out<'_>) {
+    fn ensure_started(&mut self, out: &mut Out<'_>) {
         if std::mem::replace(&mut self.started, true) {
             return;
         }
@@ -288,7 +289,7 @@ impl Translator {
                 .filter(|metadata| self.can_merge(metadata))
                 .map(Cow::Borrowed),
         };
-        self.emit(chunk, out);
+        out.emit(chunk);
     }
 
     /// Returns whether the client can merge the metadata: it throws, or makes a wrong value, unless
@@ -301,11 +302,10 @@ impl Translator {
     ///
     /// Content that follows the results of all tool calls belongs to the next model call. If the
     /// agent marks no steps, the next step begins here.
-    fn open_step(&mut self, out: Out<'_>) {
+    fn open_step(&mut self, out: &mut Out<'_>) {
         self.ensure_started(out);
         let may_end = self.step.open && self.step.implied;
-        let has_named = self.texts.has_named() || self.reasoning.has_named();
-        if may_end && !has_named && self.calls.step_is_over(self.step.number) {
+        if may_end && !self.parts.has_named() && self.calls.step_is_over(self.step.number) {
             self.finish_step(out);
         }
         if !self.step.open {
@@ -315,11 +315,11 @@ impl Translator {
                 implied: !self.step.announced,
                 number: self.step.number + 1,
             };
-            self.emit(Chunk::StartStep {}, out);
+            out.emit(Chunk::StartStep {});
         }
     }
 
-    fn start_step(&mut self, out: Out<'_>) {
+    fn start_step(&mut self, out: &mut Out<'_>) {
         self.ensure_started(out);
         self.finish_step(out);
         // `start-step` is written with the first content. The client shows no step before that, and
@@ -327,17 +327,45 @@ impl Translator {
         self.step.announced = true;
     }
 
-    fn finish_step(&mut self, out: Out<'_>) {
+    fn finish_step(&mut self, out: &mut Out<'_>) {
         self.ensure_started(out);
-        self.close_parts(out);
-        self.close_streaming_inputs(out);
+        self.parts.close_all(out);
+        close_streaming_inputs(&mut self.calls, out);
         self.step.announced = false;
         if std::mem::take(&mut self.step.open) {
-            self.emit(Chunk::FinishStep {}, out);
+            out.emit(Chunk::FinishStep {});
         }
     }
 
-    fn source(&mut self, source: &Source, out: Out<'_>) {
+    fn start_part(
+        &mut self,
+        kind: Kind,
+        id: &PartId,
+        metadata: Option<&ProviderMetadata>,
+        out: &mut Out<'_>,
+    ) {
+        self.open_step(out);
+        self.parts.start(kind, id, metadata, out);
+    }
+
+    fn add_to_part(
+        &mut self,
+        kind: Kind,
+        id: Option<&PartId>,
+        delta: &str,
+        metadata: Option<&ProviderMetadata>,
+        out: &mut Out<'_>,
+    ) {
+        if delta.is_empty() && metadata.is_none() {
+            return;
+        }
+        if !self.parts.is_open(kind, id) {
+            self.open_step(out);
+        }
+        self.parts.add(kind, id, delta, metadata, out);
+    }
+
+    fn source(&mut self, source: &Source, out: &mut Out<'_>) {
         self.open_step(out);
         let chunk = match source {
             Source::Url { source_id, url, title } => Chunk::SourceUrl {
@@ -354,22 +382,22 @@ impl Translator {
                 provider_metadata: None,
             },
         };
-        self.emit(chunk, out);
+        out.emit(chunk);
     }
 
-    fn file(&mut self, file: &File, metadata: Option<&ProviderMetadata>, out: Out<'_>) {
+    fn file(&mut self, file: &File, metadata: Option<&ProviderMetadata>, out: &mut Out<'_>) {
         self.open_step(out);
-        self.close_unnamed(out);
+        self.parts.close_unnamed(out);
         let chunk = Chunk::File {
             url: Cow::Borrowed(&file.url),
             media_type: Cow::Borrowed(&file.media_type),
             provider_metadata: metadata.map(Cow::Borrowed),
         };
-        self.emit(chunk, out);
+        out.emit(chunk);
     }
 
     /// Emits data at its place in the stream, within a step or between two.
-    fn data(&mut self, data: &Data, out: Out<'_>) {
+    fn data(&mut self, data: &Data, out: &mut Out<'_>) {
         self.ensure_started(out);
         let chunk = Chunk::Data {
             name: Cow::Borrowed(&data.name),
@@ -377,10 +405,10 @@ impl Translator {
             data: Some(Cow::Borrowed(&data.data)),
             transient: data.transient.then_some(true),
         };
-        self.emit(chunk, out);
+        out.emit(chunk);
     }
 
-    fn add_metadata(&mut self, metadata: &Json, out: Out<'_>) -> Result<(), TranslateError> {
+    fn add_metadata(&mut self, metadata: &Json, out: &mut Out<'_>) -> Result<(), TranslateError> {
         self.ensure_started(out);
         if metadata.is_null() {
             return Ok(());
@@ -389,10 +417,63 @@ impl Translator {
             return Err(TranslateError::Metadata);
         }
         let message_metadata = Some(Cow::Borrowed(metadata));
-        self.emit(Chunk::MessageMetadata { message_metadata }, out);
+        out.emit(Chunk::MessageMetadata { message_metadata });
         Ok(())
     }
-}
 
-/// The function that receives the chunks.
-type Out<'o> = &'o mut dyn FnMut(Chunk<'_>);
+    fn end_finished(
+        &mut self,
+        reason: Option<FinishReason>,
+        metadata: Option<&Json>,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        self.close_run(Executor::Server, out);
+        let reason =
+            reason.or_else(|| self.calls.has_pending_calls().then_some(FinishReason::ToolCalls));
+        self.end_resubmission(reason, out);
+        let mergeable = metadata.filter(|metadata| self.can_merge(metadata));
+        let chunk =
+            Chunk::Finish { finish_reason: reason, message_metadata: mergeable.map(Cow::Borrowed) };
+        out.emit(chunk);
+        match metadata {
+            Some(metadata) if mergeable.is_none() && !metadata.is_null() => {
+                Err(TranslateError::Metadata)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end_aborted(&mut self, reason: Option<&str>, out: &mut Out<'_>) {
+        self.close_run(Executor::Provider, out);
+        self.end_resubmission(None, out);
+        out.emit(Chunk::Abort { reason: reason.map(Cow::Borrowed) });
+    }
+
+    fn end_failed(&mut self, error_text: &str, out: &mut Out<'_>) {
+        self.close_run(Executor::Provider, out);
+        out.emit(Chunk::Error { error_text: Cow::Borrowed(error_text) });
+        let finish =
+            Chunk::Finish { finish_reason: Some(FinishReason::Error), message_metadata: None };
+        out.emit(finish);
+    }
+
+    /// Closes all parts, gives a result to every call that needs one from this response, and closes
+    /// the step. `up_to` is the last executor whose open calls need a result.
+    fn close_run(&mut self, up_to: Executor, out: &mut Out<'_>) {
+        self.ensure_started(out);
+        self.ended = true;
+        self.parts.close_all(out);
+        close_streaming_inputs(&mut self.calls, out);
+        let can_request_approval = self.can_request_approval();
+        close_calls(&mut self.calls, up_to, can_request_approval, out);
+        self.finish_step(out);
+    }
+
+    /// Appends a step if the client would otherwise send the same request at once, again and again.
+    fn end_resubmission(&mut self, reason: Option<FinishReason>, out: &mut Out<'_>) {
+        if self.calls.would_resubmit(self.step.number, self.version) {
+            self.step.number += 1;
+            run_end_step(reason, out);
+        }
+    }
+}

@@ -4,14 +4,146 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::{Out, TranslateError, Translator};
+use super::TranslateError;
+use super::out::Out;
 use crate::chunk::Chunk;
 use crate::id::PartId;
 use crate::metadata::ProviderMetadata;
 
-/// The open parts of one kind. There is rarely more than one.
+/// The open parts of the message.
 #[derive(Debug)]
 pub(super) struct OpenParts {
+    text: PartsOfKind,
+    reasoning: PartsOfKind,
+}
+
+impl OpenParts {
+    pub(super) fn new() -> Self {
+        OpenParts { text: PartsOfKind::new("text"), reasoning: PartsOfKind::new("reasoning") }
+    }
+
+    /// Returns the id of the text part that receives deltas without an id.
+    #[inline]
+    pub(super) fn unnamed_text(&self) -> Option<&str> {
+        self.text.unnamed.as_deref()
+    }
+
+    /// Returns whether a part with an id of the agent is open.
+    pub(super) fn has_named(&self) -> bool {
+        !self.text.named.is_empty() || !self.reasoning.named.is_empty()
+    }
+
+    /// Returns whether the part is open that receives deltas with this id, or without an id.
+    pub(super) fn is_open(&self, kind: Kind, id: Option<&PartId>) -> bool {
+        let parts = match kind {
+            Kind::Text => &self.text,
+            Kind::Reasoning => &self.reasoning,
+        };
+        match id {
+            Some(id) => parts.is_named(id),
+            None => parts.unnamed.is_some(),
+        }
+    }
+
+    /// Closes the part that is being written, because content of another kind follows.
+    pub(super) fn close_unnamed(&mut self, out: &mut Out<'_>) {
+        for kind in [Kind::Reasoning, Kind::Text] {
+            if let Some(id) = self.of_kind(kind).unnamed.take() {
+                out.emit(kind.end(&id, None));
+            }
+        }
+    }
+
+    /// Closes all parts: of each kind those with an id of the agent, oldest first, then the one
+    /// without.
+    pub(super) fn close_all(&mut self, out: &mut Out<'_>) {
+        for kind in [Kind::Reasoning, Kind::Text] {
+            let parts = self.of_kind(kind);
+            let open = std::mem::take(&mut parts.named).into_iter().chain(parts.unnamed.take());
+            for id in open {
+                out.emit(kind.end(&id, None));
+            }
+        }
+    }
+
+    /// Opens the part with this id of the agent. The step must be open.
+    pub(super) fn start(
+        &mut self,
+        kind: Kind,
+        id: &PartId,
+        metadata: Option<&ProviderMetadata>,
+        out: &mut Out<'_>,
+    ) {
+        self.close_unnamed(out);
+        // Otherwise the client would never close the first part with this id.
+        if self.of_kind(kind).close(id) {
+            out.emit(kind.end(id, None));
+        }
+        self.of_kind(kind).named.push(id.to_string());
+        out.emit(kind.start(id, metadata));
+    }
+
+    /// Adds a delta to a part, and opens the part before if it is not open. The step must be open.
+    pub(super) fn add(
+        &mut self,
+        kind: Kind,
+        id: Option<&PartId>,
+        delta: &str,
+        metadata: Option<&ProviderMetadata>,
+        out: &mut Out<'_>,
+    ) {
+        let is_open = self.is_open(kind, id);
+        match id {
+            Some(id) => {
+                if !is_open {
+                    self.start(kind, id, None, out);
+                }
+                out.emit(kind.delta(id, delta, metadata));
+            }
+            None => {
+                if !is_open {
+                    self.close_unnamed(out);
+                    let id = self.of_kind(kind).open_unnamed();
+                    out.emit(kind.start(id, None));
+                }
+                if let Some(id) = &self.of_kind(kind).unnamed {
+                    out.emit(kind.delta(id, delta, metadata));
+                }
+            }
+        }
+    }
+
+    /// Closes a part: the one with this id or, without an id, the one that is being written.
+    pub(super) fn end(
+        &mut self,
+        kind: Kind,
+        id: Option<&PartId>,
+        metadata: Option<&ProviderMetadata>,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let parts = self.of_kind(kind);
+        let closed = match id {
+            Some(id) => parts.close(id).then(|| id.to_string()),
+            None => parts.unnamed.take(),
+        };
+        let Some(closed) = closed else {
+            return Err(TranslateError::UnknownPart(id.cloned()));
+        };
+        out.emit(kind.end(&closed, metadata));
+        Ok(())
+    }
+
+    fn of_kind(&mut self, kind: Kind) -> &mut PartsOfKind {
+        match kind {
+            Kind::Text => &mut self.text,
+            Kind::Reasoning => &mut self.reasoning,
+        }
+    }
+}
+
+/// The open parts of one kind. There is rarely more than one.
+#[derive(Debug)]
+struct PartsOfKind {
     /// The id of the part that receives deltas without an id.
     unnamed: Option<String>,
     /// The ids that the agent gave, in the order in which the parts were opened.
@@ -20,21 +152,15 @@ pub(super) struct OpenParts {
     next: u32,
 }
 
-impl OpenParts {
+impl PartsOfKind {
     /// Creates an empty set. Generated ids, for parts without an id of the agent, begin with
     /// `prefix`.
-    pub(super) fn new(prefix: &'static str) -> Self {
-        OpenParts { unnamed: None, named: Vec::new(), prefix, next: 0 }
-    }
-
-    /// Returns the id of the part that receives deltas without an id.
-    #[inline]
-    pub(super) fn unnamed(&self) -> Option<&str> {
-        self.unnamed.as_deref()
+    fn new(prefix: &'static str) -> Self {
+        PartsOfKind { unnamed: None, named: Vec::new(), prefix, next: 0 }
     }
 
     /// Opens the part that receives deltas without an id, under an id that no open part has.
-    pub(super) fn open_unnamed(&mut self) -> &str {
+    fn open_unnamed(&mut self) -> &str {
         let mut id = String::new();
         loop {
             self.next += 1;
@@ -47,25 +173,13 @@ impl OpenParts {
         }
     }
 
-    fn close_unnamed(&mut self) -> Option<String> {
-        self.unnamed.take()
-    }
-
-    pub(super) fn has_named(&self) -> bool {
-        !self.named.is_empty()
-    }
-
     /// Returns whether a part with this id of the agent is open.
     fn is_named(&self, id: &str) -> bool {
         self.named.iter().any(|open| open == id)
     }
 
-    pub(super) fn open(&mut self, id: &str) {
-        self.named.push(id.to_owned());
-    }
-
     /// Closes the part with this id of the agent. Returns whether one was open.
-    pub(super) fn close(&mut self, id: &str) -> bool {
+    fn close(&mut self, id: &str) -> bool {
         match self.named.iter().position(|open| open == id) {
             Some(index) => {
                 self.named.remove(index);
@@ -73,110 +187,6 @@ impl OpenParts {
             }
             None => false,
         }
-    }
-
-    /// Closes all parts: those with an id of the agent, oldest first, then the one without.
-    pub(super) fn close_all(&mut self) -> impl Iterator<Item = String> {
-        std::mem::take(&mut self.named).into_iter().chain(self.unnamed.take())
-    }
-}
-
-impl Translator {
-    fn parts(&mut self, kind: Kind) -> &mut OpenParts {
-        match kind {
-            Kind::Text => &mut self.texts,
-            Kind::Reasoning => &mut self.reasoning,
-        }
-    }
-
-    /// Closes the part that is being written, because content of another kind follows.
-    pub(super) fn close_unnamed(&mut self, out: Out<'_>) {
-        for kind in [Kind::Reasoning, Kind::Text] {
-            if let Some(id) = self.parts(kind).close_unnamed() {
-                self.emit(kind.end(&id, None), out);
-            }
-        }
-    }
-
-    pub(super) fn close_parts(&mut self, out: Out<'_>) {
-        for kind in [Kind::Reasoning, Kind::Text] {
-            let open: Vec<String> = self.parts(kind).close_all().collect();
-            for id in open {
-                self.emit(kind.end(&id, None), out);
-            }
-        }
-    }
-
-    pub(super) fn start_part(
-        &mut self,
-        kind: Kind,
-        id: &PartId,
-        metadata: Option<&ProviderMetadata>,
-        out: Out<'_>,
-    ) {
-        self.open_step(out);
-        self.close_unnamed(out);
-        // Otherwise the client would never close the first part with this id.
-        if self.parts(kind).close(id) {
-            self.emit(kind.end(id, None), out);
-        }
-        self.parts(kind).open(id);
-        self.emit(kind.start(id, metadata), out);
-    }
-
-    pub(super) fn add_to_part(
-        &mut self,
-        kind: Kind,
-        id: Option<&PartId>,
-        delta: &str,
-        metadata: Option<&ProviderMetadata>,
-        out: Out<'_>,
-    ) {
-        if delta.is_empty() && metadata.is_none() {
-            return;
-        }
-        match id {
-            Some(id) => {
-                if !self.parts(kind).is_named(id) {
-                    self.start_part(kind, id, None, out);
-                }
-                self.emit(kind.delta(id, delta, metadata), out);
-            }
-            None => {
-                if self.parts(kind).unnamed().is_none() {
-                    self.open_step(out);
-                    self.close_unnamed(out);
-                    let id = self.parts(kind).open_unnamed().to_owned();
-                    self.emit(kind.start(&id, None), out);
-                }
-                let parts = match kind {
-                    Kind::Text => &self.texts,
-                    Kind::Reasoning => &self.reasoning,
-                };
-                if let Some(id) = parts.unnamed() {
-                    self.emit(kind.delta(id, delta, metadata), out);
-                }
-            }
-        }
-    }
-
-    pub(super) fn end_part(
-        &mut self,
-        kind: Kind,
-        id: Option<&PartId>,
-        metadata: Option<&ProviderMetadata>,
-        out: Out<'_>,
-    ) -> Result<(), TranslateError> {
-        let parts = self.parts(kind);
-        let closed = match id {
-            Some(id) => parts.close(id).then(|| id.to_string()),
-            None => parts.close_unnamed(),
-        };
-        let Some(closed) = closed else {
-            return Err(TranslateError::UnknownPart(id.cloned()));
-        };
-        self.emit(kind.end(&closed, metadata), out);
-        Ok(())
     }
 }
 

@@ -2,148 +2,149 @@
 
 use std::borrow::Cow;
 
+use super::open_parts::Kind;
+use super::out::Out;
 use super::tools::{ApprovalRequest, CallMetadata, Output};
-use super::{Kind, Out, TranslateError, Translator};
+use super::{TranslateError, Translator};
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::{Data, Executor, File, Text, ToolCall};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
 
-impl Translator {
-    pub(super) fn pass_through(
-        &mut self,
-        chunk: &Chunk<'static>,
-        out: Out<'_>,
-    ) -> Result<(), TranslateError> {
-        match chunk {
-            Chunk::Start { message_id, message_metadata } => {
-                // If the message has an id already, another id would make a second message.
-                if !self.started && self.message_id.is_none() {
-                    self.message_id = message_id.as_deref().map(Into::into);
-                }
-                self.ensure_started(out);
-                if let Some(metadata) = message_metadata {
-                    self.add_metadata(metadata, out)?;
-                }
+/// Translates a chunk that an agent emits.
+pub(super) fn pass_through(
+    translator: &mut Translator,
+    chunk: &Chunk<'static>,
+    out: &mut Out<'_>,
+) -> Result<(), TranslateError> {
+    match chunk {
+        Chunk::Start { message_id, message_metadata } => {
+            // If the message has an id already, another id would make a second message.
+            if !translator.started && translator.message_id.is_none() {
+                translator.message_id = message_id.as_deref().map(Into::into);
             }
-            Chunk::StartStep {} => self.start_step(out),
-            Chunk::TextStart { id, provider_metadata } => {
-                self.start_part(Kind::Text, &part(id), provider_metadata.as_deref(), out);
-            }
-            Chunk::TextDelta { id, delta, provider_metadata } => {
-                let metadata = provider_metadata.as_deref();
-                self.add_to_part(Kind::Text, Some(&part(id)), delta, metadata, out);
-            }
-            Chunk::TextEnd { id, provider_metadata } => {
-                self.end_part(Kind::Text, Some(&part(id)), provider_metadata.as_deref(), out)?;
-            }
-            Chunk::ReasoningStart { id, provider_metadata } => {
-                self.start_part(Kind::Reasoning, &part(id), provider_metadata.as_deref(), out);
-            }
-            Chunk::ReasoningDelta { id, delta, provider_metadata } => {
-                let metadata = provider_metadata.as_deref();
-                self.add_to_part(Kind::Reasoning, Some(&part(id)), delta, metadata, out);
-            }
-            Chunk::ReasoningEnd { id, provider_metadata } => {
-                let metadata = provider_metadata.as_deref();
-                self.end_part(Kind::Reasoning, Some(&part(id)), metadata, out)?;
-            }
-            Chunk::ToolInputStart { input_encoding, .. } => {
-                if let Some(call) = announced(chunk) {
-                    self.start_tool_input(&call, *input_encoding, out)?;
-                }
-            }
-            Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
-                self.add_tool_input(&call_id(tool_call_id), input_text_delta, out)?;
-            }
-            Chunk::ToolInputAvailable { input, .. } => {
-                if let Some(call) = announced(chunk) {
-                    self.tool_input(&call, &json(input), out)?;
-                }
-            }
-            Chunk::ToolInputError { input, error_text, .. } => {
-                if let Some(call) = announced(chunk) {
-                    self.invalid_tool_input(&call, &json(input), error_text, out)?;
-                }
-            }
-            Chunk::ToolApprovalRequest {
-                approval_id,
-                tool_call_id,
-                approval_descriptor,
-                input_schema_input,
-                signature,
-            } => {
-                let approval_id = ApprovalId::new(&**approval_id);
-                let request = ApprovalRequest {
-                    approval_id: &approval_id,
-                    descriptor: approval_descriptor.as_deref(),
-                    input_schema_input: input_schema_input.as_deref(),
-                    signature: signature.as_deref(),
-                };
-                self.request_approval(&call_id(tool_call_id), &request, out)?;
-            }
-            Chunk::ToolOutputAvailable {
-                tool_call_id,
-                output,
-                provider_metadata,
-                tool_metadata,
-                preliminary,
-                ..
-            } => {
-                let result = Output {
-                    output: &json(output),
-                    preliminary: *preliminary == Some(true),
-                    metadata: CallMetadata {
-                        provider_metadata: provider_metadata.as_deref(),
-                        tool_metadata: tool_metadata.as_deref(),
-                    },
-                };
-                self.tool_output(&call_id(tool_call_id), &result, out)?;
-            }
-            Chunk::ToolOutputError {
-                tool_call_id,
-                error_text,
-                provider_metadata,
-                tool_metadata,
-                ..
-            } => {
-                let metadata = CallMetadata {
-                    provider_metadata: provider_metadata.as_deref(),
-                    tool_metadata: tool_metadata.as_deref(),
-                };
-                self.tool_failed(&call_id(tool_call_id), error_text, metadata, out)?;
-            }
-            Chunk::ToolOutputDenied { tool_call_id } => self.deny(&call_id(tool_call_id), out)?,
-            Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => {
-                self.open_step(out);
-                self.emit(chunk.clone(), out);
-            }
-            Chunk::File { url, media_type, provider_metadata } => {
-                let file = File { url: text(url), media_type: text(media_type) };
-                self.file(&file, provider_metadata.as_deref(), out);
-            }
-            Chunk::Data { name, id, data, transient } => {
-                let data = Data {
-                    name: text(name),
-                    id: id.as_deref().map(text),
-                    data: json(data).into_owned(),
-                    transient: *transient == Some(true),
-                };
-                self.data(&data, out);
-            }
-            Chunk::MessageMetadata { message_metadata } => {
-                self.add_metadata(&json(message_metadata), out)?;
-            }
-            Chunk::FinishStep {} => self.finish_step(out),
-            Chunk::Error { error_text } => self.end_failed(error_text, out),
-            Chunk::Abort { reason } => self.end_aborted(reason.as_deref(), out),
-            Chunk::Finish { finish_reason, message_metadata } => {
-                let reason: Option<FinishReason> = *finish_reason;
-                self.end_finished(reason, message_metadata.as_deref(), out)?;
+            translator.ensure_started(out);
+            if let Some(metadata) = message_metadata {
+                translator.add_metadata(metadata, out)?;
             }
         }
-        Ok(())
+        Chunk::StartStep {} => translator.start_step(out),
+        Chunk::TextStart { id, provider_metadata } => {
+            translator.start_part(Kind::Text, &part(id), provider_metadata.as_deref(), out);
+        }
+        Chunk::TextDelta { id, delta, provider_metadata } => {
+            let metadata = provider_metadata.as_deref();
+            translator.add_to_part(Kind::Text, Some(&part(id)), delta, metadata, out);
+        }
+        Chunk::TextEnd { id, provider_metadata } => {
+            translator.parts.end(Kind::Text, Some(&part(id)), provider_metadata.as_deref(), out)?;
+        }
+        Chunk::ReasoningStart { id, provider_metadata } => {
+            translator.start_part(Kind::Reasoning, &part(id), provider_metadata.as_deref(), out);
+        }
+        Chunk::ReasoningDelta { id, delta, provider_metadata } => {
+            let metadata = provider_metadata.as_deref();
+            translator.add_to_part(Kind::Reasoning, Some(&part(id)), delta, metadata, out);
+        }
+        Chunk::ReasoningEnd { id, provider_metadata } => {
+            let metadata = provider_metadata.as_deref();
+            translator.parts.end(Kind::Reasoning, Some(&part(id)), metadata, out)?;
+        }
+        Chunk::ToolInputStart { input_encoding, .. } => {
+            if let Some(call) = announced(chunk) {
+                translator.start_tool_input(&call, *input_encoding, out)?;
+            }
+        }
+        Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
+            translator.add_tool_input(&call_id(tool_call_id), input_text_delta, out)?;
+        }
+        Chunk::ToolInputAvailable { input, .. } => {
+            if let Some(call) = announced(chunk) {
+                translator.tool_input(&call, &json(input), out)?;
+            }
+        }
+        Chunk::ToolInputError { input, error_text, .. } => {
+            if let Some(call) = announced(chunk) {
+                translator.invalid_tool_input(&call, &json(input), error_text, out)?;
+            }
+        }
+        Chunk::ToolApprovalRequest {
+            approval_id,
+            tool_call_id,
+            approval_descriptor,
+            input_schema_input,
+            signature,
+        } => {
+            let approval_id = ApprovalId::new(&**approval_id);
+            let request = ApprovalRequest {
+                approval_id: &approval_id,
+                descriptor: approval_descriptor.as_deref(),
+                input_schema_input: input_schema_input.as_deref(),
+                signature: signature.as_deref(),
+            };
+            translator.request_approval(&call_id(tool_call_id), &request, out)?;
+        }
+        Chunk::ToolOutputAvailable {
+            tool_call_id,
+            output,
+            provider_metadata,
+            tool_metadata,
+            preliminary,
+            ..
+        } => {
+            let result = Output {
+                output: &json(output),
+                preliminary: *preliminary == Some(true),
+                metadata: CallMetadata {
+                    provider_metadata: provider_metadata.as_deref(),
+                    tool_metadata: tool_metadata.as_deref(),
+                },
+            };
+            translator.tool_output(&call_id(tool_call_id), &result, out)?;
+        }
+        Chunk::ToolOutputError {
+            tool_call_id,
+            error_text,
+            provider_metadata,
+            tool_metadata,
+            ..
+        } => {
+            let metadata = CallMetadata {
+                provider_metadata: provider_metadata.as_deref(),
+                tool_metadata: tool_metadata.as_deref(),
+            };
+            translator.tool_failed(&call_id(tool_call_id), error_text, metadata, out)?;
+        }
+        Chunk::ToolOutputDenied { tool_call_id } => translator.deny(&call_id(tool_call_id), out)?,
+        Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => {
+            translator.open_step(out);
+            out.emit(chunk.clone());
+        }
+        Chunk::File { url, media_type, provider_metadata } => {
+            let file = File { url: text(url), media_type: text(media_type) };
+            translator.file(&file, provider_metadata.as_deref(), out);
+        }
+        Chunk::Data { name, id, data, transient } => {
+            let data = Data {
+                name: text(name),
+                id: id.as_deref().map(text),
+                data: json(data).into_owned(),
+                transient: *transient == Some(true),
+            };
+            translator.data(&data, out);
+        }
+        Chunk::MessageMetadata { message_metadata } => {
+            translator.add_metadata(&json(message_metadata), out)?;
+        }
+        Chunk::FinishStep {} => translator.finish_step(out),
+        Chunk::Error { error_text } => translator.end_failed(error_text, out),
+        Chunk::Abort { reason } => translator.end_aborted(reason.as_deref(), out),
+        Chunk::Finish { finish_reason, message_metadata } => {
+            let reason: Option<FinishReason> = *finish_reason;
+            translator.end_finished(reason, message_metadata.as_deref(), out)?;
+        }
     }
+    Ok(())
 }
 
 /// Returns the call that a chunk announces.

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::out::Out;
 use super::tool_calls::{Announcement, Call, CallState, ResultKind, StreamedInput};
-use super::{Out, TranslateError, Translator};
+use super::{TranslateError, Translator};
 use crate::chunk::{Chunk, InputEncoding, Version};
 use crate::event::{Executor, REFUSED, ToolCall};
 use crate::id::{ApprovalId, ToolCallId};
@@ -54,13 +55,12 @@ impl Translator {
         &mut self,
         call: &ToolCall,
         encoding: Option<InputEncoding>,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         match self.announce(call, out)? {
             Announcement::FromHistory => Ok(()),
             Announcement::Streaming(_) => Err(TranslateError::CallOpen(call.id.clone())),
             Announcement::New(index) => {
-                let version = self.version;
                 if let Some(known) = self.calls.at(index) {
                     known.state = CallState::Streaming(StreamedInput::new(encoding));
                     let chunk = Chunk::ToolInputStart {
@@ -73,7 +73,7 @@ impl Translator {
                         dynamic: known.dynamic_flag(),
                         title: call.title.as_deref().map(Cow::Borrowed),
                     };
-                    out(chunk.for_version(version));
+                    out.emit(chunk);
                 }
                 Ok(())
             }
@@ -84,7 +84,7 @@ impl Translator {
         &mut self,
         id: &ToolCallId,
         delta: &str,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         let call = self.calls.named(id)?;
         if call.is_complete_in_history() {
@@ -98,7 +98,7 @@ impl Translator {
         };
         if !delta.is_empty() {
             input.text.push_str(delta);
-            out(Chunk::ToolInputDelta {
+            out.emit(Chunk::ToolInputDelta {
                 tool_call_id: Cow::Borrowed(&call.wire_id),
                 input_text_delta: Cow::Borrowed(delta),
             });
@@ -110,20 +110,19 @@ impl Translator {
         &mut self,
         call: &ToolCall,
         input: &Json,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         let index = match self.announce(call, out)? {
             Announcement::FromHistory => return Ok(()),
             Announcement::New(index) | Announcement::Streaming(index) => index,
         };
-        let version = self.version;
         if let Some(known) = self.calls.at(index) {
             // The first announcement may not tell yet that the client runs the tool.
             if (known.executed_by, call.executed_by) == (Executor::Server, Executor::Client) {
                 known.executed_by = Executor::Client;
             }
             known.state = CallState::Ready;
-            out(input_available(known, Some(call), input).for_version(version));
+            out.emit(input_available(known, Some(call), input));
         }
         Ok(())
     }
@@ -133,7 +132,7 @@ impl Translator {
         call: &ToolCall,
         input: &Json,
         error: &str,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         let index = match self.announce(call, out) {
             Ok(Announcement::New(index) | Announcement::Streaming(index)) => index,
@@ -143,14 +142,13 @@ impl Translator {
             }
             Err(error) => return Err(error),
         };
-        let version = self.version;
         if let Some(known) = self.calls.at(index) {
-            if version.knows_approvals() {
-                out(input_error(known, Some(call), input, error).for_version(version));
+            if out.version.knows_approvals() {
+                out.emit(input_error(known, Some(call), input, error));
             } else {
                 // ai@5 has no chunk for it: write the input unchanged, then the failure.
-                out(input_available(known, Some(call), input).for_version(version));
-                out(output_error(known, error, CallMetadata::NONE).for_version(version));
+                out.emit(input_available(known, Some(call), input));
+                out.emit(output_error(known, error, CallMetadata::NONE));
             }
             known.state = CallState::Settled(ResultKind::InputError);
         }
@@ -161,7 +159,7 @@ impl Translator {
         &mut self,
         id: &ToolCallId,
         request: &ApprovalRequest<'_>,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         match self.calls.named(id)?.state {
             CallState::ApprovalRequested => return Err(TranslateError::ApprovalOpen(id.clone())),
@@ -182,7 +180,6 @@ impl Translator {
         }
         self.calls.use_approval_id(request.approval_id);
         self.ensure_started(out);
-        let version = self.version;
         let call = self.calls.named(id)?;
         call.state = CallState::ApprovalRequested;
         let chunk = Chunk::ToolApprovalRequest {
@@ -192,7 +189,7 @@ impl Translator {
             input_schema_input: request.input_schema_input.map(Cow::Borrowed),
             signature: request.signature.map(Cow::Borrowed),
         };
-        out(chunk.for_version(version));
+        out.emit(chunk);
         Ok(())
     }
 
@@ -202,7 +199,7 @@ impl Translator {
         &mut self,
         id: &ToolCallId,
         request: &ApprovalRequest<'_>,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         self.request_approval(id, request, out)?;
         let call = self.calls.named(id)?;
@@ -214,12 +211,16 @@ impl Translator {
                 data: Some(Cow::Borrowed(descriptor)),
                 transient: None,
             };
-            out(chunk);
+            out.emit(chunk);
         }
         Ok(())
     }
 
-    pub(super) fn deny(&mut self, id: &ToolCallId, out: Out<'_>) -> Result<(), TranslateError> {
+    pub(super) fn deny(
+        &mut self,
+        id: &ToolCallId,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
         self.complete_input(id, out)?;
         let call = self.calls.named(id)?;
         let is_denied_by_user = match call.state {
@@ -232,7 +233,7 @@ impl Translator {
         if is_denied_by_user && self.can_request_approval() {
             self.ensure_started(out);
             let call = self.settle(id, ResultKind::Denied)?;
-            out(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
+            out.emit(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
             Ok(())
         } else {
             self.tool_failed(id, REFUSED, CallMetadata::NONE, out)?;
@@ -248,7 +249,7 @@ impl Translator {
         &mut self,
         id: &ToolCallId,
         result: &Output<'_>,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         self.complete_input(id, out)?;
         let call = self.calls.named(id)?;
@@ -261,10 +262,9 @@ impl Translator {
             _ => {}
         }
         self.ensure_started(out);
-        let version = self.version;
         let call = if !result.preliminary {
             self.settle(id, ResultKind::Output)?
-        } else if version >= Version::V6 {
+        } else if out.version >= Version::V6 {
             let call = self.calls.named(id)?;
             call.state = CallState::Running;
             call.needs_result = true;
@@ -282,7 +282,7 @@ impl Translator {
             dynamic: call.dynamic_flag(),
             preliminary: result.preliminary.then_some(true),
         };
-        out(chunk.for_version(version));
+        out.emit(chunk);
         Ok(())
     }
 
@@ -291,7 +291,7 @@ impl Translator {
         id: &ToolCallId,
         error: &str,
         metadata: CallMetadata<'_>,
-        out: Out<'_>,
+        out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         let denied = {
             let call = self.calls.named(id)?;
@@ -302,8 +302,7 @@ impl Translator {
                 CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
                 CallState::Streaming(_) => {
                     self.ensure_started(out);
-                    let version = self.version;
-                    close_streaming(self.calls.named(id)?, error, version, out);
+                    close_streaming(self.calls.named(id)?, error, out);
                     return Ok(());
                 }
                 CallState::ApprovalResponded { approved: false } => self.can_request_approval(),
@@ -314,32 +313,34 @@ impl Translator {
             return self.deny(id, out);
         }
         self.ensure_started(out);
-        let version = self.version;
         let call = self.settle(id, ResultKind::Error)?;
-        out(output_error(call, error, metadata).for_version(version));
+        out.emit(output_error(call, error, metadata));
         Ok(())
     }
 
     /// Completes the input of a call if its streamed text is one whole JSON value, because an agent
     /// may send a result or an approval request without the event for the complete input.
-    fn complete_input(&mut self, id: &ToolCallId, out: Out<'_>) -> Result<(), TranslateError> {
-        let version = self.version;
+    fn complete_input(&mut self, id: &ToolCallId, out: &mut Out<'_>) -> Result<(), TranslateError> {
         let call = self.calls.named(id)?;
         if let CallState::Streaming(streamed) = &mut call.state
             && let Some(input) = streamed.whole()
         {
             call.state = CallState::Ready;
-            out(input_available(call, None, &input).for_version(version));
+            out.emit(input_available(call, None, &input));
         }
         Ok(())
     }
 
-    fn announce(&mut self, call: &ToolCall, out: Out<'_>) -> Result<Announcement, TranslateError> {
+    fn announce(
+        &mut self,
+        call: &ToolCall,
+        out: &mut Out<'_>,
+    ) -> Result<Announcement, TranslateError> {
         if !self.calls.is_new(&call.id) {
             return self.calls.announce(call, self.step.number);
         }
         self.open_step(out);
-        self.close_unnamed(out);
+        self.parts.close_unnamed(out);
         self.calls.announce(call, self.step.number)
     }
 
@@ -352,15 +353,15 @@ impl Translator {
 }
 
 /// Ends a call whose input is still streaming, with an error as its result.
-pub(super) fn close_streaming(call: &mut Call, error: &str, version: Version, out: Out<'_>) {
+pub(super) fn close_streaming(call: &mut Call, error: &str, out: &mut Out<'_>) {
     let CallState::Streaming(input) = &call.state else {
         return;
     };
     let input = Json::string(&input.text);
-    if version.knows_approvals() {
-        out(input_error(call, None, &input, error).for_version(version));
+    if out.version.knows_approvals() {
+        out.emit(input_error(call, None, &input, error));
     } else {
-        out(output_error(call, error, CallMetadata::NONE).for_version(version));
+        out.emit(output_error(call, error, CallMetadata::NONE));
     }
     call.state = CallState::Settled(ResultKind::InputError);
 }
