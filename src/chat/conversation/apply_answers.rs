@@ -1,81 +1,61 @@
 //! Applies answers that name their calls and approvals by id to the last message, as a browser
 //! would.
 
+use super::ClientAnswers;
+use super::call_state::{error_state, is_client_call, output_state};
 use super::client_answers::output_path;
-use super::resolve_calls::{error_state, is_client_call, output_state};
-use super::{Chat, ClientAnswers};
-use crate::approval::{ApprovalDecision, ClientToolOutput, ClientToolResult};
+use crate::approval::{ApprovalDecision, ClientToolOutput, ClientToolResult, PendingToolCall};
 use crate::json::FieldError;
-use crate::message::{Part, RespondedApproval, Role, ToolPart, ToolState, UiMessage};
-use crate::request::{ChatRequest, ParseRequestError};
+use crate::message::{Part, RespondedApproval, ToolPart, ToolState, UiMessage};
 
-impl Chat {
-    /// Builds the request that a browser would send with these answers to the last message of this
-    /// conversation. The answers are not checked here: the request is processed as any other
-    /// request.
-    ///
-    /// A call that has a result stays as it is, so that the same answers may be sent again. A
-    /// decision on an approval that is not in the last message is ignored.
-    ///
-    /// # Errors
-    /// [`ParseRequestError::Field`]
-    /// - at `toolOutputs[…].toolCallId`, if an output names a call that the client does not have to
-    ///   execute;
-    /// - at `decisions`, if no output and no decision answers anything in the last message.
-    ///
-    /// ```
-    /// use ui_message_stream::approval::Principal;
-    /// use ui_message_stream::chat::{Chat, ClientAnswers};
-    /// use ui_message_stream::request::Limits;
-    ///
-    /// let body = br#"{"toolOutputs": [{"toolCallId": "call_1", "output": "Berlin"}]}"#;
-    /// let answers = ClientAnswers::parse(body, &Limits::default())?;
-    /// let error = Chat::new("c", Principal::new("ada")).answered(&answers).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "toolOutputs[0].toolCallId: names no call of the last message that the client is to run"
-    /// );
-    /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
-    /// ```
-    pub fn answered(&self, answers: &ClientAnswers) -> Result<ChatRequest, ParseRequestError> {
-        let last = self.messages.last().filter(|message| message.role == Role::Assistant);
-        let mut message = last.cloned();
-        let parts = message.as_mut().map_or(&mut [][..], |message| &mut message.parts);
-        let mut answered_places = Vec::new();
-        for (at, output) in answers.tool_outputs.iter().enumerate() {
-            let place = self.apply_output(output, parts).ok_or_else(|| {
-                FieldError::new("toolCallId", NOT_A_CLIENT_CALL).within(&output_path(at))
-            })?;
-            answered_places.push(place);
-        }
-        let decided = answers.decisions.iter();
-        answered_places.extend(decided.filter_map(|decision| apply_decision(decision, parts)));
-        match (message, answered_places.into_iter().max()) {
-            (Some(mut message), Some(place)) => {
-                truncate_after_step_of(&mut message, place);
-                Ok(ChatRequest::of_last_message(self.id.clone(), message, answers.custom.clone()))
-            }
-            _ => Err(FieldError::new("decisions", NOTHING_ANSWERED).into()),
-        }
+/// Applies the answers to the last message, and removes what the client has not seen of it.
+///
+/// # Errors
+/// As [`Chat::answered`](super::Chat::answered).
+pub(super) fn apply_answers(
+    mut message: Option<UiMessage>,
+    left_to_client: &[PendingToolCall],
+    answers: &ClientAnswers,
+) -> Result<UiMessage, FieldError> {
+    let parts = message.as_mut().map_or(&mut [][..], |message| &mut message.parts);
+    let mut answered_places = Vec::new();
+    for (at, output) in answers.tool_outputs.iter().enumerate() {
+        let place = apply_output(output, left_to_client, parts).ok_or_else(|| {
+            FieldError::new("toolCallId", NOT_A_CLIENT_CALL).within(&output_path(at))
+        })?;
+        answered_places.push(place);
     }
+    let decided = answers.decisions.iter();
+    answered_places.extend(decided.filter_map(|decision| apply_decision(decision, parts)));
+    match (message, answered_places.into_iter().max()) {
+        (Some(mut message), Some(place)) => {
+            truncate_after_step_of(&mut message, place);
+            Ok(message)
+        }
+        _ => Err(FieldError::new("decisions", NOTHING_ANSWERED)),
+    }
+}
 
-    /// Sets the result of the call that the output names. Returns the index of its part. Returns
-    /// `None` if there is no such call, or if the client does not have to execute it.
-    ///
-    /// A call that has a result keeps it.
-    fn apply_output(&self, output: &ClientToolOutput, parts: &mut [Part]) -> Option<usize> {
-        let id = &output.tool_call_id;
-        let (place, part) = find(parts, |part| part.tool_call_id == *id)?;
-        if !part.is_settled() {
-            self.left_to_client.iter().find(|call| is_client_call(part, call))?;
-            let input = part.input().cloned();
-            part.state = match &output.result {
-                ClientToolResult::Output(output) => output_state(input, None, output.clone()),
-                ClientToolResult::ErrorText(text) => error_state(input, None, text.clone()),
-            };
-        }
-        Some(place)
+/// Sets the result of the call that the output names. Returns the index of its part. Returns
+/// `None` if there is no such call, or if the client does not have to execute it.
+///
+/// A call that has a result keeps it.
+fn apply_output(
+    output: &ClientToolOutput,
+    left_to_client: &[PendingToolCall],
+    parts: &mut [Part],
+) -> Option<usize> {
+    let id = &output.tool_call_id;
+    let (place, part) = find(parts, |part| part.tool_call_id == *id)?;
+    if !part.is_settled() {
+        left_to_client.iter().find(|call| is_client_call(part, call))?;
+        let input = part.input().cloned();
+        part.state = match &output.result {
+            ClientToolResult::Output(output) => output_state(input, None, output.clone()),
+            ClientToolResult::ErrorText(text) => error_state(input, None, text.clone()),
+        };
     }
+    Some(place)
 }
 
 /// Sets the approval response of the call whose approval request the decision names, if the call

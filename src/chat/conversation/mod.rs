@@ -9,6 +9,7 @@
 //! This module does not store conversations.
 
 mod apply_answers;
+mod call_state;
 mod client_answers;
 mod recorder;
 mod resolve_calls;
@@ -22,10 +23,11 @@ pub use self::client_answers::ClientAnswers;
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 
+use self::apply_answers::apply_answers;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::id::{ChatId, MessageId, ToolCallId};
-use crate::message::{Part, Role, UiMessage};
-use crate::request::{ChatRequest, Trigger};
+use crate::message::{Part, Role, ToolState, UiMessage};
+use crate::request::{ChatRequest, ParseRequestError, Trigger};
 
 /// A conversation as the server stores it.
 ///
@@ -248,6 +250,66 @@ impl Chat {
     /// Returns the last message with this id.
     pub fn message(&self, id: &MessageId) -> Option<&UiMessage> {
         self.messages.iter().rfind(|message| message.id == *id)
+    }
+
+    /// Builds the request that a browser would send with these answers to the last message of this
+    /// conversation. The answers are not checked here: the request is processed as any other
+    /// request.
+    ///
+    /// A call that has a result stays as it is, so that the same answers may be sent again. A
+    /// decision on an approval that is not in the last message is ignored.
+    ///
+    /// # Errors
+    /// [`ParseRequestError::Field`]
+    /// - at `toolOutputs[…].toolCallId`, if an output names a call that the client does not have to
+    ///   execute;
+    /// - at `decisions`, if no output and no decision answers anything in the last message.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::{Chat, ClientAnswers};
+    /// use ui_message_stream::request::Limits;
+    ///
+    /// let body = br#"{"toolOutputs": [{"toolCallId": "call_1", "output": "Berlin"}]}"#;
+    /// let answers = ClientAnswers::parse(body, &Limits::default())?;
+    /// let error = Chat::new("c", Principal::new("ada")).answered(&answers).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "toolOutputs[0].toolCallId: names no call of the last message that the client is to run"
+    /// );
+    /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
+    /// ```
+    pub fn answered(&self, answers: &ClientAnswers) -> Result<ChatRequest, ParseRequestError> {
+        let last = self.messages.last().filter(|message| message.role == Role::Assistant);
+        let message = apply_answers(last.cloned(), &self.left_to_client, answers)?;
+        Ok(ChatRequest::of_last_message(self.id.clone(), message, answers.custom.clone()))
+    }
+
+    /// Returns why a message of this conversation ends, as far as the stored conversation shows it.
+    ///
+    /// The result is [`StopReason::RequiresApproval`], [`StopReason::RequiresClientTool`] or
+    /// [`StopReason::Stop`]. If the message waits for both the user and the client, it is
+    /// `RequiresApproval`. It is `Stop` also if the conversation has no message with this id.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::{Chat, StopReason};
+    ///
+    /// let chat = Chat::new("c", Principal::anonymous());
+    /// assert_eq!(chat.stop_reason(&"m1".into()), StopReason::Stop);
+    /// ```
+    pub fn stop_reason(&self, message: &MessageId) -> StopReason {
+        let parts = || self.message(message).into_iter().flat_map(|message| message.tool_parts());
+        let is_asked = |state: &ToolState| matches!(state, ToolState::ApprovalRequested { .. });
+        if parts().any(|part| is_asked(&part.state)) {
+            return StopReason::RequiresApproval;
+        }
+        let is_left_to_client =
+            |id: &_| self.left_to_client.iter().any(|call| call.tool_call_id == *id);
+        match parts().any(|part| !part.is_settled() && is_left_to_client(&part.tool_call_id)) {
+            true => StopReason::RequiresClientTool,
+            false => StopReason::Stop,
+        }
     }
 
     /// Removes the response to be written again, and all messages after it.

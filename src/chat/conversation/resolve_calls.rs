@@ -1,17 +1,18 @@
 //! Records the results of open calls in the messages that hold these calls.
 
+use super::call_state::{
+    denied_state, error_state, is_approved_provider_call, is_call, is_call_of, open_approval,
+    state_of_outcome,
+};
 use super::recorder::call_outcome;
 use super::{Chat, is_outcome_of, is_outcome_unknown};
 use crate::approval::{
-    self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ToolOutcome,
+    self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
 };
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
-use crate::message::{
-    ApprovalDetails, Part, RequestedApproval, RespondedApproval, Role, SettledApproval, ToolPart,
-    ToolState, UiMessage,
-};
+use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 
 impl Chat {
     /// Returns whether a call of this conversation has its final result. Returns `None` if there is
@@ -203,10 +204,10 @@ impl Chat {
     ) -> Option<DeferredToolResult> {
         let (id, outcome) = match event {
             AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
-                (tool_call_id, ToolOutcome::Output(output.clone()))
+                (tool_call_id, approval::ToolOutcome::Output(output.clone()))
             }
             AgentEvent::ToolFailed { tool_call_id, error } => {
-                (tool_call_id, ToolOutcome::Failed(error.to_string()))
+                (tool_call_id, approval::ToolOutcome::Failed(error.to_string()))
             }
             _ => return None,
         };
@@ -260,143 +261,6 @@ fn last_part(
         _ => None,
     });
     tools.find(|(id, part)| is_match(id, part))
-}
-
-/// Whether the user approved a provider-executed call and the call has no result yet.
-fn is_approved_provider_call(part: &ToolPart) -> bool {
-    let is_approved =
-        matches!(&part.state, ToolState::ApprovalResponded { approval, .. } if approval.approved);
-    is_approved && part.provider_executed == Some(true)
-}
-
-/// Whether this is the call of the result.
-///
-/// The output of a client belongs to a call of the same tool without an approval request, because
-/// the ids of calls may recur.
-fn is_call_of(part: &ToolPart, result: &DeferredToolResult) -> bool {
-    let has_id = is_call(part, result.approval_id.as_ref(), &result.tool_call_id);
-    let is_client_output = matches!(
-        result.outcome,
-        DeferredOutcome::Output { .. } | DeferredOutcome::OutputError { .. }
-    );
-    let is_of_client = || part.approval_id().is_none() && part.tool_name == result.tool_name;
-    has_id && (!is_client_output || is_of_client())
-}
-
-/// Whether this is the call that the client has to execute.
-pub(super) fn is_client_call(part: &ToolPart, call: &PendingToolCall) -> bool {
-    part.tool_call_id == call.tool_call_id
-        && part.tool_name == call.tool_name
-        && part.approval_id().is_none()
-}
-
-/// Whether this is the call with this approval id or, if there is none, with this tool call id.
-///
-/// Several calls may have the same tool call id.
-fn is_call(part: &ToolPart, approval_id: Option<&ApprovalId>, id: &ToolCallId) -> bool {
-    match approval_id {
-        Some(approval_id) => part.approval_id() == Some(approval_id),
-        None => part.tool_call_id == *id,
-    }
-}
-
-/// Returns the state of a call after this outcome. Returns `None` if the outcome does not change
-/// the state.
-fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
-    let input = part.input().cloned();
-    let approved = || match &part.state {
-        ToolState::OutputError { approval, .. } => approval.clone(),
-        _ => open_approval(part).map(|approval| settled_approval(approval, true, None)),
-    };
-    Some(match outcome {
-        DeferredOutcome::Denied { reason }
-        | DeferredOutcome::ForwardToProvider { approved: false, reason, .. } => {
-            denied_state(input, open_approval(part)?, reason.clone())
-        }
-        DeferredOutcome::ForwardToProvider { approved: true, reason, .. } => {
-            let RequestedApproval { id, details } = open_approval(part)?;
-            let (approved, reason) = (true, reason.clone());
-            let approval = Box::new(RespondedApproval { id, approved, reason, details });
-            ToolState::ApprovalResponded { input, approval }
-        }
-        DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) } => {
-            output_state(input, approved(), output.clone())
-        }
-        DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) } => {
-            error_state(input, approved(), error.clone())
-        }
-        DeferredOutcome::OutcomeUnknown => {
-            error_state(input, approved(), approval::OUTCOME_UNKNOWN.to_owned())
-        }
-        DeferredOutcome::Output { output } => output_state(input, None, output.clone()),
-        DeferredOutcome::OutputError { error_text } => error_state(input, None, error_text.clone()),
-        // The approval is omitted: validators reject an error with an approval request that has no
-        // response.
-        DeferredOutcome::Expired => error_state(input, None, approval::EXPIRED.to_owned()),
-        DeferredOutcome::Revoked => error_state(input, None, approval::REVOKED.to_owned()),
-        DeferredOutcome::Approved { .. }
-        | DeferredOutcome::Executing { .. }
-        | DeferredOutcome::ForwardedToProvider
-        | DeferredOutcome::Rejected => return None,
-    })
-}
-
-/// Returns the approval request of a call that has no result.
-fn open_approval(part: &ToolPart) -> Option<RequestedApproval> {
-    match &part.state {
-        ToolState::ApprovalRequested { approval, .. } => Some((**approval).clone()),
-        ToolState::ApprovalResponded { approval, .. } => {
-            Some(RequestedApproval { id: approval.id.clone(), details: approval.details.clone() })
-        }
-        _ => None,
-    }
-}
-
-/// Returns the approval of a call that has a result, without its signature.
-fn settled_approval(
-    approval: RequestedApproval,
-    approved: bool,
-    reason: Option<String>,
-) -> Box<SettledApproval> {
-    let RequestedApproval { id, details } = approval;
-    let details = ApprovalDetails { signature: None, ..details };
-    Box::new(SettledApproval { id, approved: Some(approved), reason, details })
-}
-
-fn denied_state(
-    input: Option<Json>,
-    approval: RequestedApproval,
-    reason: Option<String>,
-) -> ToolState {
-    ToolState::OutputDenied { input, approval: Some(settled_approval(approval, false, reason)) }
-}
-
-pub(super) fn output_state(
-    input: Option<Json>,
-    approval: Option<Box<SettledApproval>>,
-    output: Json,
-) -> ToolState {
-    ToolState::OutputAvailable {
-        input,
-        output: Some(output),
-        preliminary: None,
-        approval,
-        result_provider_metadata: None,
-    }
-}
-
-pub(super) fn error_state(
-    input: Option<Json>,
-    approval: Option<Box<SettledApproval>>,
-    error_text: String,
-) -> ToolState {
-    ToolState::OutputError {
-        input,
-        raw_input: None,
-        error_text,
-        approval,
-        result_provider_metadata: None,
-    }
 }
 
 /// The name of the data part that the client shows beside a call with an approval request.
