@@ -17,6 +17,7 @@
 //! Not tested is what needs a crash or a day: that a record survives the process, and that a record
 //! is deleted after its retention.
 
+mod case;
 mod storage;
 mod pending_queries;
 mod races;
@@ -29,7 +30,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{BoxFuture, LedgerStore, LedgerStoreError};
+use self::case::{Case, CaseFailure};
+use super::LedgerStore;
 
 /// Runs every case against a store, and returns the number of cases.
 ///
@@ -62,46 +64,6 @@ pub async fn check<S: LedgerStore>(store: impl AsyncFn() -> S) -> usize {
     }
     assert!(failed == 0, "{failed} of {count} cases failed:{report}");
     count
-}
-
-/// A test case: a name, and a function that runs it against a store.
-struct Case {
-    name: String,
-    run: Box<dyn FnOnce(Store) -> CaseFuture + Send>,
-}
-
-type Store = Arc<dyn LedgerStore>;
-type CaseFuture = BoxFuture<'static, Result<(), CaseFailure>>;
-
-/// The reason why a case failed.
-#[derive(Debug)]
-struct CaseFailure(String);
-
-impl Case {
-    fn new<Fut>(name: impl Into<String>, run: impl FnOnce(Store) -> Fut + Send + 'static) -> Self
-    where
-        Fut: Future<Output = Result<(), CaseFailure>> + Send + 'static,
-    {
-        Case { name: name.into(), run: Box::new(move |store| Box::pin(run(store))) }
-    }
-}
-
-impl From<LedgerStoreError> for CaseFailure {
-    fn from(error: LedgerStoreError) -> Self {
-        CaseFailure(format!("{error}: {:?}", std::error::Error::source(&error)))
-    }
-}
-
-/// Returns a [`CaseFailure`] unless both values are equal.
-fn expect_equal<T: PartialEq + std::fmt::Debug>(
-    what: &str,
-    is: T,
-    expected: T,
-) -> Result<(), CaseFailure> {
-    if is == expected {
-        return Ok(());
-    }
-    Err(CaseFailure(format!("{what} is {is:?}, expected {expected:?}")))
 }
 
 /// The time after which a case fails.

@@ -1,9 +1,9 @@
 //! The lists of pending records: of one chat and of one requester, without the records of others.
 
+use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids, random_id,
 };
-use super::{Case, CaseFailure, Store, expect_equal};
 use crate::approval::store::{LedgerStore, PendingFilter};
 use crate::approval::{ApprovalState, Principal, RecordId, UnixMillis};
 use crate::id::ChatId;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     check_listed_if_pending, insert, load_one, new_chat_id, new_principal, new_record, now,
 };
-use super::{Case, CaseFailure, Store, expect_equal};
 use crate::approval::store::{LedgerStore, LedgerStoreError, update};
 use crate::approval::{
     ApprovalRecord, ApprovalState, ClaimResult, DenyResult, LeaseHolderId, RecordedDecision,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CaseFailure, expect_equal};
+use super::case::{CaseFailure, expect_equal};
 use crate::approval::store::{LedgerStore, PendingFilter, Snapshot, VersionedRecord};
 use crate::approval::{
     ApprovalRecord, ApprovalState, DefinitionDigest, KeyRing, NewApprovalRequest, Principal,

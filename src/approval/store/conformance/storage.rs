@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::poll_immediate;
 
+use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{insert, load_one, new_chat_id, new_principal, new_record, now, random_id};
-use super::{Case, CaseFailure, Store, expect_equal};
 use crate::approval::store::{PendingFilter, RECORD_RETENTION};
 use crate::approval::{
     ApprovalState, DefinitionDigest, LeaseHolderId, Principal, RecordId, RecordedDecision,

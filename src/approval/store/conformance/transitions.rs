@@ -7,10 +7,10 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     check_listed_if_pending, insert, load_one, new_chat_id, new_principal, new_record, now,
 };
-use super::{Case, CaseFailure, Store, expect_equal};
 use crate::approval::store::update;
 use crate::approval::{
     self, ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordedDecision,
