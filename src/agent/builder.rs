@@ -54,6 +54,9 @@ use crate::response::BoxError;
 ///     .tool(Tool::new("transfer", transfer).needs_approval_when(|input, _| input.amount > 1_000));
 /// let app: Router = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
 /// ```
+///
+/// Without a chat server, on messages that the host stores itself, an agent answers a
+/// [`Turn::new`].
 #[derive(Clone)]
 pub struct Agent(Arc<Settings>);
 

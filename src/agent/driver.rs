@@ -17,7 +17,6 @@ use super::telemetry::{record_failure, record_usage, run_span, step_span};
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
-use crate::agent::tool_policy::prior_usage;
 use crate::approval::{PendingToolCall, RequestApprovalError};
 use crate::chat::Turn;
 use crate::event::AgentEvent;
@@ -53,7 +52,7 @@ impl AgentRun {
             tool_loop = tool_loop.with_output_check();
         }
         if settings.has_usage_metadata {
-            tool_loop = tool_loop.with_usage_metadata(prior_usage(&turn));
+            tool_loop = tool_loop.with_usage_metadata(turn.prior_usage());
         }
         // The tools of the request were validated before the request was accepted.
         let tools = settings.tools_for(turn.request.as_deref());

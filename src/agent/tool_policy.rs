@@ -12,9 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ApprovalContext;
 use crate::approval::store::BoxFuture;
-use crate::chat::Turn;
 use crate::json::Json;
-use crate::model::{Usage, UsageMetadata};
 use crate::response::BoxError;
 
 /// When the calls of a tool need approval, and their limits.
@@ -248,13 +246,3 @@ pub const OUTPUT_TOO_LARGE: &str = "The tool returned more than can be shown.";
 /// The error text of a tool call that was stopped by its timeout.
 pub const TOOL_TIMED_OUT: &str =
     "The tool took too long and was stopped. What it did until then is not known.";
-
-/// The token usage that the message of this turn already records, zero if it records none.
-///
-/// A turn that continues a message adds its own usage to this one.
-pub fn prior_usage(turn: &Turn) -> Usage {
-    let message = turn.chat.message(&turn.message_id);
-    let metadata = message.and_then(|message| message.metadata.as_ref());
-    let recorded = metadata.and_then(|metadata| metadata.decode::<UsageMetadata>().ok());
-    recorded.map_or_else(Usage::default, |recorded| recorded.usage)
-}

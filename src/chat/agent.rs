@@ -7,12 +7,14 @@ use futures_core::Stream;
 use futures_util::StreamExt;
 
 use super::Chat;
-use crate::approval::{ChatApprovals, DeferredToolResult, DeferredToolResults, Principal};
+use crate::approval::{
+    Approvals, ChatApprovals, DeferredToolResult, DeferredToolResults, Principal,
+};
 use crate::event::AgentEvent;
 use crate::id::MessageId;
 use crate::json::Json;
 use crate::message::UiMessage;
-use crate::model::ToModelMessages;
+use crate::model::{ToModelMessages, Usage, UsageMetadata};
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::response::{BoxError, IntoEvent};
 
@@ -55,9 +57,12 @@ pub trait ChatAgent: Send + Sync + 'static {
 
     /// Answers a turn with a stream of events.
     ///
-    /// The stream is polled to its end, or until the run is stopped, also if the client
-    /// disconnects. An event after which no other can follow ends it as well: a finish, an abort or
-    /// an error.
+    /// A [`ChatServer`](super::ChatServer) polls the stream to its end, or until the run is
+    /// stopped, also if the client disconnects. An event after which no other can follow ends it as
+    /// well: a finish, an abort or an error.
+    ///
+    /// # Cancel safety
+    /// Dropping the stream stops the run: the model call, and the tools that run without approval.
     fn respond(&self, turn: Turn) -> AgentEventStream;
 }
 
@@ -129,6 +134,71 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// Creates a turn for an agent that is used without a [`ChatServer`](super::ChatServer), on
+    /// messages that the host stores itself.
+    ///
+    /// `chat` holds the messages, with the user's new message and the results of earlier calls.
+    /// `message_id` is the id of the message that the agent writes: a new id, or the id of the
+    /// assistant message in `chat` that it continues. The owner of `chat` requests the approvals.
+    /// The turn has no [`deferred`](Self::deferred) results and no [`request`](Self::request): set
+    /// the fields if there are any.
+    ///
+    /// [`ChatAgent::respond`] runs the turn and returns its events.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// use futures::StreamExt;
+    /// use ui_message_stream::UiMessage;
+    /// use ui_message_stream::agent::Agent;
+    /// use ui_message_stream::approval::{Approvals, Principal};
+    /// use ui_message_stream::chat::{Chat, ChatAgent, Recorder, Turn};
+    /// # use ui_message_stream::AgentEvent;
+    /// # use ui_message_stream::chunk::FinishReason;
+    /// # use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
+    /// # #[derive(Debug)] struct MyModel;
+    /// # impl Model for MyModel {
+    /// #     fn call(&self, _: ModelRequest) -> ModelStream {
+    /// #         let text = Ok(ModelEvent::Event(AgentEvent::text("Hello, Ada.")));
+    /// #         Box::pin(futures::stream::iter([text, Ok(ModelEvent::Finished(FinishReason::Stop))]))
+    /// #     }
+    /// # }
+    ///
+    /// let agent = Agent::new(MyModel);
+    /// let approvals = Approvals::new(agent.clone());
+    ///
+    /// // The messages come from your own database.
+    /// let stored = r#"{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "I am Ada."}]}"#;
+    /// let mut chat = Chat::new("chat", Principal::new("ada"));
+    /// chat.messages.push(UiMessage::parse(stored)?);
+    ///
+    /// let mut events = agent.respond(Turn::new(chat, "m2", &approvals));
+    /// let mut recorder = Recorder::new("m2");
+    /// while let Some(event) = events.next().await {
+    ///     recorder.handle_event(&event?);
+    /// }
+    /// let recorded = recorder.finish().expect("the agent emits events");
+    /// let to_store = serde_json::to_string(&recorded.message)?;
+    /// assert!(to_store.contains("Hello, Ada."));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(
+        chat: impl Into<Arc<Chat>>,
+        message_id: impl Into<MessageId>,
+        approvals: &Approvals,
+    ) -> Self {
+        let chat = chat.into();
+        Turn {
+            principal: chat.owner.clone(),
+            message_id: message_id.into(),
+            deferred: DeferredToolResults::default(),
+            approvals: approvals.for_chat(&chat.owner, &chat.id),
+            request: None,
+            chat,
+        }
+    }
+
     /// Returns the calls whose answers were not accepted.
     ///
     /// These calls are still open in the history. The model of this turn has to learn that they
@@ -153,6 +223,15 @@ impl Turn {
         ToModelMessages::new()
             .with_deferred(&self.deferred)
             .with_call_outcomes(&self.chat.call_outcomes)
+    }
+
+    /// Returns the token usage that the message of this turn already records, zero if it records
+    /// none. A turn that continues a message adds its own usage to it.
+    pub fn prior_usage(&self) -> Usage {
+        let message = self.chat.message(&self.message_id);
+        let metadata = message.and_then(|message| message.metadata.as_ref());
+        let recorded = metadata.and_then(|metadata| metadata.decode::<UsageMetadata>().ok());
+        recorded.map_or_else(Usage::default, |recorded| recorded.usage)
     }
 }
 

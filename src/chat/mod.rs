@@ -1,8 +1,9 @@
 //! Conversations that the server stores.
 //!
 //! - [`Chat`] is the stored conversation. [`Recorder`] turns the events of an agent into the
-//!   assistant message of a conversation, a [`RecordedMessage`]. Both are core: a host that serves conversations with its
-//!   own code uses only these two.
+//!   assistant message of a conversation, a [`RecordedMessage`]. Both are core.
+//! - [`ChatAgent`] is an agent that answers a [`Turn`]. A host that serves conversations with its
+//!   own code creates the turns itself with [`Turn::new`].
 //! - [`ChatServer`] serves conversations. For each turn it loads the conversation from a
 //!   [`store`], redeems the answers of the user and the client, runs the agent, and saves the
 //!   result.

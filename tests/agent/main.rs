@@ -10,3 +10,4 @@ mod provider_double;
 mod spans;
 mod structured_output;
 mod tools;
+mod without_chat_server;

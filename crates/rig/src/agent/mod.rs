@@ -50,9 +50,7 @@ use self::bus_task::BusTask;
 use self::call_tracker::CallTracker;
 use self::event_stream::RigEventStream;
 use crate::model::{awaited_calls, messages};
-use ui_message_stream::agent::tool_policy::{
-    ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy, prior_usage,
-};
+use ui_message_stream::agent::tool_policy::{ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy};
 use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome, Toolbox,
@@ -334,7 +332,7 @@ impl ChatAgent for RigAgent {
             run = map_runner(run, &turn);
         }
         let run = run.tool_context(context);
-        let before = prior_usage(&turn);
+        let before = turn.prior_usage();
         // Added after the agent's own hooks: approval is requested for the call that they return.
         let run = run.add_hook(ApprovalHook::new(self.clone(), turn, Arc::clone(&tracker)));
         let turn = RigEventStream::new(run.stream(), tracker, self.0.bus_task.clone())
