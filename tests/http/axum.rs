@@ -1,4 +1,5 @@
-//! The route: what is taken, what is refused and how, and what leaves through other layers.
+//! The route: which requests it accepts, how it rejects the others, and how responses pass through
+//! other layers.
 
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ async fn answer(app: Router, request: Request<Body>) -> (StatusCode, Response<()
 }
 
 #[tokio::test]
-async fn a_chat_is_answered_with_the_headers_of_the_protocol() {
+async fn a_response_has_the_headers_of_the_protocol() {
     let (status, response, text) = answer(app(), request().body(CHAT.into()).unwrap()).await;
     assert_eq!(status, StatusCode::OK);
     let headers = response.headers();
@@ -57,7 +58,7 @@ async fn a_chat_is_answered_with_the_headers_of_the_protocol() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_refused_as_415() {
+async fn a_content_type_other_than_json_is_rejected_as_415() {
     for content_type in
         [None, Some("text/plain"), Some("application/jsonx"), Some("multipart/form-data")]
     {
@@ -77,7 +78,7 @@ async fn what_is_not_json_is_refused_as_415() {
 }
 
 #[tokio::test]
-async fn what_is_no_chat_is_refused_as_400_in_words_that_say_where() {
+async fn an_invalid_chat_request_is_rejected_as_400_with_the_path_of_the_error() {
     let body = r#"{"id":"c","trigger":"submit-message","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":7}]}]}"#;
     let (status, response, text) = answer(app(), request().body(body.into()).unwrap()).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
@@ -86,7 +87,7 @@ async fn what_is_no_chat_is_refused_as_400_in_words_that_say_where() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_is_refused_as_403_that_names_the_setting() {
+async fn a_page_of_another_origin_is_rejected_as_403_naming_the_setting() {
     let foreign = || {
         request().header(header::ORIGIN, "https://front.example").body(Body::from(CHAT)).unwrap()
     };
@@ -99,7 +100,7 @@ async fn a_page_of_another_origin_is_refused_as_403_that_names_the_setting() {
 }
 
 #[tokio::test]
-async fn the_limit_on_bytes_is_ours_and_can_be_raised() {
+async fn the_crates_byte_limit_applies_instead_of_axums_and_can_be_raised() {
     let long = CHAT.replace("Hi", &"x".repeat(3 << 20));
     let (status, _, text) = answer(app(), request().body(long.clone().into()).unwrap()).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
@@ -111,7 +112,7 @@ async fn the_limit_on_bytes_is_ours_and_can_be_raised() {
 }
 
 #[tokio::test]
-async fn an_endless_body_is_read_no_further_than_the_limit() {
+async fn a_body_is_read_only_up_to_the_limit() {
     let (sent, mut received) = mpsc::unbounded_channel();
     let endless = stream::repeat_with(move || {
         sent.send(()).unwrap();
@@ -127,7 +128,7 @@ async fn an_endless_body_is_read_no_further_than_the_limit() {
 }
 
 #[tokio::test]
-async fn a_cors_layer_goes_around_it() {
+async fn the_route_works_inside_a_cors_layer() {
     let origin = "https://front.example";
     let cors = CorsLayer::new()
         .allow_origin([origin.parse().unwrap()])
@@ -147,9 +148,9 @@ async fn a_cors_layer_goes_around_it() {
     assert_eq!(response.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN], origin);
 }
 
-/// Whoever compresses event streams must still let each chunk through as it comes.
+/// A compression layer must let each chunk of an event stream pass when it is sent.
 #[tokio::test(start_paused = true)]
-async fn the_first_chunk_passes_compression_before_the_second_is_produced() {
+async fn the_first_chunk_passes_a_compression_layer_before_the_second_is_produced() {
     for encoding in ["gzip", "br"] {
         let (events, receiver) = mpsc::unbounded_channel::<AgentEvent>();
         let receiver = std::sync::Arc::new(std::sync::Mutex::new(Some(receiver)));
@@ -182,11 +183,11 @@ async fn the_first_chunk_passes_compression_before_the_second_is_produced() {
     }
 }
 
-/// What of a compressed stream can be read so far.
+/// The part of a compressed stream that can be decompressed so far.
 fn decompressed(encoding: &str, compressed: &[u8]) -> String {
     use std::io::Read;
     let mut text = Vec::new();
-    // An error at the end is expected: the stream is not over.
+    // An error at the end is expected: the stream is incomplete.
     let _ = match encoding {
         "gzip" => flate2::read::MultiGzDecoder::new(compressed).read_to_end(&mut text),
         _ => brotli::Decompressor::new(compressed, 4096).read_to_end(&mut text),
@@ -194,9 +195,9 @@ fn decompressed(encoding: &str, compressed: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Over a socket: hyper flushes what it has when the body has no more for the moment.
+/// Over a socket: hyper flushes its buffer when the body is pending.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_start_reaches_the_client_before_a_slow_agent_has_begun() {
+async fn the_start_chunk_reaches_the_client_before_a_slow_agent_emits_an_event() {
     use std::io::{Read, Write};
     let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
     let may_go_on = std::sync::Arc::new(std::sync::Mutex::new(may_go_on));
@@ -204,7 +205,7 @@ async fn the_start_reaches_the_client_before_a_slow_agent_has_begun() {
         "/api/chat",
         post(async move |chat: ChatRequest| {
             let slow = stream::once(async move {
-                // An agent that blocks its thread, as it should not.
+                // An agent that blocks its thread, which agents should not do.
                 may_go_on.lock().unwrap().recv().unwrap();
                 AgentEvent::text("at last")
             });

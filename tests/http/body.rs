@@ -1,4 +1,5 @@
-//! The body: what leaves together, what keeps it alive, how it ends. On paused time, no socket.
+//! The response body: which chunks share a frame, keep-alive comments, and how it ends. On paused
+//! time, without a socket.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -41,14 +42,14 @@ async fn whole_of(body: &mut UiMessageStream) -> String {
     text
 }
 
-/// A stream fed by hand.
+/// A stream of events that the test sends.
 fn channel() -> (mpsc::UnboundedSender<AgentEvent>, impl Stream<Item = AgentEvent> + Send) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (sender, UnboundedReceiverStream::new(receiver))
 }
 
 #[tokio::test]
-async fn start_leaves_before_the_agent_is_polled() {
+async fn the_start_chunk_is_sent_before_the_agent_is_polled() {
     let never = stream::poll_fn(|_| -> Poll<Option<AgentEvent>> { panic!("polled too early") });
     let mut body = respond(never);
     let first = next_frame(&mut body).await.unwrap();
@@ -56,7 +57,7 @@ async fn start_leaves_before_the_agent_is_polled() {
 }
 
 #[tokio::test]
-async fn what_is_ready_together_leaves_together_and_done_with_the_finish() {
+async fn chunks_that_are_ready_share_a_frame_and_done_follows_finish() {
     let mut body = respond(stream::iter(["a", "b", "c"]).map(AgentEvent::text));
     next_frame(&mut body).await.unwrap();
     let second = next_frame(&mut body).await.unwrap();
@@ -67,7 +68,7 @@ async fn what_is_ready_together_leaves_together_and_done_with_the_finish() {
 }
 
 #[tokio::test]
-async fn the_agent_is_polled_no_further_than_one_buffer_ahead() {
+async fn the_agent_is_polled_at_most_one_buffer_ahead() {
     let polled = Arc::new(Mutex::new(0));
     let count = Arc::clone(&polled);
     let endless = stream::repeat_with(move || {
@@ -85,7 +86,7 @@ async fn the_agent_is_polled_no_further_than_one_buffer_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_kept_alive_every_fifteen_seconds_even_while_a_tool_runs() {
+async fn a_keep_alive_comment_is_sent_every_fifteen_seconds_also_during_a_tool_run() {
     let (events, stream) = channel();
     let mut body = respond(stream);
     let began = Instant::now();
@@ -107,7 +108,7 @@ async fn silence_is_kept_alive_every_fifteen_seconds_even_while_a_tool_runs() {
 }
 
 #[tokio::test]
-async fn pieces_of_a_tool_input_that_are_ready_together_leave_as_one() {
+async fn tool_input_deltas_that_are_ready_together_are_merged() {
     let mut events = vec![AgentEvent::tool_input_start(ToolCall::new("c", "t"))];
     for piece in ["{\"a\"", ":", "1", "}"] {
         events.push(AgentEvent::tool_input_delta("c", piece));
@@ -119,7 +120,7 @@ async fn pieces_of_a_tool_input_that_are_ready_together_leave_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pieces_of_a_tool_input_wait_no_longer_than_they_are_told_to() {
+async fn tool_input_deltas_wait_at_most_the_configured_time() {
     let (events, stream) = channel();
     let mut body = respond(stream).with_input_delta_coalescing(Duration::from_millis(100));
     tokio::spawn(async move {
@@ -141,7 +142,7 @@ async fn pieces_of_a_tool_input_wait_no_longer_than_they_are_told_to() {
 }
 
 #[tokio::test]
-async fn pieces_of_a_tool_input_leave_as_one_as_chunks_too() {
+async fn tool_input_deltas_are_merged_in_a_stream_of_chunks_too() {
     let piece = |text: &str| {
         AgentEvent::Chunk(Box::new(Chunk::ToolInputDelta {
             tool_call_id: "c".into(),
@@ -154,7 +155,7 @@ async fn pieces_of_a_tool_input_leave_as_one_as_chunks_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_piece_of_another_call_waits_its_own_time() {
+async fn a_delta_of_another_call_has_its_own_waiting_time() {
     let (events, stream) = channel();
     let mut body = respond(stream).with_input_delta_coalescing(Duration::from_millis(100));
     tokio::spawn(async move {
@@ -173,7 +174,7 @@ async fn a_piece_of_another_call_waits_its_own_time() {
 }
 
 #[tokio::test]
-async fn a_translator_that_has_started_goes_on() {
+async fn a_started_translator_can_be_continued() {
     let mut translator = Translator::new("msg_1");
     translator.start(&mut |_| {});
     let events = stream::iter([AgentEvent::text("Hi")]);
@@ -182,19 +183,19 @@ async fn a_translator_that_has_started_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_write_nothing_do_not_keep_the_task_to_themselves() {
+async fn events_without_chunks_do_not_starve_other_tasks() {
     let empty = stream::repeat_with(|| AgentEvent::text(""));
     let body = respond(empty).abort_when(sleep(Duration::from_secs(1)));
     let stopped = tokio::select! {
         text = whole(body) => text,
-        // Paused time stands still while a task is busy: it moves only if others get their turn.
+        // Paused time advances only when all tasks wait.
         () = async { for _ in 0..3 { tokio::time::advance(Duration::from_secs(1)).await; } std::future::pending().await } => unreachable!(),
     };
     assert!(stopped.contains("abort"), "{stopped}");
 }
 
 #[tokio::test]
-async fn callbacks_that_panic_take_nothing_with_them() {
+async fn a_panic_in_a_callback_does_not_affect_the_response() {
     let events = stream::iter([Ok(AgentEvent::text("Hi")), Err("oh")]);
     let body =
         respond(events).on_error(|_| panic!("in on_error")).on_finish(|_| panic!("in on_finish"));
@@ -203,7 +204,7 @@ async fn callbacks_that_panic_take_nothing_with_them() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_agent_is_masked_and_its_cause_is_seen_by_on_error() {
+async fn an_agent_error_is_masked_and_on_error_receives_its_cause() {
     let causes = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&causes);
     let events = stream::iter([
@@ -224,7 +225,7 @@ async fn an_error_of_the_agent_is_masked_and_its_cause_is_seen_by_on_error() {
 }
 
 #[tokio::test]
-async fn on_error_may_say_what_the_person_reads() {
+async fn on_error_may_return_the_text_for_the_user() {
     let events = stream::iter([Err::<AgentEvent, _>("rate limit")]);
     let text = whole(respond(events).on_error(|_| Some("Try later.".to_owned()))).await;
     assert!(text.contains(r#"{"type":"error","errorText":"Try later."}"#), "{text}");
@@ -249,7 +250,7 @@ async fn a_panic_in_the_agent_ends_the_message_like_an_error() {
 }
 
 #[tokio::test]
-async fn on_finish_is_called_once_with_how_it_ended() {
+async fn on_finish_is_called_once_with_the_stop_reason() {
     let outcomes = |drop_after: usize, events: Vec<AgentEvent>| async move {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let ended = Arc::clone(&seen);
@@ -271,7 +272,7 @@ async fn on_finish_is_called_once_with_how_it_ended() {
 }
 
 #[tokio::test]
-async fn on_finish_is_handed_the_message_as_the_client_holds_it() {
+async fn on_finish_receives_the_message_that_the_client_holds() {
     let body =
         br#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"step-start"},
         {"type":"tool-t","toolCallId":"c1","state":"approval-responded","input":{},
@@ -307,7 +308,7 @@ fn on_finish_needs_no_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_is_stopped_when_its_signal_comes() {
+async fn a_run_stops_when_its_stop_signal_is_sent() {
     let (events, stream) = channel();
     events.send(AgentEvent::text("Half a sen")).unwrap();
     let body = respond(stream).abort_when(sleep(Duration::from_secs(3)));
@@ -321,7 +322,7 @@ async fn a_run_is_stopped_when_its_signal_comes() {
 }
 
 #[tokio::test]
-async fn a_stream_is_not_polled_after_its_end() {
+async fn an_event_stream_is_not_polled_after_its_end() {
     struct Once(u8);
     impl Stream for Once {
         type Item = AgentEvent;
@@ -362,26 +363,26 @@ async fn a_writer_writes_text_data_and_other_streams() {
 }
 
 #[tokio::test]
-async fn what_a_writer_said_before_its_error_is_said_before_it() {
+async fn output_written_before_an_error_is_sent_before_the_error() {
     let text = written(async |ui| {
         ui.text("Hello").await?;
         let _: u32 = "x".parse()?;
         Ok(())
     })
     .await;
-    let said = text.find("Hello").unwrap();
-    assert!(said < text.find("An error occurred.").unwrap(), "{text}");
+    let position_of_text = text.find("Hello").unwrap();
+    assert!(position_of_text < text.find("An error occurred.").unwrap(), "{text}");
 }
 
 #[tokio::test]
-async fn what_a_writer_said_before_its_panic_is_said_before_the_error() {
+async fn output_written_before_a_panic_is_sent_before_the_error() {
     let text = written(async |ui| {
         ui.text("Hello").await?;
         panic!("index out of bounds")
     })
     .await;
-    let said = text.find("Hello").unwrap();
-    assert!(said < text.find("An error occurred.").unwrap(), "{text}");
+    let position_of_text = text.find("Hello").unwrap();
+    assert!(position_of_text < text.find("An error occurred.").unwrap(), "{text}");
 }
 
 #[tokio::test]

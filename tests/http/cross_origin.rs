@@ -1,6 +1,7 @@
-//! What a hostile page can make a browser send to a server on the same machine, and that nothing
-//! comes of it: forms and foreign scripts (cross-site request forgery), and pages whose name was
-//! pointed at the server (DNS rebinding). The judge is what the handlers did, not the status alone.
+//! Requests that a hostile page can make a browser send to a server on the same machine, none of
+//! which may have an effect: forms and scripts of other sites (cross-site request forgery), and
+//! pages whose name resolves to the server (DNS rebinding). The tests check which handlers ran, not
+//! only the status.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,11 +24,11 @@ const CHAT: &str = r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[{"t
 /// A server with an extracted chat, and routes that extract nothing.
 struct Server {
     routes: Router,
-    /// How often a handler ran.
+    /// The number of handler runs.
     effects: Arc<AtomicUsize>,
 }
 
-/// An answer as a client has it.
+/// A response as a client receives it.
 struct Answer {
     status: StatusCode,
     headers: axum::http::HeaderMap,
@@ -35,7 +36,7 @@ struct Answer {
 }
 
 impl Server {
-    /// The routes, with no policy laid around them.
+    /// The routes, without a policy layer.
     fn bare() -> Self {
         let effects = Arc::new(AtomicUsize::new(0));
         let effect = || {
@@ -77,7 +78,7 @@ impl Server {
         Answer { status: parts.status, headers: parts.headers, text }
     }
 
-    /// What a POST of the chat with these headers comes to.
+    /// Posts a chat request with these headers.
     async fn post(&self, headers: &[(&str, &str)]) -> Answer {
         self.answer(request(Method::POST, "/api/chat", headers)).await
     }
@@ -98,13 +99,14 @@ fn request(method: Method, uri: &str, headers: &[(&str, &str)]) -> Request<Body>
 const JSON: (&str, &str) = ("content-type", "application/json");
 const LOCAL: (&str, &str) = ("host", "127.0.0.1:3000");
 
-// Forgery: the page stays where it is, and makes the browser send something here.
+// Cross-site request forgery: a page of another origin makes the browser send a request to this
+// server.
 
 #[tokio::test]
-async fn a_form_of_another_page_does_nothing() {
+async fn a_form_of_another_page_has_no_effect() {
     for form in ["application/x-www-form-urlencoded", "multipart/form-data; boundary=b"] {
         let server = Server::bare();
-        // An old browser says nothing about where the form is.
+        // An old browser sends no header about the origin of the form.
         let answer = server.post(&[LOCAL, ("content-type", form)]).await;
         assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{form}");
         let origin = ("origin", "https://evil.example");
@@ -115,7 +117,7 @@ async fn a_form_of_another_page_does_nothing() {
 }
 
 #[tokio::test]
-async fn text_plain_does_nothing_however_much_it_looks_like_json() {
+async fn a_text_plain_body_has_no_effect_even_if_it_is_json() {
     let server = Server::bare();
     for text in ["text/plain", "text/plain; application/json", "text/plain;charset=UTF-8"] {
         let answer = server.post(&[LOCAL, ("content-type", text)]).await;
@@ -125,7 +127,7 @@ async fn text_plain_does_nothing_however_much_it_looks_like_json() {
 }
 
 #[tokio::test]
-async fn no_content_type_or_two_or_an_empty_one_do_nothing() {
+async fn a_missing_empty_or_repeated_content_type_has_no_effect() {
     let server = Server::bare();
     let two = [LOCAL, JSON, ("content-type", "text/plain")];
     for headers in [&[LOCAL][..], &two, &[LOCAL, ("content-type", "")]] {
@@ -136,7 +138,7 @@ async fn no_content_type_or_two_or_an_empty_one_do_nothing() {
 }
 
 #[tokio::test]
-async fn what_only_begins_like_json_does_nothing() {
+async fn a_content_type_that_only_begins_like_json_has_no_effect() {
     let server = Server::bare();
     for nearly in [
         "application/json-patch+json",
@@ -156,7 +158,7 @@ async fn what_only_begins_like_json_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_script_of_another_site_does_nothing() {
+async fn a_script_of_another_site_has_no_effect() {
     let server = Server::with(ChatPolicy::default());
     let cross_site = ("sec-fetch-site", "cross-site");
     for (method, uri) in [
@@ -179,7 +181,7 @@ async fn a_script_of_another_site_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_link_on_another_site_may_be_followed_but_neither_framed_nor_posted() {
+async fn a_link_of_another_site_may_be_followed_but_not_framed_or_posted() {
     let server = Server::with(ChatPolicy::default());
     let cross_site = [LOCAL, JSON, ("sec-fetch-site", "cross-site")];
     let opened = |dest| [&cross_site[..], &[("sec-fetch-mode", "navigate"), dest]].concat();
@@ -195,7 +197,7 @@ async fn a_link_on_another_site_may_be_followed_but_neither_framed_nor_posted() 
 }
 
 #[tokio::test]
-async fn a_foreign_origin_does_nothing() {
+async fn a_request_of_another_origin_has_no_effect() {
     let server = Server::with(ChatPolicy::default());
     for origin in [
         "https://evil.example",
@@ -225,7 +227,7 @@ async fn a_foreign_origin_does_nothing() {
 }
 
 #[tokio::test]
-async fn the_null_origin_of_a_sandboxed_frame_does_nothing() {
+async fn the_null_origin_of_a_sandboxed_frame_has_no_effect() {
     let server = Server::bare();
     for host in [LOCAL, ("host", "null"), ("host", "localhost")] {
         let answer = server.post(&[host, JSON, ("origin", "null")]).await;
@@ -235,7 +237,7 @@ async fn the_null_origin_of_a_sandboxed_frame_does_nothing() {
 }
 
 #[tokio::test]
-async fn no_answer_has_cors_headers_unless_the_host_adds_them() {
+async fn no_response_has_cors_headers_unless_the_host_adds_them() {
     let server = Server::with(ChatPolicy::default().allow_origin("https://front.example"));
     let origin = |origin| [LOCAL, JSON, ("origin", origin)];
     let asks = ("access-control-request-method", "POST");
@@ -253,12 +255,13 @@ async fn no_answer_has_cors_headers_unless_the_host_adds_them() {
     assert_eq!(server.effects(), 1);
 }
 
-// Rebinding: the page's own name leads here, so for the browser it is of the same origin.
+// DNS rebinding: the name of the page resolves to this server, so the browser considers it the same
+// origin.
 
-/// Each host as it may stand in a `Host` header, and whether a request that names it is taken by a
-/// server that was told one name of its own, `chat.example`.
+/// Values of the `Host` header, and whether a server that allows the host name `chat.example`
+/// accepts them.
 const HOSTS: &[(&str, bool)] = &[
-    // What a browser on this machine sends.
+    // Hosts that a browser on this machine sends.
     ("localhost", true),
     ("localhost:3000", true),
     ("LocalHost:3000", true),
@@ -272,17 +275,17 @@ const HOSTS: &[(&str, bool)] = &[
     ("[::1]:3000", true),
     ("[0:0:0:0:0:0:0:1]:3000", true),
     ("[::ffff:7f00:1]:3000", true),
-    // Addresses that no name server gave.
+    // IP addresses, which need no name server.
     ("0.0.0.0:3000", true),
     ("192.168.1.5:3000", true),
     ("[fe80::1]:3000", true),
     ("8.8.8.8", true),
-    // The name that it was told.
+    // The allowed host name.
     ("chat.example", true),
     ("chat.example:443", true),
     ("chat.example.:8443", true),
     ("CHAT.Example", true),
-    // Names that were pointed here.
+    // Names that resolve to this server.
     ("evil.example", false),
     ("evil.example:3000", false),
     ("evil", false),
@@ -300,7 +303,7 @@ const HOSTS: &[(&str, bool)] = &[
     ("example", false),
     ("xn--lcalhost-o4a:3000", false),
     ("null", false),
-    // What a careless reader takes for one of ours.
+    // Hosts that a careless parser takes for an allowed one.
     ("evil.example:localhost", false),
     ("evil.example:3000:localhost", false),
     ("localhost@evil.example", false),
@@ -326,7 +329,7 @@ const HOSTS: &[(&str, bool)] = &[
     ("lоcalhost:3000", false), // a Cyrillic letter
     ("localhost。", false),
     ("bücher.example", false),
-    // Nothing, dots and ports that are none.
+    // Empty hosts, dots and invalid ports.
     ("", false),
     (":3000", false),
     (".", false),
@@ -343,7 +346,7 @@ const HOSTS: &[(&str, bool)] = &[
     ("localhost: 3000", false),
     ("localhost:3000.", false),
     ("localhost:0x50", false),
-    // Addresses that only a URL parser understands: a browser sends what it made of them.
+    // Addresses that only a URL parser accepts: a browser sends their normalised form.
     ("127.1:3000", false),
     ("127.0.1", false),
     ("2130706433", false),
@@ -372,7 +375,7 @@ const HOSTS: &[(&str, bool)] = &[
 ];
 
 #[tokio::test]
-async fn a_table_of_hosts_is_taken_or_refused_on_every_route() {
+async fn every_route_accepts_and_rejects_the_hosts_of_the_table() {
     assert!(HOSTS.len() >= 40);
     for (host, is_taken) in HOSTS {
         let server = Server::with(ChatPolicy::default().allow_host("chat.example"));
@@ -393,7 +396,7 @@ async fn a_table_of_hosts_is_taken_or_refused_on_every_route() {
 }
 
 #[tokio::test]
-async fn a_page_whose_name_was_pointed_here_does_nothing_though_its_origin_is_the_host() {
+async fn a_page_by_dns_rebinding_has_no_effect_though_its_origin_is_the_host() {
     let server = Server::bare();
     let rebound = [("host", "evil.example:3000"), JSON, ("origin", "http://evil.example:3000")];
     let answer = server.post(&rebound).await;
@@ -403,13 +406,13 @@ async fn a_page_whose_name_was_pointed_here_does_nothing_though_its_origin_is_th
     assert_eq!(judged.status, StatusCode::FORBIDDEN);
     assert_eq!(server.effects(), 0);
 
-    // Nothing was laid around that route, so it takes what comes.
+    // That route has no policy layer, so it accepts the request.
     server.answer(request(Method::GET, "/api/world", &same_origin)).await;
     assert_eq!(server.effects(), 1);
 }
 
 #[tokio::test]
-async fn a_server_with_a_name_is_told_by_the_refusal_how_to_say_so() {
+async fn the_rejection_of_a_host_names_the_setting_that_allows_it() {
     let named = [("host", "Chat.Example:8080"), JSON, ("origin", "https://chat.example:8080")];
     let answer = Server::bare().post(&named).await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
@@ -426,21 +429,21 @@ async fn a_server_with_a_name_is_told_by_the_refusal_how_to_say_so() {
             "the request must name one host as browsers do, `chat.example` or `127.0.0.1:3000`"
         );
     }
-    for told in ["chat.example", "CHAT.example.", "chat.example:443"] {
-        let server = Server::with(ChatPolicy::default().allow_host(told));
-        assert_eq!(server.post(&named).await.status, StatusCode::OK, "{told}");
+    for host in ["chat.example", "CHAT.example.", "chat.example:443"] {
+        let server = Server::with(ChatPolicy::default().allow_host(host));
+        assert_eq!(server.post(&named).await.status, StatusCode::OK, "{host}");
     }
-    for told in ["https://chat.example", "chat.example/", "*.example", "", "127.0.0.1"] {
-        let server = Server::with(ChatPolicy::default().allow_host(told));
-        assert_eq!(server.post(&named).await.status, StatusCode::FORBIDDEN, "{told}");
-        assert_eq!(server.post(&[LOCAL, JSON]).await.status, StatusCode::OK, "{told}");
+    for host in ["https://chat.example", "chat.example/", "*.example", "", "127.0.0.1"] {
+        let server = Server::with(ChatPolicy::default().allow_host(host));
+        assert_eq!(server.post(&named).await.status, StatusCode::FORBIDDEN, "{host}");
+        assert_eq!(server.post(&[LOCAL, JSON]).await.status, StatusCode::OK, "{host}");
     }
     let any = Server::with(ChatPolicy::default().allow_any_host());
     assert_eq!(any.post(&named).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn an_allowed_origin_is_no_allowed_host_and_the_other_way_round() {
+async fn an_allowed_origin_is_not_an_allowed_host_and_vice_versa() {
     let evil = [("host", "evil.example"), JSON, ("origin", "https://front.example")];
     let origin = Server::with(ChatPolicy::default().allow_origin("https://front.example"));
     assert_eq!(origin.post(&evil).await.status, StatusCode::FORBIDDEN);
@@ -452,7 +455,7 @@ async fn an_allowed_origin_is_no_allowed_host_and_the_other_way_round() {
 }
 
 #[tokio::test]
-async fn two_host_headers_are_refused_even_if_both_are_ours() {
+async fn two_host_headers_are_rejected_even_if_both_are_allowed() {
     let server = Server::with(ChatPolicy::default());
     for (first, second) in
         [("localhost", "evil.example"), ("evil.example", "localhost"), ("localhost", "localhost")]
@@ -465,9 +468,9 @@ async fn two_host_headers_are_refused_even_if_both_are_ours() {
     assert_eq!(server.effects(), 0);
 }
 
-/// HTTP/2 has the host in the URI, and a proxy's client may write it there in HTTP/1.1.
+/// HTTP/2 has the host in the URI, and a client of a proxy may send it there in HTTP/1.1.
 #[tokio::test]
-async fn the_host_in_the_uri_is_judged_and_must_be_that_of_the_header() {
+async fn the_host_in_the_uri_is_checked_and_must_equal_the_header() {
     let server = Server::with(ChatPolicy::default());
     for (uri, host, is_taken) in [
         ("http://localhost:3000/api/chat", None, true),
@@ -492,7 +495,7 @@ async fn the_host_in_the_uri_is_judged_and_must_be_that_of_the_header() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_says_of_the_host_is_not_believed() {
+async fn forwarded_host_headers_of_a_proxy_are_ignored() {
     let server = Server::bare();
     for header in ["x-forwarded-host", "forwarded", "x-host", "x-original-host"] {
         let value = if header == "forwarded" { "host=localhost" } else { "localhost" };
@@ -503,7 +506,7 @@ async fn what_a_proxy_says_of_the_host_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_request_that_names_no_host_comes_from_no_browser() {
+async fn a_request_without_a_host_is_accepted_because_browsers_always_send_one() {
     let server = Server::with(ChatPolicy::default());
     assert_eq!(server.post(&[JSON]).await.status, StatusCode::OK);
     let with_origin = [JSON, ("origin", "http://evil.example")];
@@ -512,7 +515,7 @@ async fn a_request_that_names_no_host_comes_from_no_browser() {
 }
 
 #[tokio::test]
-async fn of_two_policies_around_each_other_both_judge() {
+async fn of_two_nested_policies_both_apply() {
     let inner = ChatPolicy::default().allow_host("chat.example").allow_host("inner.example");
     let outer = ChatPolicy::default().allow_host("chat.example").allow_host("outer.example");
     let server = Server::with(inner);
@@ -528,7 +531,7 @@ async fn of_two_policies_around_each_other_both_judge() {
 }
 
 #[tokio::test]
-async fn a_handler_may_look_at_why_a_request_was_refused() {
+async fn a_handler_can_read_the_reason_of_a_rejection() {
     let routes = Router::new().route(
         "/",
         get(async |policy: Result<ChatPolicy, ChatRejection>| match policy {
@@ -550,9 +553,9 @@ async fn a_handler_may_look_at_why_a_request_was_refused() {
     }
 }
 
-/// What hyper makes of the bytes is what is judged.
+/// The policy checks the host as hyper parses it.
 #[tokio::test]
-async fn over_a_socket_the_same_hosts_are_refused() {
+async fn the_same_hosts_are_rejected_over_a_socket() {
     let server = Server::with(ChatPolicy::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
-//! Every route of a chat and of its approvals, as a hostile page makes a browser ask for it: of
-//! another origin, and by a name that was pointed at this machine (CSRF, DNS rebinding). No policy is
-//! laid around them: the default one guards each.
+//! Every chat and approval route, requested as a hostile page makes a browser request it: from
+//! another origin, and by a name that resolves to this machine (CSRF, DNS rebinding). The routes
+//! have no additional policy layer: the default policy guards each of them.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -10,7 +10,7 @@ use test_support::test_server::{Client, Host, PERSON};
 use tower::ServiceExt;
 
 #[tokio::test]
-async fn no_route_answers_a_hostile_page() {
+async fn every_route_rejects_a_hostile_page() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
@@ -43,14 +43,14 @@ async fn no_route_answers_a_hostile_page() {
             let response = host.routes.clone().oneshot(request).await.unwrap();
             assert_eq!(response.status(), StatusCode::FORBIDDEN, "{method} {path} {name} {origin}");
             assert!(!response.headers().contains_key("access-control-allow-origin"));
-            let told = response.into_body().collect().await.unwrap().to_bytes();
-            let told = String::from_utf8(told.to_vec()).unwrap();
-            assert!(!told.contains("notes.txt") && !told.contains("a1."), "{told}");
+            let text = response.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            assert!(!text.contains("notes.txt") && !text.contains("a1."), "{text}");
         }
     }
     assert!(host.tools.effects().is_empty());
     assert_eq!(host.model.prompts().len(), 1);
-    // The person's own page still may.
+    // The user's own page may still send requests.
     browser.answer(&host, true).await;
     assert_eq!(host.tools.effects().len(), 1);
 }
