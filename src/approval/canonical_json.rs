@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_stand_in_the_order_of_their_utf_16_units() {
+    fn keys_are_sorted_by_their_utf_16_units() {
         assert_eq!(
             form(r#" {"｡":1, "😀":2, "b":[ true , null ], "10":{}, "9":[], "":"\/\u001F\b"} "#)
                 .unwrap(),

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_this_host_may_post() {
+    fn a_page_of_the_same_host_may_post() {
         let policy = ChatPolicy::default();
         for (origin, host) in [
             ("http://localhost:3000", "localhost:3000"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_host_may_post_only_if_it_is_named() {
+    fn a_page_of_another_host_may_post_only_if_its_origin_is_allowed() {
         let policy = ChatPolicy::default();
         for (origin, host) in [
             ("http://localhost:3001", "localhost:3000"),

@@ -487,12 +487,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_small_enough_to_hand_around() {
+    fn an_agent_event_is_at_most_56_bytes() {
         assert!(size_of::<AgentEvent>() <= 56, "{}", size_of::<AgentEvent>());
     }
 
     #[test]
-    fn events_survive_being_stored() {
+    fn events_can_be_serialized_and_read_back() {
         let events = [
             AgentEvent::StepStart,
             AgentEvent::text("Hi"),

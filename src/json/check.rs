@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_kills_the_client_is_refused_however_it_is_written() {
+    fn a_key_on_which_the_client_fails_is_rejected_in_every_spelling() {
         for text in [
             r#"{"__proto__":1}"#,
             r#"[{"a":{"__proto__":{}}}]"#,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_words_elsewhere_are_harmless() {
+    fn reserved_keys_are_accepted_as_values_and_in_longer_keys() {
         for text in [
             r#""__proto__""#,
             r#"{"a":"__proto__"}"#,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_would_see_differently_is_not_written_but_may_be_received() {
+    fn json_that_readers_parse_differently_is_rejected_for_writing_only() {
         for text in [
             r#"{"constructor":null}"#,
             r#""\ud800""#,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_key_is_found_among_many() {
+    fn a_repeated_key_is_found_among_many_keys() {
         let many = |last: &str| {
             let keys: Vec<String> = (0..50).map(|n| format!(r#""k{n}":{{"a":1}}"#)).collect();
             format!("{{{},\"{last}\":1}}", keys.join(","))
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_where_it_is_written_and_costs_no_stack_where_it_is_received() {
+    fn depth_is_limited_for_written_json_and_received_json_needs_no_recursion() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert!(written(&nested(Json::MAX_DEPTH)).is_ok());
         assert!(matches!(written(&nested(Json::MAX_DEPTH + 1)), Err(JsonError::TooDeep)));

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stands_on_one_line() {
+    fn json_text_is_on_one_line() {
         assert_eq!(Json::parse("{\n  \"a\":\r\n1}").unwrap().as_str(), "{   \"a\":  1}");
         assert_eq!(Json::string("a\nb").as_str(), r#""a\nb""#);
     }

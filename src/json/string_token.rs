@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_surrogate_pair_reads_as_a_replacement_character() {
+    fn an_unpaired_surrogate_reads_as_a_replacement_character() {
         assert_eq!(unescaped(r#""a\ud800b""#), "a\u{FFFD}b");
         assert_eq!(unescaped(r#""\udc00\ud800é""#), "\u{FFFD}\u{FFFD}é");
         assert_eq!(unescaped(r#""\ud83d\ude00\n""#), "😀\n");

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_equal_keys_the_last_is_left() {
+    fn of_two_equal_keys_the_last_one_counts() {
         for (text, held) in [
             (r#"{"a":1,"b":2}"#, r#"{"a":1,"b":2}"#),
             (r#"{"a":1,"a":2}"#, r#"{"a":2}"#),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_no_stack() {
+    fn deep_json_needs_no_recursion() {
         let deep = format!("{}1{}", r#"{"a":1,"a":"#.repeat(10_000), "}".repeat(10_000));
         assert_eq!(parse(&deep).unwrap().as_str().len(), 6 * 10_000 + 1);
     }

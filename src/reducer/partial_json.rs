@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_cut_anywhere_read_the_same() {
+    fn text_in_pieces_reads_like_the_whole_text() {
         let text =
             r#" {"a\"b":[1, -2.5e3, true ,null], "é😀":"\u00e9\\\"😀x", "c":{"d":[[],{}]}} "#;
         for (cut, _) in text.char_indices() {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_gets_wrong_stays_wrong() {
+    fn parsing_errors_of_the_client_are_reproduced() {
         // A key ends at an escaped quote, and a `+` ends a number. What follows either of them is
         // ignored.
         assert_eq!(read(r#"{"a\":1"#).as_deref(), None);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_given_twice_counts_the_last_time() {
+    fn of_a_repeated_key_the_last_value_counts() {
         assert_eq!(
             read(r#"{"a":[1],"b":{"c":1,"c":2},"a":3"#).as_deref(),
             Some(r#"{"b":{"c":2},"a":3}"#)
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_no_stack() {
+    fn deep_json_needs_no_recursion() {
         let deep = "[".repeat(100_000);
         assert!(read(&deep).is_some());
     }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn words_leave_one_by_one_with_the_space_behind_them() {
+    async fn words_are_sent_one_by_one_with_the_space_after_them() {
         let begun = Instant::now();
         let every = Duration::from_millis(10);
         let said = texts(&["  Two wo", "rds,\n", "\nand", " more"]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_words_have_no_space_between_them_each_letter_leaves() {
+    async fn in_scripts_without_spaces_each_character_is_sent() {
         let said = texts(&["Es ist 東京", "タワー。 สวัส", "ดี!"]);
         let paced = paced(Smooth::by_words(Duration::from_millis(10)), said).await;
         let letters =
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lines_leave_one_by_one() {
+    async fn lines_are_sent_one_by_one() {
         let said = texts(&["a b\nc", "\n\nd"]);
         let paced = paced(Smooth::by_lines(Duration::from_millis(10)), said).await;
         assert_eq!(paced, texts(&["a b\n", "c\n", "\n", "d"]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_held_goes_out_before_any_other_event_and_before_other_text() {
+    async fn buffered_text_is_sent_before_any_other_event_and_other_text() {
         let named = |id: &'static str, text: &'static str| AgentEvent::TextDelta {
             id: Some(id.into()),
             delta: text.into(),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_its_end_is_known_of() {
+    fn an_incomplete_event_is_reported() {
         for (text, line) in [
             ("data: a", Some(1)),
             ("data: a\n", Some(1)),

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_holds_what_the_chunk_serializes_to() {
+    fn a_frame_holds_the_serialized_chunk() {
         let long = "a \"quoted\"\nline ".repeat(20);
         let json = Json::parse(r#"{"a":[1, {"b":null}]}"#).unwrap();
         let chunks = [

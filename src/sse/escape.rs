@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_at_every_place_reads_back_as_it_was() {
+    fn every_byte_at_every_position_is_read_back_unchanged() {
         for length in 1..40 {
             for place in 0..length {
                 for code in 0..0x80_u8 {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn text_beyond_ascii_passes_unescaped() {
+    fn non_ascii_text_is_not_escaped() {
         let mut out = Vec::new();
         append_escaped(&mut out, "é\u{2028}😀\u{7f}");
         assert_eq!(out, "é\u{2028}😀\u{7f}".as_bytes());
