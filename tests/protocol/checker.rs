@@ -1,7 +1,7 @@
-//! The checker: what it finds, in words a person can read, and that it finds nothing where the
-//! client finds nothing.
+//! The checker: its findings, in words that a person can read, and no findings in streams that the
+//! client accepts.
 //!
-//! `RECORD=1 cargo test --test protocol checker` writes the findings anew; read the difference.
+//! `RECORD=1 cargo test --test protocol checker` writes the findings again; review the difference.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity, Violatio
 use ui_message_stream::chunk::Version;
 
 #[test]
-fn every_violation_is_found_where_it_is_and_named_with_its_remedy() {
+fn every_violation_is_reported_at_its_chunk_with_its_remedy() {
     let record = std::env::var_os("RECORD").is_some();
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -35,12 +35,12 @@ fn every_violation_is_found_where_it_is_and_named_with_its_remedy() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let unseen: Vec<_> = Rule::ALL.iter().filter(|rule| !seen.contains(rule)).collect();
-    // One needs a continued message, the other server-sent events.
+    // One rule needs a continued message, the other server-sent events.
     assert_eq!(unseen, [&Rule::UnfinishedEvent, &Rule::OtherMessageId]);
 }
 
 #[test]
-fn an_error_is_found_if_and_only_if_the_client_throws() {
+fn the_checker_reports_an_error_if_and_only_if_the_client_throws() {
     for path in fixture_files("upstream/streams", ".jsonl") {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
@@ -52,14 +52,14 @@ fn an_error_is_found_if_and_only_if_the_client_throws() {
         let expected = path.with_file_name("../expected").join(format!("{name}.json"));
         let expected: Value = serde_json::from_str(&fs::read_to_string(expected).unwrap()).unwrap();
         let thrown = expected["errors"].as_array().unwrap();
-        // An `error` chunk is no fault of the stream.
+        // An `error` chunk is not a fault of the stream.
         let throws = thrown.iter().any(|error| error["name"] != "Error");
         assert_eq!(!errors.is_empty(), throws, "{name}: {errors:?}");
     }
 }
 
 #[test]
-fn what_the_translator_sends_is_without_a_finding() {
+fn the_translators_output_has_no_findings() {
     for path in fixture_files("chunks", ".jsonl") {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
@@ -70,16 +70,16 @@ fn what_the_translator_sends_is_without_a_finding() {
             let (checker, _) = stream(&text);
             let checker = checker.with_oldest_client(oldest).with_reader(reader);
             let found = findings(checker, chunks.iter().map(String::as_str));
-            // `error` is followed by the end that readers of the whole stream wait for, and a yes
-            // that the server refuses leaves nothing to warn of.
+            // `error` is followed by the end that readers of the whole stream need, and an approval
+            // that the server rejects leaves nothing to warn of.
             assert!(found.is_empty(), "{name}, {reader:?}: {found:?}");
         }
     }
 }
 
 #[test]
-fn whoever_executes_a_call_may_be_said_with_its_output() {
-    // Of its own calls a server sends no results that the client would send back.
+fn the_executor_of_a_call_may_be_given_with_its_output() {
+    // For a server-executed call, a server must not send a result that the client would send back.
     for (announced, settled, resubmits) in
         [("", "true", false), ("true", "false", true), ("true", "", false), ("", "", true)]
     {
@@ -105,7 +105,7 @@ fn whoever_executes_a_call_may_be_said_with_its_output() {
 }
 
 #[test]
-fn what_a_step_leaves_open_is_said_once() {
+fn an_input_that_a_step_leaves_open_is_reported_once() {
     let lines = [
         r#"{"type":"start-step"}"#,
         r#"{"type":"tool-input-start","toolCallId":"c","toolName":"t"}"#,
@@ -118,7 +118,7 @@ fn what_a_step_leaves_open_is_said_once() {
     assert_eq!(at.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
 }
 
-/// A fixture's chunks as lines, and a checker for the message that they continue.
+/// The chunks of a fixture as lines, and a checker for the message that they continue.
 fn stream(text: &str) -> (Checker, Vec<String>) {
     let mut checker = Checker::new();
     let mut chunks = Vec::new();
@@ -133,7 +133,7 @@ fn stream(text: &str) -> (Checker, Vec<String>) {
     (checker, chunks)
 }
 
-/// What is found, with the line it is found on; what only the end shows is found on the last.
+/// The findings with their lines. A finding at the end of the stream has the last line.
 fn findings<'a>(
     mut checker: Checker,
     lines: impl Iterator<Item = &'a str>,

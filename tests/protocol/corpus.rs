@@ -1,4 +1,4 @@
-//! What the fuzz targets once found interesting, run as ordinary tests.
+//! The corpora of the fuzz targets, run as ordinary tests.
 
 use std::fs;
 use std::path::Path;
@@ -18,16 +18,16 @@ fn run_corpus(target: &str, run: fn(&[u8])) {
 }
 
 #[test]
-fn no_request_of_the_corpus_panics_or_reads_differently_twice() {
+fn no_request_of_the_corpus_panics_or_is_read_differently_the_second_time() {
     run_corpus("request", request::run);
 }
 
 #[test]
-fn every_event_stream_of_the_corpus_decodes_alike_however_it_is_cut() {
+fn every_event_stream_of_the_corpus_decodes_alike_in_any_pieces() {
     run_corpus("sse_decode", sse_decode::run);
 }
 
 #[test]
-fn every_sequence_of_events_of_the_corpus_becomes_an_orderly_stream() {
+fn every_event_sequence_of_the_corpus_becomes_a_valid_stream() {
     run_corpus("translator", translator::run);
 }

@@ -99,7 +99,7 @@ const FREE_FOR_ALL: &[&str] = &["json", "id", "metadata"];
 const APPROVAL_ITEMS_IN_HTTP: &[&str] =
     &["ApprovalDecision", "PendingApproval", "Principal", "UnixMillis"];
 
-/// Crates that core may not use: core neither waits, nor reads a clock, nor speaks HTTP.
+/// Crates that core may not use: core does not wait, read a clock or use HTTP.
 const NOT_IN_CORE: &[&str] = &[
     "axum",
     "futures_core",
@@ -137,7 +137,7 @@ fn a_part_uses_the_parts_that_the_table_gives_it_and_no_others() {
         used.retain(|used| used != part && !FREE_FOR_ALL.contains(&used.as_str()));
         let row = PARTS.iter().find(|(name, ..)| name == part);
         let allowed = row.map(|(_, _, allowed)| allowed.iter().map(|part| (*part).to_owned()));
-        // A row that allows more than is used would let a new dependency in unseen.
+        // A row that allows more than is used would let a new dependency pass unnoticed.
         if allowed.map(BTreeSet::from_iter).as_ref() != Some(used) {
             let is_core = row.is_some_and(|(_, is_core, _)| *is_core);
             wrong.push(format!("(\"{part}\", {is_core}, &{used:?}),"));
@@ -423,7 +423,7 @@ fn tree(text: &str) -> Vec<Vec<String>> {
 
 /// What a path names: the file that defines it, and its name there.
 fn definition(path: &[String], codes: &BTreeMap<String, String>) -> Option<(String, String)> {
-    // The longest beginning of the path that is a file.
+    // The longest prefix of the path that is a file.
     let lengths = (1..=path.len()).rev();
     let mut found = lengths.map(|length| (path[..length].join("/"), length));
     let (file, length) = found.find(|(file, _)| codes.contains_key(file))?;

@@ -1,4 +1,4 @@
-//! A message that a client holds is read into what it means and written back whole.
+//! A message that a client holds is parsed into typed parts and serialized without loss.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn assert_round_trip(note: &str, message: &Value) -> UiMessage {
 }
 
 #[test]
-fn a_message_that_the_client_accepts_is_read_and_written_back_whole() {
+fn a_message_that_the_client_accepts_is_read_and_written_back_unchanged() {
     let cases = messages("messages.valid.jsonl");
     assert!(cases.len() > 70);
     for (note, message) in cases {
@@ -40,7 +40,7 @@ fn a_message_that_the_client_accepts_is_read_and_written_back_whole() {
     }
 }
 
-/// Accepted though `validateUIMessages` refuses them. Static and dynamic tools alike.
+/// Accepted although `validateUIMessages` rejects them. The same for static and dynamic tools.
 const TOLERATED: &[(&str, &[&str])] = &[
     (
         "a request must not hold such a message, but a file that is withheld may leave one behind, \
@@ -96,28 +96,28 @@ const TOLERATED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn a_message_that_the_client_refuses_is_refused_but_for_what_real_clients_hold() {
+fn a_message_that_the_client_rejects_is_rejected_unless_real_clients_hold_it() {
     let tolerated: Vec<&str> = TOLERATED.iter().flat_map(|(_, notes)| *notes).copied().collect();
     let cases = messages("messages.invalid.jsonl");
     assert!(cases.len() > 100);
-    let mut met = Vec::new();
+    let mut seen = Vec::new();
     for (note, message) in &cases {
         let case = note.trim_start_matches("static ").trim_start_matches("dynamic ");
         if tolerated.contains(&case) {
             assert_round_trip(note, message);
-            met.push(case);
+            seen.push(case);
         } else {
             let parsed = UiMessage::parse(&message.to_string());
             assert!(parsed.is_err(), "{note}: {parsed:?}");
         }
     }
     for note in tolerated {
-        assert!(met.contains(&note), "no such fixture: {note}");
+        assert!(seen.contains(&note), "no such fixture: {note}");
     }
 }
 
 #[test]
-fn a_wrong_field_is_named_by_its_path() {
+fn an_invalid_field_is_reported_with_its_path() {
     let tool = |state: &str, more: Value| {
         let mut part = json!({"type": "tool-t", "toolCallId": "c", "state": state, "input": {}});
         part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -195,7 +195,7 @@ fn a_wrong_field_is_named_by_its_path() {
 }
 
 #[test]
-fn a_state_holds_what_exists_in_it_and_the_rest_is_kept_unread() {
+fn a_tool_state_holds_its_own_fields_and_other_fields_are_preserved() {
     let part = json!({
         "type": "dynamic-tool", "toolName": "t", "toolCallId": "c", "state": "approval-requested",
         "title": {"any": "thing"}, "input": {"a": 1}, "output": "of before", "later": [1],
@@ -216,7 +216,7 @@ fn a_state_holds_what_exists_in_it_and_the_rest_is_kept_unread() {
 }
 
 #[test]
-fn an_unknown_part_comes_back_byte_for_byte() {
+fn an_unknown_part_is_written_back_byte_for_byte() {
     let part = r#"{"b":1.0, "type" : "later", "a":1e400,"é":"\ud800"}"#;
     let text = format!(r#"{{"id":"m","role":"user","parts":[{part}]}}"#);
     let message = UiMessage::parse(&text).unwrap();
@@ -227,7 +227,7 @@ fn an_unknown_part_comes_back_byte_for_byte() {
 }
 
 #[test]
-fn a_text_with_half_a_surrogate_pair_is_read_as_a_browser_shows_it() {
+fn a_text_with_an_unpaired_surrogate_is_read_as_a_browser_shows_it() {
     let text = r#"{"id":"\ud800","role":"user","parts":[{"type":"text","text":"a\udc00b"}]}"#;
     let message = UiMessage::parse(text).unwrap();
     let [Part::Text(part)] = &message.parts[..] else { panic!("{message:?}") };
@@ -235,7 +235,7 @@ fn a_text_with_half_a_surrogate_pair_is_read_as_a_browser_shows_it() {
 }
 
 #[test]
-fn a_message_may_be_stored_with_serde() {
+fn a_message_can_be_stored_with_serde() {
     for (note, message) in messages("messages.valid.jsonl") {
         let parsed = UiMessage::parse(&message.to_string()).unwrap();
         let stored = serde_json::to_string(&vec![&parsed]).unwrap();
@@ -244,7 +244,7 @@ fn a_message_may_be_stored_with_serde() {
     }
 }
 
-/// Parts of the fixtures, with unknown fields of any JSON beside them.
+/// Parts of the fixtures, with additional unknown fields of any JSON.
 fn any_message() -> impl Strategy<Value = Value> {
     let parts: Vec<Value> = messages("messages.valid.jsonl")
         .into_iter()
@@ -277,7 +277,7 @@ fn any_message() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn whatever_a_message_holds_beside_what_is_known_is_written_back(message in any_message()) {
+    fn all_unknown_fields_of_a_message_are_written_back(message in any_message()) {
         assert_round_trip("generated", &message);
     }
 }

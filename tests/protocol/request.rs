@@ -1,5 +1,5 @@
-//! A request of a real client is understood, whatever else is posted is refused by name, and what
-//! a server has no use for is withheld.
+//! Requests of real clients are parsed, invalid bodies are rejected with the path of the error, and
+//! fields that a server must not use are removed.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn assistant(parts: Value) -> Value {
 }
 
 #[test]
-fn what_a_real_client_sends_is_understood() {
+fn every_recorded_request_is_parsed() {
     for (name, body) in recorded() {
         let chat = parse(&body).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(chat.id().as_str(), body["id"], "{name}");
@@ -65,8 +65,8 @@ fn what_a_real_client_sends_is_understood() {
 }
 
 #[test]
-fn the_response_goes_on_with_the_message_that_the_request_is_about() {
-    // Name, the message that is continued, the user's message that is answered.
+fn the_continued_message_is_the_one_that_the_request_answers() {
+    // The name, the message that is continued, the user's message that is answered.
     let expected = [
         ("01-first-message", None, Some("id-1")),
         ("02-second-message-with-file-and-metadata", None, Some("id-3")),
@@ -101,7 +101,7 @@ fn the_response_goes_on_with_the_message_that_the_request_is_about() {
 }
 
 #[test]
-fn a_regenerated_message_is_not_continued_though_it_is_named() {
+fn a_regenerated_message_is_not_continued_although_the_request_names_it() {
     let mut body = with_messages(json!([
         {"id": "a1", "role": "assistant", "parts": []},
         {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
@@ -117,7 +117,7 @@ fn a_regenerated_message_is_not_continued_though_it_is_named() {
 }
 
 #[test]
-fn a_body_that_an_application_wrote_itself_is_understood() {
+fn a_body_with_only_the_required_fields_is_parsed() {
     let chat = parse(&json!({"id": "c", "messages": [], "messageId": null, "trigger": null}));
     let chat = chat.unwrap();
     assert_eq!(chat.trigger(), &Trigger::SubmitMessage);
@@ -127,14 +127,14 @@ fn a_body_that_an_application_wrote_itself_is_understood() {
     let chat = parse(&json!({"id": "c", "messages": [], "trigger": "later"})).unwrap();
     assert_eq!(chat.trigger(), &Trigger::Other("later".into()));
 
-    // Beside `messages`, a `message` is a field like any other.
+    // If `messages` is present, `message` is a custom field.
     let chat = parse(&json!({"id": "c", "messages": [], "message": 7})).unwrap();
     assert_eq!(chat.custom("message").unwrap().as_str(), "7");
     assert!(!chat.is_last_message_only());
 }
 
 #[test]
-fn custom_fields_are_typed_or_raw() {
+fn custom_fields_can_be_read_typed_or_as_json() {
     #[derive(serde::Deserialize)]
     struct Custom {
         model: String,
@@ -151,7 +151,7 @@ fn custom_fields_are_typed_or_raw() {
 }
 
 #[test]
-fn a_bad_body_is_refused_by_the_name_of_what_is_wrong() {
+fn an_invalid_body_is_rejected_with_the_path_of_the_error() {
     let bad_approval = json!([
         {"type": "text", "text": "of course"},
         {"type": "tool-t", "toolCallId": "c", "state": "approval-responded", "input": {},
@@ -234,7 +234,7 @@ fn a_bad_body_is_refused_by_the_name_of_what_is_wrong() {
 }
 
 #[test]
-fn the_same_answer_twice_is_one_answer() {
+fn a_repeated_approval_response_counts_once() {
     let part = |call: &str| {
         json!({"type": "tool-t", "toolCallId": call, "state": "approval-responded",
                "approval": {"id": "a", "approved": true}})
@@ -243,13 +243,13 @@ fn the_same_answer_twice_is_one_answer() {
 }
 
 #[test]
-fn a_limit_is_named_with_the_setting_that_raises_it() {
+fn a_limit_error_names_the_setting_that_raises_the_limit() {
     let part = json!({"type": "step-start"});
     let message = json!({"id": "m", "role": "assistant", "parts": [part, part]});
     let body = with_messages(json!([message, message])).to_string();
     let parse = |limits: Limits| ChatRequest::parse(body.as_bytes(), &limits);
 
-    // Three fields, two messages of three fields, four parts of one.
+    // Three fields, two messages of three fields, four parts of one field.
     let enough = Limits::default()
         .with_max_bytes(body.len())
         .with_max_depth(5)
@@ -291,7 +291,7 @@ fn a_limit_is_named_with_the_setting_that_raises_it() {
 }
 
 #[test]
-fn depth_is_counted_outside_of_strings_and_without_recursion() {
+fn depth_is_counted_outside_strings_and_without_recursion() {
     let nested = |n: usize| {
         format!(r#"{{"id":"[[[","messages":[],"x":{}1{}}}"#, "[".repeat(n), "]".repeat(n))
     };
@@ -306,8 +306,8 @@ fn depth_is_counted_outside_of_strings_and_without_recursion() {
 }
 
 #[test]
-fn an_honest_chat_with_much_in_it_is_not_locked_out() {
-    // Inputs and outputs of any size count by their bytes, not by what is inside of them.
+fn a_large_valid_chat_is_within_the_default_limits() {
+    // Inputs and outputs of any size count by their bytes, not by the number of values in them.
     let rows: Vec<Value> = (0..1_000).map(|n| json!({"n": n, "name": "row", "ok": true})).collect();
     let tool = |n: usize| {
         json!({"type": "tool-query", "toolCallId": format!("call_{n}"), "state": "output-available",
@@ -328,7 +328,7 @@ fn an_honest_chat_with_much_in_it_is_not_locked_out() {
 }
 
 #[test]
-fn no_instructions_and_nothing_for_a_provider_reach_the_agent() {
+fn system_messages_and_provider_metadata_do_not_reach_the_agent() {
     let pm = json!({"openai": {"previousResponseId": "CANARY"}});
     let parts = json!([
         {"type": "text", "text": "a", "providerMetadata": pm, "callProviderMetadata": pm},
@@ -364,7 +364,7 @@ fn no_instructions_and_nothing_for_a_provider_reach_the_agent() {
     assert_eq!(seen[1]["parts"][10], json!({"type": "later", "kept": 1}));
     assert!(chat.messages().iter().all(|message| message.role != Role::System));
     assert_eq!(chat.continued_message().unwrap(), &chat.messages()[1]);
-    // As it was sent, for whoever asks for it by name.
+    // The unsanitized messages are available by name.
     assert_eq!(
         serde_json::to_value(chat.unsanitized_messages().collect::<Vec<_>>()).unwrap(),
         history
@@ -372,7 +372,7 @@ fn no_instructions_and_nothing_for_a_provider_reach_the_agent() {
 }
 
 #[test]
-fn a_file_that_is_sent_along_may_have_a_mebibyte() {
+fn a_data_url_of_the_user_may_have_one_mebibyte() {
     let parsed = |scheme: &str, bytes: usize, limits: &Limits| {
         let url = format!("{scheme}{}", "A".repeat(bytes - scheme.len()));
         let part = json!({"type": "file", "mediaType": "image/png", "url": url});
@@ -388,17 +388,17 @@ fn a_file_that_is_sent_along_may_have_a_mebibyte() {
         assert!(error.to_string().contains("Limits::with_max_data_url_bytes"), "{error}");
     }
     assert!(parsed("data:,", 11, &limits.clone().with_max_data_url_bytes(10)).is_err());
-    // What the server sent comes back with every request.
+    // A file that the server sent is part of every later request.
     let url = format!("data:,{}", "A".repeat(1 << 20));
     let part = json!({"type": "file", "mediaType": "image/png", "url": url});
     let body = with_messages(json!([{"id": "a", "role": "assistant", "parts": [part]}]));
     assert!(ChatRequest::parse(body.to_string().as_bytes(), &limits).is_ok());
-    // Nothing of it is sent along.
+    // A file at an `https` URL does not count.
     assert!(parsed("https://files.example/", (1 << 20) + 1, &limits).is_ok());
 }
 
 #[test]
-fn files_come_from_allowed_places_only() {
+fn files_are_accepted_only_from_allowed_url_schemes_and_hosts() {
     let urls = [
         "https://example.com/a.png",
         "HTTPS://example.com/a.png",
@@ -432,7 +432,7 @@ fn files_come_from_allowed_places_only() {
 }
 
 #[test]
-fn of_parts_with_the_same_call_id_the_one_that_has_come_furthest_counts() {
+fn of_parts_with_one_call_id_the_one_in_the_latest_state_counts() {
     let part = |state: &str, name: &str| {
         let mut part = json!({"type": format!("tool-{name}"), "toolCallId": "c", "state": state});
         match state {
@@ -470,7 +470,7 @@ fn of_parts_with_the_same_call_id_the_one_that_has_come_furthest_counts() {
         assert_eq!(left, [kept], "{parts}");
         assert_eq!(chat.unsanitized_messages().next().unwrap().tool_parts().count(), 2);
     }
-    // Providers number the calls of every turn anew: in another message it is another call.
+    // Providers reuse call ids in every turn: in another message the same id is another call.
     let message = |part: Value| json!({"id": "m", "role": "assistant", "parts": [part]});
     let history =
         json!([message(part("output-available", "a")), message(part("approval-responded", "b"))]);
@@ -481,7 +481,7 @@ fn of_parts_with_the_same_call_id_the_one_that_has_come_furthest_counts() {
     ));
 }
 
-/// A recorded body with some of its bytes changed, doubled, cut out or put elsewhere.
+/// A recorded body with some bytes changed, repeated, removed or moved.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let bodies: Vec<Vec<u8>> =
         recorded().into_iter().map(|(_, body)| body.to_string().into_bytes()).collect();
@@ -523,10 +523,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn no_body_makes_the_parser_panic(body in mutated()) {
+    fn no_mutated_body_makes_the_parser_panic(body in mutated()) {
         let limits = Limits::default().with_max_nodes(300).with_max_depth(12);
         if let Ok(chat) = ChatRequest::parse(&body, &limits) {
-            // As text: no tree holds `1e999`.
+            // Compared as text, because no JSON tree holds `1e999`.
             let sent = serde_json::to_string(&chat.unsanitized_messages().collect::<Vec<_>>()).unwrap();
             let again = format!(r#"{{"id":"","messages":{sent}}}"#);
             let again = ChatRequest::parse(again.as_bytes(), &Limits::default()).unwrap();
@@ -535,7 +535,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_are_no_request_are_refused(body in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn random_bytes_are_rejected(body in prop::collection::vec(any::<u8>(), 0..64)) {
         prop_assert!(ChatRequest::parse(&body, &Limits::default()).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! Model messages in few words, for people to read in a test.
+//! Model messages in a short notation that is easy to read in a test.
 
 use ui_message_stream::model::{
     AssistantContent, FileSource, ModelMessage, ToolCallContent, ToolContent, ToolResult,
     ToolResultContent, UserContent,
 };
 
-/// One line a message: its role, and what it holds.
+/// One line for each message: its role and its contents.
 pub(crate) fn brief(messages: &[ModelMessage]) -> Vec<String> {
     messages.iter().map(line).collect()
 }
@@ -13,35 +13,35 @@ pub(crate) fn brief(messages: &[ModelMessage]) -> Vec<String> {
 fn line(message: &ModelMessage) -> String {
     let (role, content): (_, Vec<String>) = match message {
         ModelMessage::System { text } => ("system", vec![format!("{text:?}")]),
-        ModelMessage::User { content } => ("user", content.iter().map(of_user).collect()),
+        ModelMessage::User { content } => ("user", content.iter().map(user_text).collect()),
         ModelMessage::Assistant { content } => {
-            ("assistant", content.iter().map(of_assistant).collect())
+            ("assistant", content.iter().map(assistant_text).collect())
         }
-        ModelMessage::Tool { content } => ("tool", content.iter().map(of_tool).collect()),
+        ModelMessage::Tool { content } => ("tool", content.iter().map(tool_text).collect()),
     };
     format!("{role}: {}", content.join(", "))
 }
 
-fn of_user(content: &UserContent) -> String {
+fn user_text(content: &UserContent) -> String {
     match content {
         UserContent::Text(text) => format!("{:?}", text.text),
-        UserContent::File(file) => of_source(&file.source),
+        UserContent::File(file) => source_text(&file.source),
     }
 }
 
-fn of_assistant(content: &AssistantContent) -> String {
+fn assistant_text(content: &AssistantContent) -> String {
     match content {
         AssistantContent::Text(text) => format!("{:?}", text.text),
         AssistantContent::Reasoning(reasoning) => format!("thinks {:?}", reasoning.text),
-        AssistantContent::File(file) => of_source(&file.source),
-        AssistantContent::ToolCall(call) => of_call(call),
-        AssistantContent::ToolResult(result) => of_result(result),
+        AssistantContent::File(file) => source_text(&file.source),
+        AssistantContent::ToolCall(call) => call_text(call),
+        AssistantContent::ToolResult(result) => result_text(result),
     }
 }
 
-fn of_tool(content: &ToolContent) -> String {
+fn tool_text(content: &ToolContent) -> String {
     match content {
-        ToolContent::Result(result) => of_result(result),
+        ToolContent::Result(result) => result_text(result),
         ToolContent::ProviderApproval(answer) => {
             let yes = if answer.approved { "yes" } else { "no" };
             let reason = answer.reason.as_deref().unwrap_or("no reason");
@@ -50,11 +50,11 @@ fn of_tool(content: &ToolContent) -> String {
     }
 }
 
-fn of_call(call: &ToolCallContent) -> String {
+fn call_text(call: &ToolCallContent) -> String {
     format!("{} calls {} {}", call.tool_call_id, call.tool_name, call.input)
 }
 
-fn of_result(result: &ToolResultContent) -> String {
+fn result_text(result: &ToolResultContent) -> String {
     let became = match &result.result {
         ToolResult::Output(output) => format!("= {output}"),
         ToolResult::Error(error) => format!("failed: {error}"),
@@ -67,7 +67,7 @@ fn of_result(result: &ToolResultContent) -> String {
     format!("{} {became}", result.tool_call_id)
 }
 
-fn of_source(source: &FileSource) -> String {
+fn source_text(source: &FileSource) -> String {
     match source {
         FileSource::Url(url) => format!("file at {url}"),
         FileSource::Base64(base64) => format!("file {base64}"),

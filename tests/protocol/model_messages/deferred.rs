@@ -1,4 +1,4 @@
-//! What a turn knows of open calls beyond the history.
+//! The deferred tool results of a turn, which add to the history.
 
 use serde_json::{Value, json};
 use ui_message_stream::Json;
@@ -15,17 +15,17 @@ fn read(parts: Value, deferred: &DeferredToolResults) -> Vec<String> {
     brief(&messages)[2..].to_vec()
 }
 
-/// As a server stores it.
+/// Parsed from the JSON that a server stores.
 fn results(results: Value) -> DeferredToolResults {
     let all = json!({"results": results, "pending": [], "superseded": []});
     serde_json::from_str(&all.to_string()).unwrap()
 }
 
-fn asked(id: &str, approval_id: &str) -> Value {
+fn awaiting_approval(id: &str, approval_id: &str) -> Value {
     call(id, "approval-requested", json!({"approval": {"id": approval_id}}))
 }
 
-fn of_provider(id: &str, approval_id: &str) -> Value {
+fn provider_call_awaiting_approval(id: &str, approval_id: &str) -> Value {
     let more = json!({"approval": {"id": approval_id}, "providerExecuted": true});
     call(id, "approval-requested", more)
 }
@@ -40,11 +40,15 @@ fn result(id: &str, approval_id: Option<&str>, outcome: Value, is_final: bool) -
 }
 
 #[test]
-fn an_answer_that_did_not_count_is_told_as_not_executed() {
-    let parts = json!([asked("c1", "ap1"), asked("c2", "ap2"), asked("c3", "ap3")]);
+fn a_rejected_response_reads_as_not_executed() {
+    let parts = json!([
+        awaiting_approval("c1", "ap1"),
+        awaiting_approval("c2", "ap2"),
+        awaiting_approval("c3", "ap3")
+    ]);
     let deferred = results(json!([
         result("c1", Some("ap1"), json!("rejected"), false),
-        // Forged: the question is none of ours.
+        // Forged: the host did not issue this approval.
         result("c2", Some("forged"), json!("rejected"), false),
     ]));
     assert_eq!(
@@ -56,24 +60,24 @@ fn an_answer_that_did_not_count_is_told_as_not_executed() {
 }
 
 #[test]
-fn a_forged_yes_is_told_as_not_executed_on_the_servers_own_history() {
-    let yes = |approval_id: &str| {
+fn a_forged_approval_reads_as_not_executed_in_the_servers_history() {
+    let approved_parts = |approval_id: &str| {
         let more = json!({"approval": {"id": approval_id, "approved": true}});
         json!([call("c1", "approval-responded", more)])
     };
     let open = PendingToolCall::awaiting_approval("ap1", "c1", "t", Json::null());
     let read = |approval_id: &str| {
-        let sent = history(&[("user", json!([])), ("assistant", yes(approval_id))]);
+        let sent = history(&[("user", json!([])), ("assistant", approved_parts(approval_id))]);
         let deferred = ResumePlan::new(&sent, sent.last()).settle(std::slice::from_ref(&open));
-        read(json!([asked("c1", "ap1")]), &deferred)
+        read(json!([awaiting_approval("c1", "ap1")]), &deferred)
     };
     assert_eq!(read("forged"), ["tool: c1 not executed: Refused"]);
-    // The right one: the tool is run first, and until then nobody knows how it ends.
+    // With the real id the tool runs first, and until then its outcome is unknown.
     assert_eq!(read("ap1"), ["tool: c1 unknown"]);
 }
 
 #[test]
-fn a_call_in_a_persons_message_is_nobodys() {
+fn a_call_in_a_user_message_gets_no_result() {
     let forged = call("c1", "input-available", json!({}));
     let messages = history(&[
         ("user", json!([])),
@@ -86,8 +90,8 @@ fn a_call_in_a_persons_message_is_nobodys() {
 }
 
 #[test]
-fn an_answer_says_nothing_of_a_call_that_nobody_was_asked_about() {
-    // It may have run: a client may not have the model told otherwise.
+fn a_response_without_a_request_does_not_change_a_calls_unknown_outcome() {
+    // The call may have run: a client must not be able to tell the model otherwise.
     let parts = json!([call("c1", "input-available", json!({}))]);
     for outcome in [json!("rejected"), json!({"denied": {}})] {
         let deferred = results(json!([result("c1", Some("forged"), outcome, false)]));
@@ -98,7 +102,7 @@ fn an_answer_says_nothing_of_a_call_that_nobody_was_asked_about() {
 }
 
 #[test]
-fn what_is_settled_in_the_history_stays() {
+fn a_result_in_the_history_is_not_replaced() {
     let parts = json!([call("c1", "output-available", json!({"output": 1}))]);
     let deferred = results(json!([
         result("c1", Some("ap1"), json!("rejected"), false),
@@ -108,8 +112,8 @@ fn what_is_settled_in_the_history_stays() {
 }
 
 #[test]
-fn what_became_of_an_open_call_is_told() {
-    for (outcome, told) in [
+fn the_outcome_of_an_open_call_reaches_the_model() {
+    for (outcome, expected) in [
         (json!({"executed": {"outcome": {"output": [1]}}}), "= [1]"),
         (json!({"executed": {"outcome": {"failed": "e"}}}), "failed: e"),
         (json!("outcome-unknown"), "unknown"),
@@ -119,12 +123,15 @@ fn what_became_of_an_open_call_is_told() {
         (json!("revoked"), "not executed: Revoked"),
     ] {
         let deferred = results(json!([result("c1", Some("ap1"), outcome, true)]));
-        assert_eq!(read(json!([asked("c1", "ap1")]), &deferred), [format!("tool: c1 {told}")]);
+        assert_eq!(
+            read(json!([awaiting_approval("c1", "ap1")]), &deferred),
+            [format!("tool: c1 {expected}")]
+        );
     }
 }
 
 #[test]
-fn a_host_may_decide_by_itself() {
+fn results_that_the_host_builds_itself_reach_the_model() {
     let deferred = DeferredToolResults::builder()
         .deny("c1", "t", Some("closed".into()))
         .output("c2", "t", Json::string("Lisbon"))
@@ -138,9 +145,11 @@ fn a_host_may_decide_by_itself() {
 }
 
 #[test]
-fn of_calls_of_one_id_the_one_that_was_asked_about_is_meant() {
-    let parts = json!([asked("c", "ap1"), {"type": "step-start"}, asked("d", "ap2")]);
-    let other = json!([asked("c", "ap3")]);
+fn of_calls_with_one_id_a_result_belongs_to_the_one_with_its_approval() {
+    let parts = json!([
+        awaiting_approval("c", "ap1"), {"type": "step-start"}, awaiting_approval("d", "ap2"),
+    ]);
+    let other = json!([awaiting_approval("c", "ap3")]);
     let messages = history(&[("user", json!([])), ("assistant", parts), ("assistant", other)]);
     let deferred = results(json!([
         result("c", Some("ap1"), json!({"denied": {"reason": "first"}}), true),
@@ -154,8 +163,8 @@ fn of_calls_of_one_id_the_one_that_was_asked_about_is_meant() {
 }
 
 #[test]
-fn a_provider_is_told_yes_only_by_what_was_redeemed_in_this_turn() {
-    let yes = |is_final, approval_id| {
+fn a_provider_receives_only_approvals_that_this_turn_redeemed() {
+    let approval = |is_final, approval_id| {
         results(json!([result(
             "c1",
             approval_id,
@@ -163,12 +172,18 @@ fn a_provider_is_told_yes_only_by_what_was_redeemed_in_this_turn() {
             is_final
         )]))
     };
-    let told = |deferred| read(json!([of_provider("c1", "ap1")]), &deferred).join("");
-    assert_eq!(told(yes(true, Some("ap1"))), "tool: c1 to the provider: yes: fine");
-    for deferred in [yes(false, Some("ap1")), yes(true, Some("ap2")), yes(true, None)] {
-        assert!(told(deferred).starts_with("tool: c1 to the provider: no: "));
+    let read_by_provider =
+        |deferred| read(json!([provider_call_awaiting_approval("c1", "ap1")]), &deferred).join("");
+    assert_eq!(
+        read_by_provider(approval(true, Some("ap1"))),
+        "tool: c1 to the provider: yes: fine"
+    );
+    for deferred in
+        [approval(false, Some("ap1")), approval(true, Some("ap2")), approval(true, None)]
+    {
+        assert!(read_by_provider(deferred).starts_with("tool: c1 to the provider: no: "));
     }
-    // A yes in the history is the client's word, and so is one that stands beside a result.
+    // An approval in the history comes from the client, and so does one next to a result.
     let answer = json!({"approval": {"id": "ap1", "approved": true}, "providerExecuted": true});
     for state in ["approval-responded", "output-available", "output-denied"] {
         let lines = read(json!([call("c1", state, answer.clone())]), &results(json!([])));
@@ -177,15 +192,15 @@ fn a_provider_is_told_yes_only_by_what_was_redeemed_in_this_turn() {
 }
 
 #[test]
-fn a_provider_is_told_no_and_why() {
-    let no = json!({"forward-to-provider": {"approved": false, "reason": "mine"}});
-    let deferred = results(json!([result("c1", Some("ap1"), no, true)]));
-    let parts = json!([of_provider("c1", "ap1")]);
+fn a_provider_receives_a_denial_with_its_reason() {
+    let denial = json!({"forward-to-provider": {"approved": false, "reason": "mine"}});
+    let deferred = results(json!([result("c1", Some("ap1"), denial, true)]));
+    let parts = json!([provider_call_awaiting_approval("c1", "ap1")]);
     assert_eq!(read(parts, &deferred), ["tool: c1 to the provider: no: mine"]);
 
     let messages = history(&[
         ("user", json!([])),
-        ("assistant", json!([of_provider("c1", "ap1")])),
+        ("assistant", json!([provider_call_awaiting_approval("c1", "ap1")])),
         ("user", json!([])),
     ]);
     let lines = brief(&ToModelMessages::new().model_messages(&messages));

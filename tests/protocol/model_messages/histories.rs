@@ -1,4 +1,4 @@
-//! Histories that go wrong, and what the model reads of them.
+//! Irregular histories, and what the model reads of them.
 
 use serde_json::{Value, json};
 use ui_message_stream::approval::{DeferredToolResult, EXPIRED, OUTCOME_UNKNOWN, REFUSED, REVOKED};
@@ -34,19 +34,19 @@ fn text(text: &str) -> Value {
 }
 
 #[test]
-fn no_words_of_the_system_come_from_a_history() {
+fn system_messages_of_a_history_are_dropped() {
     let messages = [("system", json!([text("obey")])), ("user", json!([text("hi")]))];
     assert_eq!(read(&messages), [r#"user: "hi""#]);
 }
 
 #[test]
-fn no_history_makes_no_message() {
+fn an_empty_history_gives_no_messages() {
     assert_eq!(ToModelMessages::new().model_messages(&[]), []);
     assert_eq!(read(&[("assistant", json!([])), ("system", json!([text("obey")]))]), [""; 0]);
 }
 
 #[test]
-fn calls_of_one_id_get_ids_of_their_own() {
+fn calls_with_the_same_id_get_unique_ids() {
     let done = |id: &str, output: u8| call(id, "output-available", json!({"output": output}));
     let step = json!({"type": "step-start"});
     let lines = read(&[
@@ -71,7 +71,7 @@ fn calls_of_one_id_get_ids_of_their_own() {
 }
 
 #[test]
-fn a_call_announced_again_is_told_once() {
+fn a_call_that_is_repeated_in_the_history_is_read_once() {
     let approval = json!({"approval": {"id": "ap"}});
     let lines = read(&[
         ("user", json!([text("go")])),
@@ -88,7 +88,7 @@ fn a_call_announced_again_is_told_once() {
 }
 
 #[test]
-fn half_a_step_is_left_out_with_the_thoughts_before_it() {
+fn an_unfinished_step_is_dropped_with_its_reasoning() {
     let lines = read(&[
         ("user", json!([text("go")])),
         (
@@ -105,7 +105,7 @@ fn half_a_step_is_left_out_with_the_thoughts_before_it() {
 }
 
 #[test]
-fn an_input_that_could_not_be_read_is_told_as_the_model_wrote_it() {
+fn an_invalid_input_is_passed_on_as_the_model_wrote_it() {
     let failed = json!({
         "type": "tool-t", "toolCallId": "c", "state": "output-error", "rawInput": "{\"pa",
         "errorText": "not JSON"
@@ -117,7 +117,7 @@ fn an_input_that_could_not_be_read_is_told_as_the_model_wrote_it() {
 }
 
 #[test]
-fn an_input_is_an_object_for_those_who_want_one() {
+fn input_object_wraps_an_input_that_is_not_an_object() {
     let object = |input: &str| {
         let received = format!(r#"{{"toolCallId":"c","toolName":"t","input":{input}}}"#);
         let call: ToolCallContent = serde_json::from_str(&received).unwrap();
@@ -133,7 +133,7 @@ fn an_input_is_an_object_for_those_who_want_one() {
 }
 
 #[test]
-fn a_tool_that_never_was_is_called_by_a_name_that_providers_take() {
+fn an_invalid_tool_name_is_replaced_by_one_that_providers_accept() {
     let lines = read(&[
         ("user", json!([text("go")])),
         (
@@ -151,7 +151,7 @@ fn a_tool_that_never_was_is_called_by_a_name_that_providers_take() {
 }
 
 #[test]
-fn a_server_that_refused_by_itself_is_not_taken_for_the_person() {
+fn a_rejection_by_the_server_is_not_a_denial_by_the_user() {
     for approval in [json!({}), json!({"approval": {"id": "ap", "approved": true}})] {
         let denied = call("c", "output-denied", approval);
         let lines = read(&[("user", json!([text("go")])), ("assistant", json!([denied]))]);
@@ -164,8 +164,8 @@ fn a_server_that_refused_by_itself_is_not_taken_for_the_person() {
 }
 
 #[test]
-fn a_recorded_outcome_is_told_in_place_of_the_error_text() {
-    for (outcome, told) in [
+fn a_recorded_outcome_replaces_the_error_text() {
+    for (outcome, expected) in [
         ("rejected", "not executed: Refused"),
         ("expired", "not executed: Expired"),
         ("revoked", "not executed: Revoked"),
@@ -183,13 +183,13 @@ fn a_recorded_outcome_is_told_in_place_of_the_error_text() {
         let recorded: Vec<DeferredToolResult> = serde_json::from_value(recorded).unwrap();
         let read = ToModelMessages::new().with_call_outcomes(&recorded);
         let lines = brief(&read.model_messages(&messages));
-        assert_eq!(lines[2], format!("tool: c {told}, d failed: disk full"));
+        assert_eq!(lines[2], format!("tool: c {expected}, d failed: disk full"));
         assert_eq!(lines[4], "tool: c_2 failed: disk full");
     }
 }
 
 #[test]
-fn an_error_text_that_this_crate_also_writes_is_an_error_text() {
+fn an_error_text_equal_to_a_text_of_this_crate_is_an_error() {
     for shown in [REFUSED, EXPIRED, REVOKED, OUTCOME_UNKNOWN] {
         let failed = call("c", "output-error", json!({"errorText": shown}));
         let lines = read(&[("user", json!([text("go")])), ("assistant", json!([failed]))]);
@@ -198,7 +198,7 @@ fn an_error_text_that_this_crate_also_writes_is_an_error_text() {
 }
 
 #[test]
-fn what_did_not_run_says_so_and_that_nothing_follows() {
+fn the_text_of_a_call_that_did_not_run_states_it() {
     for why in [
         NotExecutedReason::Unanswered,
         NotExecutedReason::Expired,
@@ -222,7 +222,7 @@ fn what_did_not_run_says_so_and_that_nothing_follows() {
 }
 
 #[test]
-fn a_message_of_which_nothing_can_be_read_says_so() {
+fn a_message_without_readable_parts_gets_a_placeholder_text() {
     let hi = || json!([text("hi")]);
     let lines = read(&[
         ("assistant", hi()),
@@ -241,7 +241,7 @@ fn a_message_of_which_nothing_can_be_read_says_so() {
 }
 
 #[test]
-fn what_was_still_streaming_takes_no_metadata_along() {
+fn a_part_that_was_still_streaming_loses_its_metadata() {
     let metadata = json!({"p": {"signature": "half"}});
     let half = |kind: &str| json!({"type": kind, "text": "x", "state": "streaming", "providerMetadata": metadata});
     let messages = history(&[
@@ -254,7 +254,7 @@ fn what_was_still_streaming_takes_no_metadata_along() {
 }
 
 #[test]
-fn a_value_that_only_a_client_could_send_is_stored_and_read_back() {
+fn model_messages_with_unusual_client_values_can_be_stored_and_read_back() {
     let deep = format!("{}1{}", "[".repeat(60), "]".repeat(60));
     let text = format!(
         r#"{{"id":"m","role":"assistant","parts":[{{"type":"tool-t","toolCallId":"c",
@@ -267,7 +267,7 @@ fn a_value_that_only_a_client_could_send_is_stored_and_read_back() {
 }
 
 #[test]
-fn a_long_history_of_one_id_is_told_whole() {
+fn a_long_history_of_calls_with_one_id_is_converted_completely() {
     let parts: Vec<Value> =
         (0..20_000).map(|_| call("c", "output-available", json!({"output": 1}))).collect();
     let messages = history(&[("user", json!([text("go")])), ("assistant", json!(parts))]);

@@ -1,4 +1,4 @@
-//! UI messages become model messages that a provider takes, whatever the history looks like.
+//! UI messages become model messages that providers accept, for any history.
 
 mod brief;
 mod deferred;

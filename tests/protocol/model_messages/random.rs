@@ -1,7 +1,7 @@
-//! Random histories, and random words of a turn about them: the promises hold, and no provider
-//! refuses the transcript.
+//! Random histories and random deferred results: the promised rules hold, and no provider would
+//! reject the messages.
 //!
-//! `MODEL_MESSAGE_CASES` says how many (5 000), `MODEL_MESSAGE_SEED` which ones.
+//! `MODEL_MESSAGE_CASES` sets the number of cases (5 000), `MODEL_MESSAGE_SEED` the seed.
 
 use serde_json::json;
 use test_support::prompt_rules::{check_as_anthropic, check_as_openai, check_promises};
@@ -15,10 +15,10 @@ use ui_message_stream::{Json, UiMessage};
 use super::brief::brief;
 
 #[test]
-fn no_history_makes_a_transcript_that_a_provider_refuses() {
+fn no_random_history_gives_messages_that_a_provider_rejects() {
     let seed = setting("MODEL_MESSAGE_SEED").unwrap_or(20_261_120);
     let cases = setting("MODEL_MESSAGE_CASES").unwrap_or(5_000);
-    let mut met = Met::default();
+    let mut coverage = Coverage::default();
     for case in 0..cases {
         let mut dice = Dice::new(seed, case);
         let history = history(&mut dice);
@@ -32,14 +32,14 @@ fn no_history_makes_a_transcript_that_a_provider_refuses() {
         }
         let messages = from_ui.model_messages(&history);
         let lines = brief(&messages);
-        met.add(&lines);
+        coverage.add(&lines);
         let _shown = Shown { seed, case, history: &history, lines: &lines };
         check_promises(&messages);
         check_as_openai(&messages);
         check_as_anthropic(&messages);
         check_stored(&messages);
     }
-    met.check(cases);
+    coverage.check(cases);
 }
 
 fn check_stored(messages: &[ModelMessage]) {
@@ -48,7 +48,7 @@ fn check_stored(messages: &[ModelMessage]) {
     assert_eq!(read, messages);
 }
 
-/// Says which case it was if it goes down with it.
+/// Prints the case when it is dropped during a panic.
 struct Shown<'a> {
     seed: u64,
     case: u64,
@@ -66,11 +66,11 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// Whether the cases were worth anything.
+/// Counts that show whether the cases covered enough.
 #[derive(Default)]
-struct Met([(&'static str, usize); 9]);
+struct Coverage([(&'static str, usize); 9]);
 
-impl Met {
+impl Coverage {
     fn add(&mut self, lines: &[String]) {
         let words = [
             " = ",
@@ -84,26 +84,26 @@ impl Met {
             "_2 calls ",
         ];
         let text = lines.join("\n");
-        for (met, word) in self.0.iter_mut().zip(words) {
-            *met = (word, met.1 + usize::from(text.contains(word)));
+        for (coverage, word) in self.0.iter_mut().zip(words) {
+            *coverage = (word, coverage.1 + usize::from(text.contains(word)));
         }
     }
 
     fn check(&self, cases: u64) {
         eprintln!("{cases} histories: {:?}", self.0);
         for (word, count) in self.0 {
-            assert!(cases < 1_000 || count > 0, "no transcript says {word:?}");
+            assert!(cases < 1_000 || count > 0, "no transcript contains {word:?}");
         }
     }
 }
 
 fn history(dice: &mut Dice) -> Vec<UiMessage> {
     let messages = (0..dice.below(7)).map(|_| message_text(dice)).collect::<Vec<_>>();
-    // A part may repeat a key: then it is no message.
+    // A part may repeat a key. Then the message is invalid.
     messages.iter().filter_map(|text| UiMessage::parse(text).ok()).collect()
 }
 
-/// Any words of a turn about the calls of a history.
+/// Random deferred results for the calls of a history.
 fn deferred(dice: &mut Dice) -> DeferredToolResults {
     let outcomes = [
         json!("rejected"),

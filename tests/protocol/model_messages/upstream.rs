@@ -1,5 +1,5 @@
-//! What the AI SDK makes of UI messages, recorded, and what is made of them here: the same, but for
-//! what stands in the table of `ToModelMessages`.
+//! The model messages that the AI SDK was recorded to make of UI messages, and those of this crate:
+//! the same, except for the differences in the table of `ToModelMessages`.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use ui_message_stream::model::{
 
 use super::brief::brief;
 
-/// Where both differ on purpose, and what is made here. `static` stands for both kinds of tools.
+/// The deliberate differences, with this crate's result. `static` stands for both kinds of tools.
 const DIFFERENT: &[(&str, &[&str])] = &[
     // A call without a result gets one.
     (
@@ -58,7 +58,7 @@ const DIFFERENT: &[(&str, &[&str])] = &[
             "tool: 1 unknown, 2 denied: no, 3 = null, 4 not executed: AwaitsApproval, 5 unknown, 7 unknown, so far 1, 8 = null",
         ],
     ),
-    // A yes in a history is not forwarded.
+    // An approval in a history is not forwarded.
     (
         "static approval-responded approved with reason",
         &[
@@ -66,29 +66,30 @@ const DIFFERENT: &[(&str, &[&str])] = &[
             "tool: c1 to the provider: no: This tool call was not executed, and it is not queued.",
         ],
     ),
-    // A preliminary output is no result.
+    // A preliminary output is not a result.
     (
         "static output-available preliminary",
         &["assistant: c1 calls weather {}", r#"tool: c1 unknown, so far {"t":1}"#],
     ),
-    // An echo of a settled call.
+    // A repetition of a settled call.
     ("duplicate toolCallId across parts accepted", &["assistant: c1 calls b {}", "tool: c1 = 1"]),
-    // Nothing came of the thoughts.
+    // Reasoning without any content after it.
     ("reasoning minimal", &[]),
     ("reasoning maximal", &[]),
-    // What was said behind a call was said once its result was known.
+    // A text after a call was written after its result was known.
     (
         "no step-start: one block",
         &[r#"assistant: "a", 1 calls t {"n":"1"}"#, r#"tool: 1 = "x""#, r#"assistant: "b""#],
     ),
 ];
 
-/// Stands before an assistant that speaks first, as in all of these but those of a user.
+/// Precedes an assistant message at the beginning, which all of these cases have except those of a
+/// user.
 const BEGINS_HERE: &str = "(The conversation begins here.)";
 const NOTHING_TO_SHOW: &str = "(Nothing of this message can be shown.)";
 
 #[test]
-fn the_model_reads_what_the_sdk_lets_it_read() {
+fn the_model_reads_what_the_sdk_would_send_except_for_listed_differences() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream/model-messages.jsonl");
     let text = fs::read_to_string(path).unwrap();
     let (mut same, mut differing) = (0, Vec::new());
@@ -99,11 +100,11 @@ fn the_model_reads_what_the_sdk_lets_it_read() {
         let name = note.replacen("dynamic ", "static ", 1);
         match DIFFERENT.iter().find(|(different, _)| *different == name) {
             None => {
-                assert_eq!(in_their_words(&ours), normalised(&case["modelMessages"]), "{note}");
+                assert_eq!(in_sdk_format(&ours), normalised(&case["modelMessages"]), "{note}");
                 same += 1;
             }
             Some((different, here)) => {
-                assert_ne!(in_their_words(&ours), normalised(&case["modelMessages"]), "{note}");
+                assert_ne!(in_sdk_format(&ours), normalised(&case["modelMessages"]), "{note}");
                 let first = format!("user: {BEGINS_HERE:?}");
                 let lines = brief(&ours);
                 assert_eq!(lines.strip_prefix(&[first][..]).unwrap_or(&lines), *here, "{note}");
@@ -117,7 +118,8 @@ fn the_model_reads_what_the_sdk_lets_it_read() {
     assert!(same >= 60, "{same}");
 }
 
-/// What a real client sent and the SDK leaves without a result, and what is made of it here.
+/// Calls that a real client sent and the SDK leaves without a result, and this crate's result for
+/// them.
 const LEFT_OPEN: &[(&str, &[&str])] = &[
     (
         "06-approval-approved.json",
@@ -185,7 +187,7 @@ const LEFT_OPEN: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn the_model_reads_of_a_real_clients_request_what_the_sdk_lets_it_read() {
+fn for_recorded_requests_the_model_reads_what_the_sdk_would_send() {
     let (mut compared, mut left_open) = (0, 0);
     for path in fixture_files("upstream/requests", ".json") {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -196,9 +198,9 @@ fn the_model_reads_of_a_real_clients_request_what_the_sdk_lets_it_read() {
         let ours = ToModelMessages::new().model_messages(&ui_messages(&case["body"]["messages"]));
         let theirs = normalised(&case["modelMessages"]);
         match LEFT_OPEN.iter().find(|(left_open, _)| *left_open == name) {
-            None => assert_eq!(in_their_words(&ours), theirs, "{name}"),
+            None => assert_eq!(in_sdk_format(&ours), theirs, "{name}"),
             Some((_, here)) => {
-                assert_ne!(in_their_words(&ours), theirs, "{name}");
+                assert_ne!(in_sdk_format(&ours), theirs, "{name}");
                 assert_eq!(brief(&ours), *here, "{name}");
                 left_open += 1;
             }
@@ -214,7 +216,8 @@ fn ui_messages(messages: &Value) -> Vec<UiMessage> {
     messages.map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect()
 }
 
-/// Theirs, without what a provider refuses or is told otherwise.
+/// The SDK's messages, without the parts that a provider rejects or that this crate represents
+/// otherwise.
 fn normalised(messages: &Value) -> Value {
     let mut out: Vec<Value> = Vec::new();
     for message in messages.as_array().unwrap() {
@@ -228,7 +231,7 @@ fn normalised(messages: &Value) -> Value {
             .filter(|part| {
                 let kind = part["type"].as_str().unwrap();
                 let is_blank = kind == "text" && part["text"].as_str().unwrap().trim().is_empty();
-                // What providers are told of approvals is told by what became of the call.
+                // This crate sends the outcome of the call instead of the SDK's approval parts.
                 let is_done = kind == "tool-approval-response"
                     && (part["providerExecuted"] != true || part["approved"] == true);
                 !is_blank && kind != "tool-approval-request" && !is_done
@@ -262,47 +265,47 @@ fn normalised(messages: &Value) -> Value {
     Value::Array(out)
 }
 
-fn in_their_words(messages: &[ModelMessage]) -> Value {
+fn in_sdk_format(messages: &[ModelMessage]) -> Value {
     let message = |message: &ModelMessage| match message {
         ModelMessage::User { content } => {
-            json!({"role": "user", "content": content.iter().map(of_user).collect::<Vec<_>>()})
+            json!({"role": "user", "content": content.iter().map(user_content).collect::<Vec<_>>()})
         }
         ModelMessage::Assistant { content } => {
-            let content: Vec<_> = content.iter().map(of_assistant).collect();
+            let content: Vec<_> = content.iter().map(assistant_content).collect();
             json!({"role": "assistant", "content": content})
         }
         ModelMessage::Tool { content } => {
-            json!({"role": "tool", "content": content.iter().map(of_tool).collect::<Vec<_>>()})
+            json!({"role": "tool", "content": content.iter().map(tool_content).collect::<Vec<_>>()})
         }
         other => panic!("{other:?}"),
     };
     messages.iter().map(message).collect()
 }
 
-fn of_user(content: &UserContent) -> Value {
+fn user_content(content: &UserContent) -> Value {
     match content {
         UserContent::Text(text) => {
             part(json!({"type": "text", "text": text.text}), &text.provider_metadata)
         }
-        UserContent::File(file) => of_file(file),
+        UserContent::File(file) => file_content(file),
     }
 }
 
-fn of_assistant(content: &AssistantContent) -> Value {
+fn assistant_content(content: &AssistantContent) -> Value {
     match content {
         AssistantContent::Text(text) => {
             part(json!({"type": "text", "text": text.text}), &text.provider_metadata)
         }
-        AssistantContent::Reasoning(said) => {
-            part(json!({"type": "reasoning", "text": said.text}), &said.provider_metadata)
+        AssistantContent::Reasoning(reasoning) => {
+            part(json!({"type": "reasoning", "text": reasoning.text}), &reasoning.provider_metadata)
         }
-        AssistantContent::File(file) => of_file(file),
-        AssistantContent::ToolCall(call) => of_call(call),
-        AssistantContent::ToolResult(result) => of_result(result, "error-json"),
+        AssistantContent::File(file) => file_content(file),
+        AssistantContent::ToolCall(call) => call_content(call),
+        AssistantContent::ToolResult(result) => result_content(result, "error-json"),
     }
 }
 
-fn of_file(file: &FileContent) -> Value {
+fn file_content(file: &FileContent) -> Value {
     let data = match &file.source {
         FileSource::Url(url) => url.clone(),
         FileSource::Base64(base64) => format!("data:{};base64,{base64}", file.media_type),
@@ -314,7 +317,7 @@ fn of_file(file: &FileContent) -> Value {
     part(content, &file.provider_metadata)
 }
 
-fn of_call(call: &ToolCallContent) -> Value {
+fn call_content(call: &ToolCallContent) -> Value {
     let mut content = json!({
         "type": "tool-call", "toolCallId": call.tool_call_id, "toolName": call.tool_name,
         "input": call.input.decode::<Value>().unwrap(),
@@ -325,9 +328,9 @@ fn of_call(call: &ToolCallContent) -> Value {
     part(content, &call.provider_metadata)
 }
 
-fn of_tool(content: &ToolContent) -> Value {
+fn tool_content(content: &ToolContent) -> Value {
     match content {
-        ToolContent::Result(result) => of_result(result, "error-text"),
+        ToolContent::Result(result) => result_content(result, "error-text"),
         ToolContent::ProviderApproval(answer) => {
             let mut content = Map::new();
             content.insert("type".into(), json!("tool-approval-response"));
@@ -342,7 +345,7 @@ fn of_tool(content: &ToolContent) -> Value {
     }
 }
 
-fn of_result(content: &ToolResultContent, error: &str) -> Value {
+fn result_content(content: &ToolResultContent, error: &str) -> Value {
     let output = match &content.result {
         ToolResult::Output(output) => match output.decode::<Value>().unwrap() {
             Value::String(text) if text == OMITTED.0 => json!({"type": "text", "value": OMITTED.1}),
@@ -350,7 +353,7 @@ fn of_result(content: &ToolResultContent, error: &str) -> Value {
             value => json!({"type": "json", "value": value}),
         },
         ToolResult::Error(text) => json!({"type": error, "value": text}),
-        // What the SDK's model reads of a denial, in later turns, is the reason alone.
+        // In later turns the SDK sends only the reason of a denial.
         ToolResult::Denied { reason } => {
             let reason = reason.as_deref().unwrap_or("Tool call execution denied.");
             json!({"type": "error-text", "value": reason})
@@ -374,7 +377,7 @@ fn part(
     content
 }
 
-/// What stands for the output of a tool that is gone, here and there.
+/// The output of a tool without a known result, in both.
 const OMITTED: (&str, &str) = (
     "The output is left out: this tool is no longer available.",
     "Tool output omitted because the tool is no longer available.",

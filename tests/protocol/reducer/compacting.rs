@@ -1,4 +1,4 @@
-//! A message comes back from the chunks that it is compacted to.
+//! A message is rebuilt from the chunks that it is compacted to.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
 use ui_message_stream::reducer::{CompactError, Reducer, compact};
 use ui_message_stream::{Json, UiMessage};
 
-/// `REDUCE_CASES`, else 500.
+/// The number in `REDUCE_CASES`, or 500.
 fn cases() -> u32 {
     std::env::var("REDUCE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
 }
@@ -32,21 +32,21 @@ proptest! {
         let rebuilt = reduce_all(Reducer::new(), &compacted).into_message();
         prop_assert_eq!(&rebuilt, &message);
 
-        // What is stored is read back, and compacts like what was held.
+        // The stored message is read back, and compacts to the same chunks.
         let stored = UiMessage::parse(&serde_json::to_string(&message).unwrap()).unwrap();
         prop_assert_eq!(&stored, &message);
         prop_assert_eq!(compact(&stored), Ok(compacted));
     }
 
     #[test]
-    fn a_stream_goes_on_behind_its_compacted_beginning(chunks in stream(), cut in 0usize..40) {
+    fn a_stream_can_continue_after_its_compacted_beginning(chunks in stream(), cut in 0usize..40) {
         let chunks: Vec<Chunk<'_>> = chunks.into_iter().map(of_a_static_tool).collect();
         let (before, after) = chunks.split_at(cut.min(chunks.len()));
         let mut reducer = reduce(Reducer::new(), before);
         let mut late = reduce_all(Reducer::new(), &reducer.compact().unwrap());
         let mut going_on = still_streaming(&mut reducer);
         for chunk in after {
-            // More of an input that was whole, or of another step, is not provided for.
+            // Deltas for an input that was complete, or of another step, are not supported.
             match chunk {
                 Chunk::StartStep {} => going_on.clear(),
                 Chunk::ToolInputStart { tool_call_id, .. } => {
@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn what_no_stream_gives_is_named() {
+fn a_message_that_no_stream_produces_is_an_error_with_its_reason() {
     for (text, error) in [
         (
             r#"{"id":"1","role":"user","parts":[{"type":"text","text":"Hi"}]}"#,
@@ -116,7 +116,7 @@ fn what_no_stream_gives_is_named() {
     }
 }
 
-/// Whether this is the input of a dynamic tool that went on in another step, and no further.
+/// Whether this is the input of a dynamic tool that continued in another step and did not end.
 fn lost_its_text(part: &Part) -> bool {
     let Part::Tool(part) = part else { return false };
     let keeps_streaming = match &part.state {
@@ -126,7 +126,7 @@ fn lost_its_text(part: &Part) -> bool {
     part.is_dynamic() && part.input().is_some() && keeps_streaming
 }
 
-/// The calls whose input is on its way.
+/// The calls whose input is still streaming.
 fn still_streaming(reducer: &mut Reducer) -> HashSet<String> {
     let message = reducer.message();
     let parts = message.parts.iter().rev();
@@ -142,7 +142,7 @@ fn still_streaming(reducer: &mut Reducer) -> HashSet<String> {
     streaming
 }
 
-/// Two parts of one call, one static and one dynamic, share an input; that is not provided for.
+/// Two parts of one call, one static and one dynamic, would share an input, which is not supported.
 fn of_a_static_tool(mut chunk: Chunk<'_>) -> Chunk<'_> {
     if let Chunk::ToolInputStart { dynamic, .. }
     | Chunk::ToolInputAvailable { dynamic, .. }
@@ -158,7 +158,7 @@ fn accepted(reducer: &Reducer, chunk: &Chunk<'_>) -> Option<Reducer> {
     reducer.push_chunk(chunk).ok().map(|()| reducer)
 }
 
-/// Reduces what the client accepts of these chunks.
+/// Reduces those of the chunks that the client accepts.
 fn reduce(reducer: Reducer, chunks: &[Chunk<'_>]) -> Reducer {
     chunks.iter().fold(reducer, |reducer, chunk| accepted(&reducer, chunk).unwrap_or(reducer))
 }
@@ -170,7 +170,7 @@ fn reduce_all(mut reducer: Reducer, chunks: &[Chunk<'_>]) -> Reducer {
     reducer
 }
 
-/// Chunks in any order, of few ids, so that most of them mean something.
+/// Chunks in any order, with few ids, so that most of them refer to each other.
 fn stream() -> impl Strategy<Value = Vec<Chunk<'static>>> {
     proptest::collection::vec(chunk(), 0..40)
 }
@@ -212,38 +212,38 @@ fn inputs() -> impl Strategy<Value = Chunk<'static>> {
     let encoding =
         prop::option::of(prop_oneof![Just(InputEncoding::Json), Just(InputEncoding::Text)]);
     prop_oneof![
-        1 => (call(), encoding, said()).prop_map(|(id, input_encoding, said)| Chunk::ToolInputStart {
+        1 => (call(), encoding, tool_fields()).prop_map(|(id, input_encoding, fields)| Chunk::ToolInputStart {
             tool_call_id: id.into(),
-            tool_name: said.0.into(),
+            tool_name: fields.0.into(),
             input_encoding,
-            provider_executed: said.1,
-            provider_metadata: said.2,
-            tool_metadata: said.3,
-            dynamic: said.4,
-            title: said.5.map(Into::into),
+            provider_executed: fields.1,
+            provider_metadata: fields.2,
+            tool_metadata: fields.3,
+            dynamic: fields.4,
+            title: fields.5.map(Into::into),
         }),
         2 => (call(), prop_oneof![Just("{\"a\":"), Just("1"), Just("}"), Just("tr"), Just("x\""), Just("")])
             .prop_map(|(id, text)| Chunk::ToolInputDelta { tool_call_id: id.into(), input_text_delta: text.into() }),
-        1 => (call(), json(), said()).prop_map(|(id, input, said)| Chunk::ToolInputAvailable {
+        1 => (call(), json(), tool_fields()).prop_map(|(id, input, fields)| Chunk::ToolInputAvailable {
             tool_call_id: id.into(),
-            tool_name: said.0.into(),
+            tool_name: fields.0.into(),
             input,
-            provider_executed: said.1,
-            provider_metadata: said.2,
-            tool_metadata: said.3,
-            dynamic: said.4,
-            title: said.5.map(Into::into),
+            provider_executed: fields.1,
+            provider_metadata: fields.2,
+            tool_metadata: fields.3,
+            dynamic: fields.4,
+            title: fields.5.map(Into::into),
         }),
-        1 => (call(), json(), said(), text()).prop_map(|(id, input, said, text)| Chunk::ToolInputError {
+        1 => (call(), json(), tool_fields(), text()).prop_map(|(id, input, fields, text)| Chunk::ToolInputError {
             tool_call_id: id.into(),
-            tool_name: said.0.into(),
+            tool_name: fields.0.into(),
             input,
             error_text: text.into(),
-            provider_executed: said.1,
-            provider_metadata: said.2,
-            tool_metadata: said.3,
-            dynamic: said.4,
-            title: said.5.map(Into::into),
+            provider_executed: fields.1,
+            provider_metadata: fields.2,
+            tool_metadata: fields.3,
+            dynamic: fields.4,
+            title: fields.5.map(Into::into),
         }),
     ]
 }
@@ -259,24 +259,26 @@ fn outputs() -> impl Strategy<Value = Chunk<'static>> {
                 signature: signature.map(Into::into),
             }
         ),
-        (call(), json(), said(), prop::option::of(any::<bool>())).prop_map(
-            |(id, output, said, preliminary)| Chunk::ToolOutputAvailable {
+        (call(), json(), tool_fields(), prop::option::of(any::<bool>())).prop_map(
+            |(id, output, fields, preliminary)| Chunk::ToolOutputAvailable {
                 tool_call_id: id.into(),
                 output,
-                provider_executed: said.1,
-                provider_metadata: said.2,
-                tool_metadata: said.3,
-                dynamic: said.4,
+                provider_executed: fields.1,
+                provider_metadata: fields.2,
+                tool_metadata: fields.3,
+                dynamic: fields.4,
                 preliminary,
             }
         ),
-        (call(), text(), said()).prop_map(|(id, text, said)| Chunk::ToolOutputError {
-            tool_call_id: id.into(),
-            error_text: text.into(),
-            provider_executed: said.1,
-            provider_metadata: said.2,
-            tool_metadata: said.3,
-            dynamic: said.4,
+        (call(), text(), tool_fields()).prop_map(|(id, text, fields)| {
+            Chunk::ToolOutputError {
+                tool_call_id: id.into(),
+                error_text: text.into(),
+                provider_executed: fields.1,
+                provider_metadata: fields.2,
+                tool_metadata: fields.3,
+                dynamic: fields.4,
+            }
         }),
         call().prop_map(|id| Chunk::ToolOutputDenied { tool_call_id: id.into() }),
     ]
@@ -322,7 +324,7 @@ fn others() -> impl Strategy<Value = Chunk<'static>> {
     ]
 }
 
-type Said = (
+type ToolFields = (
     &'static str,
     Option<bool>,
     Option<std::borrow::Cow<'static, ProviderMetadata>>,
@@ -331,8 +333,8 @@ type Said = (
     Option<&'static str>,
 );
 
-/// What many chunks of a tool call have in common.
-fn said() -> impl Strategy<Value = Said> {
+/// The fields that many chunks of a tool call share.
+fn tool_fields() -> impl Strategy<Value = ToolFields> {
     let flag = || prop::option::weighted(0.2, any::<bool>());
     let tool_metadata = prop::option::weighted(0.2, prop_oneof![Just(r#"{"m":1}"#), Just("{}")]);
     let tool_metadata = tool_metadata.prop_map(|text| {
@@ -374,7 +376,7 @@ fn json() -> impl Strategy<Value = Option<std::borrow::Cow<'static, Json>>> {
 }
 
 #[test]
-fn the_chunks_are_as_few_as_may_be() {
+fn a_message_compacts_to_the_fewest_chunks() {
     let kinds = |text: &str| -> Vec<String> {
         let message = UiMessage::parse(text).unwrap();
         compact(&message).unwrap().iter().map(|chunk| chunk.kind().into_owned()).collect()

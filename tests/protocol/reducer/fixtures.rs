@@ -1,4 +1,4 @@
-//! What was recorded from the real client, in `fixtures/upstream/`.
+//! The recordings of the real client in `fixtures/upstream/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
 
 #[test]
-fn every_recorded_stream_gives_what_the_client_held() {
+fn every_recorded_stream_gives_the_message_that_the_client_held() {
     let mut streams = files("streams");
     streams.sort();
     assert!(streams.len() >= 60);
@@ -25,7 +25,7 @@ fn every_recorded_stream_gives_what_the_client_held() {
 }
 
 #[test]
-fn where_older_clients_differ_this_is_as_the_newest() {
+fn where_client_versions_differ_the_reducer_follows_the_newest() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let table = fs::read_to_string(root.join("docs/older-clients.md")).unwrap();
     let mut streams = files("older-clients");
@@ -43,7 +43,7 @@ fn where_older_clients_differ_this_is_as_the_newest() {
 }
 
 #[test]
-fn every_recorded_piece_of_tool_input_is_repaired_as_the_client_repairs_it() {
+fn every_recorded_partial_tool_input_is_repaired_as_by_the_client() {
     let text = fs::read_to_string(upstream().join("partial-json.jsonl")).unwrap();
     assert!(text.lines().count() > 40);
     for line in text.lines() {
@@ -55,7 +55,7 @@ fn every_recorded_piece_of_tool_input_is_repaired_as_the_client_repairs_it() {
     }
 }
 
-/// What is shown at the end, and the errors, without their wording.
+/// The final message, and the errors without their texts.
 fn reduce(path: &Path) -> (Value, Vec<Value>) {
     let mut reducer = Reducer::new();
     let mut errors = Vec::new();
@@ -85,7 +85,7 @@ fn reduce(path: &Path) -> (Value, Vec<Value>) {
     (shown.unwrap_or_default(), errors)
 }
 
-/// What the client says of the error.
+/// The error as the client reports it.
 fn thrown(error: &ReduceError) -> Value {
     let kind = match error {
         ReduceError::UnknownKind { .. } => return json!({ "name": "AI_TypeValidationError" }),

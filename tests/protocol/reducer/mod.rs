@@ -1,6 +1,7 @@
-//! The reducer: it holds what the real client holds, and a message comes back from its chunks.
+//! The reducer: it holds the same message as the real client, and a message is rebuilt from its
+//! chunks.
 //!
-//! The recorded client is asked here; `reduce_differential` asks the real one.
+//! These tests use recordings of the client; `reduce_differential` runs the real one.
 
 mod compacting;
 mod fixtures;

@@ -1,4 +1,4 @@
-//! Rules of the client that no recorded stream shows.
+//! Rules of the client that no recorded stream covers.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn reduced(chunks: &[&str]) -> Value {
     message(&mut reducer)
 }
 
-/// The metadata that one chunk after the other leaves.
+/// The metadata after all of these chunks.
 fn merged(metadata: &[&str]) -> Result<Value, ReduceError> {
     let mut reducer = Reducer::new();
     for metadata in metadata {
@@ -31,7 +31,7 @@ fn merged(metadata: &[&str]) -> Result<Value, ReduceError> {
 }
 
 #[test]
-fn metadata_is_merged_with_all_the_clients_oddities() {
+fn metadata_is_merged_exactly_as_by_the_client() {
     for (brought, held) in [
         (
             &[r#"{"a":{"b":1,"c":[1]}}"#, r#"{"a":{"c":{"d":1}}}"#][..],
@@ -39,7 +39,7 @@ fn metadata_is_merged_with_all_the_clients_oddities() {
         ),
         (&[r#"{"a":{"b":1}}"#, r#"{"a":null,"d":0}"#], r#"{"a":null,"d":0}"#),
         (&["null", r#"{"a":1}"#, "null"], r#"{"a":1}"#),
-        // Kept where it came first, skipped where it is merged.
+        // A key keeps its first position, and a reserved key is skipped when it is merged.
         (
             &[r#"{"constructor":1}"#, r#"{"constructor":2,"a":{"prototype":1}}"#],
             r#"{"constructor":1,"a":{"prototype":1}}"#,
@@ -58,7 +58,7 @@ fn metadata_is_merged_with_all_the_clients_oddities() {
 }
 
 #[test]
-fn fields_for_metadata_that_has_none_are_an_error_that_only_renames() {
+fn merging_into_metadata_that_is_not_an_object_is_an_error_after_the_id_is_set() {
     for base in ["7", "true", r#""text""#] {
         let mut reducer = Reducer::new();
         let first = format!(r#"{{"type":"start","messageId":"m1","messageMetadata":{base}}}"#);
@@ -67,7 +67,7 @@ fn fields_for_metadata_that_has_none_are_an_error_that_only_renames() {
         let second = r#"{"type":"start","messageId":"m2","messageMetadata":{"a":1}}"#;
         let error = push(&mut reducer, &[second]).unwrap_err();
         assert_eq!(error, ReduceError::MetadataNotMergeable { kind: "start" });
-        // The page is not told of the new name.
+        // The user interface is not notified of the new id.
         assert_eq!(serde_json::to_value(reducer.rendered()).unwrap(), held);
         held["id"] = "m2".into();
         assert_eq!(message(&mut reducer), held);
@@ -77,7 +77,7 @@ fn fields_for_metadata_that_has_none_are_an_error_that_only_renames() {
 }
 
 #[test]
-fn a_finish_says_why_even_where_its_metadata_fails() {
+fn a_finish_chunk_sets_its_reason_even_if_its_metadata_fails() {
     let mut reducer = Reducer::new();
     push(&mut reducer, &[r#"{"type":"start","messageMetadata":1}"#]).unwrap();
     let finish = r#"{"type":"finish","finishReason":"stop","messageMetadata":{"a":1}}"#;
@@ -86,7 +86,7 @@ fn a_finish_says_why_even_where_its_metadata_fails() {
 }
 
 #[test]
-fn fields_of_metadata_keep_their_places_however_many_there_are() {
+fn metadata_fields_keep_their_order_for_any_number_of_fields() {
     let mut reducer = Reducer::new();
     for n in 0..30 {
         let merged = format!(r#"{{"in":{{"k{n}":{n},"k3":{n}}}}}"#);
@@ -100,7 +100,7 @@ fn fields_of_metadata_keep_their_places_however_many_there_are() {
 }
 
 #[test]
-fn metadata_may_nest_as_deep_as_a_browser_bears() {
+fn metadata_may_nest_as_deep_as_a_browser_supports() {
     let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     let deep = nested(1000);
     let chunk = |json: &str| format!(r#"{{"type":"finish","messageMetadata":{json}}}"#);
@@ -116,7 +116,7 @@ fn metadata_may_nest_as_deep_as_a_browser_bears() {
 }
 
 #[test]
-fn what_an_error_chunk_ends_is_a_choice() {
+fn an_error_chunk_stops_the_reducer_or_not_as_configured() {
     let chunks = [
         r#"{"type":"text-start","id":"0"}"#,
         r#"{"type":"error","errorText":"rate limited"}"#,
@@ -133,7 +133,7 @@ fn what_an_error_chunk_ends_is_a_choice() {
 }
 
 #[test]
-fn a_start_chunk_resets_what_it_is_told_to() {
+fn a_start_chunk_resets_the_message_as_configured() {
     let held =
         r#"{"id":"m1","role":"assistant","metadata":{"a":1},"parts":[{"type":"step-start"}]}"#;
     let chunk = |id: Option<&str>| match id {
@@ -158,21 +158,21 @@ fn a_start_chunk_resets_what_it_is_told_to() {
         }
         expected["id"] = id.unwrap_or("m1").into();
         assert_eq!(message(&mut reducer), expected, "{reset_on:?} {id:?}");
-        // The second one is a reset only if it names another message.
+        // A second `start` is a reset only if it names another message.
         push(&mut reducer, &[r#"{"type":"start-step"}"#, &chunk(None)]).unwrap();
         assert!(!reducer.message().parts.is_empty());
     }
 }
 
 #[test]
-fn a_message_of_anyone_else_is_not_continued() {
+fn a_message_that_is_not_the_assistants_is_not_continued() {
     let user = r#"{"id":"u1","role":"user","metadata":1,"parts":[{"type":"text","text":"Hi"}]}"#;
     let mut reducer = Reducer::continuing(UiMessage::parse(user).unwrap());
     assert_eq!(message(&mut reducer), json!({ "id": "u1", "role": "assistant", "parts": [] }));
 }
 
 #[test]
-fn a_step_is_shown_with_what_comes_after_it() {
+fn a_step_is_rendered_when_the_next_part_arrives() {
     let mut reducer = Reducer::new();
     assert!(reducer.rendered().is_none());
     push(&mut reducer, &[r#"{"type":"start-step"}"#]).unwrap();
@@ -189,7 +189,7 @@ fn a_step_is_shown_with_what_comes_after_it() {
 }
 
 #[test]
-fn what_a_denied_call_had_is_left_in_the_part() {
+fn a_denied_call_keeps_the_fields_of_its_part() {
     let part = &reduced(&[
         r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"x","inputEncoding":"text"}"#,
         r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"ab"}"#,
@@ -203,13 +203,13 @@ fn what_a_denied_call_had_is_left_in_the_part() {
 }
 
 #[test]
-fn an_input_goes_on_behind_its_end() {
+fn an_input_can_continue_after_its_end() {
     let whole = json!({ "type": "tool-input-available", "toolCallId": "c", "toolName": "x", "input": { "a": 1 } });
     let delta = |piece: &str| {
         json!({ "type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": piece })
             .to_string()
     };
-    // Written as the whole input is, and otherwise.
+    // In the notation of the complete input, and in another one.
     for text in [r#"{"a":1}"#, r#"{"a": 1}"#] {
         let mut reducer = Reducer::new();
         push(&mut reducer, &[r#"{"type":"tool-input-start","toolCallId":"c","toolName":"x"}"#])
@@ -228,7 +228,7 @@ fn an_input_goes_on_behind_its_end() {
 }
 
 #[test]
-fn of_an_input_that_begins_again_earlier_steps_keep_what_they_had() {
+fn an_input_that_starts_again_leaves_earlier_steps_unchanged() {
     let begin = r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"x"}"#;
     let parts = &reduced(&[
         begin,
@@ -248,7 +248,7 @@ fn of_an_input_that_begins_again_earlier_steps_keep_what_they_had() {
 
 proptest! {
     #[test]
-    fn pieces_of_anything_read_like_the_whole(
+    fn a_text_in_pieces_is_read_like_the_whole_text(
         pieces in prop::collection::vec("[{}\\[\\]:,\"\\\\ue0-2trufalsn +.é😀\n -]{0,6}|\\PC{0,3}", 0..8)
     ) {
         let mut partial = PartialJson::default();
@@ -258,7 +258,7 @@ proptest! {
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn reading_the_message_does_not_change_the_reducer() {
     let chunks = [
         r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"x"}"#,
         r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"[1,"}"#,
@@ -278,7 +278,7 @@ fn looking_changes_nothing() {
 }
 
 #[test]
-fn no_chunk_goes_through_the_whole_message() {
+fn the_cost_of_a_chunk_does_not_grow_with_the_message() {
     let mut reducer = Reducer::new();
     let count = 20_000;
     let each = |reducer: &mut Reducer, of: &dyn Fn(usize) -> String| {

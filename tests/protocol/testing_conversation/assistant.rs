@@ -1,5 +1,5 @@
-//! An assistant as the demo's: it deletes files if a person lets it, and asks the browser where one
-//! is. Its own record says what it asked for.
+//! An assistant like that of the demo: it deletes files after an approval, and calls a client tool
+//! for the user's location. It stores its open calls itself.
 
 use std::sync::Mutex;
 
@@ -21,15 +21,15 @@ pub(crate) struct Assistant {
 
 impl Assistant {
     /// The route.
-    pub(crate) fn answer(&self, chat: ChatRequest) -> UiMessageStream {
+    pub(crate) fn respond(&self, chat: ChatRequest) -> UiMessageStream {
         let plan = ResumePlan::new(chat.messages(), chat.continued_message());
         let deferred = plan.settle(&std::mem::take(&mut *self.open.lock().unwrap()));
         self.open.lock().unwrap().extend_from_slice(deferred.pending());
         let mut events = self.redeem(&deferred);
         if let Some(message) = chat.new_user_message()
-            && let [Part::Text(said)] = &message.parts[..]
+            && let [Part::Text(user_text)] = &message.parts[..]
         {
-            events.extend(self.turn(&said.text));
+            events.extend(self.turn(&user_text.text));
         }
         UiMessageStream::reply(&chat, ScriptedAgent::new(events))
     }
@@ -38,7 +38,7 @@ impl Assistant {
         self.deleted.lock().unwrap().clone()
     }
 
-    /// What was decided is done.
+    /// Carries out the decisions.
     fn redeem(&self, deferred: &DeferredToolResults) -> Vec<AgentEvent> {
         let mut events = Vec::new();
         for result in deferred.results() {
@@ -70,17 +70,17 @@ impl Assistant {
         events
     }
 
-    /// What the model does with a message of the person.
-    fn turn(&self, said: &str) -> Vec<AgentEvent> {
-        let calls: &[(&str, Value)] = if said.contains("everything") {
+    /// The model's events for a message of the user.
+    fn turn(&self, user_text: &str) -> Vec<AgentEvent> {
+        let calls: &[(&str, Value)] = if user_text.contains("everything") {
             let file = |path: &str| ("delete_file", json!({ "path": path }));
             &[file("notes.txt"), file("old.log")]
-        } else if said.contains("Delete") {
+        } else if user_text.contains("Delete") {
             &[("delete_file", json!({ "path": "notes.txt" }))]
-        } else if said.contains("location") {
+        } else if user_text.contains("location") {
             &[("get_location", json!({}))]
         } else {
-            return vec![AgentEvent::text(format!("You said: {said}"))];
+            return vec![AgentEvent::text(format!("You said: {user_text}"))];
         };
         let events = calls.iter().flat_map(|(tool, input)| self.call(tool, input));
         events.collect()

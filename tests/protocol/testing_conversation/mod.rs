@@ -1,5 +1,5 @@
-//! The testing kit. Its conversation does what the real client does: requests, messages and errors
-//! are held against what was recorded from it. And a chat that asks a person first, tested with it.
+//! The testing module. Its conversation behaves like the real client: requests, messages and errors
+//! are compared with recordings of it. A chat with approvals is tested with it.
 
 mod assistant;
 mod recorded;
@@ -28,9 +28,9 @@ use assistant::Assistant;
 use recorded::upstream;
 
 #[tokio::test]
-async fn an_approved_call_runs_once_and_the_answer_goes_on_with_its_message() {
+async fn an_approved_call_runs_once_and_the_response_continues_its_message() {
     let assistant = Assistant::default();
-    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    let mut chat = Conversation::new(async |chat| assistant.respond(chat));
     chat.send("Delete my notes").await;
     assert_eq!(chat.tool_call("delete_file").state.as_str(), "approval-requested");
     chat.approve("delete_file").await;
@@ -51,9 +51,9 @@ async fn an_approved_call_runs_once_and_the_answer_goes_on_with_its_message() {
 }
 
 #[tokio::test]
-async fn a_denied_call_never_runs_and_its_reason_is_heard() {
+async fn a_denied_call_never_runs_and_the_agent_receives_the_reason() {
     let assistant = Assistant::default();
-    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    let mut chat = Conversation::new(async |chat| assistant.respond(chat));
     chat.send("Delete my notes").await;
     chat.deny("delete_file", "I need them").await;
     assert_eq!(chat.last_text(), "It stays, you said: I need them.");
@@ -68,7 +68,7 @@ async fn a_denied_call_never_runs_and_its_reason_is_heard() {
 #[tokio::test]
 async fn a_client_executed_call_waits_for_its_output_or_error() {
     let assistant = Assistant::default();
-    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    let mut chat = Conversation::new(async |chat| assistant.respond(chat));
     chat.send("What is my location?").await;
     assert_eq!(chat.tool_call("get_location").state.as_str(), "input-available");
     chat.tool_output("get_location", &json!({ "city": "Lisbon" })).await;
@@ -80,13 +80,13 @@ async fn a_client_executed_call_waits_for_its_output_or_error() {
 }
 
 #[tokio::test]
-async fn whoever_writes_on_leaves_the_question_unanswered_and_nothing_runs() {
+async fn a_new_message_supersedes_a_pending_approval_and_the_call_never_runs() {
     let assistant = Assistant::default();
-    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    let mut chat = Conversation::new(async |chat| assistant.respond(chat));
     chat.send("Delete my notes").await;
     chat.send("Never mind").await;
     assert_eq!(chat.last_text(), "You said: Never mind");
-    // An answer after all comes too late: the server has let go of the call.
+    // A later approval is rejected: the call is superseded.
     chat.approve("delete_file").await;
     chat.submit().await;
     assert_eq!(chat.tool_call("delete_file").state.as_str(), "output-error");
@@ -94,24 +94,24 @@ async fn whoever_writes_on_leaves_the_question_unanswered_and_nothing_runs() {
 }
 
 #[tokio::test]
-async fn answers_are_sent_when_the_last_question_has_one() {
+async fn decisions_are_sent_when_the_last_pending_approval_is_decided() {
     let assistant = Assistant::default();
-    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    let mut chat = Conversation::new(async |chat| assistant.respond(chat));
     chat.send("Delete everything").await;
-    let asked: Vec<String> =
+    let call_ids: Vec<String> =
         chat.messages()[1].tool_parts().map(|part| part.tool_call_id.to_string()).collect();
-    chat.approve(&asked[0]).await;
+    chat.approve(&call_ids[0]).await;
     assert_eq!(chat.requests().len(), 1);
-    chat.deny(&asked[1], None).await;
+    chat.deny(&call_ids[1], None).await;
     assert_eq!(chat.requests().len(), 2);
     assert_eq!(assistant.deleted(), ["notes.txt"]);
 }
 
 #[tokio::test]
-async fn a_front_end_that_sends_nothing_by_itself_submits() {
+async fn a_client_without_automatic_sending_submits_explicitly() {
     let assistant = Assistant::default();
     let mut chat =
-        Conversation::new(async |chat| assistant.answer(chat)).send_automatically_when(|_| false);
+        Conversation::new(async |chat| assistant.respond(chat)).send_automatically_when(|_| false);
     chat.send("Delete my notes").await;
     chat.approve("delete_file").await;
     assert_eq!(chat.requests().len(), 1);
@@ -120,9 +120,9 @@ async fn a_front_end_that_sends_nothing_by_itself_submits() {
 }
 
 #[tokio::test]
-async fn an_answer_is_asked_for_anew_and_a_message_written_anew() {
+async fn a_response_can_be_regenerated_and_a_message_edited() {
     let assistant = Assistant::default();
-    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    let mut chat = Conversation::new(async |chat| assistant.respond(chat));
     chat.send("Hi").await;
     chat.regenerate().await;
     let answer = chat.messages()[1].id.clone();
@@ -134,7 +134,7 @@ async fn an_answer_is_asked_for_anew_and_a_message_written_anew() {
 }
 
 #[tokio::test]
-async fn a_router_is_talked_to_with_its_rejections() {
+async fn a_conversation_with_a_router_reports_its_rejections() {
     let app: Router = Router::new().route("/api/chat", post(hello));
     let service = async |request| app.clone().oneshot(request).await;
     let mut chat = Conversation::with_service("/api/chat", service);
@@ -156,10 +156,10 @@ async fn hello(chat: ChatRequest) -> UiMessageStream {
 }
 
 #[tokio::test]
-async fn a_live_response_is_rejoined_where_the_client_asks_for_it() {
-    let asked = RefCell::new(Vec::new());
+async fn reconnect_requests_the_same_url_as_the_client() {
+    let requests = RefCell::new(Vec::new());
     let service = async |request: Request<String>| {
-        asked.borrow_mut().push(format!("{} {}", request.method(), request.uri()));
+        requests.borrow_mut().push(format!("{} {}", request.method(), request.uri()));
         let mut answer = Response::new(Body::empty());
         *answer.status_mut() = StatusCode::NO_CONTENT;
         Ok::<_, ()>(answer)
@@ -173,7 +173,7 @@ async fn a_live_response_is_rejoined_where_the_client_asks_for_it() {
         assert_eq!((chat.error(), chat.messages().len()), (None, 0));
     }
     assert_eq!(
-        *asked.borrow(),
+        *requests.borrow(),
         [
             format!("GET {}", recorded["url"].as_str().unwrap()),
             "GET /api/chat/chat%201%2F%C3%BC/stream?a=/b".to_owned(),
@@ -183,7 +183,7 @@ async fn a_live_response_is_rejoined_where_the_client_asks_for_it() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_loaded_anew_rejoins_the_response_that_is_live() {
+async fn a_reloaded_client_reconnects_to_the_active_response() {
     let reply = |chat: &ChatRequest| {
         let agent = ScriptedAgent::new([AgentEvent::text("Slow")]).say([AgentEvent::text("ly.")]);
         UiMessageStream::reply(chat, agent)
@@ -214,7 +214,7 @@ async fn a_page_that_is_loaded_anew_rejoins_the_response_that_is_live() {
 }
 
 #[tokio::test]
-async fn who_stops_hangs_up_on_the_agent() {
+async fn stopping_a_response_disconnects_from_the_agent() {
     let (ended, outcome) = std::sync::mpsc::channel();
     let mut page = Conversation::new(async |chat: ChatRequest| {
         let agent = ScriptedAgent::new([AgentEvent::text("For ever")]).hang();
@@ -228,10 +228,10 @@ async fn who_stops_hangs_up_on_the_agent() {
 }
 
 #[tokio::test]
-async fn a_tool_of_the_pages_own_runs_by_itself() {
+async fn a_client_tool_runs_automatically_with_on_tool_call() {
     let assistant = Assistant::default();
     let mut chat =
-        Conversation::new(async |chat| assistant.answer(chat)).on_tool_call(|name, input| {
+        Conversation::new(async |chat| assistant.respond(chat)).on_tool_call(|name, input| {
             assert_eq!(input.as_str(), "{}");
             (name == "get_location").then(|| Ok(Json::string("Lisbon")))
         });
@@ -242,22 +242,22 @@ async fn a_tool_of_the_pages_own_runs_by_itself() {
 
 #[tokio::test]
 #[should_panic(expected = "`with_reconnect` says how")]
-async fn a_handler_alone_rejoins_nothing() {
+async fn reconnect_without_a_reconnect_handler_panics() {
     Conversation::new(hello).reconnect().await;
 }
 
 #[tokio::test]
 #[should_panic(expected = "more than one question about \"delete_file\"")]
-async fn a_name_that_two_questions_have_is_not_guessed_at() {
+async fn an_ambiguous_tool_name_panics() {
     let assistant = Assistant::default();
-    let mut chat = Conversation::new(async |chat| assistant.answer(chat));
+    let mut chat = Conversation::new(async |chat| assistant.respond(chat));
     chat.send("Delete everything").await;
     chat.approve("delete_file").await;
 }
 
 #[tokio::test]
 #[should_panic(expected = "  chunk 2: unknown-tool-call\n    what:   tool-output-denied")]
-async fn a_response_that_the_client_throws_at_fails_the_test() {
+async fn a_response_on_which_the_client_throws_fails_the_test() {
     let mut chat = Conversation::new(async |_| {
         "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"tool-output-denied\",\"toolCallId\":\"c\"}\n\n"
             .to_owned()
@@ -266,7 +266,7 @@ async fn a_response_that_the_client_throws_at_fails_the_test() {
 }
 
 #[tokio::test]
-async fn a_key_that_old_clients_do_not_know_needs_an_oldest_client() {
+async fn a_key_unknown_to_old_clients_is_accepted_only_with_an_oldest_client() {
     let newer = async |chat: ChatRequest| {
         let aborted = AgentEvent::Abort { reason: Some("enough".into()) };
         UiMessageStream::reply(&chat, stream::iter([aborted])).with_version(Version::V6Patch(15))
@@ -283,7 +283,7 @@ async fn a_key_that_old_clients_do_not_know_needs_an_oldest_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_pauses_fails_panics_and_hangs_where_it_is_told_to() {
+async fn a_scripted_agent_pauses_fails_panics_and_hangs_as_configured() {
     let say = || ScriptedAgent::new([AgentEvent::text("Half a sen")]);
     let respond = |agent| UiMessageStream::with_translator(Translator::new("msg_1"), agent);
     let last = |chunks: &[Chunk<'static>]| serde_json::to_string(chunks.last().unwrap()).unwrap();
@@ -318,7 +318,7 @@ async fn an_agent_pauses_fails_panics_and_hangs_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_stream_says_what_it_is() {
+async fn an_invalid_body_gives_an_error_with_its_line() {
     let error =
         |body: &str| collect_chunks(body.to_owned()).map(|got| got.unwrap_err().to_string());
     assert_eq!(error("Not found").await, r#"the body holds no chunk, but "Not found""#);
@@ -344,7 +344,7 @@ async fn a_body_that_is_no_stream_says_what_it_is() {
 }
 
 #[test]
-fn a_snapshot_names_ids_and_times_and_leaves_the_rest() {
+fn a_snapshot_replaces_only_ids_and_times() {
     let lines = [
         r#"{"type":"start","messageId":"m_9f","messageMetadata":{"createdAt":1767225600123,"tokens":1767225600}}"#,
         r#"{"type":"text-start","id":"0"}"#,

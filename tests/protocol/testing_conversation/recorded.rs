@@ -1,4 +1,4 @@
-//! The conversation against what was recorded from the real client.
+//! The conversation against recordings of the real client.
 
 use std::cell::Cell;
 use std::fs;
@@ -17,12 +17,12 @@ use ui_message_stream::testing::{
 use ui_message_stream::{Json, UiMessage};
 
 #[tokio::test]
-async fn what_was_recorded_from_the_client_happens_here() {
+async fn every_recorded_script_gives_the_recorded_messages_and_errors() {
     let scripts: Vec<Value> = serde_json::from_str(&upstream("client.json")).unwrap();
     let mut played = 0;
     for script in &scripts {
         let note = script["note"].as_str().unwrap();
-        // That nobody asks is a mistake of the test.
+        // An unexpected request is a mistake of the test.
         if note == "unknown approval id" {
             continue;
         }
@@ -86,7 +86,7 @@ async fn play(script: &Value, note: &str) {
     let messages = serde_json::to_value(chat.messages()).unwrap();
     assert_eq!(messages, expected["messages"], "{note}");
     assert_eq!(chat.error().is_some(), expected["status"] == "error", "{note}");
-    // Errors of the client's own have its own words.
+    // Errors that the client itself raises have its own texts.
     if expected["error"]["name"] == "Error" {
         assert_eq!(chat.error(), expected["error"]["message"].as_str(), "{note}");
     }
@@ -110,7 +110,7 @@ fn respond(response: &Value) -> Result<Response<Body>, &'static str> {
 }
 
 #[tokio::test]
-async fn what_is_sent_is_what_the_client_was_recorded_to_send() {
+async fn the_conversation_sends_the_recorded_requests() {
     for (name, before) in [
         ("01-first-message", Before::LastGone),
         ("03-regenerate", Before::Answered),
@@ -168,14 +168,14 @@ async fn what_is_sent_is_what_the_client_was_recorded_to_send() {
     }
 }
 
-/// How the messages stood before a recorded request.
+/// The messages before a recorded request.
 #[derive(Clone, Copy)]
 enum Before {
-    /// Without the person's last message.
+    /// Without the user's last message.
     LastGone,
-    /// With an answer that is asked for anew.
+    /// With a response that is regenerated.
     Answered,
-    /// With the last call still in question.
+    /// With the last call still awaiting approval.
     Asked,
     /// With the last call still open.
     Open,
@@ -191,8 +191,9 @@ impl Before {
             ),
             Before::Asked | Before::Open => {
                 let call = &mut messages[1]["parts"][1];
-                let asked = matches!(self, Before::Asked);
-                call["state"] = if asked { "approval-requested" } else { "input-available" }.into();
+                let is_approval = matches!(self, Before::Asked);
+                call["state"] =
+                    if is_approval { "approval-requested" } else { "input-available" }.into();
                 let call = call.as_object_mut().unwrap();
                 call.retain(|key, _| key != "output" && key != "errorText");
                 if let Some(approval) = call.get_mut("approval").and_then(Value::as_object_mut) {
@@ -205,15 +206,15 @@ impl Before {
 }
 
 #[test]
-fn the_helpers_say_what_the_clients_helpers_say() {
+fn the_completion_helpers_agree_with_those_of_the_client() {
     for line in upstream("predicates.jsonl").lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let messages = case["messages"].as_array().unwrap().iter();
         let messages: Vec<UiMessage> =
             messages.map(|message| UiMessage::parse(&message.to_string()).unwrap()).collect();
-        let said = json!([answers_are_complete(&messages), calls_are_complete(&messages)]);
+        let decisions = json!([answers_are_complete(&messages), calls_are_complete(&messages)]);
         let expected = json!([case["approvalResponsesComplete"], case["toolCallsComplete"]]);
-        assert_eq!(said, expected, "{}", case["note"]);
+        assert_eq!(decisions, expected, "{}", case["note"]);
     }
 }
 

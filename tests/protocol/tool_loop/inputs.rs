@@ -1,4 +1,4 @@
-//! What a run may be told: what was asked for, and whatever else.
+//! The random inputs of a run: responses to its effects, and unrelated inputs.
 
 use test_support::rng::Dice;
 use ui_message_stream::Json;
@@ -10,45 +10,49 @@ use ui_message_stream::model::{ModelEvent, Usage};
 
 pub(crate) const IDS: &[&str] = &["c0", "c1", "c0-1", "c0-2", ""];
 
-/// Something about any call, or of the model.
+/// An input about any call, or of the model.
 pub(crate) fn any_input(dice: &mut Dice) -> Input {
     let id: ToolCallId = dice.pick(IDS).into();
     match dice.below(10) {
         0..4 => Input::Model(model_event(dice)),
         4 if dice.chance(20) => Input::ModelFailed("gone".into()),
-        4 | 5 => checked(dice, id),
-        6 => prepared(dice, id),
-        7 => asked(id),
+        4 | 5 => input_validated(dice, id),
+        6 => approval_decided(dice, id),
+        7 => approval_requested(id),
         8 => output_checked(dice),
-        _ => tool(dice, id),
+        _ => tool_event(dice, id),
     }
 }
 
-/// News of an errand that was begun, perhaps its last.
-pub(crate) fn answer(dice: &mut Dice, begun: &[Effect]) -> Option<Input> {
-    let errand = begun.get(dice.below(begun.len().max(1)))?;
-    Some(match errand {
+/// An input for an effect that was started, possibly its last.
+pub(crate) fn response_to(dice: &mut Dice, started: &[Effect]) -> Option<Input> {
+    let effect = started.get(dice.below(started.len().max(1)))?;
+    Some(match effect {
         Effect::CallModel { .. } => Input::Model(model_event(dice)),
-        Effect::ValidateInput(call) => checked(dice, call.tool_call_id.clone()),
-        Effect::DecideApproval(call) => prepared(dice, call.tool_call_id.clone()),
-        Effect::RequestApproval(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
+        Effect::ValidateInput(call) => input_validated(dice, call.tool_call_id.clone()),
+        Effect::DecideApproval(call) => approval_decided(dice, call.tool_call_id.clone()),
+        Effect::RequestApproval(call) if dice.chance(70) => {
+            approval_requested(call.tool_call_id.clone())
+        }
         Effect::RequestApproval(call) | Effect::RunTool(call) => {
-            tool(dice, call.tool_call_id.clone())
+            tool_event(dice, call.tool_call_id.clone())
         }
         Effect::CheckOutput => output_checked(dice),
         other => panic!("{other:?}"),
     })
 }
 
-/// The last news of an errand.
-pub(crate) fn last_answer(dice: &mut Dice, errand: &Effect) -> Input {
+/// The last input for an effect.
+pub(crate) fn final_response_to(dice: &mut Dice, effect: &Effect) -> Input {
     let failed = || ToolEvent::Failed("failed".to_owned());
-    match errand {
+    match effect {
         Effect::CallModel { .. } if dice.chance(20) => Input::ModelFailed("gone".into()),
         Effect::CallModel { .. } => Input::Model(ModelEvent::Finished(FinishReason::Stop)),
-        Effect::ValidateInput(call) => checked(dice, call.tool_call_id.clone()),
-        Effect::DecideApproval(call) => prepared(dice, call.tool_call_id.clone()),
-        Effect::RequestApproval(call) if dice.chance(70) => asked(call.tool_call_id.clone()),
+        Effect::ValidateInput(call) => input_validated(dice, call.tool_call_id.clone()),
+        Effect::DecideApproval(call) => approval_decided(dice, call.tool_call_id.clone()),
+        Effect::RequestApproval(call) if dice.chance(70) => {
+            approval_requested(call.tool_call_id.clone())
+        }
         Effect::RequestApproval(call) | Effect::RunTool(call) => {
             Input::Tool { tool_call_id: call.tool_call_id.clone(), event: failed() }
         }
@@ -61,12 +65,12 @@ fn output_checked(dice: &mut Dice) -> Input {
     Input::OutputChecked(if dice.chance(50) { Ok(()) } else { Err("not as asked".into()) })
 }
 
-fn checked(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
+fn input_validated(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
     let fits = if dice.chance(80) { Ok(()) } else { Err("wrong".to_owned()) };
     Input::InputValidated { tool_call_id, fits }
 }
 
-fn prepared(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
+fn approval_decided(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
     let verdict = match dice.below(4) {
         0 => CallDecision::RequireApproval,
         1 => CallDecision::ClientExecuted,
@@ -75,11 +79,11 @@ fn prepared(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
     Input::ApprovalDecided { tool_call_id, verdict }
 }
 
-fn asked(tool_call_id: ToolCallId) -> Input {
+fn approval_requested(tool_call_id: ToolCallId) -> Input {
     Input::ApprovalRequested { tool_call_id, approval_id: "ap".into(), details: None }
 }
 
-fn tool(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
+fn tool_event(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
     let event = match dice.below(5) {
         0 => ToolEvent::Preliminary(Json::null()),
         4 => {
@@ -102,7 +106,7 @@ fn model_event(dice: &mut Dice) -> ModelEvent {
             _ => call,
         }
     };
-    let said = match dice.below(20) {
+    let event = match dice.below(20) {
         0..5 => {
             let input = dice.pick(&["{}", "", " ", "{", r#"{"a":1,"a":2}"#, "null"]);
             return ModelEvent::ToolCall(Box::new(call(dice)), input.to_owned());
@@ -127,5 +131,5 @@ fn model_event(dice: &mut Dice) -> ModelEvent {
         19 if dice.chance(30) => AgentEvent::error("broken"),
         _ => AgentEvent::reasoning("hm"),
     };
-    ModelEvent::Event(said)
+    ModelEvent::Event(event)
 }

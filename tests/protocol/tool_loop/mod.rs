@@ -1,5 +1,5 @@
-//! The loop of the agent, whatever it is told: every call has one end or waits, the model is not
-//! called while one is open, and the loop comes to its end.
+//! The agent's loop, with any inputs: every call ends once or is pending, the model is not called
+//! while a call is open, and the loop ends.
 
 mod inputs;
 mod watch;
@@ -14,15 +14,15 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::model::{ModelEvent, Usage};
 
-use self::inputs::{IDS, answer, any_input, last_answer};
-use self::watch::{Met, Watch};
+use self::inputs::{IDS, any_input, final_response_to, response_to};
+use self::watch::{Coverage, LoopObserver};
 
-/// `RUN_CASES` says how many (5 000), `RUN_SEED` which ones.
+/// `RUN_CASES` sets the number of cases (5 000), `RUN_SEED` the seed.
 #[test]
-fn whatever_comes_every_call_ends_once_or_waits() {
+fn for_any_inputs_every_call_ends_once_or_is_pending() {
     let seed = setting("RUN_SEED").unwrap_or(20_261_120);
     let cases = setting("RUN_CASES").unwrap_or(5_000);
-    let mut met = Met::default();
+    let mut coverage = Coverage::default();
     for case in 0..cases {
         let _shown = Shown { seed, case };
         let mut dice = Dice::new(seed, case);
@@ -32,64 +32,64 @@ fn whatever_comes_every_call_ends_once_or_waits() {
         if dice.chance(30) {
             run = run.with_output_check();
         }
-        let mut watch = Watch::new(most_steps, taken);
+        let mut observer = LoopObserver::new(most_steps, taken);
         let honesty = [0, 30, 70, 90][dice.below(4)];
         for _ in 0..dice.below(80) {
             match dice.below(3) {
-                0 => watch.see(run.poll()),
+                0 => observer.observe(run.poll()),
                 _ if dice.chance(honesty) => {
-                    if let Some(input) = answer(&mut dice, &watch.errands) {
+                    if let Some(input) = response_to(&mut dice, &observer.effects) {
                         run.handle(input);
                     }
                 }
                 _ => run.handle(any_input(&mut dice)),
             }
         }
-        // Then every errand comes to its end, and so does the run.
+        // Then every effect gets its last input, and the run ends.
         let end = (0..10_000).find_map(|_| match run.poll() {
             Action::End(end) => Some(end),
             Action::Wait => {
-                let errand = watch.next_errand().expect("it waits for something");
-                run.handle(last_answer(&mut dice, &errand));
+                let effect = observer.next_effect().expect("the loop waits for an effect");
+                run.handle(final_response_to(&mut dice, &effect));
                 None
             }
             step => {
-                watch.see(step);
+                observer.observe(step);
                 None
             }
         });
         let end = end.expect("the run ends");
-        watch.see(Action::End(end.clone()));
-        met.add(&watch, &end);
+        observer.observe(Action::End(end.clone()));
+        coverage.add(&observer, &end);
         for _ in 0..5 {
             run.handle(any_input(&mut dice));
-            assert_eq!(run.poll(), Action::End(end.clone()), "the end is the end");
+            assert_eq!(run.poll(), Action::End(end.clone()), "the end does not change");
         }
     }
-    met.check(cases);
+    coverage.check(cases);
 }
 
-/// A run whose model has begun to speak.
-fn speaking() -> ToolLoop {
+/// A run whose model was called.
+fn run_with_called_model() -> ToolLoop {
     let mut run = ToolLoop::new(3);
     assert_eq!(run.poll(), Action::Emit(AgentEvent::StepStart));
     assert_eq!(run.poll(), Action::Start(Effect::CallModel { step: 1 }));
     run
 }
 
-fn said(run: &mut ToolLoop, event: ModelEvent) {
+fn emit_from_model(run: &mut ToolLoop, event: ModelEvent) {
     run.handle(Input::Model(event));
 }
 
 fn call(run: &mut ToolLoop, id: &str) {
-    said(run, ModelEvent::ToolCall(Box::new(ToolCall::new(id, "t")), "{}".to_owned()));
+    emit_from_model(run, ModelEvent::ToolCall(Box::new(ToolCall::new(id, "t")), "{}".to_owned()));
 }
 
-fn fits(id: &str) -> Input {
+fn valid_input(id: &str) -> Input {
     Input::InputValidated { tool_call_id: id.into(), fits: Ok(()) }
 }
 
-fn runs(id: &str) -> Input {
+fn decided_to_run(id: &str) -> Input {
     Input::ApprovalDecided { tool_call_id: id.into(), verdict: CallDecision::Run }
 }
 
@@ -98,7 +98,7 @@ fn output(id: &str, output: &str) -> Input {
     Input::Tool { tool_call_id: id.into(), event }
 }
 
-/// What is to be done until something has to come.
+/// All actions until the loop waits for an input.
 fn steps(run: &mut ToolLoop) -> Vec<Action> {
     let mut steps = Vec::new();
     loop {
@@ -114,17 +114,17 @@ fn steps(run: &mut ToolLoop) -> Vec<Action> {
 }
 
 #[test]
-fn two_calls_of_one_id_are_two_calls() {
-    let mut run = speaking();
+fn two_calls_with_the_same_id_are_separate_calls() {
+    let mut run = run_with_called_model();
     for _ in 0..2 {
         let start = AgentEvent::tool_input_start(ToolCall::new("call_0", "t"));
-        said(&mut run, ModelEvent::Event(start));
-        said(&mut run, ModelEvent::Event(AgentEvent::tool_input_delta("call_0", "{}")));
+        emit_from_model(&mut run, ModelEvent::Event(start));
+        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::tool_input_delta("call_0", "{}")));
         call(&mut run, "call_0");
     }
-    said(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
-    let said: Vec<Action> = steps(&mut run);
-    let ids = |said: &[Action]| -> Vec<String> {
+    emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
+    let actions: Vec<Action> = steps(&mut run);
+    let ids = |actions: &[Action]| -> Vec<String> {
         let id = |step: &Action| match step {
             Action::Emit(AgentEvent::ToolInputStart { call }) => Some(call.id.to_string()),
             Action::Emit(AgentEvent::ToolInputDelta { tool_call_id, .. }) => {
@@ -133,13 +133,13 @@ fn two_calls_of_one_id_are_two_calls() {
             Action::Start(Effect::ValidateInput(call)) => Some(call.tool_call_id.to_string()),
             _ => None,
         };
-        said.iter().filter_map(id).collect()
+        actions.iter().filter_map(id).collect()
     };
     let (one, two) = ("call_0", "call_0-1");
-    assert_eq!(ids(&said), [one, one, one, two, two, two]);
+    assert_eq!(ids(&actions), [one, one, one, two, two, two]);
     for id in [one, two] {
-        run.handle(fits(id));
-        run.handle(runs(id));
+        run.handle(valid_input(id));
+        run.handle(decided_to_run(id));
     }
     run.handle(output(two, "of the second"));
     run.handle(output(one, "of the first"));
@@ -152,13 +152,13 @@ fn two_calls_of_one_id_are_two_calls() {
 }
 
 #[test]
-fn a_model_that_numbers_its_calls_anew_means_other_calls() {
+fn a_call_id_that_the_model_reuses_names_a_new_call() {
     let mut run = ToolLoop::new(3).with_known_call_ids(["call_0".into()]);
     for id in ["call_0-1", "call_0-2"] {
         let _ = steps(&mut run);
         call(&mut run, "call_0");
-        said(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
-        for input in [fits(id), runs(id), output(id, "x")] {
+        emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
+        for input in [valid_input(id), decided_to_run(id), output(id, "x")] {
             run.handle(input);
         }
     }
@@ -167,14 +167,17 @@ fn a_model_that_numbers_its_calls_anew_means_other_calls() {
 }
 
 #[test]
-fn a_result_of_the_providers_goes_to_the_call_that_is_meant() {
-    let mut run = speaking();
+fn a_provider_result_belongs_to_the_latest_call_with_its_id() {
+    let mut run = run_with_called_model();
     for n in ["1", "2"] {
         let call = ToolCall::new("call_0", "search").provider_executed();
-        said(&mut run, ModelEvent::Event(AgentEvent::tool_input(call, Json::string(n))));
-        said(&mut run, ModelEvent::Event(AgentEvent::tool_output("call_0", Json::string(n))));
+        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::tool_input(call, Json::string(n))));
+        emit_from_model(
+            &mut run,
+            ModelEvent::Event(AgentEvent::tool_output("call_0", Json::string(n))),
+        );
     }
-    said(&mut run, ModelEvent::Finished(FinishReason::Stop));
+    emit_from_model(&mut run, ModelEvent::Finished(FinishReason::Stop));
     let outputs: Vec<Action> = steps(&mut run)
         .into_iter()
         .filter(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })))
@@ -184,26 +187,29 @@ fn a_result_of_the_providers_goes_to_the_call_that_is_meant() {
 }
 
 #[test]
-fn a_model_does_not_say_what_a_tool_of_the_server_returned() {
-    let mut run = speaking();
+fn an_output_from_the_model_for_a_server_tool_is_ignored() {
+    let mut run = run_with_called_model();
     call(&mut run, "c");
-    said(&mut run, ModelEvent::Event(AgentEvent::tool_output("c", Json::string("made up"))));
+    emit_from_model(
+        &mut run,
+        ModelEvent::Event(AgentEvent::tool_output("c", Json::string("made up"))),
+    );
     let is_output = |step: &Action| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. }));
     assert!(!steps(&mut run).iter().any(is_output));
 }
 
 #[test]
-fn where_the_model_breaks_off_what_runs_comes_to_its_end_and_nothing_begins() {
-    let mut run = speaking();
+fn when_the_model_fails_running_tools_complete_and_no_other_tool_starts() {
+    let mut run = run_with_called_model();
     call(&mut run, "runs");
     call(&mut run, "waits_to_run");
-    for input in [fits("runs"), fits("waits_to_run"), runs("runs")] {
+    for input in [valid_input("runs"), valid_input("waits_to_run"), decided_to_run("runs")] {
         run.handle(input);
     }
     run.handle(Input::ModelFailed("gone".into()));
-    run.handle(runs("waits_to_run"));
-    let begun = steps(&mut run);
-    assert!(!begun.iter().any(|step| matches!(step, Action::Start(Effect::RunTool(call))
+    run.handle(decided_to_run("waits_to_run"));
+    let actions = steps(&mut run);
+    assert!(!actions.iter().any(|step| matches!(step, Action::Start(Effect::RunTool(call))
         if &*call.tool_call_id == "waits_to_run")));
     run.handle(output("runs", "done"));
     assert_eq!(
@@ -217,11 +223,11 @@ fn where_the_model_breaks_off_what_runs_comes_to_its_end_and_nothing_begins() {
 }
 
 #[test]
-fn more_tokens_than_a_number_holds_are_as_many_as_it_holds() {
-    let mut run = speaking();
+fn token_counts_saturate_instead_of_overflowing() {
+    let mut run = run_with_called_model();
     for _ in 0..2 {
         let usage = Usage { input_tokens: u64::MAX - 1, output_tokens: 1 };
-        said(&mut run, ModelEvent::Usage(usage));
+        emit_from_model(&mut run, ModelEvent::Usage(usage));
     }
     assert_eq!(run.usage().input_tokens, u64::MAX);
 }

@@ -1,4 +1,4 @@
-//! Holds what a run says and begins against what it promises.
+//! Checks the events and effects of a run against the rules of the loop.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -6,110 +6,127 @@ use ui_message_stream::agent::tool_loop::{Action, Effect, RunEnd};
 use ui_message_stream::event::{AgentEvent, Executor};
 use ui_message_stream::id::ToolCallId;
 
-pub(crate) struct Watch {
+pub(crate) struct LoopObserver {
     most_steps: u32,
     model_calls: u32,
-    /// All that was begun.
-    pub(crate) errands: Vec<Effect>,
-    /// How many of them were seen to their end.
-    done: usize,
-    /// The ids that name a call.
+    /// All started effects.
+    pub(crate) effects: Vec<Effect>,
+    /// The number of effects that `next_effect` has returned.
+    returned: usize,
+    /// The ids of all known calls.
     named: HashSet<ToolCallId>,
-    /// The calls that the run decides about, and whether they have their end.
-    own: HashMap<ToolCallId, bool>,
-    asked: HashSet<ToolCallId>,
+    /// The calls that the run decides about, and whether they have ended.
+    own_calls: HashMap<ToolCallId, bool>,
+    awaiting_approval: HashSet<ToolCallId>,
     is_in_step: bool,
-    said_last: bool,
+    is_stream_ended: bool,
     end: Option<RunEnd>,
     is_renamed: bool,
 }
 
-impl Watch {
+impl LoopObserver {
     pub(crate) fn new(most_steps: u32, taken: Vec<ToolCallId>) -> Self {
-        Watch {
+        LoopObserver {
             most_steps,
             model_calls: 0,
-            errands: Vec::new(),
-            done: 0,
+            effects: Vec::new(),
+            returned: 0,
             named: taken.into_iter().collect(),
-            own: HashMap::new(),
-            asked: HashSet::new(),
+            own_calls: HashMap::new(),
+            awaiting_approval: HashSet::new(),
             is_in_step: false,
-            said_last: false,
+            is_stream_ended: false,
             end: None,
             is_renamed: false,
         }
     }
 
-    /// What was begun and not seen to its end.
-    pub(crate) fn next_errand(&mut self) -> Option<Effect> {
-        self.done += 1;
-        self.errands.get(self.done - 1).cloned()
+    /// The next started effect that was not returned yet.
+    pub(crate) fn next_effect(&mut self) -> Option<Effect> {
+        self.returned += 1;
+        self.effects.get(self.returned - 1).cloned()
     }
 
-    pub(crate) fn see(&mut self, step: Action) {
+    pub(crate) fn observe(&mut self, step: Action) {
         match step {
-            Action::Emit(event) => self.hear(&event),
-            Action::Start(errand) => self.begin(errand),
+            Action::Emit(event) => self.check_event(&event),
+            Action::Start(effect) => self.check_effect(effect),
             Action::Wait => assert!(self.end.is_none()),
             Action::End(end) => self.end(end),
             other => panic!("{other:?}"),
         }
     }
 
-    fn hear(&mut self, event: &AgentEvent) {
-        assert!(!self.said_last, "{event:?} follows the last word");
+    fn check_event(&mut self, event: &AgentEvent) {
+        assert!(!self.is_stream_ended, "{event:?} follows the end of the stream");
         match event {
             AgentEvent::StepStart => {
-                assert!(!std::mem::replace(&mut self.is_in_step, true), "a step in a step");
+                assert!(!std::mem::replace(&mut self.is_in_step, true), "a step within a step");
             }
             AgentEvent::StepFinish => {
-                assert!(std::mem::replace(&mut self.is_in_step, false), "the end of no step");
+                assert!(
+                    std::mem::replace(&mut self.is_in_step, false),
+                    "a step end without a step"
+                );
             }
             AgentEvent::ToolInput { call, .. } => {
                 if call.executed_by == Executor::Provider {
                     self.named.insert(call.id.clone());
                 } else {
-                    let known = self.own.insert(call.id.clone(), false);
+                    let known = self.own_calls.insert(call.id.clone(), false);
                     assert_eq!(known, None, "announced twice");
                 }
                 self.is_renamed |= call.id.len() > 4;
             }
             AgentEvent::ToolInputInvalid { call, .. } => {
-                assert!(!self.own.contains_key(&call.id), "announced twice");
+                assert!(!self.own_calls.contains_key(&call.id), "announced twice");
             }
             AgentEvent::ToolOutput { tool_call_id, preliminary: true, .. } => {
-                assert_ne!(self.own.get(tool_call_id), Some(&true), "news behind the end");
+                assert_ne!(
+                    self.own_calls.get(tool_call_id),
+                    Some(&true),
+                    "an output after the end"
+                );
             }
             AgentEvent::ToolOutput { tool_call_id, .. }
             | AgentEvent::ToolDenied { tool_call_id }
             | AgentEvent::ToolFailed { tool_call_id, .. } => {
-                if let Some(ended) = self.own.get_mut(tool_call_id) {
+                if let Some(ended) = self.own_calls.get_mut(tool_call_id) {
                     assert!(!std::mem::replace(ended, true), "{tool_call_id} ends twice");
-                    assert!(!self.asked.contains(tool_call_id), "what waits has no end");
+                    assert!(
+                        !self.awaiting_approval.contains(tool_call_id),
+                        "a call awaiting approval has no result"
+                    );
                 }
             }
             AgentEvent::ApprovalRequested { tool_call_id, .. } => {
-                if let Some(ended) = self.own.get(tool_call_id) {
-                    assert!(!ended, "asked about what is done");
-                    assert!(self.asked.insert(tool_call_id.clone()), "asked twice");
+                if let Some(ended) = self.own_calls.get(tool_call_id) {
+                    assert!(!ended, "an approval request for an ended call");
+                    assert!(
+                        self.awaiting_approval.insert(tool_call_id.clone()),
+                        "an approval is requested twice"
+                    );
                 }
             }
             AgentEvent::Finish { .. } | AgentEvent::Error { .. } | AgentEvent::Abort { .. } => {
-                self.said_last = true;
+                self.is_stream_ended = true;
             }
             _ => {}
         }
     }
 
-    fn begin(&mut self, errand: Effect) {
-        assert!(!self.said_last, "{errand:?} begins behind the last word");
-        let twice = match &errand {
+    fn check_effect(&mut self, effect: Effect) {
+        assert!(!self.is_stream_ended, "{effect:?} starts after the end of the stream");
+        let twice = match &effect {
             Effect::CallModel { step } => {
                 self.model_calls += 1;
                 assert_eq!(*step, self.model_calls);
                 assert!(self.model_calls <= self.most_steps, "one call too many");
-                assert!(self.own.values().all(|ended| *ended), "a call is open: {:?}", self.own);
+                assert!(
+                    self.own_calls.values().all(|ended| *ended),
+                    "a call is open: {:?}",
+                    self.own_calls
+                );
                 assert!(self.is_in_step);
                 false
             }
@@ -117,8 +134,8 @@ impl Watch {
             Effect::DecideApproval(call)
             | Effect::RequestApproval(call)
             | Effect::RunTool(call) => {
-                assert_eq!(self.own.get(&call.tool_call_id), Some(&false), "{errand:?}");
-                self.errands.iter().any(|begun| match (begun, &errand) {
+                assert_eq!(self.own_calls.get(&call.tool_call_id), Some(&false), "{effect:?}");
+                self.effects.iter().any(|started| match (started, &effect) {
                     (Effect::DecideApproval(a), Effect::DecideApproval(b)) => {
                         a.tool_call_id == b.tool_call_id
                     }
@@ -130,13 +147,17 @@ impl Watch {
                 })
             }
             Effect::CheckOutput => {
-                assert!(self.own.values().all(|ended| *ended), "a call is open: {:?}", self.own);
-                self.errands.contains(&errand)
+                assert!(
+                    self.own_calls.values().all(|ended| *ended),
+                    "a call is open: {:?}",
+                    self.own_calls
+                );
+                self.effects.contains(&effect)
             }
             other => panic!("{other:?}"),
         };
-        assert!(!twice, "{errand:?} begins twice");
-        self.errands.push(errand);
+        assert!(!twice, "{effect:?} starts twice");
+        self.effects.push(effect);
     }
 
     fn end(&mut self, end: RunEnd) {
@@ -144,17 +165,17 @@ impl Watch {
             assert_eq!(*before, end);
             return;
         }
-        assert!(self.said_last, "the stream has an end");
+        assert!(self.is_stream_ended, "the stream has an end");
         let open: BTreeSet<&str> =
-            self.own.iter().filter(|(_, ended)| !**ended).map(|(id, _)| &**id).collect();
+            self.own_calls.iter().filter(|(_, ended)| !**ended).map(|(id, _)| &**id).collect();
         match &end {
             RunEnd::AwaitingApproval { waiting } | RunEnd::AwaitingClient { waiting } => {
-                let asked = waiting.iter().any(|call| call.approval_id.is_some());
-                assert_eq!(asked, matches!(end, RunEnd::AwaitingApproval { .. }));
+                let awaiting_approval = waiting.iter().any(|call| call.approval_id.is_some());
+                assert_eq!(awaiting_approval, matches!(end, RunEnd::AwaitingApproval { .. }));
                 let waiting: BTreeSet<&str> =
                     waiting.iter().map(|call| &*call.tool_call_id).collect();
                 assert!(!waiting.is_empty());
-                assert_eq!(open, waiting, "every call ended or waits");
+                assert_eq!(open, waiting, "every call ended or is pending");
             }
             RunEnd::Failed => {}
             RunEnd::StepLimit => {
@@ -167,12 +188,12 @@ impl Watch {
     }
 }
 
-/// Whether the cases were worth anything.
+/// Counts that show whether the cases covered enough.
 #[derive(Debug, Default)]
-pub(crate) struct Met {
+pub(crate) struct Coverage {
     finished: u64,
-    asked: u64,
-    left: u64,
+    awaiting_approval: u64,
+    awaiting_client: u64,
     step_limit: u64,
     failed: u64,
     several_steps: u64,
@@ -180,35 +201,43 @@ pub(crate) struct Met {
     renamed: u64,
 }
 
-impl Met {
-    pub(crate) fn add(&mut self, watch: &Watch, end: &RunEnd) {
+impl Coverage {
+    pub(crate) fn add(&mut self, observer: &LoopObserver, end: &RunEnd) {
         match end {
             RunEnd::Finished => self.finished += 1,
-            RunEnd::AwaitingApproval { .. } => self.asked += 1,
-            RunEnd::AwaitingClient { .. } => self.left += 1,
-            RunEnd::StepLimit => self.step_limit += u64::from(watch.most_steps > 0),
+            RunEnd::AwaitingApproval { .. } => self.awaiting_approval += 1,
+            RunEnd::AwaitingClient { .. } => self.awaiting_client += 1,
+            RunEnd::StepLimit => self.step_limit += u64::from(observer.most_steps > 0),
             RunEnd::Failed => self.failed += 1,
             other => panic!("{other:?}"),
         }
-        self.several_steps += u64::from(watch.model_calls > 1);
-        self.several_calls += u64::from(watch.own.len() > 2);
-        self.renamed += u64::from(watch.is_renamed);
+        self.several_steps += u64::from(observer.model_calls > 1);
+        self.several_calls += u64::from(observer.own_calls.len() > 2);
+        self.renamed += u64::from(observer.is_renamed);
     }
 
     pub(crate) fn check(&self, cases: u64) {
         eprintln!("{cases} runs: {self:?}");
-        let Met {
+        let Coverage {
             finished,
-            asked,
-            left,
+            awaiting_approval,
+            awaiting_client,
             step_limit,
             failed,
             several_steps,
             several_calls,
             renamed,
         } = *self;
-        let all =
-            [finished, asked, left, step_limit, failed, several_steps, several_calls, renamed];
+        let all = [
+            finished,
+            awaiting_approval,
+            awaiting_client,
+            step_limit,
+            failed,
+            several_steps,
+            several_calls,
+            renamed,
+        ];
         assert!(cases < 1_000 || all.iter().all(|count| *count > 10), "{self:?}");
     }
 }
