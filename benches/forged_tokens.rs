@@ -1,10 +1,10 @@
-//! Forged approvals refused per second on one core, and how often the ledger's records were asked
-//! for meanwhile: not once.
+//! Forged approvals rejected per second on one core, and the number of ledger reads for them, which
+//! must be zero:
 //!   cargo bench --bench forged_tokens
 //!
-//! Two figures: the check alone, and a whole request, from its body to its refusals. Both on one
-//! thread, with the cheapest forgeries to make and the dearest to refuse: right in everything but
-//! the MAC.
+//! Two figures: the token check alone, and a whole request, from its body to its rejections. Both
+//! run on one thread, with the forgeries that cost an attacker the least and the server the most:
+//! valid except for the MAC.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use ui_message_stream::{ChatRequest, Json};
 const FORGED_IN_A_REQUEST: usize = 100;
 const REQUESTS: usize = 2_000;
 
-/// A ledger that counts what it is asked for.
+/// A ledger that counts its calls.
 #[derive(Debug, Default)]
 struct Counted {
     ledger: InMemoryLedger,
-    /// Of records: to load some, or to replace one.
+    /// Calls that load or replace records.
     of_records: AtomicU64,
-    /// Of what waits in the chat: once a request, whatever it brings.
+    /// Calls that list the pending approvals of the chat: one for each request.
     of_the_chat: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl Toolbox for Tool {
     }
 }
 
-/// Counts the refusals.
+/// Counts the rejections.
 #[derive(Debug, Clone, Default)]
 struct Refusals(Arc<AtomicU64>);
 
@@ -100,7 +100,7 @@ async fn main() {
     let chat = approvals.for_chat(&Principal::new("ada"), &"chat".into());
     let (message, call, input) = ("m2".into(), "call_0".into(), Json::null());
     let asked = chat.request_approval(&message, &call, "delete_file", &input, None).await.unwrap();
-    // Nobody is waited for in the chat that is attacked.
+    // The attacked chat has no pending approval.
     let attacked = approvals.for_chat(&Principal::new("ada"), &"another chat".into());
     let forge = |number: usize| {
         let id = asked.approval_id.as_str();

@@ -1,9 +1,9 @@
-//! The checker against the real client, on random streams: an error where a reader of the client
-//! throws and on the same chunk, and none where it does not, for each of its readers.
+//! The checker against the real client, on random streams: it reports an error where a reader of
+//! the client throws, on the same chunk, and no error elsewhere, for each reader.
 //!
-//! `CHECK_CASES` says how many streams to try (1 000), `CHECK_SEED` which ones, and `CHECK_ONLY`
-//! that only the one of this number is. Without Node the client is not asked, which is said aloud,
-//! and is a failure where `CI=true`.
+//! `CHECK_CASES` sets the number of streams (1 000), `CHECK_SEED` selects them, and `CHECK_ONLY`
+//! runs only the stream of this number. Without Node the test says that it is skipped; with
+//! `CI=true` it fails.
 
 use test_support::external_processes::{node_project, say};
 use test_support::rng::setting;
@@ -17,7 +17,7 @@ use crate::random_streams::generator;
 const NEWEST: &str = "6.0.326";
 
 #[test]
-fn an_error_is_found_where_a_reader_of_the_client_throws() {
+fn the_checker_reports_errors_where_the_clients_readers_throw() {
     let Some(folder) = node_project("tests/client") else { return };
     let seed = setting("CHECK_SEED").unwrap_or(20_260_201);
     let count = setting("CHECK_CASES").unwrap_or(1_000);
@@ -25,8 +25,8 @@ fn an_error_is_found_where_a_reader_of_the_client_throws() {
 
     let mut judge = Client::start(&folder, "judge.mjs");
     let mut chat = Client::start(&folder, "chat.mjs");
-    let mut thrown = 0;
-    let mut renamed = 0;
+    let mut errors = 0;
+    let mut other_ids = 0;
     for number in numbers {
         let case = Case { reads_on: true, ..generator::case(seed, number) };
         for reader in
@@ -40,27 +40,27 @@ fn an_error_is_found_where_a_reader_of_the_client_throws() {
                 }
                 _ => chat.ask(&question)["rejected"].take(),
             };
-            let there = answer["index"].as_u64();
-            let (here, other_id) = first_error(&case, reader);
+            let client_error = answer["index"].as_u64();
+            let (checker_error, other_id) = first_error(&case, reader);
             let chunks = case.chunks.join("\n");
             let message = case.message.as_deref().unwrap_or("none");
             assert_eq!(
-                here.as_ref().map(|(at, _)| *at),
-                there,
-                "CHECK_SEED={seed} CHECK_ONLY={number}, {reader:?}: here {here:?}, client {answer}\n\
-                 message: {message}\n{chunks}"
+                checker_error.as_ref().map(|(at, _)| *at),
+                client_error,
+                "CHECK_SEED={seed} CHECK_ONLY={number}, {reader:?}: here {checker_error:?}, client \
+                 {answer}\nmessage: {message}\n{chunks}"
             );
-            thrown += usize::from(there.is_some());
-            renamed += usize::from(other_id);
+            errors += usize::from(client_error.is_some());
+            other_ids += usize::from(other_id);
         }
     }
     say(&format!(
-        "checker: {count} streams against three readers of the real client, {thrown} times thrown \
-         at, {renamed} times with another message id (CHECK_SEED={seed})"
+        "checker: {count} streams against three readers of the real client, {errors} errors, \
+         {other_ids} times another message id (CHECK_SEED={seed})"
     ));
 }
 
-/// The first chunk that is an error to this reader, and whether the message got another id.
+/// The first chunk with an error for this reader, and whether the message got another id.
 fn first_error(case: &Case, reader: ClientReader) -> (Option<(u64, Rule)>, bool) {
     let message = case.message.as_deref().map(|message| UiMessage::parse(message).unwrap());
     let checker = message.as_ref().map_or_else(Checker::new, Checker::continuing);

@@ -1,9 +1,9 @@
-//! The checker's warnings against the message that a stream comes to, on random streams: what is
-//! left open is said, and so is that the client would send again by itself.
+//! The checker's warnings against the message that a stream gives, on random streams: it warns of
+//! parts that are left open, and of a message that the client would send again automatically.
 //!
-//! The reducer and the helpers of `sendAutomaticallyWhen` are held against the real client
-//! elsewhere. `CHECK_CASES` says how many streams to try (5 000), `CHECK_SEED` which ones, and
-//! `CHECK_ONLY` that only the one of this number is.
+//! Other tests compare the reducer and the helpers of `sendAutomaticallyWhen` with the real client.
+//! `CHECK_CASES` sets the number of streams (5 000), `CHECK_SEED` selects them, and `CHECK_ONLY`
+//! runs only the stream of this number.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::random_streams::case::Case;
 use crate::random_streams::generator;
 
 #[test]
-fn warnings_say_what_the_message_shows() {
+fn the_checkers_warnings_agree_with_the_message() {
     let seed = setting("CHECK_SEED").unwrap_or(20_260_201);
     let count = setting("CHECK_CASES").unwrap_or(5_000);
     let numbers = setting("CHECK_ONLY").map_or(0..count, |only| only..only + 1);
@@ -31,39 +31,40 @@ fn warnings_say_what_the_message_shows() {
     let mut seen = BTreeSet::new();
     for number in numbers {
         let case = generator::case(seed, number);
-        let Some((said, shown)) = said_and_shown(&case) else { continue };
+        let Some((reported, shown)) = reported_and_shown(&case) else { continue };
         compared += 1;
         seen.extend(shown.iter().copied());
         assert_eq!(
-            said,
+            reported,
             shown,
             "CHECK_SEED={seed} CHECK_ONLY={number}\nmessage: {:?}\n{}",
             case.message,
             case.chunks.join("\n")
         );
     }
-    say(&format!("checker: {compared} streams and what they leave (CHECK_SEED={seed})"));
+    say(&format!("checker: {compared} streams and their open parts (CHECK_SEED={seed})"));
     if setting("CHECK_ONLY").is_none() {
         assert_eq!(seen, BTreeSet::from(COMPARED));
     }
 }
 
-/// Which of [`COMPARED`] the checker finds, and which the message shows. Nothing where a stream is
-/// thrown at, or a tool call has more than one part: the checker says that, and knows the last one.
-fn said_and_shown(case: &Case) -> Option<(BTreeSet<Rule>, BTreeSet<Rule>)> {
+/// Those of [`COMPARED`] that the checker reports, and those that the message shows. `None` if the
+/// client throws, or if a tool call has more than one part: the checker reports that, and tracks
+/// only the last part.
+fn reported_and_shown(case: &Case) -> Option<(BTreeSet<Rule>, BTreeSet<Rule>)> {
     let message = case.message.as_deref().map(|message| UiMessage::parse(message).unwrap());
     let checker = message.as_ref().map_or_else(Checker::new, Checker::continuing);
     let mut checker = checker.with_reader(ClientReader::Chat);
     let has_left_text = message.as_ref().is_some_and(leaves_text);
     let mut reducer = message.map_or_else(Reducer::new, Reducer::continuing);
-    let mut said = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for chunk in &case.chunks {
         reducer.push(&ReceivedChunk::parse(chunk).ok()?).ok()?;
-        said.extend(checker.handle_data(chunk).iter().map(|violation| violation.rule));
+        reported.extend(checker.handle_data(chunk).iter().map(|violation| violation.rule));
     }
-    said.extend(checker.finish().iter().map(|violation| violation.rule));
+    reported.extend(checker.finish().iter().map(|violation| violation.rule));
     let is_repeated =
-        said.contains(&Rule::RepeatedToolCall) || said.contains(&Rule::DynamicMismatch);
+        reported.contains(&Rule::RepeatedToolCall) || reported.contains(&Rule::DynamicMismatch);
     if reducer.error_text().is_some() || is_repeated || has_left_text {
         return None;
     }
@@ -90,22 +91,22 @@ fn said_and_shown(case: &Case) -> Option<(BTreeSet<Rule>, BTreeSet<Rule>)> {
     ] {
         shown.extend(is_so.then_some(rule));
     }
-    said.retain(|rule| COMPARED.contains(rule));
-    // An input that was said to be open at the end of its step may have ended since; and a text that
-    // is open keeps the client from sending again.
+    reported.retain(|rule| COMPARED.contains(rule));
+    // An input that was open at the end of its step may have ended later, and an open text keeps
+    // the client from sending again.
     if !shown.contains(&Rule::InputLeftOpen) {
-        said.remove(&Rule::InputLeftOpen);
+        reported.remove(&Rule::InputLeftOpen);
     }
     if text_is_left {
-        said.remove(&Rule::EndlessResubmission);
+        reported.remove(&Rule::EndlessResubmission);
         shown.remove(&Rule::EndlessResubmission);
     }
-    Some((said, shown))
+    Some((reported, shown))
 }
 
 fn leaves_text(message: &UiMessage) -> bool {
     message.parts.iter().any(|part| match part {
-        // To the helpers one without a state is not complete either.
+        // For the helpers, a text without a state is incomplete too.
         Part::Text(part) => part.state != Some(TextState::Done),
         Part::Reasoning(part) => part.state == Some(TextState::Streaming),
         _ => false,

@@ -1,5 +1,5 @@
-//! The real client: the packages that this folder pins, run by Node, judge what this crate writes
-//! and reads.
+//! The real client: the npm packages that this folder pins, run by Node, check what this crate
+//! writes and reads.
 //!
 //! Without Node a test says that it is skipped and passes; with `CI=true` it fails.
 

@@ -1,5 +1,5 @@
-//! The real client: what was recorded from it still holds, and it accepts what is translated. The
-//! SDK's own server, under attack, does what the document says.
+//! The real client still gives the recorded results, and accepts the translator's output. Attacks
+//! on the SDK's own server still have the documented results.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use test_support::external_processes::{ask_judge, node_project, run_node, say};
 
 #[test]
-fn what_was_recorded_from_the_client_still_holds() {
+fn the_real_client_still_gives_the_recorded_results() {
     let Some(client) = node_project("tests/client") else {
         return;
     };
@@ -17,7 +17,7 @@ fn what_was_recorded_from_the_client_still_holds() {
 }
 
 #[test]
-fn the_attacks_on_the_ai_sdk_end_as_the_document_says() {
+fn the_attacks_on_the_ai_sdk_have_the_documented_results() {
     let Some(client) = node_project("tests/client") else {
         return;
     };
@@ -26,7 +26,7 @@ fn the_attacks_on_the_ai_sdk_end_as_the_document_says() {
 }
 
 #[test]
-fn every_client_accepts_what_the_translator_fixtures_say() {
+fn every_client_version_accepts_the_chunks_of_the_translator_fixtures() {
     let Some(client) = node_project("tests/client") else {
         return;
     };
@@ -49,7 +49,7 @@ fn every_client_accepts_what_the_translator_fixtures_say() {
     say(&format!("translator fixtures: {} accepted by every client", questions.len()));
 }
 
-/// A fixture's chunks as the body of a response.
+/// The chunks of a fixture as the body of a response.
 fn question(path: &Path) -> Value {
     let mut question = json!({ "case": path.file_stem().unwrap().to_str() });
     let mut sse = String::new();

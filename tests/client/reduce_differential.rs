@@ -1,10 +1,10 @@
-//! The reducer against the real client, on random streams: the same message, or an error on the same
-//! chunk.
+//! The reducer against the real client, on random streams: the same message, or an error on the
+//! same chunk.
 //!
-//! `REDUCE_CASES` says how many streams to try (1 000), `REDUCE_SEED` which ones, and `REDUCE_ONLY`
-//! that only the one of this number is. Older clients are asked for their acceptance only; where
-//! they are known to differ stands in `docs/older-clients.md`. Without Node the client is not asked,
-//! which is said aloud, and is a failure where `CI=true`.
+//! `REDUCE_CASES` sets the number of streams (1 000), `REDUCE_SEED` selects them, and `REDUCE_ONLY`
+//! runs only the stream of this number. Older clients are only asked whether they accept the
+//! stream; `docs/older-clients.md` lists their known differences. Without Node the test says that
+//! it is skipped; with `CI=true` it fails.
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -27,7 +27,7 @@ const NEWEST: &str = "6.0.326";
 const OLDER: [&str; 2] = ["6.0.0", "6.0.230"];
 
 #[test]
-fn the_reducer_holds_what_the_client_holds() {
+fn the_reducer_holds_the_same_message_as_the_client() {
     let Some(folder) = node_project("tests/client") else { return };
     let seed = setting("REDUCE_SEED").unwrap_or(20_260_201);
     let count = setting("REDUCE_CASES").unwrap_or(1_000);
@@ -90,7 +90,7 @@ fn the_reducer_holds_what_the_client_holds() {
 }
 
 #[test]
-fn every_prefix_of_a_document_is_repaired_as_the_client_repairs_it() {
+fn every_prefix_of_a_document_is_repaired_as_by_the_client() {
     let Some(folder) = node_project("tests/client") else { return };
     let seed = setting("REDUCE_SEED").unwrap_or(20_260_201);
     let count = setting("REDUCE_CASES").unwrap_or(1_000).max(1_000);
@@ -115,7 +115,7 @@ fn every_prefix_of_a_document_is_repaired_as_the_client_repairs_it() {
     ));
 }
 
-/// Who is asked: the client's functions, and `Chat`.
+/// The clients: the client's functions, and `Chat`.
 struct Clients {
     judge: Client,
     chat: Client,
@@ -130,17 +130,17 @@ impl Clients {
     }
 }
 
-/// What they answer.
+/// The answers of the clients.
 struct Answers {
     judge: Vec<Value>,
     chat: Value,
 }
 
-/// A case, and the others that come of it.
+/// A case, and the cases that are derived from it.
 struct Tried {
     case: Case,
     in_chat: InChat,
-    /// As an old client may be sent it.
+    /// The variant for an old client.
     older: Option<Case>,
     /// The chunks that its message compacts to, and that message.
     compacted: Option<(Case, Value)>,
@@ -163,7 +163,7 @@ impl Tried {
         questions
     }
 
-    /// What is not as it should be.
+    /// The differences from the expected results.
     fn faults(&self, answers: &Answers) -> Vec<String> {
         let mut faults = self.in_chat.faults(&answers.chat);
         let mut answers = answers.judge.iter();
@@ -171,7 +171,7 @@ impl Tried {
         faults.extend(self.case.verdict().differences(&Verdict::of(&next()[NEWEST])));
         if let Some(older) = &self.older {
             let results = next();
-            // They never begin anew.
+            // These never start a new message.
             let (_, here) = older.reduce(ResetOn::Never);
             for version in OLDER {
                 let there = refused(&results[version]);
@@ -193,14 +193,15 @@ impl Tried {
 }
 
 impl Case {
-    /// What is wrong with the message as something to store.
+    /// The reason why the message cannot be stored and read back.
     fn unreadable(&self) -> Option<String> {
         let (mut reducer, _) = self.reduce(ResetOn::OtherId);
         let text = serde_json::to_string(reducer.message()).unwrap();
         match UiMessage::parse(&text) {
             Ok(read) if serde_json::to_string(&read).is_ok_and(|again| same(&again, &text)) => None,
             Ok(read) => Some(format!("read back as {read:?}")),
-            // A message that could hardly be read before may hold what cannot be read now.
+            // A message that could only just be parsed before may hold content that cannot be
+            // parsed now.
             Err(_) if self.message.is_some() => None,
             Err(error) => Some(format!("not read back: {error}")),
         }
@@ -211,9 +212,10 @@ fn same(a: &str, b: &str) -> bool {
     canonical(a) == canonical(b)
 }
 
-/// The case of the chunks that the message of a case compacts to, if a stream alone gave it.
+/// The case of the chunks that the message of a case compacts to, if the stream did not continue a
+/// message.
 fn compacted(case: &Case) -> Option<(Case, Value)> {
-    // A chunk that is written has no place for fields that are not known; a data part keeps them.
+    // A written chunk has no place for unknown fields, but a data part preserves them.
     let keeps_unknown = |chunk: &String| match ReceivedChunk::parse(chunk) {
         Ok(ReceivedChunk::Known { chunk: Chunk::Data { .. }, extra }) => !extra.is_empty(),
         _ => false,
@@ -223,14 +225,14 @@ fn compacted(case: &Case) -> Option<(Case, Value)> {
     }
     let (mut reducer, _) = case.reduce(ResetOn::OtherId);
     let message = reducer.message().clone();
-    // Which messages have none is the business of `reduce`.
+    // The test of `reduce` covers messages without a compacted form.
     let chunks = compact(&message).ok()?;
     let chunks = chunks.iter().map(|chunk| serde_json::to_string(chunk).unwrap()).collect();
     let message = canonical(&serde_json::to_string(&message).unwrap());
     Some((Case { message: None, chunks, reads_on: false }, message))
 }
 
-/// How many cases were of which kind.
+/// The number of cases of each kind.
 #[derive(Default)]
 struct Tally {
     cases: usize,

@@ -1,5 +1,5 @@
-//! Reading a request takes at most eight times its length in memory, the body included, whatever
-//! the body is. This binary has an allocator that counts, and so one test only.
+//! Parsing a request takes at most eight times its length in memory, including the body, for any
+//! body. This binary has a counting allocator, and therefore only one test.
 
 use peak_alloc::PeakAlloc;
 use ui_message_stream::ChatRequest;
@@ -8,10 +8,11 @@ use ui_message_stream::request::Limits;
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// What the parser may allocate, as a multiple of the body; the body itself is the eighth.
+/// The limit for the parser's allocations, as a multiple of the body's length. The body itself is
+/// the eighth.
 const MOST: f64 = 7.0;
 
-/// `head`, then `item` as often as it fits, with `#` counting up, then `tail`.
+/// `head`, then `item` repeated up to the size, with `#` replaced by a counter, then `tail`.
 fn repeated(size: usize, head: &str, item: &str, tail: &str) -> String {
     let mut body = String::with_capacity(size);
     body.push_str(head);
@@ -31,7 +32,7 @@ fn repeated(size: usize, head: &str, item: &str, tail: &str) -> String {
     body
 }
 
-/// A short name that no other number has.
+/// A short unique name for a number.
 fn base36(mut n: usize) -> String {
     let mut name = String::new();
     loop {
@@ -44,7 +45,7 @@ fn base36(mut n: usize) -> String {
 }
 
 fn bodies(size: usize) -> Vec<(&'static str, String)> {
-    // The values that nobody opens, with what stands before and behind them.
+    // Values that are not parsed, with different texts before and after them.
     let leaf = |before: &str, behind: &str, head: &str, item: &str, tail: &str| {
         repeated(size, &format!("{before}{head}"), item, &format!("{tail}{behind}"))
     };
@@ -205,7 +206,7 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The most that was allocated at once, as a multiple of the body, and how it went.
+/// The peak of the allocated memory as a multiple of the body, and the result of parsing.
 fn measure(body: &[u8], limits: &Limits) -> (f64, &'static str) {
     let before = HEAP.current_usage();
     HEAP.reset_peak_usage();
@@ -220,7 +221,7 @@ fn measure(body: &[u8], limits: &Limits) -> (f64, &'static str) {
 }
 
 #[test]
-fn reading_a_request_takes_at_most_eight_times_its_length() {
+fn parsing_a_request_takes_at_most_eight_times_its_length_in_memory() {
     let none = Limits::default()
         .with_max_bytes(usize::MAX)
         .with_max_messages(usize::MAX)

@@ -1,5 +1,4 @@
-//! What each fuzz target does with its input. `tests/protocol/corpus.rs` does the same with the
-//! corpora.
+//! The code of each fuzz target. `tests/protocol/corpus.rs` runs it on the corpora.
 
 pub mod request;
 pub mod sse_decode;

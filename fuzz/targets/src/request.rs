@@ -1,4 +1,5 @@
-//! A request body of any bytes is read or refused, and what was read is read again the same.
+//! A request body of any bytes is parsed or rejected, and a parsed body is parsed again with the
+//! same result.
 
 use ui_message_stream::approval::ResumePlan;
 use ui_message_stream::request::{ChatRequest, Limits};

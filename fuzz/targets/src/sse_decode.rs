@@ -1,4 +1,4 @@
-//! Bytes cut anywhere decode as they do in one piece. The first byte says where to cut.
+//! Bytes in pieces decode like the whole. The first byte selects where to cut.
 
 use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::sse::Decoder;

@@ -1,6 +1,7 @@
 //! Any events in any order become chunks that a strict reading of the protocol accepts.
 //!
-//! Each pair of bytes is an event: what happens, and to which of a few parts, calls or questions.
+//! Each pair of bytes is an event: its kind, and which of a few parts, calls or approval requests
+//! it is about.
 
 use std::collections::{HashMap, HashSet};
 
@@ -94,7 +95,7 @@ fn event(what: u8, which: u8) -> AgentEvent {
     }
 }
 
-/// The same said as a chunk, where there is one for it.
+/// The corresponding chunk, if there is one.
 fn as_chunk(event: AgentEvent) -> AgentEvent {
     let chunk = match &event {
         AgentEvent::StepStart => Chunk::StartStep {},
@@ -148,7 +149,7 @@ struct Client {
     texts: HashSet<String>,
     reasoning: HashSet<String>,
     is_v5: bool,
-    /// The step that each call stands in.
+    /// The step of each call.
     calls: HashMap<String, u32>,
     streaming: HashSet<String>,
     settled: HashSet<String>,
@@ -202,7 +203,7 @@ impl Client {
             }
             Chunk::ToolOutputError { tool_call_id, .. }
             | Chunk::ToolOutputDenied { tool_call_id } => {
-                // ai@5 has no other chunk for an input that never became whole.
+                // ai@5 has no other chunk for an input that was never completed.
                 if self.is_v5 {
                     self.streaming.remove(&**tool_call_id);
                 }
@@ -219,13 +220,13 @@ impl Client {
     }
 
     fn opens(&mut self, open: impl FnOnce(&mut Self) -> bool) {
-        assert!(self.in_step, "content stands in a step");
+        assert!(self.in_step, "content is in a step");
         assert!(open(self), "an id is opened once");
     }
 
     fn completes(&mut self, id: &str) {
         if !self.streaming.remove(id) {
-            assert!(self.in_step, "a call stands in a step");
+            assert!(self.in_step, "a call is in a step");
             assert!(self.calls.insert(id.to_owned(), self.step).is_none(), "a call is new");
         }
     }

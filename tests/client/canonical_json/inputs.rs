@@ -1,14 +1,14 @@
-//! Random tool inputs, written in every way that JSON allows.
+//! Random tool inputs, in every notation that JSON allows.
 
 use test_support::rng::Dice;
 
-/// Returns the text of a random tool input: valid JSON. A browser shows about three of five as they
-/// are.
+/// Returns the text of a random tool input: valid JSON. A browser shows about three of five inputs
+/// unchanged.
 pub(crate) fn random_input(seed: u64, number: u64) -> String {
     Dice::new(seed, number).input()
 }
 
-/// The parts of an input, and all the ways to write them.
+/// The parts of an input, in all notations.
 trait RandomJson {
     fn input(&mut self) -> String;
 
@@ -27,7 +27,7 @@ trait RandomJson {
 
     fn number(&mut self, risk: bool) -> String;
 
-    /// Any double, as short as it can be written.
+    /// Any double, in its shortest notation.
     fn double(&mut self) -> String;
 
     /// digits · 10^exponent, with the point anywhere and zeros at the ends.
@@ -37,11 +37,11 @@ trait RandomJson {
 impl RandomJson for Dice {
     fn input(&mut self) -> String {
         if self.chance(1) {
-            // `Json::MAX_DEPTH`, and one more.
+            // `Json::MAX_DEPTH`, and one level more.
             let depth = 56 + self.below(2);
             return format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         }
-        // A value that is shown as it is must be so in all its parts.
+        // A value is shown unchanged only if all its parts are.
         let risk = self.pick(&["none", "none", "some"]) == "some";
         let depth = self.below(5);
         self.value(depth, risk)
@@ -61,7 +61,7 @@ impl RandomJson for Dice {
                 let mut keys = Vec::new();
                 for _ in 0..self.below(6) {
                     let key = self.key(risk);
-                    // The real client says whether one is repeated in another spelling.
+                    // The real client decides whether a key is repeated in another notation.
                     if risk || !keys.contains(&key) {
                         keys.push(key);
                     }
@@ -128,7 +128,7 @@ impl RandomJson for Dice {
             1 => self.below(1000).to_string(),
             2 => format!("-{}", 1 + self.below(1 << 53) / 2),
             3 => (self.below(1 << 53)).to_string(),
-            // What has 15 digits a double holds; one that prints no more than 20 of them is shown.
+            // A double holds 15 digits exactly. Numbers that print at most 20 of them are shown.
             4..=6 => {
                 let digits = 1 + self.below(10_usize.pow(15));
                 let exponent = i64::try_from(self.below(600)).unwrap() - 300;

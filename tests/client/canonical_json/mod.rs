@@ -24,7 +24,7 @@ use ui_message_stream::approval::{CanonicalJson, InexactInputError};
 use inputs::random_input;
 
 #[test]
-fn the_canonical_form_is_the_text_that_the_sdk_hashes() {
+fn the_canonical_form_equals_the_text_that_the_sdk_hashes() {
     let Some(folder) = node_project("tests/client") else { return };
     let seed = setting("CANONICAL_SEED").unwrap_or(20_260_201);
     let count = setting("CANONICAL_CASES").unwrap_or(1_000);
@@ -41,7 +41,7 @@ fn the_canonical_form_is_the_text_that_the_sdk_hashes() {
     if let Some(smallest) = faults.iter().min_by_key(|fault| fault.len()) {
         panic!("{} faults, CANONICAL_SEED={seed} {smallest}", faults.len());
     }
-    // Every input of a useless generator could be rejected by both sides.
+    // Both sides could reject every input of a bad generator.
     assert!(tally.inputs < 100 || tally.shown > tally.inputs / 2);
 }
 
@@ -76,7 +76,7 @@ fn ask_the_sdk(
         scope.spawn(move || {
             for number in asked {
                 let question = json!({"inputText": random_input(seed, number)});
-                // If Node has stopped, the reader below says so.
+                // If Node has stopped, the reader below reports it.
                 let _ = writeln!(questions, "{question}");
             }
         });

@@ -1,4 +1,4 @@
-//! [`Case`]: a stream and what it continues, and what comes of it here.
+//! [`Case`]: a stream, the message that it continues, and this crate's result for it.
 
 use serde_json::{Value, json};
 use ui_message_stream::UiMessage;
@@ -7,17 +7,17 @@ use ui_message_stream::reducer::{AfterError, ReduceError, Reducer, ResetOn};
 
 use super::compare::{Verdict, canonical};
 
-/// A stream, and the message that it continues. What is in it is JSON, or meant to be.
+/// A stream, and the message that it continues. Its texts are JSON, or broken JSON.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) message: Option<String>,
     pub(crate) chunks: Vec<String>,
-    /// Whether reading goes on behind an `error` chunk.
+    /// Whether reading continues after an `error` chunk.
     pub(crate) reads_on: bool,
 }
 
 impl Case {
-    /// What the judge is asked.
+    /// The question for the judge.
     pub(crate) fn question(&self, versions: &[&str]) -> Value {
         let sse: String = self.chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
         let mut question =
@@ -28,14 +28,14 @@ impl Case {
         question
     }
 
-    /// The reducer behind all chunks, and which one it refused, and by what.
+    /// The reducer after all chunks, and the chunk that it rejected with the reason.
     pub(crate) fn reduce(&self, reset_on: ResetOn) -> (Reducer, Option<(usize, &'static str)>) {
         let message = self.message.as_deref().map(|message| UiMessage::parse(message).unwrap());
         let mut reducer = message
             .map_or_else(Reducer::new, Reducer::continuing)
             .with_reset_on(reset_on)
             .with_after_error(if self.reads_on { AfterError::Continue } else { AfterError::Stop });
-        // Now and then somebody looks, which must not matter.
+        // Reading the message in between must not matter.
         let looks = self.chunks.len() % 4;
         for (at, chunk) in self.chunks.iter().enumerate() {
             if looks > 0 && at % looks == 0 {
@@ -44,7 +44,7 @@ impl Case {
                     _ => _ = reducer.rendered(),
                 }
             }
-            // Behind an `error` chunk nothing is read, not even what cannot be.
+            // After an `error` chunk nothing is read, not even invalid chunks.
             if reducer.has_stopped() {
                 break;
             }
@@ -60,7 +60,7 @@ impl Case {
         (reducer, None)
     }
 
-    /// What comes of it here.
+    /// This crate's result.
     pub(crate) fn verdict(&self) -> Verdict {
         let (mut reducer, refused) = self.reduce(ResetOn::OtherId);
         let shown = reducer.rendered().map(|message| serde_json::to_string(&message).unwrap());
@@ -76,13 +76,14 @@ impl Case {
         }
     }
 
-    /// The same for an old client: without the keys that it does not know. Nothing if it is known to
-    /// take the case differently.
+    /// The same case for an old client: without the keys that it does not know. `None` if it is
+    /// known to treat the case differently.
     pub(crate) fn for_old_client(&self) -> Option<Self> {
         let takes_up_input = self.message.as_deref().is_some_and(|m| m.contains("input-streaming"));
         let is_odd = |chunk: &String| {
             let chunk: Value = serde_json::from_str(chunk).unwrap_or_default();
-            // Ids that name what every object has, and metadata of which newer clients skip keys.
+            // Ids that are names of properties of every object, and metadata with keys that newer
+            // clients skip.
             let names = ["toString", "__proto__", "constructor", "prototype"];
             let ids = [&chunk["id"], &chunk["toolCallId"]];
             let metadata = chunk["messageMetadata"].to_string();

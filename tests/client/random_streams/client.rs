@@ -1,4 +1,4 @@
-//! [`Client`]: a program of `tests/client` that answers line by line.
+//! [`Client`]: a program of `tests/client` that answers each line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -29,7 +29,8 @@ impl Client {
         Client { process, questions, answers }
     }
 
-    /// The pipe for questions, for a thread of its own; the program ends with it.
+    /// The pipe for questions, which may be written on another thread. The program ends when it is
+    /// closed.
     pub(crate) fn take_questions(&mut self) -> ChildStdin {
         self.questions.take().unwrap()
     }
@@ -53,7 +54,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         drop(self.questions.take());
-        // It ends with its input; what it says last is of no interest.
+        // The program ends with its input. Its last output is ignored.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -61,6 +62,6 @@ impl Drop for Client {
 
 /// Writes one question.
 pub(crate) fn ask(questions: &mut ChildStdin, question: &Value) {
-    // Who is asked says why, if nobody listens.
+    // If the program has stopped, reading its answer reports why.
     let _ = questions.write_all(format!("{question}\n").as_bytes());
 }

@@ -1,11 +1,11 @@
-//! [`Verdict`]: what came of a case, so that two can be compared.
+//! [`Verdict`]: the result of a case, for comparison.
 
 use serde_json::Value;
 
-/// What came of a case, with the reducer or with the client.
+/// The result of a case, from the reducer or from the client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Verdict {
-    /// Which chunk was refused, and by what.
+    /// The chunk that was rejected, and what rejected it.
     pub(crate) refused: Option<(usize, &'static str)>,
     pub(crate) error_text: Option<String>,
     pub(crate) message: Value,
@@ -25,7 +25,7 @@ impl Verdict {
         }
     }
 
-    /// What is not the same.
+    /// The differences.
     pub(crate) fn differences(&self, client: &Verdict) -> Vec<String> {
         let mut found = Vec::new();
         if self.refused != client.refused {
@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// Which chunk the client refused, and whether its schema did or its reducer.
+/// The chunk that the client rejected, and whether its schema or its reducer did.
 pub(crate) fn refused(result: &Value) -> Option<(usize, &'static str)> {
     let rejected = &result["rejected"];
     let at = rejected["index"].as_u64()? as usize;
@@ -54,13 +54,13 @@ pub(crate) fn refused(result: &Value) -> Option<(usize, &'static str)> {
     Some((at, if by_schema { "schema" } else { "reducer" }))
 }
 
-/// Reads JSON so that two texts of one value are equal.
+/// Parses JSON so that two notations of one value are equal.
 pub(crate) fn canonical(text: &str) -> Value {
     let value = serde_json::from_str(&with_halves_spelt_out(text));
     numbers_as_doubles(value.unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
-/// A half of a surrogate pair as the letters of its escape: no Rust string holds it otherwise.
+/// Replaces an unpaired surrogate by the letters of its escape, because no Rust string can hold it.
 pub(crate) fn with_halves_spelt_out(text: &str) -> String {
     let unit = |at: usize| {
         let hex = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -87,7 +87,7 @@ pub(crate) fn with_halves_spelt_out(text: &str) -> String {
 
 fn numbers_as_doubles(value: Value) -> Value {
     match value {
-        // There is no negative zero on the way back from the client.
+        // The client's answers never hold a negative zero.
         Value::Number(number) => number.as_f64().map(|number| number + 0.0).into(),
         Value::Array(items) => items.into_iter().map(numbers_as_doubles).collect(),
         Value::Object(fields) => {

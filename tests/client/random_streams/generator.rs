@@ -1,4 +1,4 @@
-//! Random cases: most chunks fit what came before, some do not, and some are broken.
+//! Random cases: most chunks fit the chunks before them, some do not, and some are broken.
 
 use test_support::random_messages::fields::{Fields, break_something};
 use test_support::random_messages::message::message;
@@ -26,7 +26,7 @@ pub(crate) fn case(seed: u64, number: u64) -> Case {
     Case { message, chunks: chunks.iter().map(Fields::to_text).collect(), reads_on }
 }
 
-/// The JSON document of this number, spaced in any way, and now and then not quite JSON.
+/// The JSON document of this number, with any white space, and sometimes invalid.
 pub(crate) fn document(seed: u64, number: u64) -> String {
     let mut dice = Dice::new(seed, number);
     let mut text = String::new();

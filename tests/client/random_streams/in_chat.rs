@@ -7,22 +7,23 @@ use ui_message_stream::reducer::ResetOn;
 use super::case::Case;
 use super::compare::{Verdict, canonical};
 
-/// A case as `Chat` gets it.
+/// A case as `Chat` receives it.
 pub(crate) struct InChat {
     case: Case,
-    /// The message that the page shows before.
+    /// The message that the client shows before.
     message: Option<String>,
     resumes: bool,
 }
 
-/// What `Chat` begins without a message to continue.
+/// The message that `Chat` starts if there is none to continue.
 const NEW: &str = r#"{"id":"client-1","role":"assistant","parts":[]}"#;
 
 impl InChat {
-    /// One half of the cases are resumed.
+    /// Half of the cases are resumed.
     pub(crate) fn of(case: &Case) -> Self {
         let resumes = case.chunks.len().is_multiple_of(2);
-        // What is resumed goes on only if the input of a tool was cut off, else it begins anew.
+        // A resumed stream continues the message only if the input of a tool was cut off. Otherwise
+        // it starts a new one.
         let is_cut_off = |message: &&String| {
             let message: Value = serde_json::from_str(message).unwrap();
             message["parts"].as_array().unwrap().iter().any(|part| {
@@ -50,7 +51,7 @@ impl InChat {
         question
     }
 
-    /// What is not as `Chat` has it when it is finished.
+    /// The differences from the message that `Chat` has at the end.
     pub(crate) fn faults(&self, answer: &Value) -> Vec<String> {
         let reset_on = if self.resumes { ResetOn::FirstStart } else { ResetOn::Never };
         let (mut reducer, refused) = self.case.reduce(reset_on);

@@ -1,10 +1,10 @@
-//! Makes a failing case small enough to read.
+//! Reduces a failing case to a small one.
 
 use serde_json::Value;
 
 use super::case::Case;
 
-/// Leaves out of a case whatever it fails without.
+/// Removes all elements of a case that are not needed for its failure.
 pub(crate) fn minimised(case: &Case, fails: &mut impl FnMut(&Case) -> bool) -> Case {
     let mut smallest = case.clone();
     while let Some(simpler) = simplifications(&smallest).into_iter().find(&mut *fails) {
@@ -13,7 +13,8 @@ pub(crate) fn minimised(case: &Case, fails: &mut impl FnMut(&Case) -> bool) -> C
     smallest
 }
 
-/// The case, each time without one thing; the last things first, since others build on the first.
+/// Variants of the case, each without one element. Later elements are removed first, because they
+/// depend on earlier ones.
 fn simplifications(case: &Case) -> Vec<Case> {
     let mut simpler = Vec::new();
     if let Some(text) = &case.message {
@@ -37,7 +38,7 @@ fn simplifications(case: &Case) -> Vec<Case> {
         simpler.push(without);
     }
     for (at, chunk) in case.chunks.iter().enumerate() {
-        // What has been broken may not be JSON any more.
+        // A broken chunk may not be JSON.
         let Ok(Value::Object(fields)) = serde_json::from_str(chunk) else { continue };
         for field in fields.keys() {
             let mut fields = fields.clone();

@@ -1,4 +1,4 @@
-//! Random streams, the clients that read them, and what is compared.
+//! Random streams, the clients that read them, and the comparison.
 
 pub(crate) mod case;
 pub(crate) mod client;

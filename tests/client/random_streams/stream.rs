@@ -1,4 +1,4 @@
-//! [`Stream`]: random chunks, most of which fit what came before.
+//! [`Stream`]: random chunks, most of which fit the chunks before them.
 
 use test_support::random_messages::fields::Fields;
 use test_support::random_messages::values::{CALL_IDS, INPUT_PIECES, RandomValues, metadata};
@@ -6,7 +6,7 @@ use test_support::rng::Dice;
 use ui_message_stream::message::Part;
 use ui_message_stream::{Json, UiMessage};
 
-/// A stream as it is made: what is open, and which calls there are.
+/// The state of a stream that is being generated: its open parts and its calls.
 pub(crate) struct Stream {
     pub(crate) dice: Dice,
     id: String,
@@ -16,7 +16,7 @@ pub(crate) struct Stream {
     calls: Vec<String>,
 }
 
-/// Makes one chunk.
+/// Generates one chunk.
 type Maker = fn(&mut Stream) -> Fields;
 
 impl Stream {
@@ -53,10 +53,10 @@ impl Stream {
             (4, Self::start),
             (6, |_| Fields::of("start-step")),
             (3, Self::finish_step),
-            (8, |stream| stream.begin_text("text-start")),
-            (12, |stream| stream.go_on_with_text("text")),
-            (4, |stream| stream.begin_text("reasoning-start")),
-            (6, |stream| stream.go_on_with_text("reasoning")),
+            (8, |stream| stream.start_text("text-start")),
+            (12, |stream| stream.continue_text("text")),
+            (4, |stream| stream.start_text("reasoning-start")),
+            (6, |stream| stream.continue_text("reasoning")),
             (8, Self::input_start),
             (11, Self::input_delta),
             (8, |stream| stream.whole_input("tool-input-available")),
@@ -106,7 +106,7 @@ impl Stream {
         Fields::of("finish-step")
     }
 
-    fn begin_text(&mut self, kind: &str) -> Fields {
+    fn start_text(&mut self, kind: &str) -> Fields {
         let id = self.dice.pick(TEXT_IDS).to_owned();
         let open = if kind == "text-start" { &mut self.texts } else { &mut self.reasonings };
         open.retain(|open| *open != id);
@@ -119,13 +119,13 @@ impl Stream {
         )
     }
 
-    fn go_on_with_text(&mut self, kind: &str) -> Fields {
+    fn continue_text(&mut self, kind: &str) -> Fields {
         let open = if kind == "text" { &mut self.texts } else { &mut self.reasonings };
         let is_end = self.dice.chance(30);
         let id = if self.dice.chance(1) {
             self.dice.pick(TEXT_IDS).to_owned()
         } else if open.is_empty() {
-            return self.begin_text(&format!("{kind}-start"));
+            return self.start_text(&format!("{kind}-start"));
         } else {
             let at = self.dice.below(open.len());
             if is_end { open.swap_remove(at) } else { open[at].clone() }
@@ -138,7 +138,7 @@ impl Stream {
         chunk.may(&mut self.dice, 20, "providerMetadata", Dice::provider_metadata)
     }
 
-    /// A call that there is, mostly.
+    /// Usually an existing call.
     fn call_of(&mut self, calls: fn(&Self) -> &Vec<String>) -> Option<String> {
         if self.dice.chance(1) {
             return Some(self.dice.pick(CALL_IDS).to_owned());

@@ -1,4 +1,5 @@
-//! Events that no agent should say, or not then: of calls nobody knows, twice, after the end.
+//! Events that no agent should emit, or not at that time: of unknown calls, repeated, after the
+//! end.
 
 use serde_json::Value;
 use test_support::rng::Dice;
@@ -9,7 +10,8 @@ use super::pools::{APPROVAL_IDS, PART_IDS, TOOL_CALL_IDS};
 use super::run;
 use super::values::RandomValues;
 
-/// The few calls, questions and parts that the events of one case are about, so that they meet.
+/// The few calls, approval requests and parts that the events of one case refer to, so that the
+/// events affect each other.
 #[derive(Debug, Default)]
 pub(crate) struct Cast {
     calls: Vec<String>,
@@ -18,10 +20,10 @@ pub(crate) struct Cast {
 }
 
 impl Cast {
-    /// Some of the message that is continued, some of the events, some strangers.
+    /// Some ids of the continued message, some of the events, and some unknown ones.
     pub(crate) fn of(dice: &mut Dice, held: &HeldCalls, events: &[AgentEvent]) -> Self {
         let mut cast = Cast::default();
-        // Few calls have an answer, and much hangs on it.
+        // Few calls have a decision, and many rules depend on it.
         cast.calls.extend(held.answered.iter().map(|(id, _)| id.clone()));
         for event in events {
             cast.take(&serde_json::to_value(event).unwrap_or_default());
@@ -43,9 +45,9 @@ impl Cast {
         cast
     }
 
-    /// Whatever an event, or a chunk in one, calls something.
-    fn take(&mut self, said: &Value) {
-        let Value::Object(fields) = said else { return };
+    /// Collects all ids in an event, or in a chunk of an event.
+    fn take(&mut self, fields_of: &Value) {
+        let Value::Object(fields) = fields_of else { return };
         for (key, value) in fields {
             match (key.as_str(), value.as_str()) {
                 ("toolCallId", Some(id)) => self.calls.push(id.to_owned()),
@@ -66,7 +68,7 @@ impl Cast {
     fn approval(&self, dice: &mut Dice) -> String {
         match dice.chance(50) {
             true => one_of(dice, &self.approvals).to_owned(),
-            // Most questions are new ones, or no rule but that they must be ever applied.
+            // Most approval requests have new ids, because few rules apply to repeated ones.
             false => format!("ap_new_{}", dice.below(1_000_000)),
         }
     }
@@ -89,7 +91,7 @@ fn keep_some(dice: &mut Dice, names: &mut Vec<String>, most: usize) {
     }
 }
 
-/// Spoils a run: events swapped, doubled, dropped, and foreign ones between them.
+/// Damages a run: swaps, repeats and removes events, and inserts foreign ones.
 pub(crate) fn mangle(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent>) {
     let cast = Cast::of(dice, held, events);
     for _ in 0..dice.between(1, 8) {
@@ -104,19 +106,20 @@ pub(crate) fn mangle(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEv
             _ => events.insert(one, any(dice, &cast)),
         }
     }
-    defy_a_refusal(dice, held, events);
+    add_output_of_denied_call(dice, held, events);
 }
 
-/// Any events in any order, about few things.
+/// Any events in any order, about few calls and parts.
 pub(crate) fn noise(dice: &mut Dice, held: &HeldCalls) -> Vec<AgentEvent> {
     let cast = Cast::of(dice, held, &[]);
     let mut events: Vec<_> = (0..dice.between(1, 40)).map(|_| any(dice, &cast)).collect();
-    defy_a_refusal(dice, held, &mut events);
+    add_output_of_denied_call(dice, held, &mut events);
     events
 }
 
-/// Gives a call that the person refused an output, if there is one: chance alone rarely does.
-fn defy_a_refusal(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent>) {
+/// Adds an output for a call that the user denied, if there is one, because chance alone rarely
+/// does.
+fn add_output_of_denied_call(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent>) {
     let refused = held.answered.iter().find(|(_, approved)| !approved);
     if let Some((id, _)) = refused.filter(|_| dice.chance(50)) {
         let at = dice.below(events.len() + 1);
@@ -124,7 +127,7 @@ fn defy_a_refusal(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent
     }
 }
 
-/// Any event, about a call or a part that may or may not be.
+/// Any event, about a call or a part that may or may not exist.
 pub(crate) fn any(dice: &mut Dice, cast: &Cast) -> AgentEvent {
     let call = cast.call(dice);
     let part = cast.part(dice);
@@ -174,7 +177,7 @@ fn maybe_empty(dice: &mut Dice) -> String {
     if dice.chance(15) { String::new() } else { dice.text() }
 }
 
-/// A piece that may be all there is to an input, or no JSON at all.
+/// A delta that may be the whole input, or no JSON at all.
 fn input_piece(dice: &mut Dice) -> &'static str {
     dice.pick(&["{}", "{\"a\":", "1}", "", " 1 ", "{\"__proto__\":1}"])
 }

@@ -1,13 +1,13 @@
-//! One case: what is asked of the translator, as it is printed when it fails.
+//! One case: the events for the translator, as printed on a failure.
 
 use serde_json::{Value, json};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::chunk::Version;
 
-/// How much sense a case makes.
+/// The kind of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// A run as an agent should say it.
+    /// A run as an agent should emit it.
     WellBehaved,
     /// Such a run, cut at a random point.
     Cut,
@@ -17,14 +17,14 @@ pub(crate) enum Flavour {
     Chunks,
 }
 
-/// What the message is called before the first event.
+/// The id of the message before the first event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Origin {
     /// A new message of this id.
     New(String),
-    /// A new message that the client names, unless a `start` chunk does.
+    /// A new message whose id the client makes, unless a `start` chunk gives one.
     Unnamed,
-    /// The message that goes on.
+    /// The message that is continued.
     Continued(Value),
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Case {
     pub(crate) flavour: Flavour,
     pub(crate) origin: Origin,
     pub(crate) version: Version,
-    /// Whether a person may be asked at all.
+    /// Whether approvals may be requested.
     pub(crate) approvals: bool,
-    /// Whether the message is opened before the first event.
+    /// Whether the `start` chunk is written before the first event.
     pub(crate) starts_early: bool,
     /// Metadata that the translator starts with.
     pub(crate) metadata: Option<Value>,
@@ -51,7 +51,8 @@ impl Case {
         }
     }
 
-    /// The clients that must read this: what is written for the oldest is for all of them.
+    /// The client versions that must accept the output: output for the oldest version is valid for
+    /// all.
     pub(crate) fn clients(&self) -> &'static [&'static str] {
         match self.version {
             Version::V5 => &["5.0.0"],
@@ -62,7 +63,7 @@ impl Case {
         }
     }
 
-    /// The case as one would write it down.
+    /// The case as JSON.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "flavour": format!("{:?}", self.flavour),

@@ -1,4 +1,4 @@
-//! Compares the message that the client holds with the one that was meant.
+//! Compares the message that the client holds with the expected one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::meant::Meant;
 use super::wildcard;
 
-/// Something the client holds otherwise than it was meant, or does otherwise than it should.
+/// A difference between the client's message or behaviour and the expected one.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// What kind it is, the same for all cases of one cause.
+    /// The kind of difference, the same for all cases with one cause.
     pub(crate) what: String,
-    /// Where, and what stands there.
+    /// The place, and its content.
     pub(crate) detail: String,
 }
 
@@ -22,7 +22,7 @@ impl Difference {
     }
 }
 
-/// What clients of an age do not keep: the client, the kind of the part, and the field.
+/// The fields that client versions drop: the client, the kind of the part, and the field.
 const NOT_KEPT: &[(&str, &str, &str)] = &[
     ("6.0.0", "file", "providerMetadata"),
     ("6.0.0", "reasoning", "id"),
@@ -31,7 +31,7 @@ const NOT_KEPT: &[(&str, &str, &str)] = &[
     ("6.0.235", "reasoning", "id"),
 ];
 
-/// What is wrong with the message that this client holds.
+/// The differences of the message that this client holds.
 pub(crate) fn differences(client: &str, meant: &Meant, held: &Value) -> Vec<Difference> {
     let mut wrong = Vec::new();
     if let Some(id) = &meant.id
@@ -39,7 +39,7 @@ pub(crate) fn differences(client: &str, meant: &Meant, held: &Value) -> Vec<Diff
     {
         wrong.push(Difference::new("the message's id", format!("{} for {id:?}", held["id"])));
     }
-    // The oldest one merges `constructor` too, which the others pass over.
+    // The oldest version merges `constructor` too, which the others skip.
     let as_others_do = client != "6.0.0" || !held["metadata"].to_string().contains("constructor");
     if as_others_do && !same_json(&meant.metadata, &held["metadata"]) {
         let detail = format!("{} for {}", held["metadata"], meant.metadata);
@@ -51,7 +51,7 @@ pub(crate) fn differences(client: &str, meant: &Meant, held: &Value) -> Vec<Diff
     wrong
 }
 
-/// Takes off the step that only says that the run is over, and judges whether it had to be there.
+/// Removes the final step that only marks the end of the run, and checks whether it is required.
 fn without_run_end<'a>(
     meant: &Meant,
     parts: &'a [Value],
@@ -72,16 +72,16 @@ fn without_run_end<'a>(
     if needed && !run_end {
         wrong.push(Difference::new("no step says that the run is over", last()));
     }
-    // One too many is better than one too few where it is not known which part a chunk reaches.
+    // If it is unknown which part a chunk reaches, an additional step is accepted.
     if run_end && !needed && !meant.has_twins {
         wrong.push(Difference::new("a step too many", last()));
     }
     rest
 }
 
-/// Whether a client, of whatever age, would send this message back by itself.
+/// Whether a client of any version would send this message back automatically.
 ///
-/// These are the two predicates of the SDK, in each form that they had.
+/// These are the two predicates of the SDK, in the form of each version.
 fn would_resubmit(parts: &[Value]) -> bool {
     let last_step = parts.rsplit(|part| part["type"] == "step-start").next().unwrap_or_default();
     let tools: Vec<&Value> = last_step.iter().filter(|part| is_tool(part)).collect();
@@ -100,7 +100,7 @@ fn would_resubmit(parts: &[Value]) -> bool {
     asked_of(&not_the_providers, &has_result)
         || asked_of(&tools, &has_result)
         || asked_of(&tools, &|part| is_over(part) || state(part) == "output-denied")
-        // Later clients also ask that no text after the tools is unfinished.
+        // Later versions also require that no text after the tools is unfinished.
         || (!not_the_providers.is_empty() && not_the_providers.iter().all(|part| has_result(part)))
 }
 
@@ -108,7 +108,7 @@ fn is_tool(part: &Value) -> bool {
     part["type"].as_str().is_some_and(|kind| kind == "dynamic-tool" || kind.starts_with("tool-"))
 }
 
-/// The first part that is not as meant.
+/// The first part that differs from the expected one.
 fn different_part(client: &str, meant: &Meant, held: &[Value]) -> Option<Difference> {
     let mut ids = HeldIds::default();
     for (number, meant) in meant.parts.iter().enumerate() {
@@ -135,7 +135,7 @@ fn different_part(client: &str, meant: &Meant, held: &[Value]) -> Option<Differe
     held.get(number).map(|part| Difference::new("a part too many", format!("{number}: {part}")))
 }
 
-/// The tool call ids that the message has so far, and the call of each question.
+/// The tool call ids that the message holds so far, and the call of each approval request.
 #[derive(Default)]
 struct HeldIds(HashSet<String>, HashMap<String, String>);
 
@@ -150,7 +150,7 @@ impl HeldIds {
     }
 }
 
-/// Which field of a part is not as meant.
+/// The field of a part that differs from the expected one.
 fn different_field(client: &str, meant: &Value, held: &Value, ids: &HeldIds) -> Option<String> {
     let kind = meant["type"].as_str().unwrap_or_default();
     if held["type"] != meant["type"] {
@@ -159,7 +159,7 @@ fn different_field(client: &str, meant: &Value, held: &Value, ids: &HeldIds) -> 
     let keys: &[&str] = match kind {
         "step-start" => &["type"],
         "text" => &["text", "state", "providerMetadata"],
-        // Which id a nameless part got does not matter.
+        // The generated id of an unnamed part does not matter.
         "reasoning" if meant.get("id").is_some() => &["id", "text", "state", "providerMetadata"],
         "reasoning" => &["text", "state", "providerMetadata"],
         "source-url" => &["sourceId", "url", "title", "providerMetadata"],
@@ -219,7 +219,7 @@ impl HeldIds {
         call.is_some_and(|call| Some(&**call) == held.as_str())
     }
 
-    /// A call keeps the id it was given, unless the message has it already; then any other is right.
+    /// A call keeps its id, unless the message already holds it. Then any other id is correct.
     fn allow(&self, said: Option<&str>, held: Option<&str>) -> bool {
         let (Some(said), Some(held)) = (said, held) else {
             return false;
@@ -231,12 +231,12 @@ impl HeldIds {
     }
 }
 
-/// Whether two values are the same to JavaScript, to which all numbers are doubles.
+/// Whether two values are equal in JavaScript, where all numbers are doubles.
 fn same_json(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
             let (one, other) = (one.as_f64().unwrap_or(0.0), other.as_f64().unwrap_or(0.0));
-            // Reading a double's digits may miss the last bit.
+            // Parsing the digits of a double may miss the last bit.
             (one - other).abs() <= one.abs() * 1e-15
         }
         (Value::Array(one), Value::Array(other)) => {

@@ -6,10 +6,10 @@ use test_support::rng::Dice;
 use super::pools::{APPROVAL_IDS, DATA_IDS, DATA_NAMES, TOOL_CALL_IDS, TOOL_NAMES};
 use super::values::RandomValues;
 
-/// A message that a client might send to be continued.
+/// A message that a client might send for continuation.
 ///
-/// An `orderly` one repeats no id and holds nothing that this crate does not know. `approvals` says
-/// whether its client knows them.
+/// An `orderly` message repeats no id and holds no unknown content. `approvals` says whether its
+/// client supports approvals.
 pub(crate) fn message(dice: &mut Dice, orderly: bool, approvals: bool) -> Value {
     let mut parts = Parts { orderly, approvals, made: Vec::new() };
     for _ in 0..dice.weighted(&[(5, 1), (4, 2), (1, 3)]) {
@@ -27,7 +27,7 @@ pub(crate) fn message(dice: &mut Dice, orderly: bool, approvals: bool) -> Value 
         "parts": parts.made,
     });
     if dice.chance(40) {
-        // The SDK takes any metadata, though only objects can be merged.
+        // The SDK accepts any metadata, although only objects can be merged.
         let any = !orderly && dice.chance(25);
         message["metadata"] = value(&if any { dice.json() } else { dice.json_object() });
     }
@@ -135,7 +135,8 @@ impl Parts {
                         answered["approved"] = true.into();
                         set("approval", answered);
                     }
-                    // A client that gives an output past the question leaves it without answer.
+                    // A client that sends an output for a call awaiting approval leaves the request
+                    // unanswered.
                     3 if self.approvals => _ = set("approval", approval(dice)),
                     _ => {}
                 }

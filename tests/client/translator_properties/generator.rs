@@ -1,4 +1,4 @@
-//! Random cases: runs as an agent should say them, the same cut short, absurd ones, and raw chunks.
+//! Random cases: runs as an agent should emit them, runs cut short, absurd runs, and raw chunks.
 
 use serde_json::Value;
 use test_support::rng::Dice;
@@ -10,7 +10,7 @@ use super::continued::{self, value};
 use super::values::RandomValues;
 use super::{absurd, raw_chunks, run};
 
-/// The case that this seed and this number stand for.
+/// The case of this seed and number.
 pub(crate) fn case(seed: u64, number: u64) -> Case {
     let dice = &mut Dice::new(seed, number);
     let flavour = dice.weighted(&[
@@ -79,7 +79,7 @@ fn events(dice: &mut Dice, case: &Case) -> Vec<AgentEvent> {
 /// The tool calls and approvals of the message that is continued.
 #[derive(Debug, Default)]
 pub(crate) struct HeldCalls {
-    /// Calls whose answer is there and whose id is nobody else's, and whether it is a yes.
+    /// Decided calls with a unique id, and whether they are approved.
     pub(crate) answered: Vec<(String, bool)>,
     /// Every tool call id in the message.
     pub(crate) ids: Vec<String>,

@@ -1,4 +1,4 @@
-//! The real client, in several of its versions, as a process that answers line by line.
+//! The real client, in several versions, as a process that answers each line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Starts it, or says why it cannot be started.
+    /// Starts the process, or returns why it cannot be started.
     pub(crate) fn start() -> Result<Self, String> {
         let folder = folder();
         let node = Command::new("node").arg("--version").stdout(Stdio::null()).status();
@@ -41,7 +41,7 @@ impl Judge {
         Ok(Judge { process, questions, answers: BufReader::new(answers) })
     }
 
-    /// The pipe that takes questions; dropping it ends the judge.
+    /// The pipe for questions. Dropping it ends the judge.
     pub(crate) fn questions(&mut self) -> ChildStdin {
         self.questions.take().expect("the questions are asked by one thread")
     }
@@ -67,7 +67,7 @@ impl Judge {
 impl Drop for Judge {
     fn drop(&mut self) {
         drop(self.questions.take());
-        // It ends with its input; what it says last is of no interest.
+        // The process ends with its input. Its last output is ignored.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

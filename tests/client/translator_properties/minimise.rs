@@ -1,10 +1,10 @@
-//! Makes a failing case small enough to read.
+//! Reduces a failing case to a small one.
 
 use serde_json::Value;
 
 use super::case::{Case, Origin};
 
-/// Leaves out of a case whatever it fails without.
+/// Removes all elements of a case that are not needed for its failure.
 pub(crate) fn minimised(case: &Case, fails: &mut impl FnMut(&Case) -> bool) -> Case {
     let mut smallest = case.clone();
     for length in 0..smallest.events.len() {
@@ -29,7 +29,8 @@ pub(crate) fn minimised(case: &Case, fails: &mut impl FnMut(&Case) -> bool) -> C
     smallest
 }
 
-/// The case, each time without one thing; the last things first, since others build on the first.
+/// Variants of the case, each without one element. Later elements are removed first, because they
+/// depend on earlier ones.
 fn simplifications(case: &Case) -> Vec<Case> {
     let mut simpler = Vec::new();
     for event in (0..case.events.len()).rev() {

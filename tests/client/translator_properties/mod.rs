@@ -1,13 +1,13 @@
-//! The translator's promise, tried on random runs: whatever events come in whatever order, the real
-//! client accepts what goes out, and holds the message that the events meant.
+//! The translator's guarantee, tested on random runs: for any events in any order, the real client
+//! accepts the output and holds the message that the events mean.
 //!
-//! The judge is the `ai` package itself, in the versions that `tests/client` pins. What a run meant
-//! is read off its events by `meant`, which shares no code with the translator. No ending may leave
-//! a client, old or new, in the state from which it would send the message back for ever.
+//! The judge is the `ai` package itself, in the versions that `tests/client` pins. `meant` derives
+//! the expected message from the events and shares no code with the translator. No ending may leave
+//! a client, old or new, in a state in which it would send the message back endlessly.
 //!
-//! `MEANING_CASES` says how many cases to try (500), `MEANING_SEED` which ones, and `MEANING_ONLY`
-//! that only the case of this number is. Without Node the client is not asked, which is said aloud,
-//! and is a failure where `CI=true`.
+//! `MEANING_CASES` sets the number of cases (500), `MEANING_SEED` selects them, and `MEANING_ONLY`
+//! runs only the case of this number. Without Node the test says that it is skipped; with `CI=true`
+//! it fails.
 
 mod absurd;
 mod case;
@@ -39,12 +39,14 @@ use tally::Tally;
 use translate::translated;
 
 #[test]
-fn the_client_holds_what_the_events_meant() {
+fn the_client_holds_the_message_that_the_events_mean() {
     let mut judge = match Judge::start() {
         Ok(judge) => Some(judge),
         Err(why) => {
             assert!(!in_ci(), "the real client was not asked: {why}");
-            aloud(&format!("the real client was SKIPPED, only answers were compared: {why}"));
+            print_uncaptured(&format!(
+                "the real client was SKIPPED, only answers were compared: {why}"
+            ));
             None
         }
     };
@@ -84,7 +86,7 @@ fn the_client_holds_what_the_events_meant() {
     });
 
     let judged = if judge.is_some() { "judged by the real client" } else { "translated" };
-    aloud(&format!("{cases} cases were {judged} (MEANING_SEED={seed})"));
+    print_uncaptured(&format!("{cases} cases were {judged} (MEANING_SEED={seed})"));
     tally.print();
     failing.report(seed);
     if cases >= 20_000 {
@@ -93,7 +95,7 @@ fn the_client_holds_what_the_events_meant() {
     }
 }
 
-/// The cases that failed, by what is wrong with them.
+/// The failed cases, by fault.
 #[derive(Default)]
 struct Failing {
     by_fault: BTreeMap<String, Vec<(u64, Case)>>,
@@ -107,7 +109,7 @@ impl Failing {
         }
     }
 
-    /// Panics over the failures, each shown by its smallest case.
+    /// Panics with the failures, each with its smallest case.
     fn report(self, seed: u64) {
         if self.by_fault.is_empty() {
             return;
@@ -115,7 +117,7 @@ impl Failing {
         let mut shown = BTreeSet::new();
         for (fault, cases) in &self.by_fault {
             println!("\n{} cases: {fault}", cases.len());
-            // The shortest is the quickest to read.
+            // The shortest case is the easiest to read.
             let Some((number, case)) = cases.iter().min_by_key(|(_, case)| case.events.len())
             else {
                 continue;
@@ -129,10 +131,10 @@ impl Failing {
     }
 }
 
-/// How many failing cases are printed whole; one cause often shows in several ways.
+/// The number of failing cases that are printed completely. One cause often shows in several ways.
 const SHOWN: usize = 10;
 
-/// Prints a failing case, without what it fails without.
+/// Prints a minimised failing case.
 fn show(case: &Case, fault: &str) {
     let mut judge = Judge::start().ok();
     let mut faults = |case: &Case| {
@@ -144,7 +146,7 @@ fn show(case: &Case, fault: &str) {
         minimise::minimised(case, &mut |case| faults(case).iter().any(|other| other.what == fault));
     println!("{:#}", smallest.to_json());
     println!("goes out as\n{}", translated(&smallest).sse.replace("\n\n", "\n"));
-    // The same of every client is said once.
+    // A result that is the same for every client is printed once.
     let mut said = BTreeSet::new();
     for fault in faults(&smallest) {
         if said.insert(fault.what.clone()) {
@@ -153,9 +155,9 @@ fn show(case: &Case, fault: &str) {
     }
 }
 
-/// Says something that is read even where the output of tests that pass is not.
-fn aloud(what: &str) {
-    // Nobody is left to be told where this fails.
+/// Prints a line that the test harness does not capture.
+fn print_uncaptured(what: &str) {
+    // A failure to print cannot be reported.
     let _ = writeln!(std::io::stderr(), "meaning: {what}");
 }
 

@@ -1,4 +1,4 @@
-//! Names and ids to draw from: few enough to collide, odd enough to trip over.
+//! Pools of names and ids: few enough to collide, and unusual enough to reveal errors.
 
 pub(crate) const TOOL_NAMES: &[&str] = &["read_file", "delete-file", "погода", "constructor"];
 
@@ -7,7 +7,7 @@ pub(crate) const TOOL_CALL_IDS: &[&str] =
 
 pub(crate) const APPROVAL_IDS: &[&str] = &["ap_1", "ap_2", "ap_3", "", "__proto__", "held_ap_1"];
 
-/// Among them what a translator might call a part that has no name.
+/// Some are ids that a translator might generate for an unnamed part.
 pub(crate) const PART_IDS: &[&str] =
     &["t1", "t2", "0", "1", "2", "", "__proto__", "constructor", "text-1", "reasoning-1", "ключ"];
 

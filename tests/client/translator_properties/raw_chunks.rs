@@ -1,4 +1,4 @@
-//! Raw chunks between the events, with the fields that events lack.
+//! Raw chunks between the events, with fields that events do not have.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::values::RandomValues;
 
 type Owned = Cow<'static, str>;
 
-/// Says some of the events, or all, as the chunks they correspond to, and adds a few.
+/// Replaces some or all of the events by the corresponding chunks, and adds a few chunks.
 pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent>) {
     let percent = dice.weighted(&[(1, 30), (1, 70), (1, 100)]);
     for event in events.iter_mut() {
@@ -25,7 +25,7 @@ pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEv
         }
     }
     if dice.chance(50) {
-        // What another server's stream begins with.
+        // The first chunk of another server's stream.
         events.insert(0, AgentEvent::Chunk(Box::new(start(dice))));
     }
     let cast = Cast::of(dice, held, events);
@@ -45,7 +45,7 @@ pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEv
     }
 }
 
-/// The chunk that says the same, as another server might write it; not every event has one.
+/// The corresponding chunk, as another server might write it. Not every event has one.
 fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> {
     let provider_metadata = metadata(dice);
     Some(match event.clone() {
@@ -116,7 +116,7 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
                 provider_executed: None,
                 provider_metadata,
                 tool_metadata: None,
-                // The client looks at the call, not at this.
+                // The client reads the field of the call, not this one.
                 dynamic: dice.chance(10).then_some(true),
                 preliminary: (preliminary || dice.chance(10)).then_some(preliminary),
             }
@@ -179,7 +179,7 @@ fn start(dice: &mut Dice) -> Chunk<'static> {
     }
 }
 
-/// Some providers sign with a delta that says nothing.
+/// Some providers send their signature in an empty delta.
 fn empty_delta_with_metadata(dice: &mut Dice, cast: &Cast) -> Chunk<'static> {
     let provider_metadata = dice.provider_metadata().map(Cow::Owned);
     let (id, delta) = (owned(cast.part(dice)), Cow::Borrowed(""));
@@ -193,7 +193,7 @@ fn metadata(dice: &mut Dice) -> Option<Cow<'static, ProviderMetadata>> {
     dice.provider_metadata().filter(|_| dice.chance(25)).map(Cow::Owned)
 }
 
-/// Absent JSON is as good as `null`, in some servers' eyes.
+/// Some servers omit JSON that is `null`.
 fn json(dice: &mut Dice, json: Json) -> Option<Cow<'static, Json>> {
     (!json.is_null() || dice.chance(50)).then_some(Cow::Owned(json))
 }

@@ -1,4 +1,4 @@
-//! A run as an agent should say it: results for what was answered, steps, and one of the ends.
+//! A run as an agent should emit it: results for decided calls, steps, and an end.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::generator::HeldCalls;
 use super::pools::{DATA_IDS, DATA_NAMES, TOOL_NAMES};
 use super::values::RandomValues;
 
-/// What belongs together and in this order, while other things happen between.
+/// Events that stay in this order, with other events between them.
 type Thread = VecDeque<AgentEvent>;
 
 /// A run from its first event to its last.
@@ -33,16 +33,16 @@ pub(crate) fn well_behaved(dice: &mut Dice, held: &HeldCalls) -> Vec<AgentEvent>
 
 struct Run<'a> {
     dice: &'a mut Dice,
-    /// Counts what needs a name of its own.
+    /// Counts generated names.
     number: usize,
     used: Vec<String>,
 }
 
 impl Run<'_> {
-    /// The result of a call that a person answered a request ago.
+    /// The result of a call that the user decided in an earlier request.
     fn redeemed(&mut self, id: &str, approved: bool) -> Thread {
         if !approved {
-            // An agent may know the person's no as a failure; it is a denial all the same.
+            // An agent may report the user's denial as a failure. It is a denial nevertheless.
             return match self.dice.chance(85) {
                 true => [AgentEvent::tool_denied(id)].into(),
                 false => [AgentEvent::tool_failed(id, self.dice.error_text())].into(),
@@ -50,7 +50,7 @@ impl Run<'_> {
         }
         let mut thread = Thread::new();
         if self.dice.chance(15) {
-            // Some agents say again what they are about to run.
+            // Some agents announce a call again before they run it.
             let call = ToolCall::new(id, "read_file");
             thread.push_back(AgentEvent::tool_input(call, self.dice.json_object()));
         }
@@ -95,7 +95,7 @@ impl Run<'_> {
 
     fn unnamed_reasoning(&mut self) -> Thread {
         let mut thread = self.unnamed(AgentEvent::reasoning);
-        // Where nothing was thought there is nothing to end.
+        // Without reasoning there is nothing to end.
         let thought = |event: &AgentEvent| match event {
             AgentEvent::ReasoningDelta { delta, .. } => !delta.is_empty(),
             _ => false,
@@ -150,7 +150,7 @@ impl Run<'_> {
         thread
     }
 
-    /// A call from its announcement as far as it gets.
+    /// A call, from its announcement to its last event.
     fn tool_call(&mut self) -> Thread {
         let mut id = format!("call_{}", self.number);
         while self.used.contains(&id) {
@@ -174,12 +174,12 @@ impl Run<'_> {
                     let raw = ui_message_stream::Json::string(input.as_str());
                     thread.push_back(AgentEvent::tool_input_invalid(call, raw, error.clone()));
                     if self.dice.chance(50) {
-                        // The AI SDK's own server says it twice.
+                        // The AI SDK's own server sends it twice.
                         thread.push_back(AgentEvent::tool_failed(id.as_str(), error));
                     }
                     return thread;
                 }
-                // Some agents go on with the result; the text says what the input was.
+                // Some agents continue with the result. The streamed text is the input.
                 1 => {}
                 2 => return thread,
                 _ => thread.push_back(AgentEvent::tool_input(call, input)),
@@ -202,7 +202,7 @@ impl Run<'_> {
                         Some(Box::new(ApprovalRequestDetails { descriptor, signature: None }));
                 }
                 thread.push_back(asked);
-                // An answer that came in while the run went on.
+                // A decision that arrived during the run.
                 if self.dice.chance(20) {
                     thread.push_back(AgentEvent::tool_denied(id.as_str()));
                 } else if self.dice.chance(20) {
@@ -230,7 +230,7 @@ impl Run<'_> {
     }
 }
 
-/// A call of this id, of any tool, run by anyone.
+/// A call with this id, of any tool, with any executor.
 pub(crate) fn call(dice: &mut Dice, id: &str) -> ToolCall {
     let mut call = ToolCall::new(id, dice.pick(TOOL_NAMES).to_owned());
     match dice.below(10) {
@@ -304,7 +304,7 @@ pub(crate) fn data(dice: &mut Dice) -> AgentEvent {
     }))
 }
 
-/// Threads told as if they happened at once.
+/// Interleaves threads as if they ran concurrently.
 fn interleaved(dice: &mut Dice, mut threads: Vec<Thread>) -> Vec<AgentEvent> {
     let mut events = Vec::new();
     loop {
@@ -313,7 +313,7 @@ fn interleaved(dice: &mut Dice, mut threads: Vec<Thread>) -> Vec<AgentEvent> {
             return events;
         }
         let next = dice.below(threads.len());
-        // What belongs to unnamed reasoning stays together: anything might end it.
+        // Unnamed reasoning stays together, because any other event may end it.
         let mut together = true;
         while together {
             let event = threads[next].pop_front();

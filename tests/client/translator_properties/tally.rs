@@ -1,8 +1,8 @@
-//! Counts what occurred, so that a rule that never applied is not taken for one that holds.
+//! Counts chunks and answers, so that a rule that never applied is not considered tested.
 
 use std::collections::BTreeMap;
 
-/// Every kind of chunk that a v6 client can be sent.
+/// Every kind of chunk for a v6 client.
 const KINDS: &[&str] = &[
     "start",
     "start-step",
@@ -31,7 +31,7 @@ const KINDS: &[&str] = &[
     "finish",
 ];
 
-/// Every answer that an event can get.
+/// Every possible answer to an event.
 const ANSWERS: &[&str] = &[
     "Ok",
     "UnknownCall",
@@ -47,7 +47,7 @@ const ANSWERS: &[&str] = &[
     "Ended",
 ];
 
-/// How often each kind of chunk went out and each answer came back.
+/// The number of chunks of each kind, and of each answer.
 #[derive(Debug)]
 pub(crate) struct Tally {
     counts: BTreeMap<String, usize>,
@@ -71,7 +71,7 @@ impl Tally {
         *self.counts.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// What occurred too rarely to have been tried.
+    /// The kinds and answers that occurred too rarely.
     pub(crate) fn below(&self, enough: usize) -> Vec<&str> {
         let rare = self.counts.iter().filter(|(_, count)| **count < enough);
         rare.map(|(name, _)| name.as_str()).collect()

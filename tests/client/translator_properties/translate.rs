@@ -1,4 +1,4 @@
-//! Hands a case to the translator, as a route would, and notes what goes out and what comes back.
+//! Translates a case as a route would, and records the chunks and the answers.
 
 use serde_json::Value;
 use ui_message_stream::sse::{DONE, Encoder};
@@ -6,12 +6,12 @@ use ui_message_stream::{Chunk, Json, Translator, UiMessage};
 
 use super::case::{Case, Origin};
 
-/// What the translator made of a case.
+/// The translator's result for a case.
 #[derive(Debug, Default)]
 pub(crate) struct Translated {
     /// The body of the response.
     pub(crate) sse: String,
-    /// The kind of each chunk in it.
+    /// The kind of each chunk of the body.
     pub(crate) kinds: Vec<String>,
     /// For each event: `Ok`, or the name of the error.
     pub(crate) answers: Vec<String>,
@@ -64,7 +64,7 @@ fn parsed(message: &Value) -> UiMessage {
         .unwrap_or_else(|error| panic!("a client's message is refused: {error}\n{message}"))
 }
 
-/// The name of an error's variant, which is how `Debug` begins.
+/// The name of an error's variant, with which its `Debug` text begins.
 fn variant(error: &impl std::fmt::Debug) -> String {
     let debug = format!("{error:?}");
     debug.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()

@@ -1,22 +1,22 @@
-//! The small values that everything else is made of.
+//! The basic random values.
 
 use test_support::random_messages::values::{NUMBERS, PIECES};
 use test_support::rng::Dice;
 use ui_message_stream::Json;
 use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
 
-/// Values at random.
+/// Random values.
 pub(crate) trait RandomValues {
-    /// A number from `from` to `to`, both among them.
+    /// A number from `from` to `to`, inclusive.
     fn between(&mut self, from: usize, to: usize) -> usize;
 
     /// One of these, by weight.
     fn weighted<T: Copy>(&mut self, from: &[(usize, T)]) -> T;
 
-    /// A piece of text, of the kind that a model streams, and what breaks framing and escaping.
+    /// A piece of text as a model streams it, or text that could break framing and escaping.
     fn text(&mut self) -> String;
 
-    /// An error text that no generated one is mistaken for.
+    /// An error text that differs from all generated ones.
     fn error_text(&mut self) -> String;
 
     /// Any JSON, at most three levels deep.
@@ -107,6 +107,6 @@ fn object_text(dice: &mut Dice, depth: usize) -> String {
     format!("{{{}}}", entries.join(", "))
 }
 
-/// Few, so that metadata has something to merge. The client's own merging skips `constructor`.
+/// Few keys, so that metadata objects share keys. The client's merging skips `constructor`.
 const KEYS: &[&str] =
     &["a", "b", "usage", "", "ключ", "constructor", "toString", "\"", "0", "length"];

@@ -1,4 +1,4 @@
-//! What is wrong with one case: with the answers that its events got, and with what clients made of it.
+//! The faults of one case: in the answers to its events, and in the clients' results.
 
 use serde_json::Value;
 use ui_message_stream::chunk::Version;
@@ -8,7 +8,7 @@ use super::compare::{Difference, differences};
 use super::meant::{Meant, meant};
 use super::translate::Translated;
 
-/// Everything that is wrong, by the real client's answer if there is one.
+/// All faults, including those in the real client's answer if there is one.
 pub(crate) fn faults(
     case: &Case,
     translated: &Translated,
@@ -37,7 +37,7 @@ pub(crate) fn faults(
     wrong
 }
 
-/// A response opens its message once and first, and says at its end that it is one.
+/// A response starts its message once and first, and ends with an end chunk.
 fn wrong_frame(kinds: &[String]) -> Option<Difference> {
     let starts = kinds.iter().filter(|kind| *kind == "start").count();
     let [first, .., last] = kinds else {
@@ -47,7 +47,7 @@ fn wrong_frame(kinds: &[String]) -> Option<Difference> {
     (!framed).then(|| Difference::new("a response begins or ends wrongly", format!("{kinds:?}")))
 }
 
-/// The first event whose answer is none of those that are right.
+/// The first event whose answer is not one of the correct ones.
 fn wrong_answer(case: &Case, meant: &Meant, translated: &Translated) -> Option<Difference> {
     let answers = meant.answers.iter().zip(&translated.answers).zip(&case.events).enumerate();
     for (number, ((right, answer), event)) in answers {
@@ -61,7 +61,7 @@ fn wrong_answer(case: &Case, meant: &Meant, translated: &Translated) -> Option<D
     None
 }
 
-/// What no client may do, of whatever age.
+/// Faults that no client version may have.
 fn client_faults(meant: &Meant, result: &Value) -> Vec<Difference> {
     let rejected = &result["rejected"];
     if !rejected.is_null() {
@@ -73,7 +73,7 @@ fn client_faults(meant: &Meant, result: &Value) -> Vec<Difference> {
         let what = "a client sees another error, or one too many or too few";
         wrong.push(Difference::new(what, result["errorText"].to_string()));
     }
-    // A message that the client names and that stays empty is never shown.
+    // An empty message whose id the client makes is never shown.
     let message = &result["message"];
     let is_empty = message["parts"].as_array().is_some_and(Vec::is_empty) && meant.id.is_none();
     if result.get("shown").is_some_and(|shown| !(shown.is_null() && is_empty)) {
@@ -89,7 +89,8 @@ fn client_faults(meant: &Meant, result: &Value) -> Vec<Difference> {
     wrong
 }
 
-/// The kind of the chunk that a schema error quotes; of what the reducer throws, all but the names.
+/// The kind of the chunk that a schema error quotes, or the text of a reducer error without its
+/// names.
 fn kind_in(rejected: &Value) -> &str {
     let message = rejected["message"].as_str().unwrap_or_default();
     match message.split_once("{\"type\":\"") {

@@ -1,4 +1,4 @@
-//! The default features and `agent`: typed tools and a model of one's own.
+//! The default features and `agent`: typed tools and a custom model.
 
 use axum::Router;
 use futures_util::stream;

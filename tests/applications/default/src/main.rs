@@ -1,5 +1,5 @@
-//! The default features: an agent of one's own behind axum, and conversations whose tools ask for
-//! approval. Neither `Agent` nor a JSON Schema validator is compiled.
+//! The default features: a custom agent behind axum, and conversations whose tools need approval.
+//! Neither `Agent` nor a JSON Schema validator is compiled.
 
 use axum::{Router, routing::post};
 use futures_util::stream;

@@ -1,4 +1,4 @@
-//! An axum server without this crate: what the others are compared with.
+//! An axum server without this crate, as the baseline for comparison.
 
 use axum::{Router, routing::post};
 

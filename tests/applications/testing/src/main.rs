@@ -1,4 +1,4 @@
-//! What a test of a user's route needs.
+//! The features that a test of a user's route needs.
 
 use futures_util::stream;
 use ui_message_stream::testing::Conversation;

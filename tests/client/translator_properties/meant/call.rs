@@ -8,56 +8,56 @@ use ui_message_stream::{Chunk, Json};
 use crate::translator_properties::continued::value;
 use crate::translator_properties::wildcard;
 
-/// The step of the calls that the continued message holds: none of this run.
+/// The step number of the calls in the continued message, which belong to no step of this run.
 pub(crate) const HELD: usize = usize::MAX;
 
 /// A tool call of the message.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    /// What the agent calls it.
+    /// The agent's id of the call.
     pub(crate) id: String,
-    /// Who runs it. Of a call that the continued message holds it is the server, unless it says that
-    /// the provider does, or the agent says that the client does.
+    /// The executor. For a call of the continued message it is the server, unless the part says the
+    /// provider or the agent says the client.
     pub(crate) executed_by: Executor,
-    /// This run announced it or began to answer it, and so owes it a result.
+    /// Whether this run announced the call or started to answer it, and therefore owes a result.
     pub(crate) owed: bool,
-    /// In which step of the run it was announced.
+    /// The step of the run in which it was announced.
     pub(crate) step: usize,
     pub(crate) state: State,
-    /// Another part of the continued message has this id too, and neither has a result.
+    /// Whether another part of the continued message has this id too, and neither has a result.
     pub(crate) is_anyones: bool,
-    /// The person's answer, if the continued message brought one.
+    /// The user's decision, if the continued message holds one.
     pub(crate) answered: Option<bool>,
     /// The fields that do not depend on the state.
     fields: Map<String, Value>,
-    /// The input, once it is whole.
+    /// The input, once it is complete.
     input: Value,
     dynamic: bool,
-    /// The part as the continued message held it, until something happens to it.
+    /// The part of the continued message, until an event changes it.
     untouched: Option<Value>,
 }
 
-/// How far a call has come.
+/// The state of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum State {
-    /// Its input so far, and whether it is plain text.
+    /// The input so far, and whether it is plain text.
     Streaming(String, InputEncoding),
-    /// The input is there.
+    /// The input is complete.
     Ready,
-    /// It waits for a person.
+    /// It awaits approval.
     Waiting,
-    /// The person answered, a request ago.
+    /// The user decided in an earlier request.
     Answered,
     Preliminary(Value),
     Output(Value),
-    /// It failed: with which text.
+    /// It failed with this text.
     Failed(Value),
     Denied,
-    /// The input is not what the tool takes: the input as it came, and the error.
+    /// The input is invalid: the input as it arrived, and the error.
     Invalid(Value, Value),
-    /// Its input stopped half way, a request ago.
+    /// Its input was cut off in an earlier request.
     Abandoned,
-    /// The continued message holds it in a state that nobody here knows.
+    /// The continued message holds it in an unknown state.
     Foreign,
 }
 
@@ -107,7 +107,7 @@ impl Call {
         })
     }
 
-    /// Whether it has the one result that nothing comes after.
+    /// Whether it has its final result.
     pub(crate) fn has_result(&self) -> bool {
         matches!(
             self.state,
@@ -115,7 +115,7 @@ impl Call {
         )
     }
 
-    /// Whether its id still means this call when it is announced again.
+    /// Whether its id still names this call when it is announced again.
     pub(crate) fn is_open(&self) -> bool {
         !self.has_result() && !matches!(self.state, State::Abandoned | State::Foreign)
     }
@@ -124,13 +124,13 @@ impl Call {
         self.step == HELD
     }
 
-    /// Whether the person said no, and has not been asked again.
+    /// Whether the user denied it, and no new approval was requested.
     pub(crate) fn is_refused(&self) -> bool {
         self.state == State::Answered && self.answered == Some(false)
     }
 
-    /// Whether it waits for the person or the client.
-    pub(crate) fn waits_for_somebody(&self) -> bool {
+    /// Whether it waits for the user or the client.
+    pub(crate) fn is_waiting(&self) -> bool {
         match self.state {
             State::Waiting => true,
             State::Ready => self.executed_by == Executor::Client,
@@ -139,7 +139,7 @@ impl Call {
     }
 
     pub(crate) fn becomes(&mut self, state: State) {
-        // Of an input that stopped half way, clients of one age keep the text and others do not.
+        // For a cut-off input, some client versions keep the text and others do not.
         if let Some(raw_input) = self.fields.get_mut("rawInput") {
             *raw_input = wildcard::anything();
         }
@@ -161,8 +161,7 @@ impl Call {
         self.becomes(State::Ready);
     }
 
-    /// What the streamed text amounts to, if that is an input. Of plain text nobody knows whether
-    /// it is whole.
+    /// The input that the streamed text holds, if it is complete. For plain text that is unknown.
     pub(crate) fn whole_input(&self) -> Option<Value> {
         match &self.state {
             State::Streaming(text, InputEncoding::Json) => {
@@ -172,7 +171,7 @@ impl Call {
         }
     }
 
-    /// The text that streamed so far is all there will be.
+    /// Ends the input with the text that has streamed so far.
     pub(crate) fn input_breaks_off(&mut self, error: Value) {
         if let State::Streaming(text, _) = &self.state {
             let text = text.as_str().into();
@@ -180,7 +179,7 @@ impl Call {
         }
     }
 
-    /// A second announcement may say another title; which one counts is not said anywhere.
+    /// A second announcement may have another title. It is not specified which one counts.
     pub(crate) fn is_also_called(&mut self, title: Option<&Value>) {
         if let Some(title) = title
             && self.fields.get("title") != Some(title)
@@ -189,12 +188,12 @@ impl Call {
         }
     }
 
-    /// The run ends. What nobody else can bring to its end does not stay open.
-    pub(crate) fn settle_what_is_owed(&mut self, cut_short: bool, goes_on: bool, approvals: bool) {
+    /// Ends the run. A call that neither the user nor the client can end does not stay open.
+    pub(crate) fn settle_owed_result(&mut self, cut_short: bool, goes_on: bool, approvals: bool) {
         let is_provider_executed = self.executed_by == Executor::Provider && !self.is_refused();
         let owed = match &self.state {
             State::Answered if is_provider_executed => !goes_on,
-            // The client sends an answer again until it is settled.
+            // The client sends a decision again until it is settled.
             State::Answered => true,
             State::Ready | State::Preliminary(_) => {
                 self.owed
@@ -255,7 +254,7 @@ impl Call {
     }
 }
 
-/// A call as an event or a chunk announces it.
+/// A call as it is announced by an event or a chunk.
 #[derive(Debug)]
 pub(crate) struct Announced {
     pub(crate) id: String,
@@ -267,13 +266,13 @@ pub(crate) struct Announced {
     metadata: Option<Value>,
 }
 
-/// What is known of the input when the call is announced.
+/// The input, as far as it is known when the call is announced.
 #[derive(Debug)]
 pub(crate) enum With {
-    /// It streams in from here on.
+    /// It will be streamed.
     Start(InputEncoding),
     Input(Value),
-    /// It is not what the tool takes: the input and the error.
+    /// It is invalid: the input and the error.
     Invalid(Value, String),
 }
 
@@ -300,9 +299,9 @@ impl Announced {
         self
     }
 
-    /// A chunk does not say that the server runs a tool, so the client does.
+    /// A chunk cannot say that the server executes a tool, so the client does.
     pub(crate) fn of_chunk(chunk: &Chunk<'_>) -> Option<Self> {
-        // The three kinds share their fields, and the names of them are the wire's own.
+        // The three kinds of chunks share their fields, under the names of the wire format.
         let chunk_json = serde_json::to_value(chunk).ok()?;
         let input = chunk_json.get("input").cloned().unwrap_or_default();
         let with = match chunk {
@@ -333,12 +332,12 @@ impl Announced {
         self.title.as_ref()
     }
 
-    /// What it says of who runs the tool, which the first word on a call may not have said yet.
+    /// The executor, which the first chunk of a call may not have given yet.
     pub(crate) fn executor(&self) -> Executor {
         self.executed_by
     }
 
-    /// The call that begins here.
+    /// The new call.
     pub(crate) fn into_call(self) -> Call {
         let mut fields = Map::new();
         let mut set = |key: &str, value: Value| _ = fields.insert(key.into(), value);
@@ -351,7 +350,7 @@ impl Announced {
         set("toolCallId", wildcard::call_id(&self.id));
         set("providerExecuted", (self.executed_by == Executor::Provider).into());
         match (&self.with, self.title) {
-            // The client passes over the title of a call whose input is an error.
+            // The client ignores the title of a call whose input is an error.
             (With::Invalid(..), _) => set("title", wildcard::anything()),
             (_, Some(title)) => set("title", title),
             (_, None) => {}

@@ -26,7 +26,7 @@ impl Reading {
         ok()
     }
 
-    /// Sees to it that there is a step for new content, and that it is the right one.
+    /// Ensures that a step is open for new content, and that it is the right one.
     fn in_a_step(&mut self) {
         let unmarked = matches!(self.step, Step::Open { announced: false });
         if unmarked && self.named.is_empty() && self.tools_are_done() {
@@ -42,8 +42,8 @@ impl Reading {
         self.step = Step::Open { announced };
     }
 
-    /// Whether every tool of this step that the provider does not run has its result, and no input
-    /// is on its way: what follows is the model's answer to them.
+    /// Whether all calls of this step that the provider does not execute have a result, and no
+    /// input is streaming: then the next content is the model's response to them.
     fn tools_are_done(&self) -> bool {
         let mut any = false;
         for call in self.calls.iter().filter(|call| call.step == self.steps) {
@@ -71,7 +71,7 @@ impl Reading {
         self.content(part)
     }
 
-    /// A new call, at its place.
+    /// Adds a new call.
     pub(super) fn new_call(&mut self, mut call: Call) {
         self.in_a_step();
         self.unnamed = None;
@@ -192,7 +192,7 @@ impl Reading {
         ok()
     }
 
-    /// Only objects can be merged; the client throws over anything else.
+    /// Only objects can be merged. The client throws on anything else.
     pub(super) fn metadata(&mut self, metadata: Option<Value>) -> Answers {
         let Some(metadata) = metadata.filter(|metadata| !metadata.is_null()) else {
             return ok();
@@ -205,13 +205,13 @@ impl Reading {
     }
 }
 
-/// Objects are merged all the way down, everything else is replaced; `null` at the top is nothing.
+/// Objects are merged recursively, everything else is replaced; `null` at the top level is ignored.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (_, Value::Null) => {}
         (Value::Object(into), Value::Object(from)) => {
             for (key, from) in from {
-                // The client passes these over, lest they reach a prototype.
+                // The client skips these keys, because they could reach a prototype.
                 if matches!(key.as_str(), "__proto__" | "constructor" | "prototype") {
                     continue;
                 }

@@ -1,11 +1,10 @@
-//! `meant`: what the client's message must hold in the end, read off the events one by one.
+//! `meant`: the message that the client must hold in the end, derived from the events one by one.
 //!
-//! It is the specification in its plainest form, and it shares nothing with the translator: it
-//! knows no chunks but those that are events by another name, opens and closes nothing on the wire,
-//! and costs what it costs.
+//! It is the specification in its simplest form, and shares no code with the translator: it knows
+//! only chunks that correspond to events, opens and closes nothing on the wire, and is not
+//! optimised.
 //!
-//! Some of a message nobody said: ids and error texts that the translator makes. Those are
-//! [wildcards](super::wildcard) here.
+//! Ids and error texts that the translator generates are [wildcards](super::wildcard) here.
 
 mod call;
 mod content;
@@ -21,7 +20,7 @@ use self::call::{Announced, Call, State};
 use super::case::{Case, Origin};
 use super::continued::value;
 
-/// What a case means.
+/// The expected result of a case.
 #[derive(Debug)]
 pub(crate) struct Meant {
     /// The message's id; `None` if the client makes it.
@@ -30,18 +29,18 @@ pub(crate) struct Meant {
     pub(crate) parts: Vec<Value>,
     /// The metadata; `null` if there is none.
     pub(crate) metadata: Value,
-    /// For each event the answers that are right: `Ok`, or the name of an error.
+    /// For each event the correct answers: `Ok`, or the name of an error.
     pub(crate) answers: Vec<Answers>,
-    /// Whether the continued message has an id twice: what one client needs, another may not.
+    /// Whether the continued message repeats an id. Then client versions need different chunks.
     pub(crate) has_twins: bool,
-    /// The error that ended the run, if one did: the client then sends nothing by itself.
+    /// The error that ended the run, if any: the client then sends nothing automatically.
     pub(crate) error: Option<String>,
 }
 
-/// What may come back for an event.
+/// The possible answers to an event.
 pub(crate) type Answers = Vec<&'static str>;
 
-/// Reads a whole case.
+/// Derives the expected result of a case.
 pub(crate) fn meant(case: &Case) -> Meant {
     let mut reading = Reading::of(case);
     let answers = case.events.iter().map(|event| reading.event(event)).collect();
@@ -80,9 +79,9 @@ pub(crate) struct Reading {
     approval_ids: HashSet<String>,
     has_twins: bool,
     calls: Vec<Call>,
-    /// Which call an id names now.
+    /// The call that each id currently names.
     by_id: HashMap<String, usize>,
-    /// Where the person is shown what a call is asked for.
+    /// The part that describes each approval request to the user.
     descriptions: HashMap<usize, usize>,
     ended: bool,
     error: Option<String>,
@@ -104,10 +103,10 @@ impl Part {
 
 #[derive(Default)]
 enum Step {
-    /// The next content begins one.
+    /// The next content starts a step.
     #[default]
     None,
-    /// The agent said that it begins; nothing is in it yet.
+    /// The agent has started it, and it is still empty.
     Announced,
     /// It has content.
     Open { announced: bool },
@@ -122,13 +121,13 @@ impl Reading {
             Origin::Continued(message) => reading.hold(message),
         }
         if let Some(metadata) = &case.metadata {
-            // One that cannot be merged is left out; nobody is there to be told.
+            // Metadata that cannot be merged is dropped without an error.
             reading.metadata(Some(metadata.clone()));
         }
         reading
     }
 
-    /// Takes over what the client holds.
+    /// Starts with the message that the client holds.
     fn hold(&mut self, message: &Value) {
         self.id = message["id"].as_str().map(str::to_owned);
         self.metadata = message.get("metadata").cloned().unwrap_or_default();
@@ -147,8 +146,8 @@ impl Reading {
         }
     }
 
-    /// Of several calls of one id the settled one counts, else the last. A call in a state that
-    /// nobody here knows is nobody's to act on.
+    /// Of several calls with one id the settled one counts, else the last. A call in an unknown
+    /// state cannot be changed.
     fn name_held(&mut self, id: String, number: usize) {
         let is_first = self.calls[..number].iter().all(|call| call.id != id);
         self.has_twins |= !is_first;
@@ -157,7 +156,7 @@ impl Reading {
             return;
         }
         if !self.calls[number].has_result() && !is_first {
-            // Which of them a result reaches depends on the client's age.
+            // The client version decides which of them a result reaches.
             for call in self.calls.iter_mut().filter(|call| call.id == id) {
                 call.is_anyones = true;
             }
@@ -199,9 +198,9 @@ impl Reading {
             }
             AgentEvent::ApprovalRequested { tool_call_id, approval_id, details } => {
                 let descriptor = details.as_ref().and_then(|details| details.descriptor.as_ref());
-                let answers = self.asks(tool_call_id, approval_id);
+                let answers = self.requests_approval(tool_call_id, approval_id);
                 if let Some(descriptor) = descriptor.filter(|_| answers == ok()) {
-                    self.describes_question(tool_call_id, value(descriptor));
+                    self.describes_approval(tool_call_id, value(descriptor));
                 }
                 answers
             }
@@ -233,12 +232,12 @@ impl Reading {
             AgentEvent::Finish { metadata, .. } => self.finishes(metadata.as_ref().map(value)),
             other => unreachable!("{other:?} has no meaning yet"),
         };
-        // A message that has content has its name.
+        // A message with content has its final id.
         self.nameless_so_far = false;
         answer
     }
 
-    /// A chunk means the event it corresponds to.
+    /// A chunk has the meaning of its corresponding event.
     fn chunk(&mut self, chunk: &Chunk<'_>) -> Answers {
         let answer = match chunk {
             Chunk::Start { message_id, message_metadata } => {
@@ -277,7 +276,7 @@ impl Reading {
                 None => unreachable!("{chunk:?} announces a call"),
             },
             Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
-                self.asks(tool_call_id, approval_id)
+                self.requests_approval(tool_call_id, approval_id)
             }
             Chunk::ToolOutputAvailable { tool_call_id, output, preliminary, .. } => {
                 let output = output.as_deref().map(value).unwrap_or_default();
@@ -307,7 +306,7 @@ impl Reading {
         answer
     }
 
-    /// The run ends even where its metadata is refused.
+    /// The run ends even if its metadata is rejected.
     fn finishes(&mut self, metadata: Option<Value>) -> Answers {
         let answer = self.metadata(metadata);
         self.ends_run(false);
@@ -328,15 +327,15 @@ impl Reading {
     fn end(&mut self, cut_short: bool) {
         self.step_ends();
         let named: HashSet<usize> = self.by_id.values().copied().collect();
-        // What the person allowed the provider is told it when the others have answered as well.
-        let goes_on = !cut_short && self.calls.iter().any(Call::waits_for_somebody);
+        // An approval for the provider is sent when all other calls are decided as well.
+        let goes_on = !cut_short && self.calls.iter().any(Call::is_waiting);
         for number in named {
-            self.calls[number].settle_what_is_owed(cut_short, goes_on, self.approvals);
+            self.calls[number].settle_owed_result(cut_short, goes_on, self.approvals);
         }
     }
 }
 
-/// A source or a file is kept as its chunk says it.
+/// A source or a file has the same fields as its chunk.
 fn as_part(chunk: &Chunk<'_>) -> Value {
     serde_json::to_value(chunk).unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use super::{Answers, Part, Reading, ok};
 use crate::translator_properties::wildcard;
 
 impl Reading {
-    /// The call that this id names now.
+    /// The call that this id currently names.
     fn named_call(&self, id: &str) -> Option<usize> {
         self.by_id.get(id).copied()
     }
@@ -36,7 +36,7 @@ impl Reading {
                 call.has_input(input.clone());
                 ok()
             }
-            // The client has it, input and all.
+            // The client already has the complete call.
             _ if call.is_held() => {
                 call.owed = true;
                 if ![call.executed_by, announced.executor()].contains(&Executor::Provider) {
@@ -58,17 +58,17 @@ impl Reading {
                     ok()
                 }
                 State::Abandoned => vec!["UnknownCall"],
-                // The client holds the whole of it.
+                // The client already holds the complete input.
                 _ if is_held => ok(),
                 _ => vec!["InputComplete"],
             },
         };
-        // Whether nothing can be too late is nobody's concern.
+        // An empty delta after the end may be accepted or rejected.
         if delta.is_empty() { [answer, ok()].concat() } else { answer }
     }
 
-    /// What the person is shown of a question, once for each call.
-    pub(super) fn describes_question(&mut self, id: &str, descriptor: Value) {
+    /// The description of an approval request for the user, once for each call.
+    pub(super) fn describes_approval(&mut self, id: &str, descriptor: Value) {
         let Some(number) = self.named_call(id).filter(|_| self.approvals) else {
             return;
         };
@@ -90,7 +90,7 @@ impl Reading {
         }
     }
 
-    pub(super) fn asks(&mut self, id: &str, approval_id: &str) -> Answers {
+    pub(super) fn requests_approval(&mut self, id: &str, approval_id: &str) -> Answers {
         let Some(number) = self.named_call(id) else {
             return vec!["UnknownCall"];
         };
@@ -138,7 +138,7 @@ impl Reading {
         if self.approvals && (call.state == State::Waiting || call.is_refused()) {
             call.becomes(State::Denied);
         } else {
-            // No person said no, so it is the server that refuses.
+            // The user did not deny it, so the server rejects it.
             self.fails_with(number, wildcard::some_text());
         }
         ok()
@@ -165,7 +165,7 @@ impl Reading {
         if let Some(number) = self.named_call(id) {
             let call = &mut self.calls[number];
             match call.state {
-                // The input was the failure, and it is known.
+                // The invalid input was the failure, which is already known.
                 State::Invalid(..) => return ok(),
                 State::Streaming(..) => {
                     call.input_breaks_off(error.into());
@@ -183,7 +183,7 @@ impl Reading {
         }
     }
 
-    /// The call, if what streamed of its input so far is none.
+    /// The call, if its streamed input is not complete.
     fn broken_off(&mut self, id: &str) -> Option<&mut Call> {
         let number = self.named_call(id)?;
         let call = &mut self.calls[number];
@@ -192,12 +192,12 @@ impl Reading {
 
     fn fails_with(&mut self, number: usize, error: Value) {
         let call = &mut self.calls[number];
-        // The person's no is why it did not run, whatever else is said of it.
+        // The call did not run because the user denied it, even if the agent gives another reason.
         let refused = call.is_refused() && self.approvals;
         call.becomes(if refused { State::Denied } else { State::Failed(error) });
     }
 
-    /// The call, its input whole, or why it can have no result.
+    /// The call with a complete input, or the error if it cannot get a result.
     fn ready_for_a_result(&mut self, id: &str) -> Result<usize, Answers> {
         let Some(number) = self.named_call(id) else {
             return Err(vec!["UnknownCall"]);
