@@ -47,7 +47,7 @@ fn chat(messages: &str) -> Chat {
     chat
 }
 
-fn question() -> Chat {
+fn user_request() -> Chat {
     let parts = json!([{"type": "text", "text": "Delete my notes"}]);
     chat(&json!([{"id": "m1", "role": "user", "parts": parts}]).to_string())
 }
@@ -55,8 +55,8 @@ fn question() -> Chat {
 /// Runs a turn to its end. Returns the messages as the host stores them.
 async fn run(agent: &Agent, turn: Turn) -> String {
     let mut chat = Chat::clone(&turn.chat);
-    let begun = chat.message(&turn.message_id).cloned();
-    let mut recorder = match &begun {
+    let before = chat.message(&turn.message_id).cloned();
+    let mut recorder = match &before {
         Some(message) => Recorder::continuing(message.clone()),
         None => Recorder::new(turn.message_id.clone()),
     };
@@ -64,14 +64,14 @@ async fn run(agent: &Agent, turn: Turn) -> String {
     while let Some(event) = events.next().await {
         recorder.handle_event(&event.unwrap());
     }
-    assert!(chat.upsert_message(recorder.finish().unwrap(), begun.as_ref()));
+    assert!(chat.upsert_message(recorder.finish().unwrap(), before.as_ref()));
     serde_json::to_string(&chat.messages).unwrap()
 }
 
 #[tokio::test]
 async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() {
     let ada = Principal::new("ada");
-    for (approved, said) in [(true, "deleted notes.txt"), (false, "denied")] {
+    for (approved, expected_text) in [(true, "deleted notes.txt"), (false, "denied")] {
         let deleted = Arc::new(Mutex::new(Vec::new()));
         let files = Arc::clone(&deleted);
         let delete = Tool::new("delete", move |file: File| {
@@ -80,7 +80,7 @@ async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() 
         });
         let agent = Agent::new(Deletes).tool(delete.needs_approval());
         let approvals = Approvals::new(agent.clone());
-        let stored = run(&agent, Turn::new(question(), "m2", &approvals)).await;
+        let stored = run(&agent, Turn::new(user_request(), "m2", &approvals)).await;
         assert!(deleted.lock().unwrap().is_empty());
 
         let mut chat = chat(&stored);
@@ -99,7 +99,7 @@ async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() 
         let messages = self::chat(&stored).messages;
         assert_eq!(messages.len(), 2);
         let Some(Part::Text(text)) = messages[1].parts.last() else { panic!("{stored}") };
-        assert!(text.text.contains(said), "{}", text.text);
+        assert!(text.text.contains(expected_text), "{}", text.text);
         assert_eq!(deleted.lock().unwrap().len(), usize::from(approved));
     }
 }
@@ -118,7 +118,7 @@ async fn dropping_the_events_stops_the_tools_of_the_run() {
     });
     let agent = Agent::new(Deletes).tool(delete);
     let approvals = Approvals::new(agent.clone());
-    let mut events = agent.respond(Turn::new(question(), "m2", &approvals));
+    let mut events = agent.respond(Turn::new(user_request(), "m2", &approvals));
     let wait = async { while events.next().await.is_some() {} };
     assert!(tokio::time::timeout(Duration::from_secs(1), wait).await.is_err());
     assert_eq!(Arc::strong_count(&is_running), 3);

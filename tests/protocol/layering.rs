@@ -1,5 +1,5 @@
 //! The architecture of `src/` as tests: which part of the crate uses which, what is core, and which
-//! files import each other in a circle.
+//! files import each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -94,8 +94,8 @@ const PARTS: &[(&str, bool, &[&str])] = &[
 /// Parts that every part may use.
 const FREE_FOR_ALL: &[&str] = &["json", "id", "metadata"];
 
-/// The items of `approval` that stand in a request or a response. A file that names no other item of
-/// it makes no decision about approvals.
+/// The items of `approval` that are part of a request or a response. A file that names no other
+/// item of `approval` makes no decision about approvals.
 const APPROVAL_ITEMS_IN_HTTP: &[&str] =
     &["ApprovalDecision", "PendingApproval", "Principal", "UnixMillis"];
 
@@ -126,7 +126,7 @@ const NOT_IN_THE_ROOT: &[&str] = &["redis", "reqwest", "rig_agent", "rig_core", 
 const MAIN_TYPES: &[(&str, &str)] = &[("reducer", "Reducer"), ("translator", "Translator")];
 
 #[test]
-fn a_part_uses_the_parts_that_the_table_gives_it_and_no_others() {
+fn each_part_uses_exactly_the_parts_in_its_row_of_the_table() {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in &files() {
         let used = uses.entry(file.part()).or_default();
@@ -149,7 +149,7 @@ fn a_part_uses_the_parts_that_the_table_gives_it_and_no_others() {
 }
 
 #[test]
-fn the_table_has_no_circle() {
+fn the_table_of_parts_has_no_cycle() {
     let edges = PARTS.iter().map(|(part, _, uses)| {
         ((*part).to_owned(), uses.iter().map(|used| (*used).to_owned()).collect())
     });
@@ -157,7 +157,7 @@ fn the_table_has_no_circle() {
 }
 
 #[test]
-fn no_file_imports_itself_through_others() {
+fn no_file_imports_itself_through_other_files() {
     let files = files();
     assert_eq!(circle(&imports_between(&files, MAIN_TYPES)), None);
     for main_type in MAIN_TYPES {
@@ -200,7 +200,7 @@ fn the_inherent_impl_of_a_type_is_in_two_files_at_most() {
 }
 
 #[test]
-fn core_neither_waits_nor_uses_a_library_of_glue() {
+fn core_neither_awaits_nor_uses_the_libraries_of_glue() {
     for file in files() {
         let is_core = PARTS.iter().any(|(part, is_core, _)| *is_core && *part == file.part());
         for library in NOT_IN_CORE.iter().filter(|_| is_core).chain(NOT_IN_THE_ROOT) {
@@ -213,7 +213,7 @@ fn core_neither_waits_nor_uses_a_library_of_glue() {
 }
 
 #[test]
-fn no_file_both_speaks_http_and_decides_about_approvals() {
+fn no_file_uses_http_and_decides_about_approvals() {
     for file in files() {
         let mut items = file.items_of_approval.iter();
         let decides = items.any(|item| !APPROVAL_ITEMS_IN_HTTP.contains(&item.as_str()));
@@ -222,7 +222,7 @@ fn no_file_both_speaks_http_and_decides_about_approvals() {
 }
 
 #[test]
-fn the_way_of_an_approval_in_the_design_document_names_functions_that_exist() {
+fn the_functions_named_in_the_design_documents_approval_flow_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let design = fs::read_to_string(root.join("DESIGN.md")).unwrap();
     let rows = design.lines().filter_map(|line| line.strip_prefix("| `src/"));

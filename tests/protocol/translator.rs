@@ -1,9 +1,9 @@
-//! The translator, case by case: which chunks each event becomes.
+//! The translator, case by case: the chunks of each event.
 //!
-//! A fixture in `fixtures/chunks/` holds, line by line, an event and then the chunks it became (or
-//! the error it was). `RECORD=1 cargo test --test protocol translator` writes the chunk lines anew; read
-//! the difference before you commit it. That the real client accepts them all is tested in
-//! `tests/client/recordings.rs`.
+//! A fixture in `fixtures/chunks/` holds, line by line, an event and then its chunks (or its
+//! error). `RECORD=1 cargo test --test protocol translator` writes the chunk lines again; review
+//! the difference before you commit it. `tests/client/recordings.rs` tests that the real client
+//! accepts them all.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use ui_message_stream::chunk::Version;
 use ui_message_stream::{AgentEvent, Chunk, Translator, UiMessage};
 
 #[test]
-fn every_event_becomes_the_chunks_that_its_fixture_says() {
+fn every_event_gives_the_chunks_of_its_fixture() {
     let record = std::env::var_os("RECORD").is_some();
     let mut wrong = Vec::new();
     let fixtures = fixture_files("chunks", ".jsonl");
@@ -31,7 +31,7 @@ fn every_event_becomes_the_chunks_that_its_fixture_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// The fixture's own events with the chunks they become now.
+/// The events of the fixture, with their current chunks.
 fn translate_fixture(recorded: &str) -> String {
     let lines: Vec<&str> = recorded.lines().collect();
     let mut translated = String::new();

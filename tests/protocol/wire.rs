@@ -1,4 +1,4 @@
-//! The wire: chunks and messages are read, refused and written as the real schema does.
+//! The wire format: chunks and messages are read, rejected and written as by the real schema.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn noted(name: &str, key: &str) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn a_chunk_that_the_client_accepts_is_read_and_written_back_whole() {
+fn a_chunk_that_the_client_accepts_is_read_and_written_back_unchanged() {
     let cases = noted("chunks.valid.jsonl", "chunk");
     assert!(cases.len() > 80);
     for (note, chunk) in cases {
@@ -35,7 +35,7 @@ fn a_chunk_that_the_client_accepts_is_read_and_written_back_whole() {
 }
 
 #[test]
-fn a_chunk_that_the_client_refuses_is_refused_or_of_an_unknown_kind() {
+fn a_chunk_that_the_client_rejects_is_rejected_or_of_an_unknown_kind() {
     let cases = noted("chunks.invalid.jsonl", "chunk");
     assert!(cases.len() > 100);
     for (note, chunk) in cases {
@@ -46,7 +46,7 @@ fn a_chunk_that_the_client_refuses_is_refused_or_of_an_unknown_kind() {
 }
 
 #[test]
-fn every_chunk_of_the_recorded_streams_is_read_and_written_back_whole() {
+fn every_chunk_of_the_recorded_streams_is_read_and_written_back_unchanged() {
     let mut chunks = 0;
     for path in fixture_files("upstream/streams", ".jsonl") {
         for line in fs::read_to_string(&path).unwrap().lines() {
@@ -70,7 +70,7 @@ fn every_chunk_of_the_recorded_streams_is_read_and_written_back_whole() {
 }
 
 #[test]
-fn a_body_is_decoded_to_the_chunks_that_the_client_reads_from_it() {
+fn a_body_is_decoded_to_the_same_chunks_as_by_the_client() {
     for path in fixture_files("upstream/sse", ".txt") {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let mut decoder = Decoder::default();
@@ -84,7 +84,9 @@ fn a_body_is_decoded_to_the_chunks_that_the_client_reads_from_it() {
             match ReceivedChunk::parse(&event.data) {
                 Ok(received @ ReceivedChunk::Known { .. }) => {
                     let written = serde_json::to_string(&received).unwrap();
-                    chunks.push(as_doubles(serde_json::from_str(&whole(&written)).unwrap()));
+                    chunks.push(as_doubles(
+                        serde_json::from_str(&without_unpaired_surrogates(&written)).unwrap(),
+                    ));
                 }
                 _ => {
                     failed = true;
@@ -93,13 +95,14 @@ fn a_body_is_decoded_to_the_chunks_that_the_client_reads_from_it() {
             }
         }
         let expected = fs::read_to_string(path.with_extension("expected.json")).unwrap();
-        let expected: Value = serde_json::from_str(&whole(&expected)).unwrap();
+        let expected: Value =
+            serde_json::from_str(&without_unpaired_surrogates(&expected)).unwrap();
         assert_eq!(failed, !expected["error"].is_null(), "{name}");
         assert_eq!(Value::Array(chunks), as_doubles(expected["chunks"].clone()), "{name}");
     }
 }
 
-/// A `Value` has no half of a surrogate pair, so for comparing it is a replacement character.
-fn whole(text: &str) -> String {
+/// A `Value` cannot hold an unpaired surrogate, so for comparison it is a replacement character.
+fn without_unpaired_surrogates(text: &str) -> String {
     text.replace("\\ud800", "\u{FFFD}")
 }

@@ -212,38 +212,38 @@ fn inputs() -> impl Strategy<Value = Chunk<'static>> {
     let encoding =
         prop::option::of(prop_oneof![Just(InputEncoding::Json), Just(InputEncoding::Text)]);
     prop_oneof![
-        1 => (call(), encoding, tool_fields()).prop_map(|(id, input_encoding, fields)| Chunk::ToolInputStart {
+        1 => (call(), encoding, base()).prop_map(|(id, input_encoding, base)| Chunk::ToolInputStart {
             tool_call_id: id.into(),
-            tool_name: fields.0.into(),
+            tool_name: base.0.into(),
             input_encoding,
-            provider_executed: fields.1,
-            provider_metadata: fields.2,
-            tool_metadata: fields.3,
-            dynamic: fields.4,
-            title: fields.5.map(Into::into),
+            provider_executed: base.1,
+            provider_metadata: base.2,
+            tool_metadata: base.3,
+            dynamic: base.4,
+            title: base.5.map(Into::into),
         }),
         2 => (call(), prop_oneof![Just("{\"a\":"), Just("1"), Just("}"), Just("tr"), Just("x\""), Just("")])
             .prop_map(|(id, text)| Chunk::ToolInputDelta { tool_call_id: id.into(), input_text_delta: text.into() }),
-        1 => (call(), json(), tool_fields()).prop_map(|(id, input, fields)| Chunk::ToolInputAvailable {
+        1 => (call(), json(), base()).prop_map(|(id, input, base)| Chunk::ToolInputAvailable {
             tool_call_id: id.into(),
-            tool_name: fields.0.into(),
+            tool_name: base.0.into(),
             input,
-            provider_executed: fields.1,
-            provider_metadata: fields.2,
-            tool_metadata: fields.3,
-            dynamic: fields.4,
-            title: fields.5.map(Into::into),
+            provider_executed: base.1,
+            provider_metadata: base.2,
+            tool_metadata: base.3,
+            dynamic: base.4,
+            title: base.5.map(Into::into),
         }),
-        1 => (call(), json(), tool_fields(), text()).prop_map(|(id, input, fields, text)| Chunk::ToolInputError {
+        1 => (call(), json(), base(), text()).prop_map(|(id, input, base, text)| Chunk::ToolInputError {
             tool_call_id: id.into(),
-            tool_name: fields.0.into(),
+            tool_name: base.0.into(),
             input,
             error_text: text.into(),
-            provider_executed: fields.1,
-            provider_metadata: fields.2,
-            tool_metadata: fields.3,
-            dynamic: fields.4,
-            title: fields.5.map(Into::into),
+            provider_executed: base.1,
+            provider_metadata: base.2,
+            tool_metadata: base.3,
+            dynamic: base.4,
+            title: base.5.map(Into::into),
         }),
     ]
 }
@@ -259,25 +259,25 @@ fn outputs() -> impl Strategy<Value = Chunk<'static>> {
                 signature: signature.map(Into::into),
             }
         ),
-        (call(), json(), tool_fields(), prop::option::of(any::<bool>())).prop_map(
-            |(id, output, fields, preliminary)| Chunk::ToolOutputAvailable {
+        (call(), json(), base(), prop::option::of(any::<bool>())).prop_map(
+            |(id, output, base, preliminary)| Chunk::ToolOutputAvailable {
                 tool_call_id: id.into(),
                 output,
-                provider_executed: fields.1,
-                provider_metadata: fields.2,
-                tool_metadata: fields.3,
-                dynamic: fields.4,
+                provider_executed: base.1,
+                provider_metadata: base.2,
+                tool_metadata: base.3,
+                dynamic: base.4,
                 preliminary,
             }
         ),
-        (call(), text(), tool_fields()).prop_map(|(id, text, fields)| {
+        (call(), text(), base()).prop_map(|(id, text, base)| {
             Chunk::ToolOutputError {
                 tool_call_id: id.into(),
                 error_text: text.into(),
-                provider_executed: fields.1,
-                provider_metadata: fields.2,
-                tool_metadata: fields.3,
-                dynamic: fields.4,
+                provider_executed: base.1,
+                provider_metadata: base.2,
+                tool_metadata: base.3,
+                dynamic: base.4,
             }
         }),
         call().prop_map(|id| Chunk::ToolOutputDenied { tool_call_id: id.into() }),
@@ -324,7 +324,7 @@ fn others() -> impl Strategy<Value = Chunk<'static>> {
     ]
 }
 
-type ToolFields = (
+type Base = (
     &'static str,
     Option<bool>,
     Option<std::borrow::Cow<'static, ProviderMetadata>>,
@@ -334,7 +334,7 @@ type ToolFields = (
 );
 
 /// The fields that many chunks of a tool call share.
-fn tool_fields() -> impl Strategy<Value = ToolFields> {
+fn base() -> impl Strategy<Value = Base> {
     let flag = || prop::option::weighted(0.2, any::<bool>());
     let tool_metadata = prop::option::weighted(0.2, prop_oneof![Just(r#"{"m":1}"#), Just("{}")]);
     let tool_metadata = tool_metadata.prop_map(|text| {
