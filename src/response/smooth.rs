@@ -203,18 +203,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn words_are_sent_one_by_one_with_the_space_after_them() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let every = Duration::from_millis(10);
-        let said = texts(&["  Two wo", "rds,\n", "\nand", " more"]);
-        let paced = paced(Smooth::by_words(every), said).await;
+        let events_in = texts(&["  Two wo", "rds,\n", "\nand", " more"]);
+        let paced = paced(Smooth::by_words(every), events_in).await;
         assert_eq!(paced, texts(&["  Two ", "words,\n\n", "and ", "more"]));
-        assert_eq!(begun.elapsed(), 3 * every);
+        assert_eq!(started.elapsed(), 3 * every);
     }
 
     #[tokio::test(start_paused = true)]
     async fn in_scripts_without_spaces_each_character_is_sent() {
-        let said = texts(&["Es ist 東京", "タワー。 สวัส", "ดี!"]);
-        let paced = paced(Smooth::by_words(Duration::from_millis(10)), said).await;
+        let events_in = texts(&["Es ist 東京", "タワー。 สวัส", "ดี!"]);
+        let paced = paced(Smooth::by_words(Duration::from_millis(10)), events_in).await;
         let letters =
             ["Es ", "ist ", "東", "京", "タ", "ワ", "ー", "。", " ส", "ว", "ั", "ส", "ด", "ี", "!"];
         assert_eq!(paced, texts(&letters));
@@ -222,8 +222,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_sent_one_by_one() {
-        let said = texts(&["a b\nc", "\n\nd"]);
-        let paced = paced(Smooth::by_lines(Duration::from_millis(10)), said).await;
+        let events_in = texts(&["a b\nc", "\n\nd"]);
+        let paced = paced(Smooth::by_lines(Duration::from_millis(10)), events_in).await;
         assert_eq!(paced, texts(&["a b\n", "c\n", "\n", "d"]));
     }
 
@@ -233,8 +233,8 @@ mod tests {
             id: Some(id.into()),
             delta: text.into(),
         };
-        let said = vec![named("a", "one tw"), named("b", "three"), AgentEvent::StepFinish];
-        let paced = paced(Smooth::by_words(Duration::from_millis(10)), said).await;
+        let events_in = vec![named("a", "one tw"), named("b", "three"), AgentEvent::StepFinish];
+        let paced = paced(Smooth::by_words(Duration::from_millis(10)), events_in).await;
         let expected =
             vec![named("a", "one "), named("a", "tw"), named("b", "three"), AgentEvent::StepFinish];
         assert_eq!(paced, expected);

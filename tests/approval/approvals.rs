@@ -57,8 +57,9 @@ async fn an_approval_and_a_denial_in_one_request_are_a_denial() {
         });
         let groups = bench.approvals.group_by_message(&ada(), decisions.into()).await.unwrap();
         let [group] = &groups[..] else { panic!("{groups:?}") };
-        let kept: Vec<bool> = group.decisions.iter().map(|(_, kept)| kept.approved).collect();
-        assert_eq!(kept, [false], "{answers:?}");
+        let approved: Vec<bool> =
+            group.decisions.iter().map(|(_, decision)| decision.approved).collect();
+        assert_eq!(approved, [false], "{answers:?}");
         let chat = bench.approvals.for_chat(&ada(), &group.chat_id);
         let denied = chat.resolve(group.plan(), &[]).await.unwrap().next().await.unwrap();
         assert_eq!(denied.outcome, DeferredOutcome::Denied { reason: None }, "{answers:?}");

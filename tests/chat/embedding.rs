@@ -43,14 +43,14 @@ struct Notes;
 impl Model for Notes {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
-        let said = match request.messages.iter().any(is_result) {
+        let event = match request.messages.iter().any(is_result) {
             true => ModelEvent::Event(AgentEvent::text("Noted")),
             false => {
                 let call = ToolCall::new("call_1", "note");
                 ModelEvent::ToolCall(Box::new(call), r#"{"text":"milk"}"#.to_owned())
             }
         };
-        Box::pin(stream::iter([Ok(said), Ok(ModelEvent::Finished(FinishReason::Stop))]))
+        Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Finished(FinishReason::Stop))]))
     }
 }
 
@@ -98,9 +98,10 @@ fn request_body(id: &str) -> String {
 #[tokio::test]
 async fn tools_and_routes_of_the_application_share_its_state() {
     let (routes, app) = app(false);
-    let (status, said) = send_request(&routes, Method::POST, "/api/chat", &request_body("c")).await;
+    let (status, response_text) =
+        send_request(&routes, Method::POST, "/api/chat", &request_body("c")).await;
     assert_eq!(status, StatusCode::OK);
-    assert!(said.contains("Noted"), "{said}");
+    assert!(response_text.contains("Noted"), "{response_text}");
     assert_eq!(*app.notes.lock().unwrap(), ["milk"]);
     assert_eq!(send_request(&routes, Method::GET, "/notes", "").await.1, r#"["milk"]"#);
 }
@@ -139,9 +140,12 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
         body.len()
     );
     client.write_all(request.as_bytes()).await.unwrap();
-    let mut said = String::new();
-    client.read_to_string(&mut said).await.unwrap();
-    assert!(said.contains("tool-approval-request") && said.contains("[DONE]"), "{said}");
+    let mut response_text = String::new();
+    client.read_to_string(&mut response_text).await.unwrap();
+    assert!(
+        response_text.contains("tool-approval-request") && response_text.contains("[DONE]"),
+        "{response_text}"
+    );
     stop.send(()).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(10), server).await;
     ended.expect("the server stops although an approval is pending").unwrap().unwrap();

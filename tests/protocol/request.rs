@@ -416,7 +416,7 @@ fn files_are_accepted_only_from_allowed_url_schemes_and_hosts() {
         .map(|url| json!({"type": "file", "mediaType": "image/png", "url": url}))
         .collect();
     let body = with_messages(json!([{"id": "u", "role": "user", "parts": parts}])).to_string();
-    let kept = |limits: Limits| -> Vec<String> {
+    let accepted = |limits: Limits| -> Vec<String> {
         let chat = ChatRequest::parse(body.as_bytes(), &limits).unwrap();
         let parts = chat.messages()[0].parts.iter();
         parts
@@ -426,9 +426,9 @@ fn files_are_accepted_only_from_allowed_url_schemes_and_hosts() {
             })
             .collect()
     };
-    assert_eq!(kept(Limits::default()), urls[..3]);
-    assert_eq!(kept(Limits::default().with_file_schemes(["http", "data"])), urls[2..4]);
-    assert_eq!(kept(Limits::default().with_file_schemes::<&str>([])), [""; 0]);
+    assert_eq!(accepted(Limits::default()), urls[..3]);
+    assert_eq!(accepted(Limits::default().with_file_schemes(["http", "data"])), urls[2..4]);
+    assert_eq!(accepted(Limits::default().with_file_schemes::<&str>([])), [""; 0]);
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn of_parts_with_one_call_id_the_one_in_the_latest_state_counts() {
     no["approval"]["approved"] = json!(false);
     let mut preliminary = part("output-available", "preliminary");
     preliminary["preliminary"] = json!(true);
-    for (parts, kept) in [
+    for (parts, remaining) in [
         (json!([part("output-available", "a"), part("approval-responded", "b")]), "a"),
         (json!([part("approval-responded", "a"), part("output-available", "b")]), "b"),
         (
@@ -467,7 +467,7 @@ fn of_parts_with_one_call_id_the_one_in_the_latest_state_counts() {
         let chat = parse(&assistant(parts.clone())).unwrap();
         let left: Vec<&str> =
             chat.messages()[0].tool_parts().map(|part| &*part.tool_name).collect();
-        assert_eq!(left, [kept], "{parts}");
+        assert_eq!(left, [remaining], "{parts}");
         assert_eq!(chat.unsanitized_messages().next().unwrap().tool_parts().count(), 2);
     }
     // Providers reuse call ids in every turn: in another message the same id is another call.

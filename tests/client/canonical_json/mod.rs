@@ -3,9 +3,9 @@
 //!
 //! `CANONICAL_CASES` sets the number of inputs (1 000), `CANONICAL_SEED` selects them, and
 //! `CANONICAL_ONLY` runs only the input of this number. Without Node the test says that it is
-//! skipped; with `CI=true` it fails. No feature of `serde_json` may change a result:
-//! `just canonical-json` runs the test with and without those that change how numbers and keys are
-//! kept.
+//! skipped; with `CI=true` it fails. No feature of `serde_json` may change a result: `just
+//! canonical-json` runs the test with and without the features that change how numbers and keys are
+//! stored.
 
 mod inputs;
 
@@ -72,9 +72,9 @@ fn ask_the_sdk(
     let mut questions = node.stdin.take().unwrap();
     let mut answers = BufReader::new(node.stdout.take().unwrap()).lines();
     std::thread::scope(|scope| {
-        let asked = numbers.clone();
+        let question_numbers = numbers.clone();
         scope.spawn(move || {
-            for number in asked {
+            for number in question_numbers {
                 let question = json!({"inputText": random_input(seed, number)});
                 // If Node has stopped, the reader below reports it.
                 let _ = writeln!(questions, "{question}");

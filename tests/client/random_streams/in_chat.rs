@@ -33,10 +33,14 @@ impl InChat {
             })
         };
         let continued = case.message.as_ref().filter(|message| !resumes || is_cut_off(message));
-        let begun = continued.map_or(NEW, String::as_str).to_owned();
+        let first_message = continued.map_or(NEW, String::as_str).to_owned();
         InChat {
             message: case.message.clone(),
-            case: Case { message: Some(begun), chunks: case.chunks.clone(), reads_on: false },
+            case: Case {
+                message: Some(first_message),
+                chunks: case.chunks.clone(),
+                reads_on: false,
+            },
             resumes,
         }
     }

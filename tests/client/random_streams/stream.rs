@@ -163,7 +163,7 @@ impl Stream {
         Fields::of(kind).with_text("toolCallId", &id).with_text("toolName", name)
     }
 
-    fn said(&mut self, chunk: Fields) -> Fields {
+    fn with_call_fields(&mut self, chunk: Fields) -> Fields {
         let flag = |dice: &mut Dice| dice.pick(&["true", "false"]).to_owned();
         chunk
             .may(&mut self.dice, 15, "providerExecuted", flag)
@@ -176,7 +176,7 @@ impl Stream {
         let chunk = self.creating("tool-input-start");
         let encoding = |dice: &mut Dice| dice.pick(&[r#""json""#, r#""text""#]).to_owned();
         let chunk = chunk.may(&mut self.dice, 20, "inputEncoding", encoding);
-        self.said(chunk).may(&mut self.dice, 20, "title", Dice::string)
+        self.with_call_fields(chunk).may(&mut self.dice, 20, "title", Dice::string)
     }
 
     fn input_delta(&mut self) -> Fields {
@@ -191,7 +191,7 @@ impl Stream {
     fn whole_input(&mut self, kind: &str) -> Fields {
         let chunk = self.creating(kind);
         let chunk = chunk.may(&mut self.dice, 95, "input", Dice::json);
-        let chunk = self.said(chunk).may(&mut self.dice, 20, "title", Dice::string);
+        let chunk = self.with_call_fields(chunk).may(&mut self.dice, 20, "title", Dice::string);
         if kind == "tool-input-error" {
             let text = self.dice.string();
             return chunk.with("errorText", text);
@@ -221,11 +221,11 @@ impl Stream {
                 let output = chunk("tool-output-available");
                 let output = output.may(&mut self.dice, 95, "output", Dice::json);
                 let flag = |dice: &mut Dice| dice.pick(&["true", "true", "false"]).to_owned();
-                self.said(output).may(&mut self.dice, 30, "preliminary", flag)
+                self.with_call_fields(output).may(&mut self.dice, 30, "preliminary", flag)
             }
             6 | 7 => {
                 let failed = chunk("tool-output-error").with("errorText", self.dice.string());
-                self.said(failed)
+                self.with_call_fields(failed)
             }
             _ => chunk("tool-output-denied"),
         }

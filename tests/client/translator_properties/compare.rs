@@ -204,8 +204,9 @@ fn different_tool_field(meant: &Value, held: &Value, ids: &HeldIds) -> Option<&'
     if let Some(flag) = FLAGS.iter().find(|key| (meant[**key] == true) != (held[**key] == true)) {
         return Some(flag);
     }
-    let said = |approval: &Value| json!([approval["id"], approval["approved"], approval["reason"]]);
-    if said(&meant["approval"]) != said(&held["approval"]) {
+    let response =
+        |approval: &Value| json!([approval["id"], approval["approved"], approval["reason"]]);
+    if response(&meant["approval"]) != response(&held["approval"]) {
         return Some("approval");
     }
     let metadata = meant.get("callProviderMetadata");
@@ -220,13 +221,13 @@ impl HeldIds {
     }
 
     /// A call keeps its id, unless the message already holds it. Then any other id is correct.
-    fn allow(&self, said: Option<&str>, held: Option<&str>) -> bool {
-        let (Some(said), Some(held)) = (said, held) else {
+    fn allow(&self, expected_id: Option<&str>, held: Option<&str>) -> bool {
+        let (Some(expected_id), Some(held)) = (expected_id, held) else {
             return false;
         };
-        match self.0.contains(said) {
+        match self.0.contains(expected_id) {
             true => !self.0.contains(held),
-            false => said == held,
+            false => expected_id == held,
         }
     }
 }

@@ -147,9 +147,9 @@ fn show(case: &Case, fault: &str) {
     println!("{:#}", smallest.to_json());
     println!("goes out as\n{}", translated(&smallest).sse.replace("\n\n", "\n"));
     // A result that is the same for every client is printed once.
-    let mut said = BTreeSet::new();
+    let mut printed = BTreeSet::new();
     for fault in faults(&smallest) {
-        if said.insert(fault.what.clone()) {
+        if printed.insert(fault.what.clone()) {
             println!("{}: {}", fault.what, fault.detail);
         }
     }

@@ -63,11 +63,11 @@ impl Run<'_> {
             events.push(AgentEvent::StepStart);
         }
         let threads: Vec<_> = (0..self.dice.between(1, 4)).map(|_| self.thread()).collect();
-        let mut told = match self.dice.chance(60) {
+        let mut thread_events = match self.dice.chance(60) {
             true => interleaved(self.dice, threads),
             false => threads.into_iter().flatten().collect(),
         };
-        events.append(&mut told);
+        events.append(&mut thread_events);
         if self.dice.chance(50) {
             events.push(AgentEvent::StepFinish);
         }
@@ -195,13 +195,13 @@ impl Run<'_> {
             0 => {}
             1 | 2 => {
                 let approval_id = format!("ap_for_{id}");
-                let mut asked = AgentEvent::approval_requested(id.as_str(), approval_id);
-                if let AgentEvent::ApprovalRequested { details, .. } = &mut asked {
+                let mut approval_request = AgentEvent::approval_requested(id.as_str(), approval_id);
+                if let AgentEvent::ApprovalRequested { details, .. } = &mut approval_request {
                     let descriptor = self.dice.chance(50).then(|| self.dice.json());
                     *details =
                         Some(Box::new(ApprovalRequestDetails { descriptor, signature: None }));
                 }
-                thread.push_back(asked);
+                thread.push_back(approval_request);
                 // A decision that arrived during the run.
                 if self.dice.chance(20) {
                     thread.push_back(AgentEvent::tool_denied(id.as_str()));

@@ -85,18 +85,18 @@ impl Reading {
     fn begin(&mut self, kind: &'static str, name: Option<&str>) -> usize {
         self.in_a_step();
         let part = self.parts.len();
-        let mut said = json!({"type": kind, "text": "", "state": "done"});
+        let mut part_fields = json!({"type": kind, "text": "", "state": "done"});
         match name {
             Some(name) => {
                 self.unnamed = None;
                 self.named.insert((kind, name.to_owned()), part);
                 if kind == "reasoning" {
-                    said["id"] = name.into();
+                    part_fields["id"] = name.into();
                 }
             }
             None => self.unnamed = Some(part),
         }
-        self.parts.push(Part::Plain(said));
+        self.parts.push(Part::Plain(part_fields));
         part
     }
 
@@ -125,7 +125,9 @@ impl Reading {
             Some(part) => part,
             None => self.begin(kind, name),
         };
-        if let Some(Value::String(text)) = self.plain(part).and_then(|said| said.get_mut("text")) {
+        if let Some(Value::String(text)) =
+            self.plain(part).and_then(|part_fields| part_fields.get_mut("text"))
+        {
             text.push_str(delta);
         }
         self.signed(part, metadata);

@@ -101,9 +101,10 @@ fn tool_part(dice: &mut Dice) -> Fields {
     if has(dice, &["output-error"], 100) {
         part = part.with("errorText", dice.string());
     }
-    let asked = ["approval-requested", "approval-responded"];
-    if asked.contains(&state) || dice.chance(15) {
-        let is_answered = state != "approval-requested" && (state == asked[1] || dice.chance(60));
+    let approval_states = ["approval-requested", "approval-responded"];
+    if approval_states.contains(&state) || dice.chance(15) {
+        let is_answered =
+            state != "approval-requested" && (state == approval_states[1] || dice.chance(60));
         let approval = approval(dice, is_answered);
         part = part.with("approval", approval);
     }
