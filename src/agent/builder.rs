@@ -25,7 +25,8 @@ use crate::model::Model;
 use crate::request::{ChatRequest, ParseRequestError};
 use crate::response::BoxError;
 
-/// An agent: a model and its tools.
+/// An agent: it calls a model, runs the tools that the model calls, and repeats this until the
+/// model calls no more tools or a call waits for the user or the client.
 ///
 /// ```
 /// use axum::Router;
@@ -74,8 +75,9 @@ impl Agent {
 
     /// Sets the maximum number of model calls in a turn. The default is 20.
     ///
-    /// At the limit the response ends with the results of the tools: the client receives the finish
-    /// reason `tool-calls`, and no call is left waiting.
+    /// If the last allowed model call calls tools, these tools still run. The response then ends
+    /// with their results and the finish reason `tool-calls`. The model does not read the results
+    /// in this turn.
     #[must_use]
     pub fn with_max_steps(self, steps: u32) -> Self {
         self.with(|settings| settings.max_steps = steps)
@@ -88,10 +90,11 @@ impl Agent {
         self.with(|settings| settings.has_usage_metadata = true)
     }
 
-    /// Requires a user's approval for each call of a tool for which the host set no approval
-    /// policy.
+    /// Requires a user's approval for each call of a tool for which the host has not chosen whether
+    /// its calls need approval.
     ///
-    /// The annotations that a tool server sends are not a policy of the host.
+    /// What a tool server (for example an MCP server) says about its own tools does not count as a
+    /// choice of the host.
     #[must_use]
     pub fn require_approval_by_default(self) -> Self {
         self.with(|settings| settings.tools.is_approval_default = true)
@@ -101,8 +104,8 @@ impl Agent {
     /// body: `[{"name", "description"?, "inputSchema"}, …]`.
     ///
     /// The client executes these tools. The model can call them in this turn only. A request that
-    /// defines a tool with the name of a tool of this agent is rejected, because the client could
-    /// answer the calls of the agent's tool.
+    /// defines a tool with the name of a tool of this agent is rejected. Otherwise the client could
+    /// supply the results of the agent's own tool.
     #[must_use]
     pub fn with_client_tools(self) -> Self {
         self.with(|settings| settings.can_accept_client_tools = true)
@@ -110,11 +113,11 @@ impl Agent {
 
     /// Makes the agent respond with structured output: the text of its last step is a `T` as JSON.
     ///
-    /// The client receives the JSON as it grows, like any other text. Tools are called and
-    /// approvals are requested as usual; the output comes in the step in which the model makes no
-    /// more calls. Output that is not a `T` is an error, and the response ends with that error.
-    /// Output that was cut short by the token limit, by a content filter or by an error of the
-    /// provider ends with that finish reason.
+    /// The client receives the JSON while the model writes it, like any other text. Before that,
+    /// tools are called and approvals are requested as usual. The last step is the one in which the
+    /// model calls no tools. If the output is not a `T`, the response ends with an error. If the
+    /// output was cut short by the token limit, by a content filter or by an error of the provider,
+    /// it is not checked, and the response ends with that finish reason.
     ///
     /// [`UiMessage::output`] reads the output from the message. If the client asks for JSON, the
     /// [route](crate::axum::chat_routes) returns it as `output`.
@@ -178,9 +181,9 @@ impl Agent {
     /// Adds a tool.
     ///
     /// # Panics
-    /// An agent is built when a server starts, so a tool that could not be called is reported then.
-    /// Panics if the agent already has a tool of this name, because a call would be ambiguous; if
-    /// model providers do not accept the name; or if the schema is invalid.
+    /// Panics if the agent already has a tool with this name, if model providers do not accept the
+    /// name, or if the schema is invalid. An invalid tool is therefore found when the server
+    /// starts.
     #[must_use]
     #[track_caller]
     pub fn tool(self, tool: impl IntoTool) -> Self {

@@ -15,7 +15,7 @@ use crate::event::{Data, File, Source, Text};
 use crate::id::{ChatId, ToolCallId};
 use crate::json::{Json, JsonError};
 
-/// The context of a tool call: what a handler receives in addition to the input.
+/// The context of a tool call, which a handler receives in addition to the input.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -67,8 +67,9 @@ impl ToolContext {
 
     /// Adds application data to the message, as another part `data-<name>`.
     ///
-    /// The model does not read the data. For a call that a user approved, only the final output is
-    /// shown, because the call may run when no client is connected: this method then sends nothing.
+    /// The model does not read the data. If a user approved the call, this method sends nothing:
+    /// the call may run while no client is connected, so the client receives only the final output.
+    /// This holds for all `emit` methods.
     ///
     /// ```
     /// # use ui_message_stream::agent::{ToolError, Tool, ToolContext};
@@ -86,12 +87,12 @@ impl ToolContext {
     ///
     /// # Errors
     /// - [`EmitError::Json`] if the data cannot be written as JSON.
-    /// - [`EmitError::TooLong`] if all parts that this call has added would be longer than the
-    ///   [maximum output](super::Tool::with_max_output_bytes), in bytes.
+    /// - [`EmitError::TooLong`] if the parts that this call has added, together with this part,
+    ///   would be longer than the [maximum output](super::Tool::with_max_output_bytes), in bytes.
     /// - [`EmitError::TooMany`] if this call has already added 32 parts.
     ///
-    /// The client sends all parts back with every request. Emit data that changes with
-    /// [`emit_data_with_id`](Self::emit_data_with_id), which replaces the previous data.
+    /// The client sends all parts back with every request. For data that changes while the tool
+    /// runs, use [`emit_data_with_id`](Self::emit_data_with_id): it replaces the previous data.
     pub async fn emit_data(
         &self,
         name: impl Into<Text>,
@@ -101,8 +102,8 @@ impl ToolContext {
         self.emit(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
     }
 
-    /// Adds application data to the message, or replaces the data of the same name and id. Use it
-    /// for data that changes while the tool runs.
+    /// Adds application data to the message, or replaces the data with the same name and id. Use
+    /// this method for data that changes while the tool runs.
     ///
     /// # Errors
     /// As [`emit_data`](Self::emit_data).
@@ -133,7 +134,7 @@ impl ToolContext {
         self.emit(ToolEvent::File(Box::new(file))).await
     }
 
-    /// Shows a preliminary output, which a later output replaces.
+    /// Sends a preliminary output, which a later output replaces.
     ///
     /// ```
     /// # use ui_message_stream::agent::{ToolError, Tool, ToolContext};

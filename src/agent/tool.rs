@@ -20,11 +20,11 @@ use crate::json::Json;
 use crate::model::ToolDefinition;
 use crate::response::BoxError;
 
-/// A tool whose input is an `I`.
+/// A function that a model can call, with an input of the type `I`.
 ///
 /// The model reads the documentation of `I` as the description of the tool, and the schema of `I`
-/// as the schema of its input. Each input is validated against the schema before anything else
-/// happens.
+/// as the schema of its input. Each input is validated against the schema before approval is
+/// requested and before the tool runs.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -62,10 +62,10 @@ type HandlerFn =
 pub enum ClientExecuted {}
 
 impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
-    /// Creates a tool that this handler runs.
+    /// Creates a tool that calls this handler.
     ///
-    /// The model and the user read the message of an error of the handler only if the error is a
-    /// [`ToolError`](super::ToolError).
+    /// If the handler returns a [`ToolError`](super::ToolError), the model and the user read its
+    /// message. Any other error is logged, and the model and the user read only "The tool failed."
     ///
     /// # Panics
     /// Panics if the schema of `I` cannot be written as JSON. A derived schema always can.
@@ -74,10 +74,12 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         Self::with_handler(name.into(), move |input, context| handler.call(input, context))
     }
 
-    /// Creates a tool whose output grows. Each item of the stream replaces the previous one.
+    /// Creates a tool whose output changes while the tool runs. The handler returns a stream, and
+    /// each item of the stream replaces the previous one.
     ///
     /// The user sees each item when it arrives. The last item is the output, which the model reads
-    /// too. Errors are shown, and the output of an approved call is shown, as for any other tool.
+    /// too. If a user approved the call, only the last item is shown. Errors are handled as in
+    /// [`new`](Self::new).
     ///
     /// ```
     /// use futures::stream;
@@ -165,8 +167,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
 
     /// Requires a user's approval for each call for which the predicate returns `true`.
     ///
-    /// The input comes from the model, so text that was injected into its context can control it.
-    /// If the predicate panics, the call requires approval.
+    /// The model writes the input. An attacker who injects text into the model's context can
+    /// therefore choose the input, and with it the result of the predicate. If the predicate
+    /// panics, the call requires approval.
     #[must_use]
     pub fn needs_approval_when(
         mut self,
@@ -209,8 +212,8 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// Sets the text of the approval request, made from the input. By default the user sees the
-    /// name of the tool and the input.
+    /// Sets the function that makes the text of the approval request from the input. By default the
+    /// text is the name of the tool and the beginning of the input.
     #[must_use]
     pub fn approval_description(
         mut self,
@@ -222,8 +225,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// Allows the tool to run again after a crash. The tool recognises a repeated call by its
-    /// [`ToolContext::idempotency_key`].
+    /// Allows an approved call to run again after the process that ran it has crashed. The handler
+    /// must recognise a repeated call by its [`ToolContext::idempotency_key`]. By default such a
+    /// call does not run again, and its outcome is unknown.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.policy.idempotent = true;
@@ -232,10 +236,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
 
     /// Sets how long a call may run. The default is 60 seconds.
     ///
-    /// After the timeout the call has failed, and its future is dropped at the `await` it has
-    /// reached. A handler that never awaits cannot be stopped: run blocking code with
-    /// `tokio::task::spawn_blocking`, because it otherwise occupies a thread of the server until it
-    /// ends.
+    /// After the timeout the call fails, and the future of the handler is dropped at the `await`
+    /// that it has reached. A handler that never awaits cannot be stopped and occupies a thread of
+    /// the server until it ends. Run blocking code with `tokio::task::spawn_blocking`.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = timeout;
@@ -244,15 +247,16 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
 
     /// Sets the maximum length of the output, in bytes of JSON. The default is 256 KiB.
     ///
-    /// A call with a longer output fails: the client sends the messages back with every request,
-    /// and requests have [`Limits`](crate::request::Limits).
+    /// A call with a longer output fails, because the client sends the output back with every
+    /// request, and the size of a request is [limited](crate::request::Limits).
     #[must_use]
     pub fn with_max_output_bytes(mut self, max: usize) -> Self {
         self.policy.max_output_bytes = max;
         self
     }
 
-    /// Sets what the model reads instead of the output that the user sees. It is usually shorter.
+    /// Sets a function that converts the output for the model, usually to a shorter one. The user
+    /// sees the output itself.
     ///
     /// The function is called each time the messages for the model are built. If it panics, the
     /// model reads the output.
@@ -284,7 +288,8 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// Sets how long an approval request of this tool stays open, if it differs from other tools.
+    /// Sets the time after which an approval request of this tool expires. The default is the time
+    /// that the [`Approvals`](crate::approval::Approvals) set for all tools.
     #[must_use]
     pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
         self.policy.approval_ttl = Some(ttl);

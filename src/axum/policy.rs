@@ -13,18 +13,19 @@ use super::host::{Host, InvalidHost};
 use super::rejection::ChatRejection;
 use crate::request::Limits;
 
-/// The hosts and origins that a request may have, and its size limits.
+/// Checks the host and the origin of each request, and holds the size limits of the request body.
 ///
-/// Without a policy the default one applies wherever a [`ChatRequest`](crate::ChatRequest) is
-/// extracted. It allows IP addresses, `localhost` and names under `localhost` as hosts, allows
-/// requests only from pages of the same origin, and uses [`Limits::default`] instead of the body
-/// limit of axum. A server with a name has to allow it with [`allow_host`](Self::allow_host). A
-/// page of another origin, for example of a Next.js app in front of this server, has to be allowed
-/// with [`allow_origin`](Self::allow_origin).
+/// If the routes have no policy, the extractor [`ChatRequest`](crate::ChatRequest) applies the
+/// default policy. The default allows IP addresses, `localhost` and names under `localhost` as
+/// hosts, allows requests only from pages of the same origin, and uses [`Limits::default`] instead
+/// of the body limit of axum. If clients reach the server under a domain name, allow that name with
+/// [`allow_host`](Self::allow_host). If the page has another origin, for example a Next.js app in
+/// front of this server, allow that origin with [`allow_origin`](Self::allow_origin).
 ///
-/// As a layer the policy applies to the extractor and also checks every request to the routes
-/// inside it, including `GET` and `DELETE`. A rejected request reaches no handler. If one policy is
-/// inside another, both check the request, and the limits of the inner one apply.
+/// Used as a layer, the policy replaces the default policy of the extractor. It also checks every
+/// request to the routes inside it, including `GET` and `DELETE`. A rejected request reaches no
+/// handler. If one policy is inside another, both check the request, and the limits of the inner
+/// one apply.
 ///
 /// ```
 /// use axum::routing::{get, post};
@@ -39,9 +40,9 @@ use crate::request::Limits;
 ///     .layer(ChatPolicy::default().allow_host("chat.example"));
 /// ```
 ///
-/// As an extractor it checks the request and returns the policy: that of the layer, or the default
-/// one if there is no layer. A handler with a `ChatPolicy` argument is therefore protected even
-/// without a layer.
+/// Used as an extractor, `ChatPolicy` checks the request and returns the policy of the layer, or
+/// the default policy if there is no layer. A handler with a `ChatPolicy` argument is therefore
+/// protected even without a layer.
 #[derive(Debug, Clone, Default)]
 pub struct ChatPolicy {
     limits: Limits,
@@ -61,19 +62,19 @@ impl ChatPolicy {
 
     /// Allows requests whose host is `host`, for example `chat.example`.
     ///
-    /// It is the host that a browser, or a proxy in front of this server, sends in the `Host`
-    /// header. A port is ignored. Write an international name in the form that browsers send:
+    /// `host` is compared with the `Host` header, which the browser or a proxy in front of this
+    /// server sends. A port is ignored. Write an international name in the form that browsers send:
     /// `xn--bcher-kva.example`.
     ///
-    /// A request for any other name is rejected, to prevent DNS rebinding. In this attack a hostile
-    /// page points a name of its own at 127.0.0.1. The page then has the same origin as a server at
-    /// that address, and only the `Host` header shows the difference.
+    /// A request for any other name is rejected, to prevent DNS rebinding. In this attack, the
+    /// domain name of a hostile page is pointed at 127.0.0.1. To the browser the page then has the
+    /// same origin as a server at that address, and only the `Host` header shows the difference.
     ///
-    /// IP addresses, `localhost` and names under `localhost` are always allowed, because they
-    /// cannot be pointed elsewhere. A request without a host is allowed too, because browsers
-    /// always send one. These rules do not depend on the address on which the server listens: this
-    /// crate does not know it, and a server behind a proxy on the same machine listens on a
-    /// loopback address as well.
+    /// IP addresses, `localhost` and names under `localhost` are always allowed, because an
+    /// attacker cannot point them at another address. A request without a host is allowed too,
+    /// because browsers always send one. These rules do not depend on the address on which the
+    /// server listens: this crate does not know it, and a server behind a proxy on the same machine
+    /// listens on a loopback address as well.
     ///
     /// `X-Forwarded-Host` is not read, because any client can send it. A proxy that replaces the
     /// name in `Host` by an address has to check the name itself.
@@ -96,8 +97,8 @@ impl ChatPolicy {
 
     /// Allows every host.
     ///
-    /// Use it only if browsers on the machine and the network of the server can reach the server
-    /// through nothing but a proxy that checks the name.
+    /// Use it only if a proxy in front of the server checks the host name, and no browser can reach
+    /// the server without that proxy, neither from the same machine nor from the same network.
     #[must_use]
     pub fn allow_any_host(mut self) -> Self {
         self.any_host = true;
@@ -109,8 +110,8 @@ impl ChatPolicy {
     ///
     /// It is also needed for the server's own pages if a proxy changes the `Host` header.
     ///
-    /// `null` is the origin of every page in a sandboxed frame and of every file. Allowing `null`
-    /// allows all of them.
+    /// `null` is the origin of every page in a sandboxed frame and of every local file. If you
+    /// allow `null`, you allow all of them.
     ///
     /// For a page of another origin the browser also requires CORS headers. Add
     /// `tower_http::cors::CorsLayer` outside this layer.
@@ -124,7 +125,7 @@ impl ChatPolicy {
     /// Allows requests from every page of the web, with the cookies of the user who visits the
     /// page.
     ///
-    /// Use it only for a server from which a hostile page gains nothing.
+    /// Use it only if any web page may read and change everything on this server.
     #[must_use]
     pub fn allow_any_origin(mut self) -> Self {
         self.any_origin = true;

@@ -1,7 +1,7 @@
 //! Conversations that the server stores.
 //!
 //! - [`Chat`] is the stored conversation. [`Recorder`] turns the events of an agent into the
-//!   assistant message of a conversation, a [`RecordedMessage`]. Both are core.
+//!   assistant message of a conversation, a [`RecordedMessage`]. Both do no I/O.
 //! - [`ChatAgent`] is an agent that answers a [`Turn`]. A host that serves conversations with its
 //!   own code creates the turns itself with [`Turn::new`].
 //! - [`ChatServer`] serves conversations. For each turn it loads the conversation from a

@@ -29,7 +29,7 @@ use crate::message::{Role, UiMessage};
 use crate::request::ChatRequest;
 use crate::response::{ResponseOutcome, UiMessageStream, fresh_message_id};
 
-/// A server of stored conversations that an agent answers.
+/// Serves conversations: stores them, and lets an agent answer each turn.
 ///
 /// It is the server side of `useChat`; [`chat_routes`](crate::axum::chat_routes) are its HTTP
 /// routes. A clone is cheap and shares all state with the original.
@@ -95,7 +95,8 @@ impl ChatServer {
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the request may be saved without a run. After
-    /// it has returned, the run continues on its own task, also if the response is dropped.
+    /// this function has returned, the run continues on its own task, even if the response is
+    /// dropped.
     pub async fn stream_response(
         &self,
         principal: &Principal,
@@ -164,8 +165,9 @@ impl ChatServer {
         })
     }
 
-    /// Builds the request that a browser would send with these answers, which name their calls and
-    /// approvals by id. Pass it to [`stream_response`](Self::stream_response) or
+    /// Builds a chat request for a client that keeps no messages. `answers` names tool calls and
+    /// approval requests only by id; the request is the one that a browser would send with these
+    /// answers. Pass it to [`stream_response`](Self::stream_response) or
     /// [`complete_response`](Self::complete_response).
     ///
     /// # Errors
@@ -185,18 +187,19 @@ impl ChatServer {
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
     /// webhook.
     ///
-    /// Approved calls are executed, and the agent continues on a task of its own. The chat's own
-    /// page gets the result with its next request. The decisions are applied one conversation after
-    /// another. Returns a receipt for each decision, in the order of `decisions`.
+    /// Approved calls are executed, and the agent continues the conversation on a task of its own.
+    /// A client that shows the conversation receives the result only with its next request. The
+    /// decisions are applied one message after another. Returns a receipt for each decision, in the
+    /// order of `decisions`.
     ///
     /// # Errors
     /// [`ChatError::Ledger`] if the ledger cannot be read or written, and [`ChatError::Store`] if a
-    /// conversation cannot be loaded or saved. The decisions on the remaining conversations are
-    /// then not applied.
+    /// conversation cannot be loaded or saved. The decisions on the remaining messages are then not
+    /// applied.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the conversation whose decisions are being applied continues. The
-    /// decisions on the remaining conversations are not applied.
+    /// If the future is dropped, the decisions on the current message are still applied. The
+    /// decisions on the remaining messages are not.
     pub async fn decide(
         &self,
         principal: &Principal,
@@ -310,10 +313,10 @@ pub struct ChatResponse {
     pub stop_reason: StopReason,
     /// The approval requests of this conversation that wait for the user.
     pub approvals: Vec<PendingApproval>,
-    /// The tool calls that the client has to run.
+    /// The tool calls that the client has to execute.
     pub left_to_client: Vec<PendingToolCall>,
-    /// How the run ended. [`ResponseOutcome::Failed`] also if a finished message does not contain
-    /// valid structured output.
+    /// How the run ended. It is [`ResponseOutcome::Failed`] too if the agent produces structured
+    /// output and the finished message does not contain valid output.
     pub outcome: ResponseOutcome,
 }
 

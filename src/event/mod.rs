@@ -4,7 +4,8 @@
 //! to open or close steps, parts or the message. The [`Translator`](crate::Translator) turns them
 //! into chunks.
 //!
-//! Events serialize (as externally tagged JSON), so that a run can be logged, stored and replayed.
+//! Events can be serialized (as externally tagged JSON), so that a turn can be logged, stored and
+//! replayed.
 
 mod text;
 
@@ -21,13 +22,14 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// One thing that happened in the agent.
 ///
-/// Text without an id is added to the part that is being written. After reasoning, a tool call, a
-/// file or a step, it begins a new part. With ids, several parts may be open at once, each until
-/// its end.
+/// Text deltas without an id are added to one text part, the current one. If reasoning, a tool
+/// call, a file, a new step or a part with an id came in between, the next delta begins a new text
+/// part. The same holds for reasoning. Deltas with ids can write several parts at once. Each of
+/// these parts stays open until its end event or the end of the step.
 ///
 /// A tool call goes from its announcement to its result: `ToolInput` (whole, or preceded by
 /// `ToolInputStart` and deltas), optionally `ApprovalRequested`, then `ToolOutput`, `ToolFailed` or
-/// `ToolDenied`. An id that is used again after its call has its result names a new call.
+/// `ToolDenied`. If an id is announced again after its call has a result, the id names a new call.
 ///
 /// ```
 /// use ui_message_stream::event::{AgentEvent, ToolCall};
@@ -49,8 +51,9 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum AgentEvent {
-    /// A step begins: one model call and the tool calls it causes. Without this event, a step
-    /// begins at the first content, and at content that follows the results of tool calls.
+    /// A step begins: one model call and the tool calls that it causes. If the agent does not emit
+    /// this event, the translator begins a step at the first content, and at the first content
+    /// after all tool calls of the step have their results.
     StepStart,
     /// A text part begins.
     TextStart {
@@ -59,7 +62,8 @@ pub enum AgentEvent {
     },
     /// Text to add.
     TextDelta {
-        /// The id of the part, which is opened if it is not open. `None`: the part being written.
+        /// The id of the part. If no part with this id is open, the part is opened. `None`: the
+        /// current part.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<PartId>,
         /// The text. Empty text has no effect.
@@ -77,7 +81,8 @@ pub enum AgentEvent {
     },
     /// Reasoning to add.
     ReasoningDelta {
-        /// The id of the part, which is opened if it is not open. `None`: the part being written.
+        /// The id of the part. If no part with this id is open, the part is opened. `None`: the
+        /// current part.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<PartId>,
         /// The text. Empty text has no effect.
@@ -85,11 +90,11 @@ pub enum AgentEvent {
     },
     /// A reasoning part ends.
     ReasoningEnd {
-        /// The id of the part. `None`: the part being written.
+        /// The id of the part. `None`: the current part.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<PartId>,
-        /// Metadata that the provider expects back with the next request, for example its
-        /// signature.
+        /// Metadata that the provider expects back with the next request, for example the signature
+        /// of the reasoning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         provider_metadata: Option<ProviderMetadata>,
     },
@@ -112,7 +117,8 @@ pub enum AgentEvent {
         /// The input.
         input: Json,
     },
-    /// A tool call whose input is not valid for the tool. The error is its result.
+    /// A tool call whose input is not valid for the tool. The call does not run, and the error
+    /// becomes its result.
     ToolInputInvalid {
         /// The call.
         call: Box<ToolCall>,
@@ -127,11 +133,11 @@ pub enum AgentEvent {
         tool_call_id: ToolCallId,
         /// The id of the approval request, which is not the id of the call.
         approval_id: ApprovalId,
-        /// What the server attaches to the request.
+        /// What the user sees with the request, and a signature of the server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<Box<ApprovalRequestDetails>>,
     },
-    /// The user denied the call. A refusal by the server is a
+    /// The user denied the call. If the server itself refuses a call, emit
     /// [`ToolFailed`](AgentEvent::ToolFailed).
     ToolDenied {
         /// The id of the call.
@@ -154,7 +160,7 @@ pub enum AgentEvent {
         /// The text that the user sees.
         error: Text,
     },
-    /// A source that the answer rests on.
+    /// A source that the model used for its answer.
     Source(Box<Source>),
     /// A file that the model made.
     File(Box<File>),
@@ -164,19 +170,19 @@ pub enum AgentEvent {
     Metadata(Json),
     /// The step ends.
     StepFinish,
-    /// The run failed. The client stops reading here.
+    /// The turn failed. The client reads nothing after this event.
     Error {
-        /// The text that the user sees. A cause that the user must not see goes into an `Err` of
-        /// the event stream instead, where it is masked.
+        /// The text that the user sees. If the user must not see the cause, yield an `Err` from the
+        /// event stream instead: the user then sees a masked text.
         error_text: Text,
     },
-    /// The run was stopped.
+    /// The turn was stopped.
     Abort {
         /// Who or what stopped it. Sent only to clients that know the field.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Text>,
     },
-    /// The run ended.
+    /// The turn ended.
     Finish {
         /// The reason.
         reason: FinishReason,
@@ -184,17 +190,18 @@ pub enum AgentEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Json>,
     },
-    /// A chunk, for what no event expresses. It is translated under the same rules as the events.
+    /// A chunk, for content for which there is no event. The translator applies the same rules to
+    /// it as to an event.
     Chunk(Box<Chunk<'static>>),
 }
 
 impl AgentEvent {
-    /// Adds text to the part being written.
+    /// Adds text to the current text part.
     pub fn text(delta: impl Into<Text>) -> Self {
         AgentEvent::TextDelta { id: None, delta: delta.into() }
     }
 
-    /// Adds reasoning to the part being written.
+    /// Adds reasoning to the current reasoning part.
     pub fn reasoning(delta: impl Into<Text>) -> Self {
         AgentEvent::ReasoningDelta { id: None, delta: delta.into() }
     }
@@ -236,11 +243,12 @@ impl AgentEvent {
         AgentEvent::ToolDenied { tool_call_id: tool_call_id.into() }
     }
 
-    /// Creates the event for a deferred result of a call that an earlier turn left open: that it
-    /// was denied, its output or error, or that it was not executed.
+    /// Creates the event that reports a deferred result, which is the result of a call that an
+    /// earlier turn left open. The event is a denial, an output, or an error. The error also
+    /// reports that the call was not executed, or that its outcome is unknown.
     ///
-    /// Returns `None` if no event is due: the call has yet to run, here or at the provider, or the
-    /// client gave the result itself.
+    /// Returns `None` if there is nothing to report: the call is not executed yet, the provider
+    /// reports its result, or the client sent the result itself.
     ///
     /// ```
     /// use ui_message_stream::AgentEvent;
@@ -279,7 +287,7 @@ impl AgentEvent {
         AgentEvent::ToolOutput { tool_call_id: tool_call_id.into(), output, preliminary: false }
     }
 
-    /// Reports an output of a tool that a later one replaces.
+    /// Reports a preliminary output of a tool, which a later output replaces.
     pub fn preliminary_output(tool_call_id: impl Into<ToolCallId>, output: Json) -> Self {
         AgentEvent::ToolOutput { tool_call_id: tool_call_id.into(), output, preliminary: true }
     }
@@ -294,18 +302,18 @@ impl AgentEvent {
         AgentEvent::Data(Box::new(Data { name: name.into(), id: None, data, transient: false }))
     }
 
-    /// Ends the run as failed, with a text that the user sees.
+    /// Ends the turn as failed, with a text that the user sees.
     pub fn error(error_text: impl Into<Text>) -> Self {
         AgentEvent::Error { error_text: error_text.into() }
     }
 
-    /// Ends the run.
+    /// Ends the turn.
     pub fn finish(reason: FinishReason) -> Self {
         AgentEvent::Finish { reason, metadata: None }
     }
 }
 
-/// A tool call as its announcement describes it.
+/// The description of a tool call that is announced: its id, its tool, and who runs it.
 ///
 /// ```
 /// use ui_message_stream::event::ToolCall;
@@ -318,18 +326,19 @@ impl AgentEvent {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// The id of the call, unique within its message.
+    /// The id of the call. It should be unique within its message.
     ///
-    /// A call whose id was used before in the message is sent with another id, and the client
-    /// answers with that one. An approval response is still found, by the approval's own id. The
-    /// output of a client-executed tool is not.
+    /// If an earlier call of the message has the same id, the translator sends this call with
+    /// another id, and the client answers with that other id. The server still finds the call of an
+    /// approval response, because it searches by the approval id. It does not find the call of a
+    /// client's tool output.
     pub id: ToolCallId,
     /// The name of the tool.
     pub tool_name: Text,
     /// Who runs the tool.
     #[serde(default)]
     pub executed_by: Executor,
-    /// Whether the tool is unknown to the client.
+    /// Whether the client has no type for this tool. Its part is then a `dynamic-tool` part.
     #[serde(default)]
     pub dynamic: bool,
     /// The title that the user sees instead of the name of the tool.
@@ -344,7 +353,7 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// Creates a call of a tool that this server runs and the client knows by name.
+    /// Creates a call of a tool that this server runs and for which the client has a type.
     pub fn new(id: impl Into<ToolCallId>, tool_name: impl Into<Text>) -> Self {
         ToolCall {
             id: id.into(),
@@ -357,7 +366,8 @@ impl ToolCall {
         }
     }
 
-    /// Marks the call as executed by the client: it stays open for its output when the run ends.
+    /// Marks the call as executed by the client. The call stays open when the turn ends, until the
+    /// client sends its output.
     #[must_use]
     pub fn client_executed(mut self) -> Self {
         self.executed_by = Executor::Client;
@@ -371,7 +381,8 @@ impl ToolCall {
         self
     }
 
-    /// Marks the tool as unknown to the client.
+    /// Marks the tool as one for which the client has no type, see
+    /// [`dynamic`](Self#structfield.dynamic).
     #[must_use]
     pub fn dynamic(mut self) -> Self {
         self.dynamic = true;
@@ -405,7 +416,7 @@ impl ToolCall {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Executor {
-    /// This server. A call without a result at the end of the run gets an error as its result.
+    /// This server. If the call has no result at the end of the turn, its result is an error.
     #[default]
     Server,
     /// The client, which answers with its next request.
@@ -418,16 +429,17 @@ pub enum Executor {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalRequestDetails {
-    /// What the user sees with the call. It is sent as a `data-approval` part with the call's id,
-    /// and to clients that know it also as the descriptor of the approval itself.
+    /// The data that the user sees with the approval request. It is sent as a `data-approval` part
+    /// with the id of the call. Clients that know the field `approvalDescriptor` also receive it in
+    /// the approval request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptor: Option<Json>,
-    /// A signature that the client returns unread. Sent only to clients that know the field.
+    /// A signature that the client sends back unchanged. Sent only to clients that know the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Text>,
 }
 
-/// A source that the answer rests on.
+/// A source that the model used for its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
@@ -477,7 +489,8 @@ pub struct Data {
     pub id: Option<Text>,
     /// The data.
     pub data: Json,
-    /// Whether the data is only passed to `onData` and not kept in the message.
+    /// Whether the client only passes the data to the callback `onData` of `useChat` and does not
+    /// keep it in the message.
     #[serde(default)]
     pub transient: bool,
 }

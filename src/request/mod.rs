@@ -1,13 +1,14 @@
 //! [`ChatRequest`]: the body that a browser posts, parsed under limits and sanitised.
 //!
 //! Bytes go in, a `ChatRequest` or a [`ParseRequestError`] comes out. The body is read once, into
-//! its final types. For any body, reading takes at most eight times its length in memory. Inputs,
-//! outputs, data, metadata and the application's own fields stay checked text.
+//! its final types. Reading takes at most eight times the length of the body in memory. Tool
+//! inputs, tool outputs, data, metadata and the application's own fields are checked but not parsed
+//! into a tree: they stay text ([`Json`]).
 //!
-//! Everything in a request is a claim of the client. [`ChatRequest::messages`] leaves out what no
-//! honest client needs a server to believe. The [approval](crate::approval) room finds and verifies
-//! the user's decisions. This room does not check that the texts, tool inputs and tool outputs of
-//! earlier turns are unchanged: a server that must know this keeps its own history.
+//! A client can forge everything in a request. [`ChatRequest::messages`] leaves out content that a
+//! server must not take from a client. The module [`approval`](crate::approval) finds and verifies
+//! the user's decisions. This module does not check that the texts, tool inputs and tool outputs of
+//! earlier turns are unchanged. A server that must know this keeps its own history.
 
 mod error;
 mod limits;
@@ -26,7 +27,7 @@ use crate::id::{ChatId, MessageId};
 use crate::json::{ExtraFields, Json};
 use crate::message::{Role, UiMessage};
 
-/// A request of a browser: its history, and what to do with it.
+/// A checked chat request: the history that the client sent, and the reason for the request.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
@@ -63,8 +64,9 @@ pub struct ChatRequest {
 impl ChatRequest {
     /// Parses the body of a POST.
     ///
-    /// `messages` may be missing if there is a `message`, which is then the only message. `trigger`
-    /// and `messageId` may be missing or `null`. A field of another name is the application's own.
+    /// A body has a list `messages`, or else one `message`, which is then the only message.
+    /// `trigger` and `messageId` may be missing or `null`. All other fields belong to the
+    /// application, see [`custom`](Self::custom).
     ///
     /// # Errors
     /// - [`ParseRequestError::TooLong`], [`TooDeep`](ParseRequestError::TooDeep),
@@ -74,9 +76,9 @@ impl ChatRequest {
     /// - [`ParseRequestError::DataUrlTooLong`] if the `data:` URL of a file is too long.
     /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] name the place from
     ///   which the body is not UTF-8, or not JSON.
-    /// - [`ParseRequestError::Field`] names a field that is missing, of a wrong type, given twice,
-    ///   or holds what no client accepts (a key `__proto__`). Also returned if two answers to the
-    ///   same approval contradict each other.
+    /// - [`ParseRequestError::Field`] names a field that is missing, has a wrong type, appears
+    ///   twice, or contains a key that no client accepts (`__proto__`). It also names an approval
+    ///   response that contradicts another response to the same approval request.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
         let Body { id, trigger, message_id, mut messages, last_message_only, custom } =
             parse::body(body, limits)?;
@@ -118,24 +120,29 @@ impl ChatRequest {
         &self.trigger
     }
 
-    /// Returns the id of the message that the client names: the edited user message, the assistant
-    /// message with a new answer in it, or on regeneration the removed message.
+    /// Returns the field `messageId`, with which the client names one message:
+    ///
+    /// - the user message that the user edited;
+    /// - the assistant message to which the client added an approval response or a tool output;
+    /// - for [`Trigger::RegenerateMessage`], the message that the client removed.
     pub fn message_id(&self) -> Option<&MessageId> {
         self.message_id.as_ref()
     }
 
-    /// Returns the history, without what no honest client needs a server to believe:
+    /// Returns the history without the content that a server must not take from a client. It leaves
+    /// out:
     ///
-    /// - messages of the role `system`: only the server gives instructions;
+    /// - messages with the role `system`, because only the server gives instructions;
     /// - provider metadata of messages, parts, calls and results, and other fields for a provider
     ///   (`providerOptions`, `providerReference`);
-    /// - files whose URL has no allowed scheme, `https:` and `data:` unless
-    ///   [`Limits::with_file_schemes`] says otherwise;
-    /// - of several parts of a message with the same tool call id, all but the one whose call has
-    ///   progressed furthest: a settled call never runs again.
+    /// - files whose URL scheme is not allowed (by default `https:` and `data:` are allowed, see
+    ///   [`Limits::with_file_schemes`]);
+    /// - repeated tool parts: of several parts of a message with the same tool call id, only the
+    ///   part whose call has progressed furthest remains, so that a call with a result never runs
+    ///   again.
     ///
-    /// The rest is what the client claims. A client can invent texts of the model, change inputs
-    /// and outputs of tools, and leave turns out.
+    /// The rest is not verified. A client can invent texts of the model, change tool inputs and
+    /// tool outputs, and omit turns.
     pub fn messages(&self) -> &[UiMessage] {
         &self.messages
     }
@@ -145,7 +152,8 @@ impl ChatRequest {
         sanitise::unsanitized_messages(&self.messages, &self.originals)
     }
 
-    /// Returns whether the client sent only its last message, as `message`, and not its history.
+    /// Returns whether the client sent only its last message, in the field `message`, and not its
+    /// history.
     pub fn is_last_message_only(&self) -> bool {
         self.last_message_only
     }
@@ -153,9 +161,10 @@ impl ChatRequest {
     /// Returns the assistant message that the response continues. If it is `None`, the response
     /// begins a new message.
     ///
-    /// It is the assistant message with the id `messageId`, at any place in the list, or else the
-    /// last message, if that is of the assistant. On regeneration `messageId` is ignored, because
-    /// it names the removed message.
+    /// It is the assistant message with the id `messageId`, at any place in the list. If there is
+    /// none, it is the last message, provided that this is an assistant message. For
+    /// [`Trigger::RegenerateMessage`] the `messageId` is ignored, because it names the removed
+    /// message.
     pub fn continued_message(&self) -> Option<&UiMessage> {
         self.messages.get(self.continued?)
     }
@@ -176,7 +185,8 @@ impl ChatRequest {
         last.filter(|_| self.continued.is_none())
     }
 
-    /// Returns one of the application's own fields of the body.
+    /// Returns the value of one of the application's own fields in the body, or `None` if the body
+    /// has no such field.
     pub fn custom(&self, name: &str) -> Option<Json> {
         self.custom.get(name)
     }
@@ -199,7 +209,7 @@ impl ChatRequest {
     /// ```
     ///
     /// # Errors
-    /// The error of `serde_json` if the fields are not a `T`.
+    /// The error of `serde_json` if the fields cannot be deserialized as a `T`.
     pub fn custom_fields<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         self.custom.decode()
     }

@@ -30,14 +30,16 @@ use crate::request::ChatRequest;
 use crate::sse::KEEP_ALIVE;
 use crate::translator::Translator;
 
-/// The response to a chat request: a body with the events of the agent as the client reads them.
+/// The response to a chat request: a body that sends the events of an agent as frames.
 ///
-/// It is an [`http_body::Body`] for every server built on hyper, a `Stream` of bytes for the
-/// others, and with the `axum` feature an axum response. Send it with [`headers`].
+/// `UiMessageStream` implements [`http_body::Body`] for every server built on hyper, `Stream` of
+/// bytes for other servers, and `IntoResponse` with the `axum` feature. Send [`headers`] with it;
+/// [`into_http_response`](Self::into_http_response) and axum add them.
 ///
-/// The `start` frame is sent at once, before the agent's stream is polled. Frames that are ready at
-/// the same time are sent together. A comment every 15 seconds keeps an idle connection open. For
-/// every end of the agent's stream, a panic included, the message is closed as the client expects.
+/// The first poll returns the `start` frame, before the agent's stream is polled. Frames that are
+/// ready at the same time are sent together. A comment every 15 seconds keeps an idle connection
+/// open. If the agent's stream ends, yields an error or panics, the response closes all open parts
+/// and ends the message.
 ///
 /// After an event that ends the response ([`Finish`](crate::AgentEvent::Finish), `Error`, `Abort`)
 /// the agent's stream is not polled again: code after that event does not run.
@@ -62,8 +64,9 @@ use crate::translator::Translator;
 /// [`with_keep_alive(None)`](Self::with_keep_alive) and coalescing is not set.
 ///
 /// # Cancel safety
-/// Dropping it drops the agent's stream and calls [`on_finish`](Self::on_finish) with
-/// [`ResponseOutcome::Disconnected`](crate::response::ResponseOutcome::Disconnected).
+/// Dropping the response before its end calls the function of [`on_finish`](Self::on_finish) with
+/// [`ResponseOutcome::Disconnected`](crate::response::ResponseOutcome::Disconnected) and drops the
+/// agent's stream.
 #[must_use = "a response does nothing until it is read"]
 pub struct UiMessageStream {
     pipeline: Pipeline,
@@ -153,7 +156,8 @@ impl UiMessageStream {
         }
     }
 
-    /// Sets the version of the oldest client that reads the response. The default is
+    /// Sets the version of the AI SDK (npm package `ai`) in the oldest client that reads the
+    /// response. Fields that this version does not know are not sent. The default is
     /// [`Version::V6`].
     pub fn with_version(mut self, version: Version) -> Self {
         self.pipeline.configure(|translator| translator.with_version(version));
@@ -172,8 +176,8 @@ impl UiMessageStream {
         self
     }
 
-    /// Sets after how much time without a frame a comment is sent; `None` disables the comments.
-    /// The default is 15 seconds.
+    /// Sets the keep-alive interval: if no frame was sent for this time, the response sends a
+    /// comment. `None` disables the comments. The default is 15 seconds.
     pub fn with_keep_alive(mut self, every: Option<Duration>) -> Self {
         self.keep_alive = every;
         self
@@ -182,18 +186,18 @@ impl UiMessageStream {
     /// Holds pieces of a tool's input back for at most this long, to join them with later pieces.
     ///
     /// Without this setting, only pieces that are ready at the same time are joined. The client
-    /// parses the whole input again for each piece, so fewer pieces mean less work for it, but more
-    /// delay.
+    /// parses the whole input again for each piece. With fewer pieces the client has less work, but
+    /// it shows the input later.
     pub fn with_input_delta_coalescing(mut self, at_most: Duration) -> Self {
         self.input_delta_delay = Some(at_most);
         self
     }
 
-    /// Sets a function that is called for each error and returns the text that the user sees.
-    /// `None` stands for [`MASKED_ERROR`](crate::response::MASKED_ERROR).
+    /// Sets a function that is called for each error and returns the text that the user sees. If it
+    /// returns `None`, the user sees [`MASKED_ERROR`](crate::response::MASKED_ERROR).
     ///
-    /// For a [`StreamError::InvalidEvent`] the returned text is ignored: the user sees nothing of
-    /// it.
+    /// For a [`StreamError::InvalidEvent`] the returned text is ignored: the response drops the
+    /// event and continues, and the user sees no error.
     pub fn on_error(
         mut self,
         call: impl FnMut(&StreamError) -> Option<String> + Send + 'static,
@@ -202,8 +206,8 @@ impl UiMessageStream {
         self
     }
 
-    /// Sets a function that is called exactly once, at every kind of end of the response, with the
-    /// message to store. The agent's stream is dropped after the call.
+    /// Sets a function that is called exactly once, when the response ends for any reason. It
+    /// receives a summary with the message to store. The agent's stream is dropped after the call.
     ///
     /// The function may be called while the response is dropped, so it is synchronous, and must not
     /// need a runtime.
@@ -216,8 +220,8 @@ impl UiMessageStream {
         self
     }
 
-    /// Aborts the run when `signal` completes: closes everything that is open, then ends the
-    /// response with an `abort` chunk.
+    /// Aborts the response when `signal` completes: closes all open parts, sends an `abort` chunk,
+    /// and drops the agent's stream.
     pub fn abort_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
         // A future that panics counts as completed: it could never complete later.
         self.abort_signal = Some(AssertUnwindSafe(signal).catch_unwind().map(drop).boxed());

@@ -54,7 +54,7 @@ pub struct UiWriter {
 }
 
 impl UiWriter {
-    /// Adds text to the part being written.
+    /// Adds text to the current text part.
     ///
     /// # Errors
     /// [`WriteError`] holding [`Disconnected`] if the response was dropped or has ended.

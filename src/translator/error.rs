@@ -38,7 +38,7 @@ pub enum TranslateError {
     /// An output of a call that the user denied.
     #[error("tool call {0:?} was denied and cannot have an output")]
     Denied(ToolCallId),
-    /// The end of a part that is not open. `None`: the end of the part being written.
+    /// The end of a part that is not open. `None`: the end of the current part.
     #[error("{} is not open and cannot end", part(.0.as_ref()))]
     UnknownPart(Option<PartId>),
     /// Metadata that is not an object, or metadata for a continued message whose own metadata is

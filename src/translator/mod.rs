@@ -1,8 +1,9 @@
 //! [`Translator`]: agent events in, chunks out.
 //!
-//! It accepts any events in any order. Its chunks are always a sequence that the real client
-//! accepts, and reducing them gives the message that the events describe. For this it opens and
-//! closes parts and steps, and knows the tool calls of the message being continued. An event
+//! The translator accepts any events in any order. Its chunks are always a sequence that the AI SDK
+//! client accepts, and from which the client builds the message that the events describe. To
+//! achieve this, the translator opens and closes parts and steps, and keeps a list of the tool
+//! calls of the message, including those of the message that the response continues. An event
 //! without a valid translation becomes a [`TranslateError`] instead of a chunk on which the client
 //! would throw.
 //!
@@ -81,13 +82,14 @@ struct Step {
 impl Translator {
     /// Creates a translator for a response that begins a new message.
     ///
-    /// Because of the id, a client that reconnects replaces its copy instead of making a second
-    /// message.
+    /// A client that reconnects finds its copy of the message by this id and replaces it. Without
+    /// an id it would add a second message.
     pub fn new(message_id: impl Into<MessageId>) -> Self {
         Self::with_id(Some(message_id.into()))
     }
 
-    /// Creates a translator for a response that begins a new message, whose id the client makes.
+    /// Creates a translator for a response that begins a new message. The client generates the id
+    /// of the message.
     pub fn without_message_id() -> Self {
         Self::with_id(None)
     }
@@ -95,9 +97,10 @@ impl Translator {
     /// Creates a translator for a response that continues this assistant message, as the client
     /// holds it.
     ///
-    /// The message keeps its id, and its calls are known: events may give them results, before the
-    /// first step, and no call is announced again. If the message has another role, the response
-    /// begins a new message, because the client would replace the given one.
+    /// The message keeps its id. Events may give results to its tool calls, even before the first
+    /// step. If an event announces one of its calls again that has a complete input and no result,
+    /// no chunk is sent. If the message is not an assistant message, the response begins a new
+    /// message without an id, because the client would replace a message with the same id.
     pub fn continuing(message: &UiMessage) -> Self {
         if message.role != Role::Assistant {
             return Self::without_message_id();
@@ -132,23 +135,26 @@ impl Translator {
         }
     }
 
-    /// Sets the version of the oldest client that reads the response. The default is
+    /// Sets the version of the AI SDK (npm package `ai`) in the oldest client that reads the
+    /// response. Fields that this version does not know are not sent. The default is
     /// [`Version::V6`].
     pub fn with_version(mut self, version: Version) -> Self {
         self.version = version;
         self
     }
 
-    /// Disables approval requests: a call that needs an approval is refused instead.
+    /// Disables approval requests. If the agent requests an approval, the call gets an error as its
+    /// result instead, and the agent must not run it.
     ///
-    /// They are always disabled for clients that know no approvals. The agent must not run such a
-    /// call either.
+    /// For clients that do not know approvals ([`Version::V5`]), approval requests are always
+    /// disabled.
     pub fn without_approvals(mut self) -> Self {
         self.approvals = false;
         self
     }
 
-    /// Sets the metadata that the message starts with: an object. Any other value is left out, see
+    /// Sets the metadata in the `start` chunk. It must be an object; any other value is not sent.
+    /// It is not sent either if the continued message has metadata that is not an object, see
     /// [`TranslateError::Metadata`].
     pub fn with_metadata(mut self, metadata: Json) -> Self {
         self.metadata = Some(metadata);
@@ -163,8 +169,9 @@ impl Translator {
     /// Translates an event and passes its chunks to `out`, in order.
     ///
     /// # Errors
-    /// A [`TranslateError`] that names the rule the event breaks. The chunks emitted before and
-    /// after it stay a valid sequence.
+    /// A [`TranslateError`] that names the rule that the event breaks. The event is dropped, and
+    /// the chunks before and after it form a valid sequence. The caller may continue with the next
+    /// event.
     #[inline]
     pub fn handle_event(
         &mut self,
@@ -185,9 +192,10 @@ impl Translator {
         self.handle_other(event, &mut Out::new(self.version, out))
     }
 
-    /// Ends the message: closes all open parts, gives every call that needs one a result, emits
-    /// `finish-step` if a step is open, then `finish`. The finish reason is `tool-calls` if a call
-    /// waits for the user or the client, and absent otherwise.
+    /// Ends the message: closes all open parts, gives a result (usually an error) to every open
+    /// call that does not wait for the user, the client or the provider, emits `finish-step` if a
+    /// step is open, then `finish`. The finish reason is `tool-calls` if a call waits for the user
+    /// or the client, and absent otherwise.
     ///
     /// Emits nothing if an event already ended the message. The translator is consumed.
     pub fn finish(mut self, out: &mut impl FnMut(Chunk<'_>)) {

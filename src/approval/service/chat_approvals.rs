@@ -27,7 +27,8 @@ pub struct ChatApprovals {
 }
 
 impl ChatApprovals {
-    /// Selects the chat of another owner, for whom this principal decides.
+    /// Selects the chat of this owner instead of the principal's own chat with the same id. The
+    /// principal then decides on the approval requests of that chat.
     #[must_use]
     pub fn on_behalf_of(mut self, owner: &Principal) -> Self {
         self.owner = owner.clone();
@@ -44,11 +45,11 @@ impl ChatApprovals {
         Ok(pending)
     }
 
-    /// Returns the outcomes of decided approval requests, even if another server, perhaps one that
-    /// is gone, received the decisions.
+    /// Returns the outcomes of these approval requests. It does not matter which server received
+    /// the decisions, or whether that server still runs.
     ///
-    /// Ids without an outcome yet, and ids that do not belong to this chat, are left out. An
-    /// approval request that has expired is closed first.
+    /// Ids that have no outcome yet or do not belong to this chat are left out. A pending request
+    /// whose time has passed expires now, and its outcome is [`DeferredOutcome::Expired`].
     ///
     /// A host calls this for the approval requests that are still open in a history: the tool may
     /// have been executed without a record of it in the history.
@@ -80,12 +81,15 @@ impl ChatApprovals {
 
     /// Requests the approval of the user for a tool call of this message.
     ///
-    /// The user reads `description`, or if it is `None`, the name of the tool and its input. The
-    /// approval request is stored in the ledger before this returns.
+    /// The user reads `description`. If it is `None`, the user reads the name of the tool and the
+    /// beginning of the input. The approval request is stored in the ledger before this function
+    /// returns.
     ///
     /// # Errors
-    /// - [`RequestApprovalError::NotShownAsIs`] if a client would show another input.
-    /// - [`RequestApprovalError::Descriptor`] if a text cannot be sent.
+    /// - [`RequestApprovalError::NotShownAsIs`] if a browser would show an input that differs from
+    ///   `input`, or if `input` is longer than 256 KiB.
+    /// - [`RequestApprovalError::Descriptor`] if the texts of the request cannot be written as
+    ///   [`Json`].
     /// - [`RequestApprovalError::UnknownTool`] if the toolbox has no such tool.
     /// - [`RequestApprovalError::Ledger`] if the ledger fails.
     pub async fn request_approval(
@@ -106,12 +110,12 @@ impl ChatApprovals {
 
     /// Requests the approval of the user for a tool call that the provider executes.
     ///
-    /// The answer is returned once, as
-    /// [`DeferredOutcome::ForwardToProvider`](crate::approval::DeferredOutcome::ForwardToProvider).
-    /// No tool is executed here. The toolbox is not called, neither now nor when the answer
-    /// arrives: the tool belongs to the provider. When the answer arrives,
-    /// [`Approvals::authorize_decision`](super::Approvals::authorize_decision) decides who may
-    /// approve.
+    /// [`resolve`](Self::resolve) returns the approval response once, as
+    /// [`DeferredOutcome::ForwardToProvider`](crate::approval::DeferredOutcome::ForwardToProvider),
+    /// and the agent must send it to the provider. The tool belongs to the provider: this crate
+    /// never executes it and never asks the toolbox about it.
+    /// [`Approvals::authorize_decision`](super::Approvals::authorize_decision) applies as for any
+    /// other call.
     ///
     /// # Errors
     /// As for [`request_approval`](Self::request_approval), but never for an unknown tool.
@@ -204,11 +208,12 @@ pub struct IssuedApproval {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestApprovalError {
-    /// The client would show another input than the one that would be executed. The host must
-    /// report the error to the model, as for any input that a tool does not accept.
+    /// The client would show an input that differs from the one that the tool would receive, or the
+    /// input is too long. The host must report the error to the model, as for any input that a tool
+    /// does not accept.
     #[error("the input of a call that needs approval: {0}")]
     NotShownAsIs(#[from] InexactInputError),
-    /// The descriptor holds a text that cannot be sent.
+    /// A text of the request cannot be written as [`Json`].
     #[error("the question cannot be sent: {0}")]
     Descriptor(#[from] JsonError),
     /// The toolbox has no tool with this name.

@@ -7,10 +7,10 @@
 //!              ledger ◀────────── claim, complete ───── ResolvedApprovals ──▶ agent
 //! ```
 //!
-//! The rules for valid approval responses are in the [approval](crate::approval) room. This module
-//! sends requests to the ledger, executes the tools and writes the audit events. A claimed tool
-//! call is executed on its own task, so that its outcome is stored even if the request that started
-//! it was dropped.
+//! The rules for valid approval responses are in the module [`approval`](crate::approval). This
+//! module sends requests to the ledger, executes the tools and writes the audit events. A claimed
+//! tool call is executed on its own task, so that its outcome is stored even if the request that
+//! started it was dropped.
 
 mod audit;
 mod chat_approvals;
@@ -120,13 +120,13 @@ impl Approvals {
         }))
     }
 
-    /// Seals and verifies approval ids with these keys.
+    /// Sets the keys that sign and verify approval ids. The default is one random key.
     #[must_use]
     pub fn with_keys(self, keys: KeyRing) -> Self {
         self.configure(|inner| inner.keys = keys)
     }
 
-    /// Stores the approval records in this ledger. The default is an [`InMemoryLedger`].
+    /// Sets the ledger that stores the approval records. The default is an [`InMemoryLedger`].
     #[doc(alias = "database")]
     #[doc(alias = "persist")]
     #[must_use]
@@ -134,7 +134,7 @@ impl Approvals {
         self.configure(|inner| inner.ledger = ledger)
     }
 
-    /// Sends the audit events to this sink. The default is [`TracingAudit`].
+    /// Sets the sink that receives the audit events. The default is [`TracingAudit`].
     #[must_use]
     pub fn with_audit(self, audit: impl AuditSink) -> Self {
         self.configure(|inner| inner.audit = Arc::new(audit))
@@ -150,20 +150,23 @@ impl Approvals {
         self.configure(|inner| inner.approval_ttl = time)
     }
 
-    /// Sets the lease of an approved tool call. 30 seconds by default.
+    /// Sets the duration of the lease of an approved tool call. The default is 30 seconds.
     ///
-    /// The process that executes the call renews the lease three times in that span. If the lease
-    /// ends without a renewal, the process counts as lost and the outcome of the call as unknown. A
-    /// lease of much less than a second leaves no time to renew it.
+    /// The process that executes an approved call holds a lease on it, and renews the lease after
+    /// each third of this duration. If the lease ends, the process counts as lost: an idempotent
+    /// tool may be executed again, and the outcome of any other tool is unknown. A lease much
+    /// shorter than one second leaves no time to renew it.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         self.configure(|inner| inner.lease = lease)
     }
 
-    /// Lets principals other than the requester decide, if `may_decide` returns `true`.
+    /// Allows other principals than the requester, who is the owner of the chat, to approve and
+    /// deny calls. They may decide if `may_decide` returns `true`.
     ///
-    /// `may_decide` is called only with records of other principals. These can be records of any
-    /// tenant, so `may_decide` must check the tenant. By default only the requester can decide.
+    /// `may_decide` receives the principal that decides, and the approval record of another
+    /// principal. The record can belong to any tenant, so `may_decide` must compare the tenants. By
+    /// default only the requester can decide.
     #[doc(alias = "permission")]
     #[doc(alias = "reviewer")]
     #[must_use]
@@ -186,8 +189,8 @@ impl Approvals {
 
     /// Groups decisions by the message that holds their calls.
     ///
-    /// There is one decision for each approval id: the first one, or the denial if `decisions` holds
-    /// both an approval and a denial. A decision on which this principal has no say, or whose
+    /// There is one decision for each approval id: the first one, or the denial if `decisions`
+    /// holds both an approval and a denial. A decision that this principal may not make, or whose
     /// approval id is not valid, is left out and recorded in the audit as
     /// [`AuditEventKind::Refused`].
     ///
@@ -277,7 +280,7 @@ impl Approvals {
     }
 }
 
-/// Decisions on tool calls of one message, on which the principal may decide.
+/// The decisions on the tool calls of one message. The principal may make all of them.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct MessageDecisions {

@@ -39,20 +39,21 @@ impl ChatApprovals {
     /// Redeems the approval responses of a request: stores the denials, claims the approved tool
     /// calls and starts their execution.
     ///
-    /// Answered calls are settled. Unanswered calls stay pending until they expire. If the user
-    /// sent a new message instead of an answer, the unanswered calls are denied. An invalid
-    /// approval response is rejected and changes nothing in the ledger. `client_executed` are the
-    /// calls that the client executes, from the host's own record.
+    /// A call without a response stays pending until its approval request expires. If the user sent
+    /// a new message instead of a response, the call is denied. An invalid approval response is
+    /// rejected and changes nothing in the ledger. `client_executed` are the calls that the client
+    /// executes, from the host's own record.
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if the records cannot be read. Nothing was decided then. If the ledger
-    /// fails later, the affected response is handled like an invalid one, and its call stays
-    /// pending.
+    /// [`LedgerStoreError`] if the records cannot be read. In this case nothing was approved or
+    /// denied. If the ledger fails later, the affected response is handled like an invalid one, and
+    /// its call stays pending.
     ///
     /// # Cancel safety
     /// If the future is dropped, the work that has begun continues on its own tasks: decisions are
-    /// stored, claimed calls are executed, and audit events are written. An approval that must be
-    /// forwarded to a provider is only in the returned value, and is lost with it.
+    /// stored, claimed calls are executed, and audit events are written. An approval for a provider
+    /// exists only in the returned value. If the future or the value is dropped, the approval is
+    /// lost.
     pub async fn resolve(
         &self,
         plan: ResumePlan,
@@ -223,7 +224,7 @@ impl ChatApprovals {
 }
 
 impl ResolvedApprovals {
-    /// Returns the results at the time of the approval responses.
+    /// Returns the results as they were when [`ChatApprovals::resolve`] returned.
     ///
     /// A call with the outcome [`Approved`](DeferredOutcome::Approved) is already being executed.
     /// The host must not execute it again.
@@ -238,10 +239,11 @@ impl ResolvedApprovals {
         self.descriptors.get(result.approval_id.as_ref().filter(|_| result.is_final)?).cloned()
     }
 
-    /// Returns the next call with an outcome, or `None` if there are no more.
+    /// Waits for the next call that has an outcome and returns its result. Returns `None` if all
+    /// results were returned.
     ///
-    /// The denied and rejected calls come first, then the executed calls in the order in which they
-    /// end.
+    /// The denied calls come first, then the other calls whose outcome is already known, then the
+    /// calls that are being executed, in the order in which they end.
     ///
     /// # Cancel safety
     /// No result is lost if the future is dropped. This function can be called again.

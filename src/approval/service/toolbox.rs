@@ -15,8 +15,8 @@ use crate::json::Json;
 /// The tools whose calls need approval. `Agent` implements it.
 ///
 /// A tool is looked up twice: when the approval is requested, and again when the approval response
-/// is redeemed. A day may pass between the two. If the tool has been removed, has changed, or is no
-/// longer permitted, the call is not executed.
+/// is redeemed, which can be days later. If the tool has been removed, has changed, or is no longer
+/// permitted, the call is not executed.
 ///
 /// ```
 /// use std::future::ready;
