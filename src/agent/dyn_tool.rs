@@ -11,10 +11,10 @@ use crate::json::Json;
 use crate::model::ToolDefinition;
 use crate::response::BoxError;
 
-/// A tool without its input type.
+/// A type-erased tool: the interface of a tool without its Rust input type.
 ///
-/// [`Tool`](super::Tool) implements it. A source whose tools are known only at run time, for
-/// example a tool server, implements it for its own type.
+/// [`Tool`](super::Tool) implements it. Implement it for tools that are defined elsewhere, for
+/// example by a tool server.
 ///
 /// ```
 /// use ui_message_stream::Json;
@@ -64,23 +64,24 @@ pub trait DynTool: Send + Sync + fmt::Debug + 'static {
 
     /// Returns the current definition of the tool.
     ///
-    /// The definition may differ from one call of this method to the next. `None` means that the
-    /// tool is not available: its calls do not run.
+    /// The definition may change between two calls of this method. `None` means that the tool is
+    /// not available. Its calls then do not run.
     fn definition(&self) -> Option<DynToolDefinition>;
 
     /// Returns when a call needs approval, and the limits of a call.
     fn policy(&self) -> &ToolPolicy;
 
-    /// Updates the definition from its origin, if the tool is defined elsewhere. Returns `false` if
-    /// the origin cannot be reached.
+    /// Fetches the current definition, if the tool is defined elsewhere. Returns `false` if its
+    /// origin cannot be reached. The default does nothing and returns `true`.
     ///
-    /// It is awaited immediately before an approved call is claimed. The call does not run if the
-    /// definition differs from the one in the approval request, or if this returns `false`.
+    /// This method is called immediately before an approved call is claimed. The call does not run
+    /// if the definition differs from the one in the approval request, or if this method returns
+    /// `false`.
     fn refresh(&self) -> BoxFuture<'_, bool> {
         Box::pin(ready(true))
     }
 
-    /// Checks an input that fits the schema.
+    /// Checks an input that matches the schema, for rules that the schema cannot express.
     ///
     /// # Errors
     /// The reason why the tool does not accept the input. The model and the user read it.
@@ -103,8 +104,8 @@ pub struct DynToolDefinition {
     ///
     /// If they have changed when the user responds, the call does not run.
     pub extras: Option<Json>,
-    /// Whether this is no longer the definition for which the host chose the
-    /// [policy](DynTool::policy). Each call then needs approval.
+    /// Whether the definition has changed since the host chose the [policy](DynTool::policy). If it
+    /// is `true`, each call needs approval.
     pub has_changed: bool,
     /// Whether the client has no type for this tool, so that its parts are `dynamic-tool` parts.
     pub is_dynamic: bool,

@@ -48,15 +48,15 @@ pub struct ToolPolicy {
     /// How long an approval request stays open. `None` for the time of
     /// [`Approvals::with_approval_ttl`](crate::approval::Approvals::with_approval_ttl).
     pub approval_ttl: Option<Duration>,
-    /// How long a call may run, and an asynchronous predicate of [`approval`](Self::approval). The
-    /// default is 60 seconds.
+    /// How long a call may run. The same limit applies to an asynchronous predicate of
+    /// [`approval`](Self::approval). The default is 60 seconds.
     pub timeout: Duration,
     /// The maximum length of an output, in bytes of JSON. The default is 256 KiB.
     ///
-    /// A client sends outputs back with every request, so an output that a request may not hold
-    /// would end the chat.
+    /// A client sends outputs back with every request. If an output were longer than a request may
+    /// be, the chat could not continue.
     pub max_output_bytes: usize,
-    /// Whether a call may run again after a crash.
+    /// Whether an approved call may run again after the process that ran it has crashed.
     pub idempotent: bool,
     approval_description: Option<Arc<ReadJson<String>>>,
     model_output: Option<Arc<ReadJson<Json>>>,
@@ -68,11 +68,11 @@ type ReadJson<T> = dyn Fn(&Json) -> Option<T> + Send + Sync;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum ApprovalRequirement {
-    /// The host has not decided. An agent that [requires approval by
-    /// default](super::Agent::require_approval_by_default) requests approval.
+    /// The host has not chosen. If the agent [requires approval by
+    /// default](super::Agent::require_approval_by_default), each call needs approval.
     Unspecified {
-        /// Whether any other agent requests approval. A source of tools can set it to `true` for a
-        /// tool that it does not trust.
+        /// Whether each call needs approval from an agent without that setting. A source of tools
+        /// can set it to `true` for a tool that it does not trust.
         needs_approval: bool,
     },
     /// No call needs approval.
@@ -90,8 +90,9 @@ type AsyncPredicate =
     dyn Fn(Json, ApprovalContext) -> BoxFuture<'static, Result<bool, BoxError>> + Send + Sync;
 
 impl ToolPolicy {
-    /// Sets the function that makes the text of an approval request from the input. Without it, and
-    /// if it returns `None` or panics, the user sees the name of the tool and the input.
+    /// Sets the function that makes the text of an approval request from the input. If there is no
+    /// such function, or if it returns `None` or panics, the text is the name of the tool and the
+    /// beginning of the input.
     #[must_use]
     pub fn with_approval_description(
         mut self,
@@ -101,8 +102,9 @@ impl ToolPolicy {
         self
     }
 
-    /// Sets the function that makes what the model reads from the output that the user sees.
-    /// Without it, and if it returns `None` or panics, the model reads the output.
+    /// Sets the function that converts the output for the model. The user sees the output itself.
+    /// If there is no such function, or if it returns `None` or panics, the model reads the output
+    /// itself.
     #[must_use]
     pub fn with_model_output(
         mut self,
@@ -170,7 +172,7 @@ impl ToolPolicy {
 }
 
 impl Default for ToolPolicy {
-    /// No decision of the host about approval, and the default limits.
+    /// The host has not chosen whether calls need approval, and the limits are the defaults.
     fn default() -> Self {
         ToolPolicy {
             approval: ApprovalRequirement::Unspecified { needs_approval: false },
@@ -185,10 +187,11 @@ impl Default for ToolPolicy {
 }
 
 impl ApprovalRequirement {
-    /// Creates a requirement that depends on the call: `predicate` receives the input and the
-    /// context of the decision.
+    /// Creates a requirement that depends on the call. A call needs approval if `predicate` returns
+    /// `true` for its input and context.
     ///
-    /// The input comes from the model, so text that was injected into its context can control it.
+    /// The model writes the input. An attacker who injects text into the model's context can
+    /// therefore choose the input, and with it the result of the predicate.
     pub fn when(
         predicate: impl Fn(&Json, &ApprovalContext) -> bool + Send + Sync + 'static,
     ) -> Self {
@@ -206,8 +209,8 @@ impl ApprovalRequirement {
         }))
     }
 
-    /// Returns whether the decision depends on the call. If it does, the predicate needs the
-    /// conversation directly before the call.
+    /// Returns whether a predicate makes the decision. The predicate then needs the conversation up
+    /// to the call.
     pub fn depends_on_call(&self) -> bool {
         matches!(self, ApprovalRequirement::When(_) | ApprovalRequirement::WhenAsync(_))
     }

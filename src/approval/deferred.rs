@@ -66,7 +66,9 @@ fn default_true() -> bool {
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum DeferredOutcome {
-    /// The user approved the call: the agent must run the tool.
+    /// The user approved the call, and the tool must run. `ChatApprovals::resolve` runs it itself.
+    /// After [`ResumePlan::settle`](super::ResumePlan::settle) or
+    /// [`Redemption::settle`](super::Redemption::settle) the host must run it.
     Approved {
         /// The input from the host's own record.
         input: Json,
@@ -76,18 +78,20 @@ pub enum DeferredOutcome {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<Claim>,
     },
-    /// The tool already ran for an earlier response. The call is shown with the outcome of that
-    /// run.
+    /// The tool already ran for an earlier approval response. The call is shown with the outcome of
+    /// that execution.
     Executed {
         /// The outcome of the tool.
         outcome: ToolOutcome,
     },
-    /// The tool is running for an earlier response. The record will hold its outcome.
+    /// The tool is running for an earlier approval response. Its outcome will be stored in the
+    /// record.
     Executing {
         /// The id of the record.
         record: RecordId,
     },
-    /// An earlier response claimed the call, and its lease ended without an outcome.
+    /// An earlier approval response claimed the call, and the lease of that claim ended without an
+    /// outcome.
     ///
     /// The tool is not run again. The call is shown as `tool-output-error` with the text
     /// [`OUTCOME_UNKNOWN`](super::OUTCOME_UNKNOWN).
@@ -111,7 +115,8 @@ pub enum DeferredOutcome {
     },
     /// An earlier approval was already forwarded to the provider.
     ///
-    /// The approval is not forwarded again. The history holds the result.
+    /// The approval is not forwarded again. The result of the call comes from the provider and is
+    /// recorded in the history.
     ForwardedToProvider,
     /// The approval request expired without a response.
     ///

@@ -93,9 +93,10 @@ impl ResumePlan {
     ///
     /// The tool parts of all assistant messages are read, of static and dynamic tools alike. If
     /// parts of one message have the same tool call id, only the part that has progressed furthest
-    /// is read. Only a part in the state `approval-responded` holds a response. Each approval id is
-    /// read once. A call that has its result needs no response any more. If the history holds both
-    /// an approval and a denial of one request, the denial counts.
+    /// is read. Only a part in the state `approval-responded` holds a response. A response is
+    /// ignored if its call already has a result. If the history repeats a response, only the first
+    /// one counts. If the history holds both an approval and a denial of one request, the denial
+    /// counts.
     pub fn new(messages: &[UiMessage], continued: Option<&UiMessage>) -> Self {
         let mut plan = ResumePlan {
             approvals: Vec::new(),
@@ -210,10 +211,10 @@ impl ResumePlan {
     /// - Every other call of the record is still pending, or superseded if the user has sent
     ///   another message.
     ///
-    /// Before the host runs a tool, it must replace its record by
-    /// [`pending`](DeferredToolResults::pending). No other call of the record is open any more. The
-    /// host must not look up the tool call ids of the results in its record, because these are the
-    /// ids on the wire.
+    /// Before the host runs a tool, it must replace its record by the
+    /// [`pending`](DeferredToolResults::pending) calls of the results, so that no call can run
+    /// twice. The tool call ids in the results are the ids on the wire. They can differ from the
+    /// ids in the record, so the host must not look them up there.
     pub fn settle(self, open_calls: &[PendingToolCall]) -> DeferredToolResults {
         let mut open: Vec<&PendingToolCall> = open_calls.iter().collect();
         let answers = self.answers().map(|(is_continued, response)| {

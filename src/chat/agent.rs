@@ -20,8 +20,8 @@ use crate::response::{BoxError, IntoEvent};
 
 /// An agent that answers chat turns.
 ///
-/// [`Agent`](crate::agent::Agent) implements it, and so does each function from a [`Turn`] to a
-/// stream of events.
+/// [`Agent`](crate::agent::Agent) implements it. Each function that takes a [`Turn`] and returns a
+/// stream of events implements it too.
 ///
 /// ```
 /// use futures::stream;
@@ -57,9 +57,9 @@ pub trait ChatAgent: Send + Sync + 'static {
 
     /// Answers a turn with a stream of events.
     ///
-    /// A [`ChatServer`](super::ChatServer) polls the stream to its end, or until the run is
-    /// stopped, also if the client disconnects. An event after which no other can follow ends it as
-    /// well: a finish, an abort or an error.
+    /// A [`ChatServer`](super::ChatServer) polls the stream until it ends, even if the client
+    /// disconnects. It drops the stream earlier if the stream yields an `Err` or one of the events
+    /// `Finish`, `Abort` and `Error`, or if the run is stopped.
     ///
     /// # Cancel safety
     /// Dropping the stream stops the run: the model call, and the tools that run without approval.
@@ -79,8 +79,8 @@ where
     }
 }
 
-/// The input of an agent for one turn: the conversation, the results of earlier tool calls, and the
-/// means to request approvals.
+/// The input of an agent for one turn. It contains the conversation and the results of earlier tool
+/// calls, and it can request approvals.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -121,9 +121,11 @@ pub struct Turn {
     pub chat: Arc<Chat>,
     /// The id of the message that the agent writes: a new message, or the one that it continues.
     pub message_id: MessageId,
-    /// The results of the calls that earlier turns left open. If the user sent another message
-    /// meanwhile, some of these calls may still be executing. Approvals for the provider are in it
-    /// too: the first model call of this turn has to send them.
+    /// The results of the calls that earlier turns left open. If the user sent a new message
+    /// instead of waiting, some of these calls may still be
+    /// [executing](crate::approval::DeferredOutcome::Executing). The results also contain the
+    /// [approvals for the provider](crate::approval::DeferredOutcome::ForwardToProvider), which the
+    /// first model call of this turn must send.
     pub deferred: DeferredToolResults,
     /// Requests approvals from the user in this conversation.
     pub approvals: ChatApprovals,
@@ -140,8 +142,8 @@ impl Turn {
     /// `chat` holds the messages, with the user's new message and the results of earlier calls.
     /// `message_id` is the id of the message that the agent writes: a new id, or the id of the
     /// assistant message in `chat` that it continues. The owner of `chat` requests the approvals.
-    /// The turn has no [`deferred`](Self::deferred) results and no [`request`](Self::request): set
-    /// the fields if there are any.
+    /// The turn has no [`deferred`](Self::deferred) results and no [`request`](Self::request). Set
+    /// these fields if the host has them.
     ///
     /// [`ChatAgent::respond`] runs the turn and returns its events.
     ///
@@ -199,16 +201,17 @@ impl Turn {
         }
     }
 
-    /// Returns the calls whose answers were not accepted.
+    /// Returns the results of the calls whose approval responses were not accepted.
     ///
-    /// These calls are still open in the history. The model of this turn has to learn that they
-    /// were not executed. [`to_model_messages`](Self::to_model_messages) adds that to the messages.
+    /// These calls are still open in the history. The messages for the model must state that they
+    /// were not executed. [`to_model_messages`](Self::to_model_messages) adds this.
     pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
         self.deferred.results().iter().filter(|result| !result.is_final)
     }
 
-    /// Returns a converter to model messages with all that this turn knows about calls beyond their
-    /// messages. Pass it the messages of the [chat](Self::chat).
+    /// Returns a converter from UI messages to model messages. The converter adds the [deferred
+    /// results](Self::deferred) and the [call outcomes](Chat::call_outcomes), which the UI messages
+    /// do not contain. Pass it the messages of the [chat](Self::chat).
     ///
     /// ```
     /// use ui_message_stream::chat::Turn;

@@ -1,9 +1,9 @@
 //! [`Checker`]: checks the stream of any backend, in one pass.
 //!
-//! The checker takes chunks one by one and returns findings. Each finding names its [`Rule`]:
-//! either the client throws ([`Severity::Error`]), or the client accepts the chunk although it is
-//! almost certainly a mistake ([`Severity::Warning`]). The checker stores ids but no text, so the
-//! length of a stream is not limited. It does not build the message; the
+//! The checker takes chunks one by one and returns findings. A finding ([`Violation`]) names the
+//! [`Rule`] that the stream breaks. With [`Severity::Error`] the client throws. With
+//! [`Severity::Warning`] the client accepts the chunk, but it is almost certainly a mistake. The
+//! checker stores ids but no text, so it can check long streams. It does not build the message; the
 //! [`reducer`](crate::reducer) does.
 
 mod calls;
@@ -23,7 +23,8 @@ use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk, Version};
 use crate::json::{Json, JsonError};
 use crate::message::{Part, Role, UiMessage};
 
-/// Checks a stream, chunk by chunk.
+/// Checks a stream of chunks and reports what the client would reject or what is probably a
+/// mistake.
 ///
 /// ```
 /// use ui_message_stream::checker::{Checker, Rule};
@@ -126,15 +127,15 @@ impl Checker {
         checker
     }
 
-    /// Also checks the stream for older clients, back to this version: keys that they do not know
-    /// are errors. The default is `ai@6.0.326`.
+    /// Sets the oldest client version for which the stream is checked. A key that this version does
+    /// not know, and that makes the client throw, is an error. The default is `ai@6.0.326`.
     pub fn with_oldest_client(mut self, version: Version) -> Self {
         self.oldest_client = version;
         self
     }
 
-    /// Sets which reader of the client reads the stream. Call this before the first chunk. The
-    /// default is `readUIMessageStream`.
+    /// Sets the function of the client that reads the stream, because these functions behave
+    /// differently. Call this before the first chunk. The default is `readUIMessageStream`.
     ///
     /// ```
     /// use ui_message_stream::checker::{Checker, ClientReader, Rule};
@@ -154,8 +155,8 @@ impl Checker {
         self
     }
 
-    /// Handles the data of the next event and returns the rules that it breaks. `[DONE]` breaks
-    /// none.
+    /// Handles the data of the next server-sent event and returns a finding for each rule that it
+    /// breaks. `[DONE]` breaks no rule.
     pub fn handle_data(&mut self, data: &str) -> Vec<Violation> {
         if data == "[DONE]" {
             return Vec::new();
@@ -177,7 +178,7 @@ impl Checker {
         }
     }
 
-    /// Handles the next chunk and returns the rules that it breaks.
+    /// Handles the next chunk and returns a finding for each rule that it breaks.
     pub fn handle_received(&mut self, received: &ReceivedChunk<'_>) -> Vec<Violation> {
         self.has_events = true;
         match received {
@@ -204,14 +205,14 @@ impl Checker {
         std::mem::take(&mut self.found)
     }
 
-    /// Records that the stream ended within an event. The client never sees this event. Returns the
-    /// finding.
+    /// Records that the stream ended within a server-sent event. The client never reads this event.
+    /// Returns the finding.
     pub fn handle_truncated(&mut self) -> Vec<Violation> {
         self.report(Rule::UnfinishedEvent, "the last event".to_owned());
         std::mem::take(&mut self.found)
     }
 
-    /// Ends the check and returns the rules that the end of the stream breaks.
+    /// Ends the check and returns a finding for each rule that the end of the stream breaks.
     pub fn finish(mut self) -> Vec<Violation> {
         self.close_parts("the stream");
         for id in self.calls.streaming_ids() {

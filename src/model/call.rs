@@ -14,8 +14,8 @@ use crate::response::BoxError;
 
 /// A language model.
 ///
-/// An adapter only maps: it converts the request to the provider's format, and the provider's
-/// stream to [`ModelEvent`]s. The agent decides how each tool call is handled.
+/// An implementation converts the request to the provider's format, and the provider's stream to
+/// [`ModelEvent`]s. It makes no decisions: the agent decides how each tool call is handled.
 ///
 /// ```
 /// use futures::stream;
@@ -49,14 +49,14 @@ pub trait Model: Send + Sync + fmt::Debug + 'static {
     /// the user.
     fn call(&self, request: ModelRequest) -> ModelStream;
 
-    /// Returns the provider's name of the model: `gen_ai.request.model` of the spans. The default
-    /// is `None`.
+    /// Returns the name by which the provider knows the model. It is the attribute
+    /// `gen_ai.request.model` of the `tracing` spans. The default is `None`.
     fn name(&self) -> Option<&str> {
         None
     }
 
-    /// Returns the name of the provider, such as `openai` or `anthropic`: `gen_ai.provider.name` of
-    /// the spans. The default is `None`.
+    /// Returns the name of the provider, such as `openai` or `anthropic`. It is the attribute
+    /// `gen_ai.provider.name` of the `tracing` spans. The default is `None`.
     fn provider(&self) -> Option<&str> {
         None
     }

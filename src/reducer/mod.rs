@@ -1,17 +1,18 @@
-//! [`Reducer`]: takes chunks and returns the [`UiMessage`] that the real client holds.
+//! [`Reducer`]: takes chunks and returns the [`UiMessage`] that the AI SDK client holds.
 //!
 //! The stored message should be the message that the browser shows. The reducer therefore agrees
 //! with `ai@6.0.326` in every respect: which part a chunk refers to, which fields a second chunk
 //! keeps from the first, how metadata is merged, and how an incomplete tool input is repaired.
 //! Where the client throws, the reducer returns a [`ReduceError`].
 //!
-//! Pushing a chunk costs the size of the chunk. Reading the message costs the size of what changed
-//! since the last read; merged metadata is one value, so a change to it costs its whole text. The
-//! reducer holds the message and the text of the tool inputs that were streamed, because the client
-//! accepts deltas of these until the stream ends. If the complete input is written exactly as it
-//! was streamed, the two share one text. A stream can be wrong although the client accepts it: the
-//! [`checker`](crate::checker) reports that. [`compact`] works in the other direction: it turns a
-//! message into the fewest chunks that rebuild it.
+//! The time to push a chunk is proportional to the size of the chunk. The time to read the message
+//! is proportional to the size of the changes since the last read. The metadata is one value: a
+//! change to it counts with the size of the whole metadata. The reducer holds the message and the
+//! text of the tool inputs that were streamed, because the client accepts deltas of these until the
+//! stream ends. If the complete input is equal to the streamed text, the reducer holds it once. A
+//! stream can be wrong although the client accepts it: the [`checker`](crate::checker) reports
+//! that. [`compact`] works in the other direction: it turns a message into the fewest chunks that
+//! rebuild it.
 //!
 //! There are three differences from a browser:
 //!
@@ -200,9 +201,9 @@ impl Reducer {
     /// Applies the next chunk, as it was received.
     ///
     /// # Errors
-    /// A [`ReduceError`] wherever the client would throw. The chunk has then changed nothing, with
-    /// two exceptions: a `start` has changed the message's id, and a `finish` has set the finish
-    /// reason. Every later chunk fails with [`ReduceError::AlreadyFailed`].
+    /// A [`ReduceError`] if the client would throw at this chunk. The failed chunk does not change
+    /// the message, with two exceptions: a `start` changes the message's id, and a `finish` sets
+    /// the finish reason. Every later chunk fails with [`ReduceError::AlreadyFailed`].
     pub fn push(&mut self, received: &ReceivedChunk<'_>) -> Result<(), ReduceError> {
         self.accept(|reducer| match received {
             ReceivedChunk::Known { chunk, extra } => reducer.apply(chunk, extra),
@@ -223,7 +224,8 @@ impl Reducer {
     /// Returns the whole message so far. Incomplete tool inputs that changed since the last call
     /// are repaired, which costs the size of these inputs.
     ///
-    /// The page in the browser can be behind this message: see [`rendered`](Self::rendered).
+    /// The page in the browser may not show all of this message yet, see
+    /// [`rendered`](Self::rendered).
     pub fn message(&mut self) -> &UiMessage {
         self.message.parts.append(&mut self.hidden);
         self.calls.repack(&mut self.message.parts);
@@ -251,7 +253,7 @@ impl Reducer {
         })
     }
 
-    /// Returns the message when no more chunks follow.
+    /// Returns the message. Call it after the last chunk.
     pub fn into_message(mut self) -> UiMessage {
         self.message();
         self.message
@@ -272,7 +274,8 @@ impl Reducer {
         compact::rebuild(&self.message, Some(&open))
     }
 
-    /// Returns why the model stopped, if a `finish` chunk said so.
+    /// Returns the finish reason of the `finish` chunk, or `None` if there was no such chunk or it
+    /// had no reason.
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.finish_reason
     }

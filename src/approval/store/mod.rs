@@ -1,9 +1,9 @@
 //! [`LedgerStore`]: the storage of approval records, in which each approval counts once.
 //!
-//! A store inserts, loads, lists, and compares and swaps. The rules for the state of a record are
-//! in the [approval](crate::approval) room. [`InMemoryLedger`] serves one process. Several servers
-//! share a `RedisLedger` (package `ui-message-stream-redis`), or their own implementation of this
-//! trait, which `conformance` tests (feature `testing`).
+//! A store has four operations: insert, load, list, and compare-and-swap. The rules for the state
+//! of a record are in the module [`approval`](crate::approval). [`InMemoryLedger`] serves one
+//! process. Several servers share a `RedisLedger` (package `ui-message-stream-redis`), or their own
+//! implementation of this trait, which `conformance` tests (feature `testing`).
 
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -50,15 +50,15 @@ use crate::id::ChatId;
 /// ```
 ///
 /// # What a store must guarantee
-/// - Durability: once a record was inserted or swapped with success, every server reads it as
-///   written, also after a crash of this process. (An approval whose record the store has lost is
-///   rejected, its tool is never executed.)
+/// - Durability: after an insert or a swap has succeeded, every server reads the record as it was
+///   written, even after a crash of this process. (If the store loses a record, its approval is
+///   rejected and its tool is not executed.)
 /// - Atomicity: [`compare_and_swap`](Self::compare_and_swap) is one atomic step. Of several
 ///   simultaneous calls for the same revision, one succeeds.
 /// - One clock: `now` comes from one clock for all servers that share the store, and never runs
 ///   backwards.
-/// - Retention: a record is kept until [`RECORD_RETENTION`] after it has expired. The same holds
-///   for a claimed record.
+/// - Retention: a record, claimed or not, is kept for at least [`RECORD_RETENTION`] after its
+///   `expires_at`.
 ///
 /// # Cancel safety
 /// A caller may drop the returned futures. It is then not known whether the operation took place.
@@ -90,7 +90,7 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
 
     /// Loads the pending records that match a filter, oldest first.
     ///
-    /// A record that has expired is listed as long as its state is
+    /// A record whose `expires_at` has passed is still listed while its state is
     /// [`Pending`](crate::approval::ApprovalState::Pending).
     ///
     /// # Errors

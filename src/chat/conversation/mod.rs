@@ -66,12 +66,12 @@ pub struct Chat {
     /// The approvals of provider-executed calls that have not been sent to the provider yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub for_provider: Vec<DeferredToolResult>,
-    /// The outcomes of the calls that were not executed, or of which it is unknown whether they
-    /// were executed. The messages show only an error text for each, which a tool can return as
-    /// well.
+    /// The outcomes of the calls that were not executed, and of the calls for which it is unknown
+    /// whether they were executed. In the messages such a call has only an error text, and a failed
+    /// tool can have the same text. The outcome is therefore stored here.
     ///
     /// [`ToModelMessages::with_call_outcomes`](crate::model::ToModelMessages::with_call_outcomes)
-    /// tells the model these outcomes.
+    /// includes these outcomes in the messages for the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_outcomes: Vec<DeferredToolResult>,
     #[serde(default, rename = "underWay", skip_serializing_if = "Vec::is_empty")]
@@ -126,12 +126,12 @@ impl Chat {
     ///
     /// - A new message is appended.
     /// - An edited message replaces the message with its id and removes all messages after it.
-    /// - [`Trigger::RegenerateMessage`] removes the response to be written again and all messages
-    ///   after it.
+    /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
+    ///   all messages after it.
     ///
     /// Returns the id of the assistant message that the response continues. Returns `None` if the
-    /// response is a new message: after each of the three changes, or if the server does not have
-    /// the message that the request continues.
+    /// response is a new message. This is the case after each of the three changes above, and if
+    /// the conversation does not contain the message that the request continues.
     pub fn apply_request(&mut self, request: &ChatRequest) -> Option<MessageId> {
         if *request.trigger() == Trigger::RegenerateMessage {
             self.remove_response(request.message_id());
@@ -151,9 +151,10 @@ impl Chat {
 
     /// Registers a response with this id that is about to be written.
     ///
-    /// [`upsert_message`](Self::upsert_message) inserts it after the message that is the last one
-    /// now, even if the user has sent other messages by then. At most 16 responses are registered
-    /// at once: one more removes the registration of the oldest.
+    /// The place of the response is after the message that is currently the last one.
+    /// [`upsert_message`](Self::upsert_message) inserts the response at this place, even if the
+    /// user sends other messages before the response is complete. At most 16 responses are
+    /// registered at once. Registering one more removes the oldest registration.
     pub fn begin_response(&mut self, id: MessageId) {
         let after = self.messages.last().map(|message| message.id.clone());
         let excess = self.pending_responses.len().saturating_sub(MAX_PENDING_RESPONSES - 1);
@@ -182,18 +183,19 @@ impl Chat {
         discarded.map(|response| &response.message_id)
     }
 
-    /// Inserts or updates an assistant message: the result of [`Recorder::finish`], or a message
-    /// alone. Returns `false` and changes nothing if the message was discarded.
+    /// Inserts or updates an assistant message, which is the result of [`Recorder::finish`] or a
+    /// [`UiMessage`]. Returns `false` and changes nothing if the message was discarded.
     ///
     /// Without `begun` the message is new. It replaces the message with its id if there is one.
     /// Otherwise it is inserted at the place that [`begin_response`](Self::begin_response)
     /// registered, or appended if no place is registered or if the message before that place is
-    /// gone. A message was discarded if its registered response was.
+    /// gone. The message counts as discarded if it was registered and is one of the
+    /// [`discarded_responses`](Self::discarded_responses).
     ///
     /// With `begun` the message continues a stored one, and `begun` is the stored message as it was
-    /// when the agent started. Changes that were made since then stay: the results of its calls,
-    /// and the parts that other runs of the same message appended. A message was discarded if the
-    /// conversation does not hold it any more.
+    /// when the agent started. Changes that others made to the stored message since then are kept:
+    /// results of its calls, and parts that other runs of the same message appended. The message
+    /// counts as discarded if the conversation no longer contains it.
     pub fn upsert_message(
         &mut self,
         recorded: impl Into<RecordedMessage>,

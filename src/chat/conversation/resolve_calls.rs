@@ -46,8 +46,8 @@ impl Chat {
     /// Removes all unsent approvals of provider-executed calls and returns those that are still
     /// valid.
     ///
-    /// The caller has to send them to the provider now. An approval that was removed and then not
-    /// sent is lost: the server may stop between the two, and no approval may be sent twice.
+    /// The caller must send them to the provider now. If the server stops before it has sent an
+    /// approval, the approval is lost. This is intended, because no approval may be sent twice.
     pub fn hand_over(&mut self) -> Vec<DeferredToolResult> {
         let mut approvals = std::mem::take(&mut self.for_provider);
         // The user may have removed the message, or the outcome was recorded as unknown.
@@ -113,8 +113,8 @@ impl Chat {
         calls.collect()
     }
 
-    /// Records the result of a call in the message that holds it. Does nothing if the result is not
-    /// final or if no open call matches.
+    /// Records the result of a call in the message that contains the call. Does nothing if the
+    /// result is not final or if the conversation has no such open call.
     ///
     /// `descriptor` replaces the data of the call's `data-approval` part, which the client shows
     /// beside the call. An approval of a provider-executed call is added to

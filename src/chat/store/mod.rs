@@ -21,7 +21,7 @@ use crate::id::ChatId;
 /// - [`save`](Self::save) compares the revision and writes the conversation in one atomic step.
 /// - After `save` has returned `Ok(true)` the conversation is stored, and [`load`](Self::load)
 ///   returns it.
-/// - The store gives each saved version a new revision. A revision is never used again, also not
+/// - The store gives each saved version a new revision. A revision is never used again, not even
 ///   after the conversation was deleted and created again. In a database, take it from a sequence
 ///   of the whole table and not from a counter of the row.
 ///
@@ -67,12 +67,12 @@ pub trait ChatStore: Send + Sync + fmt::Debug + 'static {
         id: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>>;
 
-    /// Saves a conversation if the stored one has this revision.
+    /// Saves a conversation if the store still holds the revision that the caller loaded.
     ///
-    /// With `Some(revision)` the conversation replaces the stored one of that revision. With `None`
-    /// it is saved as a new one. Returns `false` and changes nothing if the store holds another
-    /// revision, or if it holds one and `revision` is `None`, or if it holds none and `revision` is
-    /// `Some`.
+    /// - `Some(revision)`: replaces the stored conversation if it has this revision.
+    /// - `None`: inserts the conversation if the store has none with this tenant and id.
+    ///
+    /// Returns `true` if the conversation was saved. Otherwise returns `false` and changes nothing.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the conversation cannot be written.
@@ -89,8 +89,7 @@ pub struct VersionedChat {
     /// The conversation.
     pub chat: Chat,
     /// Identifies this version of the conversation. Each save gives a new revision. A revision is
-    /// never used again, also not for another conversation that is created under the id of a
-    /// deleted one.
+    /// never used again, not even for a new conversation with the id of a deleted one.
     pub revision: u64,
 }
 
