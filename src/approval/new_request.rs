@@ -7,7 +7,7 @@ use super::{
     Principal, RecordId, UnixMillis,
 };
 use crate::id::{ChatId, MessageId, ToolCallId};
-use crate::json::Json;
+use crate::json::{Format, Json};
 
 /// An approval request that is about to be created.
 ///
@@ -97,6 +97,7 @@ impl NewApprovalRequest {
             format!("{} {}", self.tool_name, shorten_input(self.input.as_str())).into()
         });
         Ok(ApprovalRecord {
+            format: Format::default(),
             id,
             key_id: keys.active_key().id,
             requested_at: now,

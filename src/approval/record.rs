@@ -7,7 +7,7 @@ use super::hidden_characters::has_hidden_characters;
 use super::token::Token;
 use super::{DefinitionDigest, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
-use crate::json::{Json, JsonError};
+use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format};
 
 /// One approval request and its state, as a ledger store keeps it.
 ///
@@ -15,10 +15,17 @@ use crate::json::{Json, JsonError};
 /// [`input`](Self::input), and never with an input that a client sends. The record does not contain
 /// the approval id. The id is a token, which the server creates again from the record and a
 /// [`KeyRing`](super::KeyRing). A process that can write records can approve calls.
+///
+/// # Stored form
+/// The record is serialized as JSON with the number of its format, which is 2. A record of format 1
+/// is read as well. It has no number, and some of its names are older. A record of a newer format
+/// is an error that names the format, as [`check_format`](Self::check_format) does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ApprovalRecord {
+    #[serde(default)]
+    pub(super) format: Format<LedgerRecord>,
     /// The id of the record: 16 random bytes. An idempotent tool gets it as its key on every
     /// attempt.
     pub id: RecordId,
@@ -53,6 +60,15 @@ pub struct ApprovalRecord {
     pub description: Box<str>,
     /// The state of the approval request.
     pub state: ApprovalState,
+}
+
+/// The kind of an [`ApprovalRecord`] among the stored records.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct LedgerRecord;
+
+impl RecordKind for LedgerRecord {
+    const NAME: &'static str = "ledger record";
+    const FORMAT: u64 = 2;
 }
 
 /// The state of an approval request.
@@ -94,6 +110,7 @@ pub enum ApprovalState {
         lease_until: UnixMillis,
     },
     /// The tool has run.
+    #[serde(alias = "done")]
     Completed {
         /// The approval: decider, time and reason.
         decision: RecordedDecision,
@@ -105,6 +122,7 @@ pub enum ApprovalState {
         at: UnixMillis,
     },
     /// The lease ended without an outcome. The tool may or may not have run, and is not run again.
+    #[serde(alias = "unknown")]
     OutcomeUnknown {
         /// The approval: decider, time and reason.
         decision: RecordedDecision,
@@ -132,8 +150,10 @@ pub enum ApprovalStatus {
 #[serde(rename_all = "camelCase")]
 pub struct RecordedDecision {
     /// The principal that decided, from the host's authentication.
+    #[serde(alias = "approvedBy")]
     pub decided_by: Principal,
     /// The time of the decision.
+    #[serde(alias = "respondedAt")]
     pub decided_at: UnixMillis,
     /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,6 +287,30 @@ impl ApprovalRecord {
             responded_at: decision.map(|decision| decision.decided_at),
             reason: decision.and_then(|decision| decision.reason.as_deref()),
         })
+    }
+
+    /// Checks the format of a stored record, and nothing else of it.
+    ///
+    /// A store calls this function for a record that cannot be read. A newer format may have fields
+    /// that this version cannot read, and a store may return the fields in another order, so that
+    /// the error of `serde_json` does not name the format. Unlike that error, this one holds no
+    /// contents of the record.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::ApprovalRecord;
+    ///
+    /// let error = ApprovalRecord::check_format(r#"{"format": 3, "state": "paused"}"#).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "ledger record: format 3 is newer than this version of ui-message-stream reads \
+    ///      (1 and 2); upgrade the server"
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// [`FormatError`] if this version does not read the format.
+    pub fn check_format(json: &str) -> Result<(), FormatError> {
+        check_format::<LedgerRecord>(json)
     }
 
     /// Returns the id of the record that an approval id refers to.

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use super::resume::ResponseResult;
-use super::token::Token;
+use super::token::{Token, has_newer_format};
 use super::{
     ApprovalRecord, ApprovalResponse, CanonicalJson, ClaimResult, DeferredOutcome,
     DeferredToolResults, DenyResult, KeyRing, PendingToolCall, Principal, RecordId,
@@ -312,7 +312,10 @@ fn check_response(
     principal: &Principal,
     may_decide: &impl Fn(&ApprovalRecord) -> bool,
 ) -> Result<(), RejectionReason> {
-    let token = token.ok_or(RejectionReason::Forged)?;
+    let token = token.ok_or_else(|| match has_newer_format(&response.approval_id) {
+        true => RejectionReason::NewerFormat,
+        false => RejectionReason::Forged,
+    })?;
     let record = record.ok_or(RejectionReason::NotFound)?;
     if token != record.token() {
         return Err(RejectionReason::BindingMismatch);

@@ -8,8 +8,10 @@
 //! "a1." base64url( version 1 | key id 4 | issued 8 | expires 8 | nonce 16 | binding 32 | mac 32 )
 //! ```
 //!
-//! The numbers are lengths in bytes.
+//! The numbers are lengths in bytes, except that of `version`, whose value is 1.
 //!
+//! - `a1.` and `version` are the format of the token. A token of a newer format is rejected like any
+//!   other invalid one, and the log and the audit name the reason.
 //! - `nonce` is the id of the record.
 //! - `binding` is a SHA-256 over all properties that the approval is bound to. The record computes
 //!   it.
@@ -83,6 +85,23 @@ impl Token {
     }
 }
 
+/// Returns whether an approval id that does not open looks like one of a newer format: another
+/// number in the prefix, or the next version of the bytes.
+///
+/// No key verifies this. Every client can send such an id, so the result is only a hint for the log
+/// and the audit.
+pub(super) fn has_newer_format(id: &ApprovalId) -> bool {
+    let Some((number, text)) = id.strip_prefix('a').and_then(|rest| rest.split_once('.')) else {
+        return false;
+    };
+    let version = || URL_SAFE_NO_PAD.decode(text.get(..4)?).ok()?.first().copied();
+    match number.parse::<u32>() {
+        Ok(1) => text.len() == TEXT_LEN && version() == Some(VERSION + 1),
+        Ok(number) => number > 1,
+        Err(_) => false,
+    }
+}
+
 /// Compares all properties that the token is bound to, in constant time.
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
@@ -109,10 +128,11 @@ mod tests {
 
     use super::*;
     use crate::approval::{ApprovalRecord, ApprovalState, DefinitionDigest, Principal};
-    use crate::json::Json;
+    use crate::json::{Format, Json};
 
     fn record() -> ApprovalRecord {
         ApprovalRecord {
+            format: Format::default(),
             id: RecordId::from_bytes([7; 16]),
             key_id: 1,
             requested_at: UnixMillis(1_000),

@@ -75,6 +75,11 @@ pub enum LeaseResult {
 pub enum RejectionReason {
     /// This server did not sign the approval id, or the key that signed it is no longer valid.
     Forged,
+    /// The approval id does not open and looks like one of a newer version of this crate: upgrade
+    /// the server.
+    ///
+    /// Nothing verifies such an id, so a client may have forged it.
+    NewerFormat,
     /// The record no longer exists.
     NotFound,
     /// The record belongs to another principal or another chat.

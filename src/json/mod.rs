@@ -17,6 +17,7 @@
 //! over a value that this crate never reads.
 
 mod check;
+mod format;
 mod object;
 mod string_token;
 
@@ -28,6 +29,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use self::check::JsonError;
+pub use self::format::FormatError;
+pub(crate) use self::format::{Format, RecordKind, check_format};
 pub use self::object::{ExtraFields, FieldError};
 pub(crate) use self::object::{Key, Object, each_field, entry_if_any, without};
 

@@ -7,3 +7,4 @@ mod ledger;
 mod ledger_store;
 mod one_tool;
 mod resume_plan;
+mod stored_formats;

@@ -187,6 +187,12 @@ impl Bench {
         audit_events.iter().filter(|event| event.record == Some(record)).cloned().collect()
     }
 
+    /// The audit events that name no record.
+    pub(crate) fn audit_events_without_record(&self) -> Vec<AuditEvent> {
+        let events = self.audit_events.0.lock().unwrap();
+        events.iter().filter(|event| event.record.is_none()).cloned().collect()
+    }
+
     /// Lets time pass.
     pub(crate) fn wait(&self, time: Duration) {
         let mut now = self.now.lock().unwrap();

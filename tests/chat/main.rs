@@ -10,3 +10,4 @@ mod json_responses;
 mod out_of_band_decisions;
 mod rejected_responses;
 mod retried_requests;
+mod stored_formats;

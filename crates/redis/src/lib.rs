@@ -211,25 +211,32 @@ impl RedisLedger {
     }
 
     /// Runs a script that returns the time and records. Records that cannot be read are left out.
+    ///
+    /// A record of a format that this version does not read fails the operation. If it were left
+    /// out, its approval would be rejected as lost, although a newer server can redeem it.
     async fn read_snapshot(
         &self,
         script: &ScriptInvocation<'_>,
     ) -> Result<Snapshot, LedgerStoreError> {
         let (now, rows): (u64, Vec<(String, u64, String)>) = self.run_script(script).await?;
-        let records = rows.into_iter().filter_map(|(key, revision, json)| {
+        let mut records = Vec::with_capacity(rows.len());
+        for (key, revision, json) in rows {
             match serde_json::from_str::<ApprovalRecord>(&json) {
-                Ok(record) => Some(VersionedRecord { record, revision }),
-                // A newer version of this crate may have written the record. The record counts as
-                // lost, and the other records are still returned. Only the position of the error is
-                // logged, because its text may hold contents of the record.
+                Ok(record) => records.push(VersionedRecord { record, revision }),
                 Err(error) => {
+                    ApprovalRecord::check_format(&json).map_err(|error| {
+                        tracing::error!(key, %error, "a record in the ledger cannot be read");
+                        LedgerStoreError::new(error)
+                    })?;
+                    // The record counts as lost, and the other records are still returned. Only the
+                    // position of the error is logged, because its text may hold contents of the
+                    // record.
                     let column = error.column();
                     tracing::error!(key, column, "a record in the ledger cannot be read");
-                    None
                 }
             }
-        });
-        Ok(Snapshot { now: UnixMillis(now), records: records.collect() })
+        }
+        Ok(Snapshot { now: UnixMillis(now), records })
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, update};
+use crate::approval::token::has_newer_format;
 use crate::approval::{
     ApprovalRecord, KeyRing, Principal, RecordId, RejectionReason, Transition, UnixMillis,
 };
@@ -56,7 +57,16 @@ impl Inner {
 
     /// Records in the audit a decision on a record that does not exist, or on which this principal
     /// has no say.
-    pub(super) fn audit_unauthorized_decision(&self, at: UnixMillis, principal: &Principal) {
+    pub(super) fn audit_unauthorized_decision(
+        &self,
+        at: UnixMillis,
+        principal: &Principal,
+        approval_id: &ApprovalId,
+    ) {
+        let cause = match has_newer_format(approval_id) {
+            true => RejectionReason::NewerFormat,
+            false => RejectionReason::WrongPrincipalOrChat,
+        };
         self.audit.take(&AuditEvent {
             at,
             record: None,
@@ -66,7 +76,7 @@ impl Inner {
             tool_name: None,
             input_digest: None,
             requested_at: None,
-            happened: AuditEventKind::Refused { cause: RejectionReason::WrongPrincipalOrChat },
+            happened: AuditEventKind::Refused { cause },
         });
     }
 

@@ -228,7 +228,7 @@ impl Approvals {
                 is_own && record.is_bound_to(&decision.approval_id, keys, now)
             });
             let Some(record) = record else {
-                self.0.audit_unauthorized_decision(now, principal);
+                self.0.audit_unauthorized_decision(now, principal, &decision.approval_id);
                 continue;
             };
             let group = groups.iter_mut().find(|group| {

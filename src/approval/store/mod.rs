@@ -57,6 +57,8 @@ use crate::id::ChatId;
 ///   simultaneous calls for the same revision, one succeeds.
 /// - One clock: `now` comes from one clock for all servers that share the store, and never runs
 ///   backwards.
+/// - Formats: a record that a newer version of this crate wrote is an error and not a missing record.
+///   [`ApprovalRecord::check_format`] finds it.
 /// - Retention: a record, claimed or not, is kept for at least [`RECORD_RETENTION`] after its
 ///   `expires_at`.
 ///

@@ -26,10 +26,14 @@ pub use self::stop_reason::StopReason;
 use self::apply_answers::apply_answers;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::id::{ChatId, MessageId, ToolCallId};
+use crate::json::{Format, RecordKind};
 use crate::message::{Part, Role, ToolState, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError, Trigger};
 
 /// A conversation as the server stores it.
+///
+/// It is serialized as JSON with the number of its format, which is 2. A chat of format 1 is read as
+/// well; it has no number. A chat of a newer format is an error that names the format.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
@@ -54,6 +58,8 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Chat {
+    #[serde(default)]
+    format: Format<ChatRecord>,
     /// The id of the conversation.
     pub id: ChatId,
     /// The principal to whom the conversation belongs.
@@ -78,6 +84,15 @@ pub struct Chat {
     pending_responses: Vec<PendingResponse>,
 }
 
+/// The kind of a [`Chat`] among the stored records.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct ChatRecord;
+
+impl RecordKind for ChatRecord {
+    const NAME: &'static str = "chat record";
+    const FORMAT: u64 = 2;
+}
+
 /// A response that is being written and is not among the messages yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,6 +110,7 @@ impl Chat {
     /// Creates an empty conversation.
     pub fn new(id: impl Into<ChatId>, owner: Principal) -> Self {
         Chat {
+            format: Format::default(),
             id: id.into(),
             owner,
             messages: Vec::new(),

@@ -25,7 +25,9 @@ use crate::id::ChatId;
 ///   after the conversation was deleted and created again. In a database, take it from a sequence
 ///   of the whole table and not from a counter of the row.
 ///
-/// [`Chat`] implements `Serialize` and `Deserialize`, so that one JSON column can hold it.
+/// [`Chat`] implements `Serialize` and `Deserialize`, so that one JSON column can hold it. It holds
+/// the number of its format. A chat that a newer version of this crate wrote is an error of
+/// `Deserialize`, which the store returns as its own.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -1,6 +1,7 @@
 //! The ledger in a real Redis: the conformance suite, contention between clients with a connection
 //! each, and a Redis that ends, hangs, is full, or whose replies are lost.
 
+use std::error::Error;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -222,6 +223,35 @@ async fn a_record_that_cannot_be_read_does_not_affect_other_records() {
     let read = ledger.load(&[id(1), id(2)]).await.unwrap().records;
     assert_eq!(read.iter().map(|stored| stored.record.id).collect::<Vec<_>>(), [id(2)]);
     assert!(!ledger.insert(&contention::record(id(1))).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_source() {
+    let Some(redis) = RedisServer::start() else { return };
+    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    for number in [1, 2] {
+        assert!(ledger.insert(&contention::record(id(number))).await.unwrap());
+    }
+    let key = format!("ui-message-stream:record:{}", id(1));
+    redis.command(&format!(r#"HSET {key} record '{{"state":"paused","format":3}}'"#));
+    let log = CapturedLog::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let _subscription = subscribe(subscriber);
+    let pending = PendingFilter::Chat { tenant: None, chat: &"chat".into() };
+    for failed in [ledger.load(&[id(1), id(2)]).await, ledger.pending(pending).await] {
+        let error = failed.unwrap_err();
+        assert_eq!(error.to_string(), "the ledger of approvals did not answer");
+        assert_eq!(
+            error.source().unwrap().to_string(),
+            "ledger record: format 3 is newer than this version of ui-message-stream reads \
+             (1 and 2); upgrade the server"
+        );
+    }
+    let format_named = log.text().matches("format 3 is newer").count();
+    assert_eq!(format_named, 2, "{}", log.text());
+    assert_eq!(ledger.load(&[id(2)]).await.unwrap().records.len(), 1);
 }
 
 #[tokio::test]

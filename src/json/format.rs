@@ -1,0 +1,206 @@
+//! [`Format`]: the format number of a stored record.
+//!
+//! Each kind of stored record has its own numbers. A version reads the format that it writes and
+//! the one before it, and refuses all others. A record without a number has format 1.
+//!
+//! A change that an older version would misread gets a new number, serde aliases or a conversion for
+//! the previous format, and a fixture in `fixtures/formats/`.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
+
+/// A kind of stored record.
+pub(crate) trait RecordKind {
+    /// The name of the kind in errors.
+    const NAME: &'static str;
+    /// The format that this version writes.
+    const FORMAT: u64;
+}
+
+/// The field `format` of a record of this kind: the first field, so that a newer record is refused
+/// before its other fields are read.
+///
+/// It holds no value: writing it writes the current format, and reading it checks the number.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Format<K>(PhantomData<K>);
+
+/// The error of a stored record whose format this version does not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// A newer version of this crate wrote the record.
+    #[error(
+        "{kind}: format {format} is newer than this version of ui-message-stream reads ({reads}); \
+         upgrade the server"
+    )]
+    Newer {
+        /// The kind of the record.
+        kind: &'static str,
+        /// The format of the record.
+        format: u64,
+        /// The formats that this version reads.
+        reads: String,
+    },
+    /// The record is more than one format older than the one that this version writes.
+    #[error(
+        "{kind}: format {format} is older than this version of ui-message-stream reads ({reads}); \
+         upgrade one version after another"
+    )]
+    Older {
+        /// The kind of the record.
+        kind: &'static str,
+        /// The format of the record.
+        format: u64,
+        /// The formats that this version reads.
+        reads: String,
+    },
+    /// The format is not a whole number from 1.
+    #[error("{kind}: the format is not a whole number from 1")]
+    Invalid {
+        /// The kind of the record.
+        kind: &'static str,
+    },
+}
+
+/// Checks the format of a record in JSON, and nothing else of it.
+///
+/// A store calls it for a record that cannot be read: fields of a newer record may be unreadable,
+/// and in a store that reorders fields they may come before the format. The error holds nothing of
+/// the record but its format.
+pub(crate) fn check_format<K: RecordKind>(json: &str) -> Result<(), FormatError> {
+    #[derive(Deserialize)]
+    struct Header {
+        format: Option<Value>,
+    }
+
+    match serde_json::from_str(json) {
+        Ok(Header { format: Some(format) }) => check_number::<K>(format.as_u64()),
+        _ => Ok(()),
+    }
+}
+
+fn check_number<K: RecordKind>(format: Option<u64>) -> Result<(), FormatError> {
+    let kind = K::NAME;
+    let format = format.filter(|format| *format > 0).ok_or(FormatError::Invalid { kind })?;
+    let reads = || match K::FORMAT {
+        1 => "1".to_owned(),
+        current => format!("{} and {current}", current - 1),
+    };
+    if format > K::FORMAT {
+        return Err(FormatError::Newer { kind, format, reads: reads() });
+    }
+    if format + 1 < K::FORMAT {
+        return Err(FormatError::Older { kind, format, reads: reads() });
+    }
+    Ok(())
+}
+
+impl<K: RecordKind> fmt::Debug for Format<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        K::FORMAT.fmt(f)
+    }
+}
+
+impl<K: RecordKind> Serialize for Format<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        K::FORMAT.serialize(serializer)
+    }
+}
+
+impl<'de, K: RecordKind> Deserialize<'de> for Format<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        check_number::<K>(u64::deserialize(deserializer).ok()).map_err(de::Error::custom)?;
+        Ok(Format(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct First;
+
+    impl RecordKind for First {
+        const NAME: &'static str = "run record";
+        const FORMAT: u64 = 1;
+    }
+
+    #[derive(Debug)]
+    struct Third;
+
+    impl RecordKind for Third {
+        const NAME: &'static str = "run record";
+        const FORMAT: u64 = 3;
+    }
+
+    #[derive(Debug, Serialize, Deserialize)]
+    #[serde(bound = "K: RecordKind")]
+    struct Record<K: RecordKind> {
+        #[serde(default = "unnumbered")]
+        format: Format<K>,
+        state: u8,
+    }
+
+    fn unnumbered<K>() -> Format<K> {
+        Format(PhantomData)
+    }
+
+    fn read<K: RecordKind>(format: &str) -> Result<(), String> {
+        let json = format!(r#"{{"format":{format},"state":1}}"#);
+        let read = serde_json::from_str::<Record<K>>(&json).map(drop);
+        let checked = check_format::<K>(&json);
+        assert_eq!(read.is_ok(), checked.is_ok(), "{format}");
+        if let (Err(read), Err(checked)) = (&read, &checked) {
+            assert!(read.to_string().starts_with(&checked.to_string()), "{read}");
+        }
+        checked.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_current_format_and_the_one_before_are_read() {
+        for format in ["2", "3"] {
+            read::<Third>(format).unwrap();
+        }
+        read::<First>("1").unwrap();
+        let record = Record::<Third> { format: unnumbered(), state: 1 };
+        assert_eq!(serde_json::to_string(&record).unwrap(), r#"{"format":3,"state":1}"#);
+    }
+
+    #[test]
+    fn any_other_format_is_refused_by_name() {
+        assert_eq!(
+            read::<Third>("4").unwrap_err(),
+            "run record: format 4 is newer than this version of ui-message-stream reads (2 and 3); \
+             upgrade the server"
+        );
+        assert_eq!(
+            read::<First>("2").unwrap_err(),
+            "run record: format 2 is newer than this version of ui-message-stream reads (1); \
+             upgrade the server"
+        );
+        assert_eq!(
+            read::<Third>("1").unwrap_err(),
+            "run record: format 1 is older than this version of ui-message-stream reads (2 and 3); \
+             upgrade one version after another"
+        );
+        for format in ["0", "-1", "2.0", r#""2""#, "[2]", "true", "99999999999999999999"] {
+            let error = read::<Third>(format).unwrap_err();
+            assert_eq!(error, "run record: the format is not a whole number from 1", "{format}");
+        }
+        assert!(serde_json::from_str::<Record<Third>>(r#"{"format":null,"state":1}"#).is_err());
+    }
+
+    #[test]
+    fn the_format_of_a_record_that_cannot_be_read_is_found() {
+        let json = r#"{"state":"new","format":4}"#;
+        assert!(serde_json::from_str::<Record<Third>>(json).is_err());
+        assert!(matches!(check_format::<Third>(json), Err(FormatError::Newer { format: 4, .. })));
+        for json in ["", "7", r#"{"state":"new"}"#] {
+            assert_eq!(check_format::<Third>(json), Ok(()), "{json}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The stored forms of approval records and approval ids: older formats are read, newer ones are
+//! refused by name.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use ui_message_stream::approval::{
+    ApprovalDecision, ApprovalRecord, DeferredOutcome, KeyRing, UnixMillis,
+};
+
+use super::one_tool::{Bench, ada, body, call};
+
+fn fixture(name: &str) -> String {
+    let path = format!("{}/fixtures/formats/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The JSON of the records of a fixture, by their state.
+fn stored_records(name: &str) -> BTreeMap<String, Box<RawValue>> {
+    serde_json::from_str(&fixture(name)).unwrap()
+}
+
+fn read(json: &str) -> ApprovalRecord {
+    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"))
+}
+
+#[test]
+fn records_of_format_1_and_2_are_read_and_written_as_format_2() {
+    let (first, second) =
+        (stored_records("ledger-records-1.json"), stored_records("ledger-records-2.json"));
+    assert_eq!(first.keys().collect::<Vec<_>>(), second.keys().collect::<Vec<_>>());
+    for (state, json) in &second {
+        let record = read(json.get());
+        assert_eq!(serde_json::to_string(&record).unwrap(), json.get(), "{state}");
+        assert_eq!(read(first[state].get()), record, "{state}");
+        for json in [&first[state], json] {
+            ApprovalRecord::check_format(json.get()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_record_of_a_newer_format_is_refused_by_name() {
+    let newer = fixture("ledger-record-3.json");
+    let expected = "ledger record: format 3 is newer than this version of ui-message-stream reads \
+                    (1 and 2); upgrade the server";
+    let error = serde_json::from_str::<ApprovalRecord>(&newer).unwrap_err();
+    assert!(error.to_string().starts_with(expected), "{error}");
+    assert_eq!(ApprovalRecord::check_format(&newer).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn a_format_that_is_not_a_number_is_an_error() {
+    let pending = stored_records("ledger-records-2.json").remove("pending").unwrap();
+    for format in ["\"2\"", "null", "0", "2.5", "{}"] {
+        let json = pending.get().replace("\"format\":2", &format!("\"format\":{format}"));
+        let error = serde_json::from_str::<ApprovalRecord>(&json).unwrap_err().to_string();
+        let expected = "ledger record: the format is not a whole number from 1";
+        assert!(error.starts_with(expected), "{format}: {error}");
+    }
+}
+
+#[test]
+fn a_token_of_format_1_is_valid_for_its_record_in_each_format() {
+    let keys = KeyRing::new(1, &[7; 32]).unwrap();
+    let (token, now) =
+        (fixture("approval-token-1.txt").trim().into(), UnixMillis(1_700_000_000_000));
+    for name in ["ledger-records-1.json", "ledger-records-2.json"] {
+        let record = read(stored_records(name)["pending"].get());
+        assert!(record.is_bound_to(&token, &keys, now), "{name}");
+        assert_eq!(record.approval_id(&keys, now).as_ref(), Some(&token), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_of_a_newer_format_is_rejected_as_any_other_and_the_audit_names_the_reason() {
+    // With another number of the key, the texts below would begin with other characters.
+    let keys = KeyRing::new(1, &[7; 32]).unwrap();
+    let bench = Bench::new().with(|approvals| approvals.with_keys(keys));
+    let asked = bench.ask("call_1", json!({"path": "notes.txt"})).await;
+    let token = asked.approval_id.as_str();
+    for (id, cause, cause_elsewhere) in [
+        (token.replacen("a1.", "a2.", 1), "newer-format", "newer-format"),
+        ("a10.AQ".to_owned(), "newer-format", "newer-format"),
+        // The first byte is the version.
+        (token.replacen("a1.AQ", "a1.Ag", 1), "newer-format", "newer-format"),
+        (token.replacen("a1.AQ", "a1._w", 1), "forged", "wrong-principal-or-chat"),
+        (token.replacen("a1.", "a0.", 1), "forged", "wrong-principal-or-chat"),
+        (token.replacen("a1.", "b2.", 1), "forged", "wrong-principal-or-chat"),
+    ] {
+        let mut answer = call("call_1", &asked, true);
+        answer["approval"]["id"] = json!(id);
+        assert_eq!(bench.outcomes(&body(&[answer])).await, [DeferredOutcome::Rejected], "{id}");
+        let yes =
+            ApprovalDecision { approval_id: id.as_str().into(), approved: true, reason: None };
+        let accepted = bench.approvals.group_by_message(&ada(), vec![yes]).await.unwrap();
+        assert!(accepted.is_empty(), "{id}");
+        let events = bench.audit_events_without_record();
+        let causes: Vec<Value> = events[events.len() - 2..]
+            .iter()
+            .map(|event| serde_json::to_value(event).unwrap()["cause"].clone())
+            .collect();
+        assert_eq!(causes, [cause, cause_elsewhere], "{id}");
+    }
+    assert!(bench.is_pending(&asked).await);
+}
