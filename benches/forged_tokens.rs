@@ -84,7 +84,7 @@ impl Toolbox for Tool {
 struct Refusals(Arc<AtomicU64>);
 
 impl AuditSink for Refusals {
-    fn take(&self, _: &AuditEvent) {
+    fn record(&self, _: &AuditEvent) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -217,7 +217,7 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
         },
         Err(error) => {
             let reason = match &error {
-                RequestApprovalError::NotShownAsIs(error) => error.to_string(),
+                RequestApprovalError::InexactInput(error) => error.to_string(),
                 _ => APPROVAL_NOT_REQUESTED.to_owned(),
             };
             tracing::warn!(%error, tool = &*tool_name, "nobody is asked about a tool call");

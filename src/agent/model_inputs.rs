@@ -16,7 +16,7 @@ use crate::agent::tool_loop::Input;
 use crate::event::AgentEvent;
 use crate::id::ChatId;
 use crate::model::{Model, ModelEvent, ModelRequest, ModelStream};
-use crate::response::{BoxError, MASKED_ERROR, words_of};
+use crate::response::{BoxError, MASKED_ERROR, panic_message};
 
 /// The stream of one model call as inputs of the loop. Calls are annotated with the facts of their
 /// tools.
@@ -96,5 +96,5 @@ impl Stream for ModelInputs {
 }
 
 fn panic_error(panic: &(dyn Any + Send)) -> BoxError {
-    format!("the model panicked: {}", words_of(panic)).into()
+    format!("the model panicked: {}", panic_message(panic)).into()
 }

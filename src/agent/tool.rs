@@ -173,11 +173,11 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     #[must_use]
     pub fn needs_approval_when(
         mut self,
-        asks: impl Fn(&I, &ApprovalContext) -> bool + Send + Sync + 'static,
+        predicate: impl Fn(&I, &ApprovalContext) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.policy.approval =
             ApprovalRequirement::when(move |input, context| match input.decode::<I>() {
-                Ok(input) => asks(&input, context),
+                Ok(input) => predicate(&input, context),
                 Err(_) => true,
             });
         self
@@ -199,15 +199,15 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// # let _ = transfer;
     /// ```
     #[must_use]
-    pub fn needs_approval_when_async<F, Fut>(mut self, asks: F) -> Self
+    pub fn needs_approval_when_async<F, Fut>(mut self, predicate: F) -> Self
     where
         F: Fn(Arc<I>, ApprovalContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
     {
-        let asks = Arc::new(asks);
+        let predicate = Arc::new(predicate);
         self.policy.approval = ApprovalRequirement::when_async(move |input, context| {
-            let asks = Arc::clone(&asks);
-            async move { asks(Arc::new(input.decode()?), context).await }
+            let predicate = Arc::clone(&predicate);
+            async move { predicate(Arc::new(input.decode()?), context).await }
         });
         self
     }

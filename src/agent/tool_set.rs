@@ -176,7 +176,7 @@ impl ToolSet {
         };
         // A reader that builds a tree would show this input differently, so the user has not seen
         // the input itself.
-        if let Err(error @ InexactInputError::ReservedKey) = CanonicalJson::of(input) {
+        if let Err(error @ InexactInputError::ReservedKey) = CanonicalJson::new(input) {
             return Err(error.to_string());
         }
         let value: Value = input.decode().map_err(|error| error.to_string())?;

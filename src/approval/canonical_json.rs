@@ -52,14 +52,14 @@ use crate::json::{Json, JsonError, unescaped};
 /// use ui_message_stream::approval::{CanonicalJson, InexactInputError};
 ///
 /// let kept = Json::parse(r#"{ "path": "caf\u00e9", "copies": 1.0 }"#)?;
-/// let form = CanonicalJson::of(&kept)?;
+/// let form = CanonicalJson::new(&kept)?;
 /// assert_eq!(form.as_str(), r#"{"copies":1,"path":"café"}"#);
 ///
 /// let sent_back = Json::parse(r#"{"path":"café","copies":1}"#)?;
-/// assert_eq!(CanonicalJson::of(&sent_back)?, form);
+/// assert_eq!(CanonicalJson::new(&sent_back)?, form);
 ///
 /// let order = Json::parse(r#"{"order":9007199254740993}"#)?;
-/// assert!(matches!(CanonicalJson::of(&order), Err(InexactInputError::LargeInteger)));
+/// assert!(matches!(CanonicalJson::new(&order), Err(InexactInputError::LargeInteger)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -73,7 +73,7 @@ impl CanonicalJson {
     /// # Errors
     /// [`InexactInputError`] if a browser would show the input differently. The variant names the
     /// rule that the input breaks. This function never returns [`InexactInputError::TooLong`].
-    pub fn of(input: &Json) -> Result<Self, InexactInputError> {
+    pub fn new(input: &Json) -> Result<Self, InexactInputError> {
         // Fewer rules apply to a value from a peer. Parsing it again also limits the depth of the
         // recursion.
         let input = Json::parse(input.as_str())?;
@@ -254,7 +254,7 @@ mod tests {
 
     fn form(text: &str) -> Result<String, InexactInputError> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
-        CanonicalJson::of(&Json::received(&raw).unwrap()).map(|form| form.as_str().to_owned())
+        CanonicalJson::new(&Json::received(&raw).unwrap()).map(|form| form.as_str().to_owned())
     }
 
     #[test]

@@ -327,7 +327,7 @@ impl PendingToolCall {
 
     /// Returns the final result of this call.
     #[cfg(feature = "approvals")]
-    pub(crate) fn became(&self, outcome: DeferredOutcome) -> DeferredToolResult {
+    pub(crate) fn with_outcome(&self, outcome: DeferredOutcome) -> DeferredToolResult {
         DeferredToolResult {
             message_id: None,
             tool_call_id: self.tool_call_id.clone(),

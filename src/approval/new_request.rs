@@ -92,7 +92,7 @@ impl NewApprovalRequest {
         if self.input.as_str().len() > MAX_INPUT_BYTES {
             return Err(InexactInputError::TooLong);
         }
-        CanonicalJson::of(&self.input)?;
+        CanonicalJson::new(&self.input)?;
         let description = self.description.unwrap_or_else(|| {
             format!("{} {}", self.tool_name, shorten_input(self.input.as_str())).into()
         });

@@ -103,7 +103,9 @@ pub enum ApprovalState {
         /// The approval: decider, time and reason.
         decision: RecordedDecision,
         /// The lease holder that runs the tool.
-        claimant: LeaseHolderId,
+        #[serde(alias = "lease_holder")]
+        #[serde(alias = "claimant")]
+        lease_holder: LeaseHolderId,
         /// The number of the attempt, counted from 1.
         fence: u64,
         /// The end of the lease. Until then the lease holder counts as alive.

@@ -212,8 +212,8 @@ impl Redemption {
                 DeferredOutcome::Executed { outcome }
             }
             LedgerResponse::Claim(ClaimResult::OutcomeUnknown) => DeferredOutcome::OutcomeUnknown,
-            LedgerResponse::Claim(ClaimResult::Refused(_))
-            | LedgerResponse::Deny(DenyResult::Refused(_))
+            LedgerResponse::Claim(ClaimResult::Rejected(_))
+            | LedgerResponse::Deny(DenyResult::Rejected(_))
             | LedgerResponse::Unavailable => rejected_outcome(&record, request.approved, reason),
         };
         if let Some(answer) = self.answers.get_mut(request.index) {
@@ -337,7 +337,7 @@ fn check_response(
 
 /// Returns whether two inputs are the same value, as a browser reads them.
 fn is_same_value(sent: &Json, stored: &Json) -> bool {
-    let forms = (CanonicalJson::of(sent), CanonicalJson::of(stored));
+    let forms = (CanonicalJson::new(sent), CanonicalJson::new(stored));
     matches!(forms, (Ok(sent), Ok(stored)) if sent == stored)
 }
 

@@ -144,7 +144,7 @@ impl ResumePlan {
     ///
     /// The plan is the same as for a history with only the message `message_id`, which holds all
     /// decisions and is continued.
-    pub fn of_decisions<'d>(
+    pub fn from_decisions<'d>(
         message_id: &MessageId,
         decisions: impl IntoIterator<Item = (&'d ApprovalRecord, &'d ApprovalDecision)>,
     ) -> Self {

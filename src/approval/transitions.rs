@@ -41,7 +41,7 @@ pub enum ClaimResult {
     /// The lease for this decision ended without an outcome. The tool may or may not have run.
     OutcomeUnknown,
     /// The tool must not run.
-    Refused(RejectionReason),
+    Rejected(RejectionReason),
 }
 
 /// The output of [`ApprovalRecord::deny`].
@@ -51,7 +51,7 @@ pub enum DenyResult {
     /// The call is denied, by this request or by an earlier one.
     Denied,
     /// The denial does not count: the request was already decided, has expired or was revoked.
-    Refused(RejectionReason),
+    Rejected(RejectionReason),
 }
 
 /// The output of a request from a lease holder.
@@ -110,7 +110,7 @@ impl ApprovalRecord {
     pub fn claim(
         &self,
         decision: &RecordedDecision,
-        claimant: LeaseHolderId,
+        lease_holder: LeaseHolderId,
         lease: Duration,
     ) -> Transition<ClaimResult> {
         let now = decision.decided_at;
@@ -119,13 +119,13 @@ impl ApprovalRecord {
             let lease_until = now.after(lease);
             self.transition_to(
                 ClaimResult::Granted(Claim { record: self.id, fence }),
-                ApprovalState::Claimed { decision, claimant, fence, lease_until },
+                ApprovalState::Claimed { decision, lease_holder, fence, lease_until },
             )
         };
-        let refused = |cause| self.unchanged(ClaimResult::Refused(cause));
+        let refused = |cause| self.unchanged(ClaimResult::Rejected(cause));
         match &self.state {
             ApprovalState::Pending if self.expires_at <= now => self.transition_to(
-                ClaimResult::Refused(RejectionReason::Expired),
+                ClaimResult::Rejected(RejectionReason::Expired),
                 ApprovalState::Expired,
             ),
             ApprovalState::Pending => claimed(decision, 1),
@@ -139,10 +139,10 @@ impl ApprovalRecord {
             {
                 refused(RejectionReason::AlreadyDecided)
             }
-            ApprovalState::Claimed { claimant: by, fence, lease_until, .. }
+            ApprovalState::Claimed { lease_holder: by, fence, lease_until, .. }
                 if now < *lease_until =>
             {
-                self.unchanged(match *by == claimant {
+                self.unchanged(match *by == lease_holder {
                     true => ClaimResult::Granted(Claim { record: self.id, fence: *fence }),
                     false => ClaimResult::InFlight,
                 })
@@ -169,10 +169,10 @@ impl ApprovalRecord {
 
     /// Denies the call. A denial is final for this call.
     pub fn deny(&self, decision: &RecordedDecision) -> Transition<DenyResult> {
-        let refused = |cause| self.unchanged(DenyResult::Refused(cause));
+        let refused = |cause| self.unchanged(DenyResult::Rejected(cause));
         match &self.state {
             ApprovalState::Pending if self.expires_at <= decision.decided_at => self.transition_to(
-                DenyResult::Refused(RejectionReason::Expired),
+                DenyResult::Rejected(RejectionReason::Expired),
                 ApprovalState::Expired,
             ),
             ApprovalState::Pending => {
@@ -196,10 +196,12 @@ impl ApprovalRecord {
         now: UnixMillis,
     ) -> Transition<LeaseResult> {
         match &self.state {
-            ApprovalState::Claimed { decision, claimant, fence, .. } if *fence == claim.fence => {
+            ApprovalState::Claimed { decision, lease_holder, fence, .. }
+                if *fence == claim.fence =>
+            {
                 let state = ApprovalState::Claimed {
                     decision: decision.clone(),
-                    claimant: *claimant,
+                    lease_holder: *lease_holder,
                     fence: *fence,
                     lease_until: now.after(lease),
                 };

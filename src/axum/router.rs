@@ -124,7 +124,7 @@ async fn respond(
             },
             approvals: response.approvals.iter().map(PendingApprovalBody::of).collect(),
             tool_calls: response
-                .left_to_client
+                .client_executed
                 .iter()
                 .map(|call| ClientToolCallBody {
                     tool_call_id: &call.tool_call_id,

@@ -160,7 +160,7 @@ impl ChatServer {
             message,
             stop_reason,
             approvals: pending,
-            left_to_client: chat.left_to_client,
+            client_executed: chat.client_executed,
             outcome,
         })
     }
@@ -173,7 +173,7 @@ impl ChatServer {
     /// # Errors
     /// - [`ChatError::NotFound`] if this principal has no conversation with this id.
     /// - [`ChatError::Request`] if the last message does not expect such an answer, as in
-    ///   [`Chat::answered`].
+    ///   [`Chat::request_from_answers`].
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     pub async fn request_from_answers(
         &self,
@@ -181,7 +181,7 @@ impl ChatServer {
         id: &ChatId,
         answers: &ClientAnswers,
     ) -> Result<ChatRequest, ChatError> {
-        Ok(self.chat(principal, id).await?.answered(answers)?)
+        Ok(self.chat(principal, id).await?.request_from_answers(answers)?)
     }
 
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
@@ -215,7 +215,7 @@ impl ChatServer {
                 Some(stored) => stored.chat,
                 None => Chat::new(id.clone(), owner),
             };
-            let run = Run::of_decisions(&self.0, principal.clone(), chat, &on_message);
+            let run = Run::from_decisions(&self.0, principal.clone(), chat, &on_message);
             // On its own task, because the caller may drop this future before the run continues.
             let decided = tokio::spawn(run.decide().in_current_span()).await;
             accepted.extend(decided.map_err(LedgerStoreError::new)??);
@@ -314,7 +314,7 @@ pub struct ChatResponse {
     /// The approval requests of this conversation that wait for the user.
     pub approvals: Vec<PendingApproval>,
     /// The tool calls that the client has to execute.
-    pub left_to_client: Vec<PendingToolCall>,
+    pub client_executed: Vec<PendingToolCall>,
     /// How the run ended. It is [`ResponseOutcome::Failed`] too if the agent produces structured
     /// output and the finished message does not contain valid output.
     pub outcome: ResponseOutcome,

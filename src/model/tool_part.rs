@@ -107,11 +107,11 @@ fn approval_response(
         }
         ToolState::ApprovalResponded { approval, .. } => {
             let denied = (!approval.approved).then(|| approval.reason.clone());
-            (&approval.id, denied, NotExecutedReason::Refused)
+            (&approval.id, denied, NotExecutedReason::Rejected)
         }
         ToolState::OutputDenied { approval: Some(approval), .. } => {
             let denied = is_denied_by_user(approval).then(|| approval.reason.clone());
-            (&approval.id, denied, NotExecutedReason::Refused)
+            (&approval.id, denied, NotExecutedReason::Rejected)
         }
         _ => return None,
     };
@@ -183,7 +183,7 @@ fn from_deferred(outcome: &DeferredOutcome) -> ToolResult {
         }
         DeferredOutcome::Expired => NotExecutedReason::Expired.into(),
         DeferredOutcome::Revoked => NotExecutedReason::Revoked.into(),
-        DeferredOutcome::Rejected => NotExecutedReason::Refused.into(),
+        DeferredOutcome::Rejected => NotExecutedReason::Rejected.into(),
     }
 }
 
@@ -203,7 +203,7 @@ fn result_in_part(part: &ToolPart, outcome: Option<&DeferredOutcome>) -> Option<
         ToolState::OutputDenied { approval: Some(approval), .. } if is_denied_by_user(approval) => {
             ToolResult::Denied { reason: approval.reason.clone() }
         }
-        ToolState::OutputDenied { .. } => NotExecutedReason::Refused.into(),
+        ToolState::OutputDenied { .. } => NotExecutedReason::Rejected.into(),
         ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
             ToolResult::Denied { reason: approval.reason.clone() }
         }

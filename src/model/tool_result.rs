@@ -43,6 +43,7 @@ pub enum ToolResult {
     },
     /// There is no result, and it is unknown whether the tool ran: the call was interrupted, or the
     /// component that executes the tool reported no result.
+    #[serde(alias = "unknown")]
     OutcomeUnknown {
         /// The last preliminary output.
         #[serde(default, deserialize_with = "so_far", skip_serializing_if = "Option::is_none")]
@@ -66,7 +67,8 @@ pub enum NotExecutedReason {
     Revoked,
     /// The approval response was rejected, for a reason that is not disclosed, or a server refused
     /// the call.
-    Refused,
+    #[serde(alias = "refused")]
+    Rejected,
 }
 
 impl ToolResult {
@@ -116,7 +118,7 @@ impl NotExecutedReason {
             NotExecutedReason::Revoked => {
                 "This tool call was not executed, and it is not queued: it is no longer permitted."
             }
-            NotExecutedReason::Refused => "This tool call was not executed, and it is not queued.",
+            NotExecutedReason::Rejected => "This tool call was not executed, and it is not queued.",
         }
     }
 }

@@ -12,7 +12,7 @@ mod writer;
 #[cfg(feature = "approvals")]
 pub(crate) use self::body::fresh_message_id;
 pub use self::body::{UiMessageStream, headers};
-pub(crate) use self::pipeline::words_of;
+pub(crate) use self::pipeline::panic_message;
 pub use self::pipeline::{
     BoxError, IntoEvent, MASKED_ERROR, ResponseOutcome, ResponseSummary, StreamError,
 };

@@ -378,7 +378,7 @@ where
             Poll::Pending
         }));
         filled.unwrap_or_else(|panic| {
-            pipeline.fail(StreamError::Panicked(words_of(&*panic)));
+            pipeline.fail(StreamError::Panicked(panic_message(&*panic)));
             Poll::Ready(())
         })
     }
@@ -388,7 +388,7 @@ where
 const EVENTS_AT_ONCE: usize = 256;
 
 /// Returns the message of a panic.
-pub(crate) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")

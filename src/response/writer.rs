@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::event::{AgentEvent, Text};
 use crate::json::Json;
-use crate::response::{BoxError, IntoEvent, words_of};
+use crate::response::{BoxError, IntoEvent, panic_message};
 
 /// How many events may wait in the queue.
 const QUEUED_EVENTS: usize = 64;
@@ -164,7 +164,7 @@ where
         if let Poll::Ready(written) = writing.poll_unpin(cx) {
             error = match written {
                 Ok(written) => written.err().map(WriteError::into_inner),
-                Err(panic) => Some(Box::new(Panicked(words_of(&*panic)))),
+                Err(panic) => Some(Box::new(Panicked(panic_message(&*panic)))),
             };
             queue.close();
         }

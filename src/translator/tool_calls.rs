@@ -75,7 +75,7 @@ pub(crate) enum ResultKind {
     Error,
     Denied,
     /// The error with the text [`REFUSED`](crate::event::REFUSED).
-    Refused,
+    Rejected,
     /// The error with the text [`OUTCOME_UNKNOWN`](crate::event::OUTCOME_UNKNOWN).
     OutcomeUnknown,
 }

@@ -239,7 +239,7 @@ impl Translator {
             self.tool_failed(id, REFUSED, CallMetadata::NONE, out)?;
             let call = self.calls.named(id)?;
             if let CallState::Settled(ResultKind::Error) = call.state {
-                call.state = CallState::Settled(ResultKind::Refused);
+                call.state = CallState::Settled(ResultKind::Rejected);
             }
             Ok(())
         }

@@ -164,9 +164,9 @@ impl ChatStore for StopsAfterClaim {
         Box::pin(async move {
             let before = self.store.load(chat.owner.tenant(), &chat.id).await?;
             let had_unsent_approval =
-                before.is_some_and(|stored| !stored.chat.for_provider.is_empty());
+                before.is_some_and(|stored| !stored.chat.unsent_approvals.is_empty());
             let saved = self.store.save(chat, revision).await?;
-            if had_unsent_approval && chat.for_provider.is_empty() {
+            if had_unsent_approval && chat.unsent_approvals.is_empty() {
                 self.chats.get().unwrap().stop(&ada(), &chat.id).await.unwrap();
             }
             Ok(saved)
@@ -187,7 +187,7 @@ async fn an_approval_claimed_by_a_stopped_run_is_returned_to_the_chat() {
     host.wait_until_idle().await;
     assert_eq!(host.provider_inputs(), ["nothing"], "the run was stopped before the model call");
     let stored = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
-    assert_eq!(stored.for_provider.len(), 1);
+    assert_eq!(stored.unsent_approvals.len(), 1);
     assert_eq!(part(&host.stored_messages().await, "link")["state"], "approval-responded");
     assert_eq!(host.deleted.load(Ordering::SeqCst), 1);
 }

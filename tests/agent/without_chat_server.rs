@@ -89,7 +89,7 @@ async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() 
         let decided = approvals.group_by_message(&ada, vec![decision]).await.unwrap();
         let chat_approvals = approvals.for_chat(&ada, &chat.id);
         let mut resolved =
-            chat_approvals.resolve(decided[0].plan(), &chat.left_to_client).await.unwrap();
+            chat_approvals.resolve(decided[0].plan(), &chat.client_executed).await.unwrap();
         while let Some(result) = resolved.next().await {
             chat.record_result(&result, resolved.descriptor(&result).as_ref());
         }

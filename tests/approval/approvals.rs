@@ -124,7 +124,7 @@ async fn a_second_approval_by_another_user_returns_the_outcome_of_the_first() {
     assert_eq!(bench.effects().len(), 1);
     assert_eq!(
         audit_names(&bench, &issued),
-        ["requested", "approved", "ran", "refused"],
+        ["requested", "approved", "executed", "rejected"],
         "the second approval was rejected"
     );
 }
@@ -141,7 +141,7 @@ async fn an_idempotent_tool_runs_again_when_its_lease_has_expired() {
     assert_eq!(bench.effects().len(), 1);
     bench.complete(&lost, &ToolOutcome::Failed("too late".into())).await;
     assert_eq!(bench.outcomes(&body(&[call("call_1", &issued, true)])).await, outcomes);
-    assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "ran"]);
+    assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "executed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +157,7 @@ async fn an_idempotent_tool_runs_again_when_its_lease_expires_during_the_wait() 
     };
     let (outcomes, ()) = tokio::join!(bench.outcomes(&answer), pass_lease);
     assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
-    assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "ran"]);
+    assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "executed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -369,8 +369,8 @@ impl LedgerStore for DecidedElsewhere {
                 let decision = RecordedDecision { decided_by: ada(), decided_at: now, reason };
                 let next = match self.elsewhere {
                     Elsewhere::Approves => {
-                        let claimant = LeaseHolderId::from_bytes([9; 16]);
-                        let claimed = record.claim(&decision, claimant, LEASE);
+                        let lease_holder = LeaseHolderId::from_bytes([9; 16]);
+                        let claimed = record.claim(&decision, lease_holder, LEASE);
                         let ClaimResult::Granted(claim) = &claimed.output else { panic!() };
                         claimed.next.unwrap().complete(claim, &done(), now).next
                     }
@@ -406,6 +406,6 @@ fn notes() -> Value {
 /// The names of the audit events of an approval.
 fn audit_names(bench: &Bench, issued: &IssuedApproval) -> Vec<String> {
     let audit_events = bench.audit_events(issued.record).into_iter();
-    let names = audit_events.map(|event| serde_json::to_value(&event).unwrap()["happened"].clone());
+    let names = audit_events.map(|event| serde_json::to_value(&event).unwrap()["kind"].clone());
     names.map(|name| name.as_str().unwrap().to_owned()).collect()
 }

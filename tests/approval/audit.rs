@@ -41,7 +41,7 @@ fn answer(issued: &IssuedApproval, approved: bool) -> Value {
 /// The names of the events, in order.
 fn event_names(events: &[AuditEvent]) -> Vec<String> {
     let event_names =
-        events.iter().map(|event| serde_json::to_value(event).unwrap()["happened"].clone());
+        events.iter().map(|event| serde_json::to_value(event).unwrap()["kind"].clone());
     event_names.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
@@ -50,15 +50,15 @@ async fn each_state_change_gives_one_audit_event_and_all_name_the_same_record() 
     let bench = Bench::new();
     // What the bench does, and the expected audit events.
     let stories: [(&[&str], &[&str]); 9] = [
-        (&["yes"], &["requested", "approved", "ran"]),
-        (&["yes", "yes"], &["requested", "approved", "ran"]),
-        (&["yes", "no"], &["requested", "approved", "ran", "refused"]),
+        (&["yes"], &["requested", "approved", "executed"]),
+        (&["yes", "yes"], &["requested", "approved", "executed"]),
+        (&["yes", "no"], &["requested", "approved", "executed", "rejected"]),
         (&["no", "no"], &["requested", "denied"]),
-        (&["no", "yes"], &["requested", "denied", "refused"]),
-        (&["eve", "yes"], &["requested", "refused", "approved", "ran"]),
-        (&["late", "yes"], &["requested", "expired", "refused"]),
-        (&["write on", "yes"], &["requested", "denied", "refused"]),
-        (&["take back", "yes"], &["requested", "revoked", "refused"]),
+        (&["no", "yes"], &["requested", "denied", "rejected"]),
+        (&["eve", "yes"], &["requested", "rejected", "approved", "executed"]),
+        (&["late", "yes"], &["requested", "expired", "rejected"]),
+        (&["write on", "yes"], &["requested", "denied", "rejected"]),
+        (&["take back", "yes"], &["requested", "revoked", "rejected"]),
     ];
     for (story, expected) in stories {
         let issued = bench.ask("call_1", secret()).await;
@@ -142,7 +142,7 @@ async fn no_log_line_holds_a_token_an_input_or_a_line_forged_by_the_client() {
     bench.outcomes(&body(&[answer(&issued, true)])).await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
-        log.contains("Refused") && log.contains("Approved") && log.contains("panicked"),
+        log.contains("Rejected") && log.contains("Approved") && log.contains("panicked"),
         "{log}"
     );
     let waited = r#"approval_wait{gen_ai.operation.name="approval_wait" gen_ai.conversation.id="chat" gen_ai.tool.name="delete_file" gen_ai.tool.call.id="call_1" waited_ms="#;
@@ -158,7 +158,7 @@ async fn no_audit_event_holds_a_token_or_an_input() {
     bench.outcomes_for(&Principal::new("eve"), &body(&[answer(&issued, true)])).await;
     bench.outcomes(&body(&[answer(&issued, true)])).await;
     let events = bench.audit_events(issued.record);
-    assert_eq!(event_names(&events), ["requested", "refused", "approved", "ran"]);
+    assert_eq!(event_names(&events), ["requested", "rejected", "approved", "executed"]);
     for event in events {
         for text in [format!("{event:?}"), serde_json::to_string(&event).unwrap()] {
             assert!(!contains_token(&text, &issued) && !text.contains(CANARY), "{text}");
@@ -260,7 +260,7 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 #[tokio::test]
 async fn a_request_that_is_dropped_at_any_await_takes_effect_once_and_is_audited_once() {
     let stories: [(&str, &[&str]); 3] = [
-        ("yes", &["requested", "approved", "ran"]),
+        ("yes", &["requested", "approved", "executed"]),
         ("no", &["requested", "denied"]),
         ("write on", &["requested", "denied"]),
     ];

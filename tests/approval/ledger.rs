@@ -275,8 +275,8 @@ impl Ledger {
                 OperationResult::Nothing
             }
             Operation::Claim(by) => {
-                let claimant = LeaseHolderId::from_bytes([ACTORS[by].1; 16]);
-                match self.store(self.record.claim(&decision(by), claimant, lease)) {
+                let lease_holder = LeaseHolderId::from_bytes([ACTORS[by].1; 16]);
+                match self.store(self.record.claim(&decision(by), lease_holder, lease)) {
                     ClaimResult::Granted(claim) => {
                         assert_eq!(claim.idempotency_key(), self.record.id);
                         let fence = claim.fence;
@@ -293,13 +293,13 @@ impl Ledger {
                         OperationResult::Completed(by.parse().unwrap(), true)
                     }
                     ClaimResult::OutcomeUnknown => OperationResult::Unknown,
-                    ClaimResult::Refused(cause) => rejected(cause),
+                    ClaimResult::Rejected(cause) => rejected(cause),
                     other => panic!("{other:?}"),
                 }
             }
             Operation::Deny(by) => match self.store(self.record.deny(&decision(by))) {
                 DenyResult::Denied => OperationResult::Denied,
-                DenyResult::Refused(cause) => rejected(cause),
+                DenyResult::Rejected(cause) => rejected(cause),
                 other => panic!("{other:?}"),
             },
             Operation::Revoke => OperationResult::Closed(

@@ -76,7 +76,7 @@ impl Toolbox for Effects {
 pub(crate) struct RecordedAudit(Arc<Mutex<Vec<AuditEvent>>>);
 
 impl AuditSink for RecordedAudit {
-    fn take(&self, event: &AuditEvent) {
+    fn record(&self, event: &AuditEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
 }
@@ -124,10 +124,10 @@ impl Bench {
 
     /// Claims a call for a process that then disappears.
     pub(crate) async fn claim_and_vanish(&self, issued: &IssuedApproval) -> Claim {
-        let claimant = LeaseHolderId::from_bytes([9; 16]);
+        let lease_holder = LeaseHolderId::from_bytes([9; 16]);
         let claimed = update(&*self.ledger, issued.record, |record, now| {
             let decision = RecordedDecision { decided_by: ada(), decided_at: now, reason: None };
-            record.claim(&decision, claimant, LEASE)
+            record.claim(&decision, lease_holder, LEASE)
         });
         match claimed.await.unwrap().unwrap().1 {
             ClaimResult::Granted(claim) => claim,

@@ -75,7 +75,7 @@ fn awaiting_approval(call: &str, approval: &str) -> PendingToolCall {
     PendingToolCall::awaiting_approval(approval, call, "delete", host_input())
 }
 
-fn left_to_client(call: &str) -> PendingToolCall {
+fn client_executed(call: &str) -> PendingToolCall {
     PendingToolCall::client_executed(call, "location", Json::from_serialize(&json!({})).unwrap())
 }
 
@@ -220,7 +220,7 @@ fn only_calls_that_the_host_requested_run_and_with_the_hosts_input() {
         // Requested under another id, or left to the client instead of a user: the call stays
         // pending.
         (vec![awaiting_approval("c1", "ap2")], vec!["c1"]),
-        (vec![left_to_client("c1")], vec!["c1"]),
+        (vec![client_executed("c1")], vec!["c1"]),
     ] {
         let (results, still_pending, superseded) = settled(&body, &open);
         assert_eq!(results, refused, "{open:?}");
@@ -398,7 +398,7 @@ fn a_provider_that_reuses_call_ids_can_request_approval_in_every_turn() {
         ),
     ]));
     assert_eq!(
-        settled(&body, &[left_to_client("call_0")]),
+        settled(&body, &[client_executed("call_0")]),
         (vec![], vec!["call_0".into()], vec![])
     );
 }
@@ -413,7 +413,7 @@ fn an_output_counts_only_for_a_client_executed_call() {
         ("c1".to_owned(), json!({"output": {"output": "Paris"}})),
         ("c2".to_owned(), json!({"output-error": {"errorText": "no"}})),
     ];
-    let open = [left_to_client("c1"), left_to_client("c2"), left_to_client("c3")];
+    let open = [client_executed("c1"), client_executed("c2"), client_executed("c3")];
     let history = json!([user("u"), message("m", "assistant", parts)]);
     assert_eq!(
         settled(&request(history.clone()), &open),
@@ -430,7 +430,7 @@ fn a_preliminary_output_does_not_count() {
     let mut part = output("c1", json!("so far"));
     part["preliminary"] = json!(true);
     let body = request(json!([message("m", "assistant", json!([part]))]));
-    assert_eq!(settled(&body, &[left_to_client("c1")]), (vec![], vec!["c1".into()], vec![]));
+    assert_eq!(settled(&body, &[client_executed("c1")]), (vec![], vec!["c1".into()], vec![]));
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn an_output_for_a_call_awaiting_approval_is_rejected_and_the_call_is_closed() {
 
 #[test]
 fn a_new_user_message_supersedes_the_open_calls() {
-    let open = [awaiting_approval("c1", "ap1"), left_to_client("c2")];
+    let open = [awaiting_approval("c1", "ap1"), client_executed("c2")];
     let superseded = (vec![], vec![], vec!["c1".to_owned(), "c2".to_owned()]);
     let parts = json!([requested("c1", "ap1"),
                        {"type": "tool-location", "toolCallId": "c2", "state": "input-available"}]);
@@ -495,7 +495,7 @@ fn deferred_tool_results_can_be_serialized_and_read_back() {
     let open = [
         awaiting_approval("c1", "ap1"),
         awaiting_approval("c2", "ap2").provider_executed(),
-        left_to_client("c4"),
+        client_executed("c4"),
         awaiting_approval("c5", "ap5"),
     ];
     let deferred = plan(&chat).settle(&open);
@@ -566,7 +566,7 @@ proptest! {
                 open.push(call);
             }
         }
-        open.extend(left_open.into_iter().map(|call| left_to_client(&format!("c{call}"))));
+        open.extend(left_open.into_iter().map(|call| client_executed(&format!("c{call}"))));
 
         let deferred = ResumePlan::new(&messages, None).settle(&open);
         let text = json!(history).to_string();

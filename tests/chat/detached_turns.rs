@@ -9,7 +9,7 @@ use axum::response::Response;
 use futures::stream;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::test_server::{Client, Host, Line, PERSON, Scripted};
+use test_support::test_server::{Client, Host, Line, PRINCIPAL_HEADER, Scripted};
 use tokio::time::sleep;
 use tower::ServiceExt;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, EmptyToolbox, Principal};
@@ -23,7 +23,7 @@ async fn post(host: &Host, client: &Client) -> Response {
     let request = Request::post("/api/chat")
         .header("host", "127.0.0.1")
         .header("content-type", "application/json")
-        .header(PERSON, &client.person);
+        .header(PRINCIPAL_HEADER, &client.person);
     let request = request.body(Body::from(client.body().to_string())).unwrap();
     host.routes.clone().oneshot(request).await.unwrap()
 }

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::test_server::{Host, Line, PERSON, Scripted};
+use test_support::test_server::{Host, Line, PRINCIPAL_HEADER, Scripted};
 use tower::ServiceExt;
 use ui_message_stream::approval::{PendingToolCall, Principal};
 use ui_message_stream::chat::{Chat, ClientAnswers};
@@ -29,7 +29,7 @@ async fn post_as(
     let request = Request::post(path)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, accept)
-        .header(PERSON, person)
+        .header(PRINCIPAL_HEADER, person)
         .body(Body::from(body.to_string()))
         .unwrap();
     let response = host.routes.clone().oneshot(request).await.unwrap();
@@ -292,7 +292,7 @@ fn an_output_by_id_is_accepted_only_for_a_client_executed_call() {
         chat.messages.push(UiMessage::parse(&message.to_string()).unwrap());
         let left =
             PendingToolCall::client_executed("call_1", "get_location", Json::parse("{}").unwrap());
-        chat.left_to_client.push(left);
-        assert_eq!(chat.answered(&given).is_ok(), is_accepted, "{message}");
+        chat.client_executed.push(left);
+        assert_eq!(chat.request_from_answers(&given).is_ok(), is_accepted, "{message}");
     }
 }

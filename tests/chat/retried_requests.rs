@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 use test_support::external_processes::{node_project, say};
-use test_support::test_server::{Answer, Client, Host, PERSON};
+use test_support::test_server::{Answer, Client, Host, PRINCIPAL_HEADER};
 use tower::ServiceExt;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::{Principal, ResumePlan};
@@ -101,7 +101,7 @@ async fn a_retry_after_a_lost_connection_reads_the_same_message() {
     let request = Request::post("/api/chat")
         .header("host", "127.0.0.1")
         .header("content-type", "application/json")
-        .header(PERSON, "alice");
+        .header(PRINCIPAL_HEADER, "alice");
     let request = request.body(Body::from(body.clone())).unwrap();
     let response = host.routes.clone().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);

@@ -36,7 +36,7 @@ fn the_reducer_holds_the_same_message_as_the_client() {
     let mut clients = Clients::start(&folder);
     let (mut to_judge, mut to_chat) =
         (clients.judge.take_questions(), clients.chat.take_questions());
-    let (hand_over, taken) = sync_channel(64);
+    let (sender, receiver) = sync_channel(64);
     let mut tally = Tally::default();
     let failing: Vec<(u64, Case, String)> = thread::scope(|scope| {
         scope.spawn(move || {
@@ -46,13 +46,13 @@ fn the_reducer_holds_the_same_message_as_the_client() {
                     ask(&mut to_judge, &question);
                 }
                 ask(&mut to_chat, &tried.in_chat.question());
-                if hand_over.send((number, tried)).is_err() {
+                if sender.send((number, tried)).is_err() {
                     return;
                 }
             }
         });
         let mut failing = Vec::new();
-        for (number, tried) in taken {
+        for (number, tried) in receiver {
             let answers = tried.questions().iter().map(|_| clients.judge.answer()).collect();
             let answers = Answers { judge: answers, chat: clients.chat.answer() };
             tally.count(&tried);

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
-use test_support::test_server::{Client, Host, PERSON};
+use test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
 use tower::ServiceExt;
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn every_route_rejects_a_hostile_page() {
                 .header("host", name)
                 .header("origin", origin)
                 .header("content-type", "application/json")
-                .header(PERSON, "alice");
+                .header(PRINCIPAL_HEADER, "alice");
             let request = request.body(Body::from(body.to_owned())).unwrap();
             let response = host.routes.clone().oneshot(request).await.unwrap();
             assert_eq!(response.status(), StatusCode::FORBIDDEN, "{method} {path} {name} {origin}");

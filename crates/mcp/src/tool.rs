@@ -123,9 +123,9 @@ impl McpTool {
     #[must_use]
     pub fn needs_approval_when(
         mut self,
-        asks: impl Fn(&Json, &ApprovalContext) -> bool + Send + Sync + 'static,
+        predicate: impl Fn(&Json, &ApprovalContext) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.policy.approval = ApprovalRequirement::when(asks);
+        self.policy.approval = ApprovalRequirement::when(predicate);
         self
     }
 

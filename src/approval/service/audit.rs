@@ -40,12 +40,12 @@ pub struct AuditEvent {
     pub requested_at: Option<UnixMillis>,
     /// The kind of the event, with its details.
     #[serde(flatten)]
-    pub happened: AuditEventKind,
+    pub kind: AuditEventKind,
 }
 
 /// The kind of an [`AuditEvent`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "happened", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum AuditEventKind {
     /// An approval was requested.
@@ -68,7 +68,7 @@ pub enum AuditEventKind {
         reason: Option<String>,
     },
     /// A decision was rejected.
-    Refused {
+    Rejected {
         /// The reason. Only the audit shows it.
         cause: RejectionReason,
     },
@@ -80,7 +80,7 @@ pub enum AuditEventKind {
         cause: RevocationReason,
     },
     /// The tool was executed, and its outcome is stored.
-    Ran {
+    Executed {
         /// The number of the attempt, from 1.
         fence: u64,
         /// Whether the tool failed.
@@ -127,7 +127,7 @@ impl AuditEventKind {
             ApprovalState::Claimed { decision, fence, .. } => {
                 AuditEventKind::Approved { fence: *fence, reason: decision.reason.clone() }
             }
-            ApprovalState::Completed { fence, outcome, .. } => AuditEventKind::Ran {
+            ApprovalState::Completed { fence, outcome, .. } => AuditEventKind::Executed {
                 fence: *fence,
                 failed: matches!(outcome, ToolOutcome::Failed(_)),
             },
@@ -149,7 +149,7 @@ impl AuditEventKind {
 /// struct AuditLog(SyncSender<String>);
 ///
 /// impl AuditSink for AuditLog {
-///     fn take(&self, event: &AuditEvent) {
+///     fn record(&self, event: &AuditEvent) {
 ///         let line = serde_json::to_string(event).unwrap_or_default();
 ///         if self.0.try_send(line).is_err() {
 ///             tracing::error!("an audit event was lost");
@@ -159,7 +159,7 @@ impl AuditEventKind {
 /// ```
 pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
     /// Receives an event.
-    fn take(&self, event: &AuditEvent);
+    fn record(&self, event: &AuditEvent);
 }
 
 /// An audit sink that sends every event to `tracing`, under the target `ui_message_stream::audit`.
@@ -174,8 +174,8 @@ pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
 pub struct TracingAudit;
 
 impl AuditSink for TracingAudit {
-    fn take(&self, event: &AuditEvent) {
-        let requested_at = event.requested_at.filter(|_| event.happened.is_end_of_wait());
+    fn record(&self, event: &AuditEvent) {
+        let requested_at = event.requested_at.filter(|_| event.kind.is_end_of_wait());
         let waited_ms = requested_at.map(|at| event.at.0.saturating_sub(at.0));
         let span = waited_ms.map_or_else(Span::none, |waited_ms| {
             tracing::info_span!(
@@ -200,7 +200,7 @@ impl AuditSink for TracingAudit {
             tool_call = ?event.tool_call_id,
             tool = ?event.tool_name,
             input_digest = event.input_digest,
-            happened = ?event.happened.without_reason(),
+            kind = ?event.kind.without_reason(),
         );
     }
 }

@@ -86,7 +86,7 @@ impl ChatApprovals {
     /// returns.
     ///
     /// # Errors
-    /// - [`RequestApprovalError::NotShownAsIs`] if a browser would show an input that differs from
+    /// - [`RequestApprovalError::InexactInput`] if a browser would show an input that differs from
     ///   `input`, or if `input` is longer than 256 KiB.
     /// - [`RequestApprovalError::Descriptor`] if the texts of the request cannot be written as
     ///   [`Json`].
@@ -212,7 +212,7 @@ pub enum RequestApprovalError {
     /// input is too long. The host must report the error to the model, as for any input that a tool
     /// does not accept.
     #[error("the input of a call that needs approval: {0}")]
-    NotShownAsIs(#[from] InexactInputError),
+    InexactInput(#[from] InexactInputError),
     /// A text of the request cannot be written as [`Json`].
     #[error("the question cannot be sent: {0}")]
     Descriptor(#[from] JsonError),

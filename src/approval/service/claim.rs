@@ -27,8 +27,8 @@ pub(super) async fn send_to_ledger(
     let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
     let denied = inner.update_record(Some(principal), request.record, deny).await?;
     let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
-    if let DenyResult::Refused(cause) = output {
-        inner.audit_record(at, &record, principal, AuditEventKind::Refused { cause });
+    if let DenyResult::Rejected(cause) = output {
+        inner.audit_record(at, &record, principal, AuditEventKind::Rejected { cause });
     }
     Ok((record, LedgerResponse::Deny(output)))
 }
@@ -68,7 +68,7 @@ pub(super) async fn claim(
     let kind = match &result {
         // Granted by the first attempt, whose response was lost, and with it the audit event.
         ClaimResult::Granted(_) if !is_changed => AuditEventKind::from_state(&record.state),
-        ClaimResult::Refused(cause) => Some(AuditEventKind::Refused { cause: *cause }),
+        ClaimResult::Rejected(cause) => Some(AuditEventKind::Rejected { cause: *cause }),
         _ => None,
     };
     if let Some(kind) = kind {

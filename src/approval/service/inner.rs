@@ -67,7 +67,7 @@ impl Inner {
             true => RejectionReason::NewerFormat,
             false => RejectionReason::WrongPrincipalOrChat,
         };
-        self.audit.take(&AuditEvent {
+        self.audit.record(&AuditEvent {
             at,
             record: None,
             chat_id: None,
@@ -76,7 +76,7 @@ impl Inner {
             tool_name: None,
             input_digest: None,
             requested_at: None,
-            happened: AuditEventKind::Refused { cause },
+            kind: AuditEventKind::Rejected { cause },
         });
     }
 
@@ -114,7 +114,7 @@ impl Inner {
         principal: &Principal,
         kind: AuditEventKind,
     ) {
-        self.audit.take(&AuditEvent {
+        self.audit.record(&AuditEvent {
             at,
             record: Some(record.id),
             chat_id: Some(record.chat_id.clone()),
@@ -123,7 +123,7 @@ impl Inner {
             tool_name: Some(record.tool_name.clone()),
             input_digest: Some(record.input_digest()),
             requested_at: Some(record.requested_at),
-            happened: kind,
+            kind,
         });
     }
 }

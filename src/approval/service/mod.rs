@@ -192,7 +192,7 @@ impl Approvals {
     /// There is one decision for each approval id: the first one, or the denial if `decisions`
     /// holds both an approval and a denial. A decision that this principal may not make, or whose
     /// approval id is not valid, is left out and recorded in the audit as
-    /// [`AuditEventKind::Refused`].
+    /// [`AuditEventKind::Rejected`].
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.
@@ -298,6 +298,6 @@ impl MessageDecisions {
     /// Returns the resume plan of a chat request that brings exactly these decisions.
     pub fn plan(&self) -> ResumePlan {
         let decisions = self.decisions.iter().map(|(record, decision)| (record, decision));
-        ResumePlan::of_decisions(&self.message_id, decisions)
+        ResumePlan::from_decisions(&self.message_id, decisions)
     }
 }

@@ -209,7 +209,7 @@ impl ChatApprovals {
         rejected: RejectedResponse,
         record: Option<&ApprovalRecord>,
     ) {
-        self.inner.audit.take(&AuditEvent {
+        self.inner.audit.record(&AuditEvent {
             at,
             record: rejected.record,
             chat_id: Some(self.chat.clone()),
@@ -218,7 +218,7 @@ impl ChatApprovals {
             tool_name: Some(rejected.tool_name),
             input_digest: record.map(ApprovalRecord::input_digest),
             requested_at: record.map(|record| record.requested_at),
-            happened: AuditEventKind::Refused { cause: rejected.cause },
+            kind: AuditEventKind::Rejected { cause: rejected.cause },
         });
     }
 }

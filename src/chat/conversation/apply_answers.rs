@@ -11,16 +11,16 @@ use crate::message::{Part, RespondedApproval, ToolPart, ToolState, UiMessage};
 /// Applies the answers to the last message, and removes what the client has not seen of it.
 ///
 /// # Errors
-/// As [`Chat::answered`](super::Chat::answered).
+/// As [`Chat::request_from_answers`](super::Chat::request_from_answers).
 pub(super) fn apply_answers(
     mut message: Option<UiMessage>,
-    left_to_client: &[PendingToolCall],
+    client_executed: &[PendingToolCall],
     answers: &ClientAnswers,
 ) -> Result<UiMessage, FieldError> {
     let parts = message.as_mut().map_or(&mut [][..], |message| &mut message.parts);
     let mut answered_places = Vec::new();
     for (at, output) in answers.tool_outputs.iter().enumerate() {
-        let place = apply_output(output, left_to_client, parts).ok_or_else(|| {
+        let place = apply_output(output, client_executed, parts).ok_or_else(|| {
             FieldError::new("toolCallId", NOT_A_CLIENT_CALL).within(&output_path(at))
         })?;
         answered_places.push(place);
@@ -42,13 +42,13 @@ pub(super) fn apply_answers(
 /// A call that has a result keeps it.
 fn apply_output(
     output: &ClientToolOutput,
-    left_to_client: &[PendingToolCall],
+    client_executed: &[PendingToolCall],
     parts: &mut [Part],
 ) -> Option<usize> {
     let id = &output.tool_call_id;
     let (place, part) = find(parts, |part| part.tool_call_id == *id)?;
     if !part.is_settled() {
-        left_to_client.iter().find(|call| is_client_call(part, call))?;
+        client_executed.iter().find(|call| is_client_call(part, call))?;
         let input = part.input().cloned();
         part.state = match &output.result {
             ClientToolResult::Output(output) => output_state(input, None, output.clone()),

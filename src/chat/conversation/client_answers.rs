@@ -15,7 +15,7 @@ use crate::request::{Limits, ParseRequestError};
 /// Answers to the open calls of the last message of a conversation.
 ///
 /// A browser sends its messages, which contain the answers. A client that knows only the ids of
-/// calls and approvals sends `ClientAnswers`. [`Chat::answered`](super::Chat::answered) converts
+/// calls and approvals sends `ClientAnswers`. [`Chat::request_from_answers`](super::Chat::request_from_answers) converts
 /// them to the request that a browser would send.
 ///
 /// An output is `{"toolCallId", "output"}`, or `{"toolCallId", "output", "status": "error"}` where

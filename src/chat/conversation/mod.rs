@@ -67,11 +67,11 @@ pub struct Chat {
     /// The messages, oldest first.
     pub messages: Vec<UiMessage>,
     /// The calls that the client executes and that have no result yet.
-    #[serde(default)]
-    pub left_to_client: Vec<PendingToolCall>,
+    #[serde(default, alias = "leftToClient")]
+    pub client_executed: Vec<PendingToolCall>,
     /// The approvals of provider-executed calls that have not been sent to the provider yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub for_provider: Vec<DeferredToolResult>,
+    #[serde(default, alias = "forProvider", skip_serializing_if = "Vec::is_empty")]
+    pub unsent_approvals: Vec<DeferredToolResult>,
     /// The outcomes of the calls that were not executed, and of the calls for which it is unknown
     /// whether they were executed. In the messages such a call has only an error text, and a failed
     /// tool can have the same text. The outcome is therefore stored here.
@@ -80,7 +80,7 @@ pub struct Chat {
     /// includes these outcomes in the messages for the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_outcomes: Vec<DeferredToolResult>,
-    #[serde(default, rename = "underWay", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, alias = "underWay", skip_serializing_if = "Vec::is_empty")]
     pending_responses: Vec<PendingResponse>,
 }
 
@@ -102,7 +102,7 @@ struct PendingResponse {
     after: Option<MessageId>,
     /// Whether the response will not be stored, because the user edited the message that it answers
     /// or requested another response to it.
-    #[serde(rename = "isTakenAway")]
+    #[serde(alias = "isTakenAway")]
     is_discarded: bool,
 }
 
@@ -114,8 +114,8 @@ impl Chat {
             id: id.into(),
             owner,
             messages: Vec::new(),
-            left_to_client: Vec::new(),
-            for_provider: Vec::new(),
+            client_executed: Vec::new(),
+            unsent_approvals: Vec::new(),
             call_outcomes: Vec::new(),
             pending_responses: Vec::new(),
         }
@@ -217,7 +217,7 @@ impl Chat {
         recorded: impl Into<RecordedMessage>,
         begun: Option<&UiMessage>,
     ) -> bool {
-        let RecordedMessage { message, left_to_client, mut call_outcomes } = recorded.into();
+        let RecordedMessage { message, client_executed, mut call_outcomes } = recorded.into();
         let id = message.id.clone();
         let place = self.place_of(&id, Role::Assistant);
         let Some(begun) = begun else {
@@ -236,7 +236,7 @@ impl Chat {
             }
             self.call_outcomes.retain(|known| known.message_id.as_ref() != Some(&id));
             self.call_outcomes.extend(call_outcomes);
-            self.left_to_client.extend(left_to_client);
+            self.client_executed.extend(client_executed);
             return true;
         };
         let Some(place) = place else { return false };
@@ -261,7 +261,7 @@ impl Chat {
             stored.metadata = message.metadata;
         }
         self.call_outcomes.extend(call_outcomes);
-        self.left_to_client.extend(left_to_client);
+        self.client_executed.extend(client_executed);
         true
     }
 
@@ -290,16 +290,19 @@ impl Chat {
     ///
     /// let body = br#"{"toolOutputs": [{"toolCallId": "call_1", "output": "Berlin"}]}"#;
     /// let answers = ClientAnswers::parse(body, &Limits::default())?;
-    /// let error = Chat::new("c", Principal::new("ada")).answered(&answers).unwrap_err();
+    /// let error = Chat::new("c", Principal::new("ada")).request_from_answers(&answers).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
     ///     "toolOutputs[0].toolCallId: names no call of the last message that the client is to run"
     /// );
     /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
     /// ```
-    pub fn answered(&self, answers: &ClientAnswers) -> Result<ChatRequest, ParseRequestError> {
+    pub fn request_from_answers(
+        &self,
+        answers: &ClientAnswers,
+    ) -> Result<ChatRequest, ParseRequestError> {
         let last = self.messages.last().filter(|message| message.role == Role::Assistant);
-        let message = apply_answers(last.cloned(), &self.left_to_client, answers)?;
+        let message = apply_answers(last.cloned(), &self.client_executed, answers)?;
         Ok(ChatRequest::of_last_message(self.id.clone(), message, answers.custom.clone()))
     }
 
@@ -322,9 +325,9 @@ impl Chat {
         if parts().any(|part| is_asked(&part.state)) {
             return StopReason::RequiresApproval;
         }
-        let is_left_to_client =
-            |id: &_| self.left_to_client.iter().any(|call| call.tool_call_id == *id);
-        match parts().any(|part| !part.is_settled() && is_left_to_client(&part.tool_call_id)) {
+        let is_client_executed =
+            |id: &_| self.client_executed.iter().any(|call| call.tool_call_id == *id);
+        match parts().any(|part| !part.is_settled() && is_client_executed(&part.tool_call_id)) {
             true => StopReason::RequiresClientTool,
             false => StopReason::Stop,
         }
@@ -356,7 +359,7 @@ impl Chat {
         self.messages.truncate(first_message);
         let parts = self.messages.iter().flat_map(UiMessage::tool_parts);
         let calls: HashSet<&ToolCallId> = parts.map(|part| &part.tool_call_id).collect();
-        self.left_to_client.retain(|call| calls.contains(&call.tool_call_id));
+        self.client_executed.retain(|call| calls.contains(&call.tool_call_id));
         let ids: HashSet<&MessageId> = self.messages.iter().map(|message| &message.id).collect();
         self.call_outcomes
             .retain(|known| known.message_id.as_ref().is_some_and(|id| ids.contains(id)));

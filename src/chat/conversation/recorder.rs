@@ -22,13 +22,13 @@ use crate::translator::{ResultKind, Translator};
 /// recorder.handle_event(&AgentEvent::text("Hello"));
 /// let recorded = recorder.finish().expect("the recorder got an event");
 /// assert_eq!(recorded.message.id.as_str(), "m2");
-/// assert!(recorded.left_to_client.is_empty());
+/// assert!(recorded.client_executed.is_empty());
 /// ```
 #[derive(Debug)]
 pub struct Recorder {
     translator: Translator,
     reducer: Reducer,
-    left_to_client: Vec<PendingToolCall>,
+    client_executed: Vec<PendingToolCall>,
     has_events: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct RecordedMessage {
     /// The message.
     pub message: UiMessage,
     /// The calls in it that the client has to execute.
-    pub left_to_client: Vec<PendingToolCall>,
+    pub client_executed: Vec<PendingToolCall>,
     /// The outcomes of the calls in it that were not executed, or of which it is unknown whether
     /// they were executed. The message shows only an error text for each.
     pub call_outcomes: Vec<DeferredToolResult>,
@@ -48,7 +48,7 @@ pub struct RecordedMessage {
 
 impl From<UiMessage> for RecordedMessage {
     fn from(message: UiMessage) -> Self {
-        RecordedMessage { message, left_to_client: Vec::new(), call_outcomes: Vec::new() }
+        RecordedMessage { message, client_executed: Vec::new(), call_outcomes: Vec::new() }
     }
 }
 
@@ -65,7 +65,7 @@ impl Recorder {
 
     fn from_parts(translator: Translator, reducer: Reducer) -> Self {
         let translator = translator.with_version(RECORDED_VERSION);
-        Recorder { translator, reducer, left_to_client: Vec::new(), has_events: false }
+        Recorder { translator, reducer, client_executed: Vec::new(), has_events: false }
     }
 
     /// Adds an event of the agent to the message. An invalid event is ignored: the response does
@@ -80,7 +80,7 @@ impl Recorder {
                 call.tool_name.to_string(),
                 input.clone(),
             );
-            self.left_to_client.push(pending);
+            self.client_executed.push(pending);
         }
         let reducer = &mut self.reducer;
         // The response reports the error of an invalid event.
@@ -97,14 +97,14 @@ impl Recorder {
 
     /// Ends the message and returns it. Returns `None` if no event was added.
     pub fn finish(self) -> Option<RecordedMessage> {
-        let Recorder { mut translator, mut reducer, left_to_client, has_events } = self;
+        let Recorder { mut translator, mut reducer, client_executed, has_events } = self;
         translator.end(&mut |chunk| {
             let _ = reducer.push_chunk(&chunk);
         });
         let message = has_events.then(|| reducer.into_message())?;
         let mut call_outcomes = Vec::new();
         for (kind, outcome) in [
-            (ResultKind::Refused, DeferredOutcome::Rejected),
+            (ResultKind::Rejected, DeferredOutcome::Rejected),
             (ResultKind::OutcomeUnknown, DeferredOutcome::OutcomeUnknown),
         ] {
             let calls: Vec<&ToolCallId> = translator.settled_as(kind).collect();
@@ -112,7 +112,7 @@ impl Recorder {
             call_outcomes
                 .extend(parts.map(|part| call_outcome(&message.id, part, outcome.clone())));
         }
-        Some(RecordedMessage { message, left_to_client, call_outcomes })
+        Some(RecordedMessage { message, client_executed, call_outcomes })
     }
 }
 

@@ -40,7 +40,7 @@ impl Chat {
     /// Returns whether this approval was given for a provider-executed call and has not been sent
     /// to the provider yet.
     pub fn has_unsent_approval(&self, approval: Option<&ApprovalId>) -> bool {
-        self.for_provider.iter().any(|unsent| unsent.approval_id.as_ref() == approval)
+        self.unsent_approvals.iter().any(|unsent| unsent.approval_id.as_ref() == approval)
     }
 
     /// Removes all unsent approvals of provider-executed calls and returns those that are still
@@ -48,8 +48,8 @@ impl Chat {
     ///
     /// The caller must send them to the provider now. If the server stops before it has sent an
     /// approval, the approval is lost. This is intended, because no approval may be sent twice.
-    pub fn hand_over(&mut self) -> Vec<DeferredToolResult> {
-        let mut approvals = std::mem::take(&mut self.for_provider);
+    pub fn take_unsent_approvals(&mut self) -> Vec<DeferredToolResult> {
+        let mut approvals = std::mem::take(&mut self.unsent_approvals);
         // The user may have removed the message, or the outcome was recorded as unknown.
         approvals.retain(|approval| self.is_awaiting_provider(approval));
         approvals
@@ -61,15 +61,16 @@ impl Chat {
         parts.any(|part| is_call_of(part, approval) && is_approved_provider_call(part))
     }
 
-    /// Adds approvals to the unsent ones again that [`hand_over`](Self::hand_over) removed and that
+    /// Adds approvals to the unsent ones again that
+    /// [`take_unsent_approvals`](Self::take_unsent_approvals) removed and that
     /// were not sent. Skips an approval whose call has a result by now, and one that is among the
     /// unsent ones already.
     #[cfg(feature = "approvals")]
-    pub(crate) fn take_back(&mut self, unsent: &[DeferredToolResult]) {
+    pub(crate) fn restore_unsent_approvals(&mut self, unsent: &[DeferredToolResult]) {
         for approval in unsent {
             let is_listed = self.has_unsent_approval(approval.approval_id.as_ref());
             if self.is_awaiting_provider(approval) && !is_listed {
-                self.for_provider.push(approval.clone());
+                self.unsent_approvals.push(approval.clone());
             }
         }
     }
@@ -85,7 +86,7 @@ impl Chat {
 
     /// Returns the calls whose approval was sent to the provider and that have no final result yet.
     /// Only the provider knows whether it has executed them.
-    pub fn handed_over(&self) -> Vec<DeferredToolResult> {
+    pub fn forwarded_approvals(&self) -> Vec<DeferredToolResult> {
         let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
         let parts = assistants.flat_map(|message| message.tool_parts().map(move |p| (message, p)));
         let sent = parts.filter(|(_, part)| {
@@ -118,13 +119,13 @@ impl Chat {
     ///
     /// `descriptor` replaces the data of the call's `data-approval` part, which the client shows
     /// beside the call. An approval of a provider-executed call is added to
-    /// [`for_provider`](Self::for_provider).
+    /// [`unsent_approvals`](Self::unsent_approvals).
     pub fn record_result(&mut self, result: &DeferredToolResult, descriptor: Option<&Json>) {
         if !result.is_final {
             return;
         }
         if result.approval_id.is_none() {
-            self.left_to_client.retain(|call| call.tool_call_id != result.tool_call_id);
+            self.client_executed.retain(|call| call.tool_call_id != result.tool_call_id);
         }
         let is_executed = matches!(result.outcome, DeferredOutcome::Executed { .. });
         // A result may still arrive after the outcome was recorded as unknown.
@@ -152,7 +153,7 @@ impl Chat {
             self.update_descriptor(&tool_call_id, descriptor);
         }
         if is_unsent {
-            self.for_provider.push(result.clone());
+            self.unsent_approvals.push(result.clone());
         }
     }
 
@@ -174,9 +175,9 @@ impl Chat {
 
     /// Records that the [superseded](DeferredToolResults::superseded) calls were not executed,
     /// because the user sent another message instead of answering them.
-    pub fn supersede(&mut self, deferred: &DeferredToolResults) {
+    pub fn record_superseded(&mut self, deferred: &DeferredToolResults) {
         for PendingToolCall { tool_call_id, approval_id, .. } in deferred.superseded() {
-            self.left_to_client.retain(|call| call.tool_call_id != *tool_call_id);
+            self.client_executed.retain(|call| call.tool_call_id != *tool_call_id);
             let found = last_part(&mut self.messages, |_, part| {
                 !part.is_settled() && is_call(part, approval_id.as_ref(), tool_call_id)
             });
@@ -197,7 +198,7 @@ impl Chat {
     /// whose approval was sent to it. `now` records the message that is being written. Returns
     /// `None` for every other event.
     #[cfg(feature = "approvals")]
-    pub(crate) fn ran_elsewhere(
+    pub(crate) fn result_of_forwarded_call(
         &self,
         event: &AgentEvent,
         now: &mut super::Recorder,
@@ -214,7 +215,7 @@ impl Chat {
         if now.message().tool_parts().any(|part| part.tool_call_id == *id) {
             return None;
         }
-        let mut sent = self.handed_over().into_iter();
+        let mut sent = self.forwarded_approvals().into_iter();
         let call = sent.find(|call| call.tool_call_id == *id)?;
         Some(DeferredToolResult { outcome: DeferredOutcome::Executed { outcome }, ..call })
     }

@@ -20,7 +20,7 @@ use crate::chat::{Chat, ChatError, Turn};
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
 use crate::id::ApprovalId;
-use crate::response::{BoxError, ResponseOutcome, UiMessageStream, words_of};
+use crate::response::{BoxError, ResponseOutcome, UiMessageStream, panic_message};
 use crate::translator::Translator;
 
 impl Run {
@@ -97,16 +97,16 @@ impl Run {
         };
         match AssertUnwindSafe(going).catch_unwind().await {
             Ok(ended) => ended.map_err(BoxError::from),
-            Err(panic) => Err(words_of(&*panic).into()),
+            Err(panic) => Err(panic_message(&*panic).into()),
         }
     }
 
     /// Redeems the answers of the run's plan.
     async fn resolve(&self) -> Result<ResolvedApprovals, ChatError> {
         let approvals = self.chats.approvals.for_chat(&self.principal, &self.chat.id);
-        let left_to_client = &self.chat.left_to_client;
+        let client_executed = &self.chat.client_executed;
         let approvals = approvals.on_behalf_of(&self.chat.owner);
-        Ok(approvals.resolve(self.plan.clone(), left_to_client).await?)
+        Ok(approvals.resolve(self.plan.clone(), client_executed).await?)
     }
 
     /// Records the results of the answered calls, and then calls the agent if this run is the one
@@ -181,7 +181,7 @@ impl Run {
             settled.push(result);
         }
         if !deferred.superseded().is_empty() {
-            let supersede = |chat: &mut Chat| chat.supersede(&deferred);
+            let supersede = |chat: &mut Chat| chat.record_superseded(&deferred);
             (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
         }
         if self.has_question {
@@ -215,7 +215,7 @@ impl Run {
                 return self.stand_back(live, &settled).await;
             }
         }
-        if !self.hand_over(&mut settled, to_tell, &live).await? {
+        if !self.take_unsent_approvals(&mut settled, to_tell, &live).await? {
             if live.is_to_stop() {
                 self.say(Ok(AgentEvent::Abort { reason: None })).await;
                 return self.cancel_response().await;
@@ -251,7 +251,7 @@ impl Run {
     ///
     /// Returns `false` if this run must not call the model: it was stopped, its message was
     /// discarded, or another run has claimed the approval for which this run would call the model.
-    async fn hand_over(
+    async fn take_unsent_approvals(
         &mut self,
         settled: &mut Vec<DeferredToolResult>,
         mut to_tell: Vec<ApprovalId>,
@@ -273,14 +273,15 @@ impl Run {
         };
         let take = |chat: &mut Chat| {
             // A run that is stopped or discarded could not send the approvals that it claims.
-            let is_next =
-                !live.is_to_stop() && chat.expects(&self.message_id) && is_its(&chat.for_provider);
-            is_next.then(|| chat.hand_over())
+            let is_next = !live.is_to_stop()
+                && chat.expects(&self.message_id)
+                && is_its(&chat.unsent_approvals);
+            is_next.then(|| chat.take_unsent_approvals())
         };
         let taken = if self.chat.has_providers_questions() {
             // The run that sends the approvals receives their results from now on.
             let approvals = self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id);
-            approvals.renew_for_provider(&self.chat.for_provider).await;
+            approvals.renew_for_provider(&self.chat.unsent_approvals).await;
             let taken;
             (self.chat, taken) = self.chats.change(&self.chat, take).await?;
             taken
@@ -291,13 +292,13 @@ impl Run {
         let Some(told) = taken else { return Ok(false) };
         if live.is_to_stop() || !is_its(&told) {
             if !told.is_empty() {
-                let put_back = |chat: &mut Chat| chat.take_back(&told);
+                let put_back = |chat: &mut Chat| chat.restore_unsent_approvals(&told);
                 (self.chat, ()) = self.chats.change(&self.chat, put_back).await?;
             }
             return Ok(false);
         }
         // Another run has sent these approvals, or is sending them now.
-        let elsewhere = self.chat.handed_over().into_iter().filter(|result| {
+        let elsewhere = self.chat.forwarded_approvals().into_iter().filter(|result| {
             let is_it = |told: &DeferredToolResult| told.approval_id == result.approval_id;
             !told.iter().any(is_it)
         });
@@ -337,7 +338,7 @@ impl Run {
         let outcomes = approvals.outcomes(&ids).await?;
         let decided = outcomes.into_iter().filter_map(|(id, outcome)| {
             let open = open.iter().find(|open| open.approval_id.as_ref() == Some(&id));
-            Some(as_it_ended(open?.became(outcome), &self.chat, others_run))
+            Some(as_it_ended(open?.with_outcome(outcome), &self.chat, others_run))
         });
         let decided: Vec<DeferredToolResult> = decided.collect();
         if !decided.is_empty() {

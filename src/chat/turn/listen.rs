@@ -11,7 +11,7 @@ use crate::chat::{AgentEventStream, Chat, ChatError, RecordedMessage, Recorder};
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::message::UiMessage;
-use crate::response::{MASKED_ERROR, words_of};
+use crate::response::{MASKED_ERROR, panic_message};
 
 impl Run {
     /// Reads the events of the agent until they end or the run is stopped, sends them to the
@@ -38,7 +38,7 @@ impl Run {
                 biased;
                 () = stopped => Some(Ok(AgentEvent::Abort { reason: None })),
                 event = said.next() => event.map(|event| {
-                    event.unwrap_or_else(|panic| Err(words_of(&*panic).into()))
+                    event.unwrap_or_else(|panic| Err(panic_message(&*panic).into()))
                 }),
             };
             match &event {
@@ -47,7 +47,7 @@ impl Run {
                 None => break None,
             }
             if let Some(Ok(event)) = &event
-                && let Some(ran) = self.chat.ran_elsewhere(event, &mut recorder)
+                && let Some(ran) = self.chat.result_of_forwarded_call(event, &mut recorder)
             {
                 self.chats.change(&self.chat, |chat| chat.record_result(&ran, None)).await?;
             }
@@ -84,7 +84,7 @@ impl Run {
         let is_shown = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
         // If the agent was cut off, it may have issued approval requests that are in no event.
         if (was_cut || !is_kept || !asked.iter().all(is_shown))
-            && let Err(error) = self.take_back(is_shown).await
+            && let Err(error) = self.revoke_unshown_requests(is_shown).await
         {
             tracing::warn!(%error, "a question that nobody was shown is not taken back");
         }
@@ -115,7 +115,10 @@ impl Run {
 
     /// Revokes the pending approval requests of this message that are neither shown nor stored: the
     /// translator rejected them, or the message was cut off or discarded.
-    async fn take_back(&self, is_shown: impl Fn(&ApprovalId) -> bool) -> Result<(), ChatError> {
+    async fn revoke_unshown_requests(
+        &self,
+        is_shown: impl Fn(&ApprovalId) -> bool,
+    ) -> Result<(), ChatError> {
         let approvals = &self.chats.approvals;
         let pending = approvals.for_chat(&self.chat.owner, &self.chat.id).pending().await?;
         // Another run may have requested an approval in the same message and stored it since.

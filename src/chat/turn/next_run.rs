@@ -141,7 +141,7 @@ impl Run {
     pub(in crate::chat) fn open_calls(&self) -> Vec<ToolCallId> {
         let parts = self.chat.message(&self.message_id).into_iter().flat_map(UiMessage::tool_parts);
         let is_left =
-            |id: &ToolCallId| self.chat.left_to_client.iter().any(|call| call.tool_call_id == *id);
+            |id: &ToolCallId| self.chat.client_executed.iter().any(|call| call.tool_call_id == *id);
         let open = parts.filter(|part| {
             let is_asked = matches!(part.state, ToolState::ApprovalRequested { .. });
             is_asked || !part.is_settled() && is_left(&part.tool_call_id)

@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Creates the run of decisions that did not come in a chat request.
-    pub(in crate::chat) fn of_decisions(
+    pub(in crate::chat) fn from_decisions(
         chats: &Arc<Inner>,
         principal: Principal,
         chat: Chat,

@@ -101,7 +101,7 @@ impl Tally {
     fn compare(&mut self, input: &str, answer: &Answer) -> Result<(), String> {
         self.inputs += 1;
         let parsed = Json::parse(input).map_err(InexactInputError::from);
-        match parsed.and_then(|input| CanonicalJson::of(&input)) {
+        match parsed.and_then(|input| CanonicalJson::new(&input)) {
             Ok(form) => {
                 self.shown += 1;
                 if !answer.shown_as_is {

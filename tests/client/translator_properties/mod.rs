@@ -60,7 +60,7 @@ fn the_client_holds_the_message_that_the_events_mean() {
 
     let mut tally = Tally::new();
     let mut failing = Failing::default();
-    let (hand_over, taken) = sync_channel(64);
+    let (sender, receiver) = sync_channel(64);
     thread::scope(|scope| {
         let mut questions = judge.as_mut().map(Judge::questions);
         scope.spawn(move || {
@@ -70,12 +70,12 @@ fn the_client_holds_the_message_that_the_events_mean() {
                 if let Some(questions) = &mut questions {
                     judge::ask(questions, &case, &translated).expect("the judge listens");
                 }
-                if hand_over.send((number, case, translated)).is_err() {
+                if sender.send((number, case, translated)).is_err() {
                     return;
                 }
             }
         });
-        for (number, case, translated) in taken {
+        for (number, case, translated) in receiver {
             translated.kinds.iter().for_each(|kind| tally.chunk(kind));
             translated.answers.iter().for_each(|answer| tally.answer(answer));
             let answer = judge.as_mut().map(Judge::answer);

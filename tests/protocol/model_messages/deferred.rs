@@ -54,7 +54,7 @@ fn a_rejected_response_reads_as_not_executed() {
     assert_eq!(
         read(parts, &deferred),
         [
-            "tool: c1 not executed: Refused, c2 not executed: Refused, c3 not executed: AwaitsApproval"
+            "tool: c1 not executed: Rejected, c2 not executed: Rejected, c3 not executed: AwaitsApproval"
         ]
     );
 }
@@ -71,7 +71,7 @@ fn a_forged_approval_reads_as_not_executed_in_the_servers_history() {
         let deferred = ResumePlan::new(&sent, sent.last()).settle(std::slice::from_ref(&open));
         read(json!([awaiting_approval("c1", "ap1")]), &deferred)
     };
-    assert_eq!(read("forged"), ["tool: c1 not executed: Refused"]);
+    assert_eq!(read("forged"), ["tool: c1 not executed: Rejected"]);
     // With the real id the tool runs first, and until then its outcome is unknown.
     assert_eq!(read("ap1"), ["tool: c1 unknown"]);
 }

@@ -155,7 +155,7 @@ fn a_rejection_by_the_server_is_not_a_denial_by_the_user() {
     for approval in [json!({}), json!({"approval": {"id": "ap", "approved": true}})] {
         let denied = call("c", "output-denied", approval);
         let lines = read(&[("user", json!([text("go")])), ("assistant", json!([denied]))]);
-        assert_eq!(lines[2], "tool: c not executed: Refused");
+        assert_eq!(lines[2], "tool: c not executed: Rejected");
     }
     let no = json!({"approval": {"id": "ap", "approved": false, "reason": "mine"}});
     let denied = call("c", "output-denied", no);
@@ -166,7 +166,7 @@ fn a_rejection_by_the_server_is_not_a_denial_by_the_user() {
 #[test]
 fn a_recorded_outcome_replaces_the_error_text() {
     for (outcome, expected) in [
-        ("rejected", "not executed: Refused"),
+        ("rejected", "not executed: Rejected"),
         ("expired", "not executed: Expired"),
         ("revoked", "not executed: Revoked"),
         ("outcome-unknown", "unknown"),
@@ -203,7 +203,7 @@ fn the_text_of_a_call_that_did_not_run_states_it() {
         NotExecutedReason::Unanswered,
         NotExecutedReason::Expired,
         NotExecutedReason::Revoked,
-        NotExecutedReason::Refused,
+        NotExecutedReason::Rejected,
     ] {
         let text = ToolResult::from(why).text().into_owned();
         assert!(text.contains("not executed") && text.contains("not queued"), "{text}");

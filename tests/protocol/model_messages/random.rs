@@ -78,7 +78,7 @@ impl Coverage {
             " denied",
             "not executed: Unanswered",
             "not executed: AwaitsApproval",
-            "not executed: Refused",
+            "not executed: Rejected",
             "unknown, so far",
             "to the provider: yes",
             "_2 calls ",

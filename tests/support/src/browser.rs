@@ -79,7 +79,7 @@ pub fn over(app: Router) -> Conversation<'static> {
 
 /// The contents of a message, grouped by kind.
 #[derive(Debug, Default, PartialEq)]
-pub struct Held {
+pub struct MessageContents {
     /// All text.
     pub text: String,
     /// All reasoning.
@@ -90,10 +90,10 @@ pub struct Held {
     pub sources: Vec<String>,
 }
 
-impl Held {
+impl MessageContents {
     /// Reads a message.
     pub fn of(message: &UiMessage) -> Self {
-        let mut held = Held::default();
+        let mut held = MessageContents::default();
         for part in &message.parts {
             match part {
                 Part::Text(part) => held.text.push_str(&part.text),

@@ -88,12 +88,12 @@ pub fn outcomes(chunks: &[Value]) -> Vec<Value> {
 }
 
 /// Returns whether an approval is requested.
-pub fn asks(chunks: &[Value]) -> bool {
+pub fn requests_approval(chunks: &[Value]) -> bool {
     chunks.iter().any(|chunk| chunk["type"] == "tool-approval-request")
 }
 
 /// Returns whether the stream ends with `finish` and without an error.
-pub fn ends_well(chunks: &[Value]) -> bool {
+pub fn finishes_without_error(chunks: &[Value]) -> bool {
     chunks.last().is_some_and(|chunk| chunk["type"] == "finish")
         && !chunks.iter().any(|chunk| chunk["type"] == "error")
 }

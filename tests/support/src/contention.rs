@@ -22,7 +22,7 @@ pub struct Tally {
     took: Duration,
 }
 
-/// The result of one claimant for one approval.
+/// The result of one lease_holder for one approval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ClaimAttempt {
     Granted,
@@ -30,8 +30,8 @@ enum ClaimAttempt {
     Completed,
 }
 
-/// Lets every claimant claim every approval, each through its own ledger. The claimant whose claim
-/// is granted completes the approval. Fails unless each approval is granted to exactly one claimant
+/// Lets every lease_holder claim every approval, each through its own ledger. The lease_holder whose claim
+/// is granted completes the approval. Fails unless each approval is granted to exactly one lease_holder
 /// and all others get `InFlight` or `Completed`.
 pub fn race(approvals: usize, ledger: impl AsyncFn() -> Arc<dyn LedgerStore> + Sync) -> Tally {
     let started = Instant::now();
@@ -61,7 +61,7 @@ pub fn race(approvals: usize, ledger: impl AsyncFn() -> Arc<dyn LedgerStore> + S
     tally
 }
 
-/// Claims all approvals for one claimant. Returns errors instead of panicking, because a panic
+/// Claims all approvals for one lease_holder. Returns errors instead of panicking, because a panic
 /// would leave the other claimants waiting at the barrier.
 async fn contend(
     ledger: &dyn LedgerStore,

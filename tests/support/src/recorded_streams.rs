@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::browser::Held;
+use crate::browser::MessageContents;
 use crate::repository;
 
 /// Converts a recording to a response body.
@@ -159,7 +159,7 @@ impl RecordedMessage {
 
     /// Compares reasoning, calls and outputs with those of a message, and returns a summary. The
     /// host executes `weather` and [`TOOL_SEARCH`], and the provider executes the other calls.
-    pub fn compare(&self, message: &Held) -> String {
+    pub fn compare(&self, message: &MessageContents) -> String {
         assert_eq!(message.reasoning, self.reasoning);
         let calls = message.calls.iter().map(|(tool, input, ..)| (tool.clone(), input.clone()));
         assert_eq!(calls.collect::<Vec<_>>(), self.calls);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// stem, which may be what follows it.
 pub async fn replay_all(
     replay: impl AsyncFn(&str) -> String,
-    asks: impl Fn(&str) -> bool,
+    predicate: impl Fn(&str) -> bool,
     both_ways: impl AsyncFn(&str, &str) -> String,
 ) {
     let folder = std::env::var_os("RECORDINGS").expect("RECORDINGS names a folder");
@@ -22,7 +22,7 @@ pub async fn replay_all(
     for path in &files {
         let name = path.strip_prefix(folder).unwrap().display();
         println!("{name}: {}", replay(&read(path)).await);
-        if !asks(&read(path)) {
+        if !predicate(&read(path)) {
             continue;
         }
         for then in files.iter().filter(|then| *then != path && stem(then) == stem(path)) {

@@ -18,7 +18,9 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use test_support::calling_model::{Calls, asks, chunks, ends_well, outcomes, page};
+use test_support::calling_model::{
+    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
+};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use ui_message_stream::agent::{Agent, Tool as OwnTool, ToolError};
@@ -56,13 +58,13 @@ async fn kill_while_the_tool_runs(tool: &str) {
     let mut page = page(agent);
     page.send("Go").await;
     let mut results = outcomes(&chunks(&page));
-    if asks(&chunks(&page)) {
+    if requests_approval(&chunks(&page)) {
         assert_eq!(results, ["done"]);
         page.approve(tool).await;
         results.splice(..0, outcomes(&chunks(&page)));
     }
     assert_eq!(results, [SERVER_CLOSED, "done"]);
-    assert!(ends_well(&chunks(&page)));
+    assert!(finishes_without_error(&chunks(&page)));
     killer.await.unwrap();
     let offered: Vec<_> = calls.offered().into_iter().map(|tool| tool.name).collect();
     assert_eq!(offered, [Box::<str>::from("own")]);

@@ -3,7 +3,7 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
-use test_support::calling_model::{Calls, asks, chunks, outcomes, page};
+use test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
 use ui_message_stream::Json;
 use ui_message_stream::agent::{Agent, ApprovalContext};
 use ui_message_stream::approval::Principal;
@@ -36,7 +36,7 @@ async fn the_annotations_decide_whether_approval_is_requested_unless_the_host_de
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
         let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
         page.send("Go").await;
-        assert_eq!(asks(&chunks(&page)), is_requested, "{:?}", tool.annotations);
+        assert_eq!(requests_approval(&chunks(&page)), is_requested, "{:?}", tool.annotations);
         assert_eq!(server.called_tools().is_empty(), is_requested);
         if is_requested {
             page.approve("change").await;
@@ -61,7 +61,7 @@ async fn approval_by_default_applies_to_read_only_tools_unless_the_host_decides(
         let agent = Agent::new(Calls::of(&[("read", path_input())])).tools(tools);
         let mut page = page(if by_default { agent.require_approval_by_default() } else { agent });
         page.send("Go").await;
-        assert_eq!(asks(&chunks(&page)), is_requested);
+        assert_eq!(requests_approval(&chunks(&page)), is_requested);
         assert_eq!(server.called_tools().is_empty(), is_requested);
     }
 }
@@ -119,7 +119,7 @@ async fn approval_is_requested_if_the_predicate_returns_true_or_the_tool_has_cha
         // The predicate of the host takes precedence over the default of the agent.
         let mut page = page(agent.require_approval_by_default());
         page.send("Go").await;
-        assert_eq!(asks(&chunks(&page)), is_requested);
+        assert_eq!(requests_approval(&chunks(&page)), is_requested);
         assert_eq!(server.called_tools().is_empty(), is_requested);
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use rmcp::ServiceExt;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations};
 use serde_json::{Value, json};
-use test_support::calling_model::{Calls, asks, chunks, ends_well, outcomes, page};
+use test_support::calling_model::{
+    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
+};
 use test_support::external_processes::built_example;
 use ui_message_stream::agent::{Agent, DynTool};
 use ui_message_stream::approval::REVOKED;
@@ -29,7 +31,7 @@ async fn outcome(returns: Option<Result<CallToolResult, ErrorData>>) -> Value {
     let mut page = page(Agent::new(Calls::of(&[("read", path_input())])).tools(tools));
     page.send("Go").await;
     let chunks = chunks(&page);
-    assert!(ends_well(&chunks), "{chunks:#?}");
+    assert!(finishes_without_error(&chunks), "{chunks:#?}");
     assert!(!chunks.iter().any(|chunk| chunk.to_string().contains("secret")));
     assert!(chunks.iter().any(|chunk| chunk["dynamic"] == true));
     outcomes(&chunks).remove(0)
@@ -110,7 +112,7 @@ async fn pending_approval() -> (Server, Running, McpClient, Conversation<'static
     let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
     let mut page = page(agent);
     page.send("Go").await;
-    assert!(asks(&chunks(&page)));
+    assert!(requests_approval(&chunks(&page)));
     (server, running, connected, page, calls)
 }
 
@@ -148,7 +150,7 @@ async fn an_approved_tool_that_has_changed_does_not_run() {
         page.approve("delete").await;
         let chunks = chunks(&page);
         assert_eq!(outcomes(&chunks), [REVOKED], "{changed:?}");
-        assert!(ends_well(&chunks));
+        assert!(finishes_without_error(&chunks));
         assert!(server.called_tools().is_empty());
     }
     let (server, _running, _connected, mut page, _) = pending_approval().await;
@@ -186,7 +188,7 @@ async fn a_changed_tool_needs_approval_and_the_model_reads_its_new_schema() {
     let mut page = page(agent);
     page.send("Go").await;
     let first = chunks(&page);
-    assert!(asks(&first));
+    assert!(requests_approval(&first));
     assert_eq!(outcomes(&first), ["there is no tool named \"other\""]);
     let offered = calls.offered();
     assert_eq!(offered.len(), 1);
@@ -229,7 +231,7 @@ async fn tools_that_cannot_be_called_are_left_out() {
     ];
     let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
     page.send("Go").await;
-    assert!(ends_well(&chunks(&page)));
+    assert!(finishes_without_error(&chunks(&page)));
 
     *server.0.listing.lock().unwrap() = Listing::Endless;
     assert!(matches!(connected.tools().await, Err(McpError::TooMany)));
@@ -258,7 +260,7 @@ async fn an_input_of_any_length_is_validated_completely_against_a_pattern() {
             assert!(error.starts_with("the input does not fit the schema: "), "{error}");
             assert!(error.contains(reason) && error.len() < 500, "{error}");
         }
-        assert!(ends_well(&chunks(&page)) && server.called_tools().is_empty());
+        assert!(finishes_without_error(&chunks(&page)) && server.called_tools().is_empty());
     }
 }
 
@@ -312,7 +314,7 @@ async fn the_tools_of_a_closed_server_do_not_run_and_are_not_offered() {
     page.approve("delete").await;
     let chunks = chunks(&page);
     assert_eq!(outcomes(&chunks), [REVOKED]);
-    assert!(ends_well(&chunks));
+    assert!(finishes_without_error(&chunks));
     assert!(calls.offered().is_empty());
     assert!(matches!(connected.tools().await, Err(McpError::List(_))));
 }
@@ -333,7 +335,7 @@ async fn a_connection_of_the_host_provides_tools_until_the_host_closes_it() {
         Agent::new(Calls::of(&[("read", path_input()), ("delete", path_input())])).tools(tools);
     let mut page = page(agent);
     page.send("Go").await;
-    assert!(asks(&chunks(&page)));
+    assert!(requests_approval(&chunks(&page)));
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
     assert_eq!(server.called_tools(), ["read"]);
 

@@ -185,7 +185,7 @@ fn result(content: &ToolContent) -> Value {
         ToolContent::Result(result) => tool_message(&result.tool_call_id, &result.result),
         // The provider that would execute the call is not the one behind this adapter.
         ToolContent::ProviderApproval(answer) if answer.approved => {
-            tool_message(&answer.tool_call_id, &NotExecutedReason::Refused.into())
+            tool_message(&answer.tool_call_id, &NotExecutedReason::Rejected.into())
         }
         ToolContent::ProviderApproval(answer) => {
             let denied = ToolResult::Denied { reason: answer.reason.clone() };

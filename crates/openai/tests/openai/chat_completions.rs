@@ -1,7 +1,7 @@
 //! Responses of Chat Completions in the variants that different providers send.
 
 use serde_json::{Value, json};
-use test_support::browser::{Forecast, Held, Turns, agent, conversation};
+use test_support::browser::{Forecast, MessageContents, Turns, agent, conversation};
 use ui_message_stream::Json;
 use ui_message_stream::message::Part;
 use ui_message_stream_openai::{ChatCompletions, Endpoint};
@@ -15,13 +15,13 @@ fn model(provider: &Provider) -> ChatCompletions {
 
 /// Runs a turn in which the provider answers each step with the next fixture. Returns the contents
 /// of the browser's message, and the provider.
-async fn run_turn(fixtures: &[&str]) -> (Held, Provider) {
+async fn run_turn(fixtures: &[&str]) -> (MessageContents, Provider) {
     let streams = fixtures.iter().map(|name| fixture(&format!("chat/{name}")));
     let provider = Provider::with_streams(streams).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
-    (Held::of(browser.messages().last().unwrap()), provider)
+    (MessageContents::of(browser.messages().last().unwrap()), provider)
 }
 
 fn weather_call(city: &str) -> (String, Value, String, Value) {
@@ -34,7 +34,10 @@ const THE_TEXT: &str = "The harbour is “calm” — 🚢\ntoday.";
 #[tokio::test]
 async fn text_arrives_complete_and_the_request_has_the_form_of_the_api() {
     let (contents, provider) = run_turn(&["text_is_joined"]).await;
-    assert_eq!(contents, Held { text: THE_TEXT.to_owned(), ..Held::default() });
+    assert_eq!(
+        contents,
+        MessageContents { text: THE_TEXT.to_owned(), ..MessageContents::default() }
+    );
     let request = &provider.requests()[0];
     assert_eq!(request.uri, "/v1/chat/completions");
     assert_eq!(request.headers["authorization"], "Bearer sk-test");
@@ -114,7 +117,7 @@ async fn cited_pages_become_source_parts_with_different_ids() {
     browser.send("News?").await;
     browser.send("And?").await;
     assert_eq!(browser.error(), None);
-    let contents = Held::of(browser.messages().last().unwrap());
+    let contents = MessageContents::of(browser.messages().last().unwrap());
     assert_eq!(contents.text, "It reopened today.");
     assert_eq!(contents.sources, ["https://news.example/a", "https://news.example/b"]);
     let parts = browser.messages().iter().flat_map(|message| &message.parts);
@@ -284,7 +287,7 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
             Provider::with_streams([stream.clone(), fixture("chat/text_is_joined")]).await;
         let mut browser = conversation(agent(model(&provider)));
         browser.send("Tides?").await;
-        let contents = Held::of(browser.messages().last().unwrap());
+        let contents = MessageContents::of(browser.messages().last().unwrap());
         let [(tool, _, state, error)] = &contents.calls[..] else { panic!("{contents:?}") };
         assert_eq!((&**tool, &**state), ("tides", "output-error"), "{stream}");
         assert!(error.as_str().unwrap().starts_with("the input is not usable"), "{error}");

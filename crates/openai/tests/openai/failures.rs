@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use futures::StreamExt;
-use test_support::browser::{Held, agent, conversation};
+use test_support::browser::{MessageContents, agent, conversation};
 use ui_message_stream::Json;
 use ui_message_stream::agent::Agent;
 use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ModelStream};
@@ -46,7 +46,7 @@ async fn fails(model: impl Model) -> (String, String) {
     let mut browser = conversation(agent(WithErrorLog(model, std::sync::Arc::clone(&logged))));
     browser.send("Hello").await;
     assert_eq!(browser.error(), Some("An error occurred."));
-    let text = browser.messages().last().map(|message| Held::of(message).text);
+    let text = browser.messages().last().map(|message| MessageContents::of(message).text);
     let logged = logged.lock().unwrap();
     assert_eq!(logged.len(), 1, "{logged:?}");
     (text.unwrap_or_default(), logged[0].clone())

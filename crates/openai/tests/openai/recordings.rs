@@ -4,7 +4,7 @@
 //! Each line of a file is the data of one event.
 
 use serde_json::{Map, Value, json};
-use test_support::browser::{Held, conversation};
+use test_support::browser::{MessageContents, conversation};
 use test_support::recorded_streams::{
     RecordedMessage, TOOL_SEARCH, approval_request, approved_request, as_stream, events, fixture,
     mcp_tool_name,
@@ -41,7 +41,7 @@ fn agent(provider: &Provider, recording: &str) -> Agent {
 
 /// Compares a message with the recorded one. `closing` is the text of the step that follows the
 /// results of the tools.
-fn compare(message: &Held, recorded: &RecordedMessage, closing: &str) -> String {
+fn compare(message: &MessageContents, recorded: &RecordedMessage, closing: &str) -> String {
     assert_eq!(message.text, format!("{}{closing}", recorded.text));
     assert_eq!(message.sources, recorded.sources);
     recorded.compare(message)
@@ -58,7 +58,7 @@ async fn replay(recording: &str) -> String {
         _ if is_chat(recording) => "The harbour is “calm” — 🚢\ntoday.",
         _ => "All is “calm” 🚢.",
     };
-    compare(&Held::of(browser.messages().last().unwrap()), &recorded(recording), closing)
+    compare(&MessageContents::of(browser.messages().last().unwrap()), &recorded(recording), closing)
 }
 
 /// Replays a recording with an approval request, the user's decision, and the recording that
@@ -82,7 +82,7 @@ async fn replay_with_decision(first: &str, second: &str) -> String {
     assert_eq!(response["approval_request_id"], id);
     assert_eq!(response["approve"], approved.is_some());
     let recorded = recorded(&second).after_request(recorded(first));
-    let summary = compare(&Held::of(browser.messages().last().unwrap()), &recorded, "");
+    let summary = compare(&MessageContents::of(browser.messages().last().unwrap()), &recorded, "");
     format!("forwarded {response}; {summary}")
 }
 

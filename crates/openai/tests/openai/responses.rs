@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::browser::{Forecast, Held, agent, app, conversation, over};
+use test_support::browser::{Forecast, MessageContents, agent, app, conversation, over};
 use tower::ServiceExt;
 use ui_message_stream::Json;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
@@ -30,9 +30,9 @@ pub(crate) async fn provider(fixtures: &[&str]) -> Provider {
 }
 
 /// Returns the contents of the last message, and asserts that there is no error.
-pub(crate) fn last_contents(browser: &Conversation<'_>) -> Held {
+pub(crate) fn last_contents(browser: &Conversation<'_>) -> MessageContents {
     assert_eq!(browser.error(), None);
-    Held::of(browser.messages().last().unwrap())
+    MessageContents::of(browser.messages().last().unwrap())
 }
 
 pub(crate) const THE_TEXT: &str = "All is “calm” 🚢.";
@@ -42,7 +42,10 @@ async fn text_arrives_complete_and_the_request_has_the_form_of_the_api() {
     let provider = provider(&["text", "text"]).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("How is it?").await;
-    assert_eq!(last_contents(&browser), Held { text: THE_TEXT.to_owned(), ..Held::default() });
+    assert_eq!(
+        last_contents(&browser),
+        MessageContents { text: THE_TEXT.to_owned(), ..MessageContents::default() }
+    );
     browser.send("And now?").await;
     let request = &provider.requests()[1];
     assert_eq!(request.uri, "/v1/responses");
@@ -444,7 +447,7 @@ async fn a_failed_or_cut_response_is_an_error_and_an_incomplete_one_is_not() {
         let mut browser = conversation(agent(model(&provider)));
         browser.send("Hello").await;
         assert_eq!(browser.error(), Some("An error occurred."));
-        assert_eq!(Held::of(browser.messages().last().unwrap()).text, "All is ");
+        assert_eq!(MessageContents::of(browser.messages().last().unwrap()).text, "All is ");
     }
     let details = json!({"reason": "max_output_tokens"});
     let last = json!({"type": "response.incomplete", "response": {"incomplete_details": details}});

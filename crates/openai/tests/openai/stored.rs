@@ -4,7 +4,7 @@
 use axum::http::StatusCode;
 use futures::StreamExt;
 use serde_json::{Value, json};
-use test_support::browser::{Held, agent, conversation};
+use test_support::browser::{MessageContents, agent, conversation};
 use ui_message_stream::Json;
 use ui_message_stream::metadata::ProviderMetadata;
 use ui_message_stream::model::{
@@ -117,7 +117,7 @@ async fn a_call_that_was_complete_before_the_response_failed_is_shown() {
     let provider = Provider::with_streams([stream]).await;
     let mut browser = conversation(agent(model(&provider)));
     browser.send("6 * 7?").await;
-    let contents = Held::of(browser.messages().last().unwrap());
+    let contents = MessageContents::of(browser.messages().last().unwrap());
     assert_eq!(contents.calls[0].2, "output-available");
 }
 
@@ -176,7 +176,7 @@ async fn an_approval_request_that_no_client_can_show_is_denied() {
     let mut browser = conversation(agent(model(&provider)));
     browser.send("Shorten it").await;
     assert_eq!(browser.error(), None);
-    let contents = Held::of(browser.messages().last().unwrap());
+    let contents = MessageContents::of(browser.messages().last().unwrap());
     let (.., state, reason) = &contents.calls[0];
     assert_eq!(state, "output-error");
     let bodies = bodies(&provider);
@@ -256,7 +256,7 @@ async fn the_output_of_an_approved_call_keeps_its_call_id_if_a_user_message_foll
 #[tokio::test]
 async fn an_expired_revoked_or_refused_approval_request_is_denied_with_the_reason() {
     for reason in
-        [NotExecutedReason::Expired, NotExecutedReason::Revoked, NotExecutedReason::Refused]
+        [NotExecutedReason::Expired, NotExecutedReason::Revoked, NotExecutedReason::Rejected]
     {
         let body = request_after(approval_request_with(reason.into())).await;
         assert_eq!(body["previous_response_id"], "resp_a1");

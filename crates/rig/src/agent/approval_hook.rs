@@ -139,7 +139,7 @@ impl ApprovalHook {
             Err(error) => {
                 tracing::warn!(%error, tool, "nobody is asked about a tool call");
                 Err(match &error {
-                    RequestApprovalError::NotShownAsIs(why) => why.to_string(),
+                    RequestApprovalError::InexactInput(why) => why.to_string(),
                     _ => APPROVAL_NOT_REQUESTED.to_owned(),
                 })
             }

@@ -207,7 +207,7 @@ impl HistoryBuilder {
             ToolContent::Result(result) => self.push_result(&result.tool_call_id, &result.result),
             // The provider that would execute the call is not the one behind this adapter.
             ToolContent::ProviderApproval(answer) if answer.approved => {
-                self.push_result(&answer.tool_call_id, &NotExecutedReason::Refused.into());
+                self.push_result(&answer.tool_call_id, &NotExecutedReason::Rejected.into());
             }
             ToolContent::ProviderApproval(answer) => {
                 let denied = ModelToolResult::Denied { reason: answer.reason.clone() };

@@ -9,7 +9,7 @@ use rig_agent::{Agent, AgentBuilder};
 use rig_core::message::{ImageMediaType, ToolName, ToolResultContent};
 use rig_core::tool::ContextValue;
 use serde_json::{Value, json};
-use test_support::browser::{Held, over};
+use test_support::browser::{MessageContents, over};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_rig::RigAgent;
@@ -116,8 +116,8 @@ pub(crate) fn browser(agent: RigAgent) -> Conversation<'static> {
 }
 
 /// Returns the contents of the last message.
-pub(crate) fn contents(browser: &Conversation<'_>) -> Held {
-    Held::of(browser.messages().last().unwrap())
+pub(crate) fn contents(browser: &Conversation<'_>) -> MessageContents {
+    MessageContents::of(browser.messages().last().unwrap())
 }
 
 /// Returns the calls of the last message: tool, input, state and output.

@@ -1,7 +1,7 @@
 //! `RigModel`: rig's models in an agent behind the route.
 
 use serde_json::{Value, json};
-use test_support::browser::{Forecast, Held, Turns, agent, conversation};
+use test_support::browser::{Forecast, MessageContents, Turns, agent, conversation};
 use ui_message_stream::UiMessage;
 use ui_message_stream::message::Part;
 use ui_message_stream_rig::RigModel;
@@ -36,7 +36,7 @@ async fn check_arrival_and_return(model: &str) {
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
     let message = browser.messages().last().unwrap();
-    let contents = Held::of(message);
+    let contents = MessageContents::of(message);
     assert_eq!(contents.reasoning, "Two towns — both by the sea.");
     assert_eq!(contents.text, "I look at both.Sun on “both” shores. 🚢");
     assert_eq!(contents.calls, [weather_call("Porto"), weather_call("Faro")]);
@@ -112,7 +112,7 @@ async fn chat_completions_arrive_through_rig_as_through_our_own_adapter() {
         let mut browser = conversation(agent(RigModel::new(provider.chat())));
         browser.send("How is the weather?").await;
         assert_eq!(browser.error(), None, "{name}");
-        let contents = Held::of(browser.messages().last().unwrap());
+        let contents = MessageContents::of(browser.messages().last().unwrap());
         assert_eq!(contents.reasoning, reasoning, "{name}");
         let closing = if calls.is_empty() { "" } else { last };
         let text = if calls.is_empty() { last } else { text };
@@ -160,7 +160,7 @@ async fn encrypted_reasoning_is_sent_back_with_the_id_of_its_item() {
     let mut browser = conversation(agent(RigModel::new(provider.responses())));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
-    let contents = Held::of(browser.messages().last().unwrap());
+    let contents = MessageContents::of(browser.messages().last().unwrap());
     assert!(!contents.reasoning.is_empty() && contents.calls.len() == 1, "{contents:?}");
     let events = lines_of("responses/reasoning_and_a_function_call");
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -198,7 +198,7 @@ async fn two_calls_with_the_same_id_both_run_and_get_different_ids() {
     let mut browser = conversation(agent(claude(&provider)));
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
-    let contents = Held::of(browser.messages().last().unwrap());
+    let contents = MessageContents::of(browser.messages().last().unwrap());
     assert_eq!(contents.calls, [weather_call("Porto"), weather_call("Faro")]);
     let results = provider.requests()[1]["messages"][2]["content"].as_array().unwrap().clone();
     assert_eq!(results.len(), 2);
@@ -258,7 +258,7 @@ async fn a_failure_at_any_point_of_a_response_is_masked_and_none_of_its_calls_ru
         browser.send("How is the weather?").await;
         assert_eq!(browser.error(), Some("An error occurred."), "{at}");
         assert_eq!(provider.requests().len(), 1, "{at}");
-        let contents = browser.messages().last().map(Held::of).unwrap_or_default();
+        let contents = browser.messages().last().map(MessageContents::of).unwrap_or_default();
         let has_output = contents.calls.iter().any(|call| call.2 == "output-available");
         assert!(!has_output, "{at}: {contents:?}");
     }

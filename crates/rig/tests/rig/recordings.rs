@@ -9,7 +9,7 @@ use rig_agent::AgentBuilder;
 use rig_agent::tool::{DynamicTool, ToolOutput};
 use rig_core::message::ToolName;
 use serde_json::{Map, Value, json};
-use test_support::browser::{Held, conversation};
+use test_support::browser::{MessageContents, conversation};
 use test_support::recorded_streams::{
     RecordedMessage, TOOL_SEARCH, approval_request, approved_request, as_stream, events, fixture,
     mcp_tool_name,
@@ -71,7 +71,7 @@ fn browsers(provider: &Provider, kind: Kind) -> [Conversation<'static>; 2] {
 /// Compares the message of a browser with the recorded one.
 fn compare(browser: &Conversation<'_>, recorded: &RecordedMessage) -> String {
     assert_eq!(browser.error(), None);
-    let message = Held::of(browser.messages().last().unwrap());
+    let message = MessageContents::of(browser.messages().last().unwrap());
     assert!(message.text.starts_with(&recorded.text), "{} … {}", recorded.text, message.text);
     recorded.compare(&message)
 }

@@ -100,7 +100,7 @@ async fn claims_and_denials(store: Store) -> Result<(), CaseFailure> {
         async move {
             if at % 2 == 0 {
                 let answer = claim(store, record).await?;
-                return Ok(!matches!(answer, ClaimResult::Refused(_)));
+                return Ok(!matches!(answer, ClaimResult::Rejected(_)));
             }
             let decision = decision(&record, &*store).await?;
             let changed = update(&*store, record.id, |record, _| record.deny(&decision));

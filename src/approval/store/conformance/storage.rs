@@ -179,7 +179,7 @@ pub(super) fn cases() -> Vec<Case> {
                     decided_at: now,
                     reason: None,
                 },
-                claimant: LeaseHolderId::from_bytes([7; 16]),
+                lease_holder: LeaseHolderId::from_bytes([7; 16]),
                 fence: 1,
                 lease_until: now,
             };

@@ -92,7 +92,7 @@ fn routes(chats: &ChatServer) -> Router {
 
 /// The server's authentication: a header names the user.
 async fn authenticate(mut request: Request, next: Next) -> Response {
-    let named = request.headers().get(PERSON).and_then(|name| name.to_str().ok());
+    let named = request.headers().get(PRINCIPAL_HEADER).and_then(|name| name.to_str().ok());
     if let Some(principal) = named.map(Principal::new) {
         request.extensions_mut().insert(principal);
     }
@@ -100,4 +100,4 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 }
 
 /// The header that names the user.
-pub const PERSON: &str = "x-principal";
+pub const PRINCIPAL_HEADER: &str = "x-principal";

@@ -9,7 +9,7 @@ use ui_message_stream::UiMessage;
 use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::reducer::Reducer;
 
-use super::{Host, PERSON};
+use super::{Host, PRINCIPAL_HEADER};
 
 /// A response as a client receives it.
 #[derive(Debug, Clone)]
@@ -88,7 +88,7 @@ impl Host {
             .uri(path)
             .header(header::HOST, "127.0.0.1:3000")
             .header(header::CONTENT_TYPE, "application/json")
-            .header(PERSON, person);
+            .header(PRINCIPAL_HEADER, person);
         let request = request.body(body.into()).unwrap();
         let response = self.routes.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
