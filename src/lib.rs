@@ -41,11 +41,11 @@
 //! | feature | what it adds | default |
 //! |---|---|---|
 //! | (none) | the core: chunks, messages, request parser, approvals, events, translator, SSE, reducer, checker, tool loop. Synchronous, no runtime | always |
-//! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio | with each of the others |
+//! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio | yes; `axum`, `approvals`, `agent` and `testing` enable it |
 //! | `axum` | `ChatRequest` as extractor, `UiMessageStream` as response, routes, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
 //! | `approvals` | approvals that are used once: ledger, toolbox, audit; conversations on the server | yes |
 //! | `agent` | `Agent`, for applications without an agent of their own: a model, typed tools, the loop. It brings a JSON Schema validator | no |
-//! | `testing` | for your own tests: snapshots, conformance of streams and stores, a scripted agent, a conversation | no |
+//! | `testing` | for your own tests: snapshots, conformance of streams and ledgers, a scripted agent, a conversation | no |
 //!
 //! Integrations with an engine or a vendor are packages of their own: `ui-message-stream-openai`
 //! (models of OpenAI and of servers with its API), `ui-message-stream-rig` (models of `rig`, and
@@ -88,10 +88,6 @@ pub use translator::Translator;
 
 #[cfg(feature = "body")]
 pub use response::UiMessageStream;
-
-#[cfg(all(doctest, feature = "axum"))]
-#[doc = include_str!("../README.md")]
-struct ReadmeExamples;
 
 #[cfg(all(doctest, feature = "axum", feature = "testing"))]
 #[doc = include_str!("../docs/testing-your-route.md")]

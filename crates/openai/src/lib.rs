@@ -57,3 +57,8 @@ pub use self::responses::Responses;
 #[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;
+
+// Here and not in the root package, because one of its examples uses this package.
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../../../README.md")]
+struct RootReadmeExamples;
