@@ -1,7 +1,8 @@
 //! The ids of the protocol, one type each, so that one is never passed for another.
 //!
-//! All of them are opaque strings, cheap to clone. An id made by a client may be any string, also
-//! the empty one (by default it has 16 random letters); this crate never parses it.
+//! All of them are opaque strings, cheap to clone. This crate never parses them. A client may choose
+//! any string as an id, including the empty string. The AI SDK generates 16 random letters and
+//! digits by default.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -23,7 +24,7 @@ macro_rules! ids {
                 $name(id.into())
             }
 
-            /// Returns the id as it stands on the wire.
+            /// Returns the id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

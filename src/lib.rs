@@ -36,6 +36,16 @@
 //! # }
 //! ```
 //!
+//! # Where to begin
+//!
+//! - With your own agent: `UiMessageStream::reply`, as above.
+//! - Without an agent: `agent::Agent`, a model with tools.
+//! - Conversations that the server stores: `chat::ChatServer` and its routes, `axum::chat_routes`.
+//! - The identity of the user: [`approval::Principal`].
+//! - Storage: `chat::store::ChatStore` for conversations, `approval::store::LedgerStore` for
+//!   approvals.
+//! - Tests of your own routes: `testing`.
+//!
 //! # Features
 //!
 //! | feature | what it adds | default |

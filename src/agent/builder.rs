@@ -58,6 +58,9 @@ use crate::response::BoxError;
 ///
 /// Without a chat server, on messages that the host stores itself, an agent answers a
 /// [`Turn::new`].
+///
+/// Cloning an `Agent` is cheap. The builder methods on a clone do not change the original, so each
+/// turn can have its own instructions; see [`ChatAgent`].
 #[derive(Clone)]
 pub struct Agent(Arc<Settings>);
 
@@ -90,8 +93,8 @@ impl Agent {
         self.with(|settings| settings.has_usage_metadata = true)
     }
 
-    /// Requires a user's approval for each call of a tool for which the host has not chosen whether
-    /// its calls need approval.
+    /// Requires approval for each call of a tool that has no approval setting (`needs_approval…` or
+    /// `never_needs_approval`).
     ///
     /// What a tool server (for example an MCP server) says about its own tools does not count as a
     /// choice of the host.

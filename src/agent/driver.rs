@@ -220,7 +220,7 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
                 RequestApprovalError::InexactInput(error) => error.to_string(),
                 _ => APPROVAL_NOT_REQUESTED.to_owned(),
             };
-            tracing::warn!(%error, tool = &*tool_name, "nobody is asked about a tool call");
+            tracing::warn!(%error, tool = &*tool_name, "the approval of a tool call could not be requested");
             Input::Tool { tool_call_id, event: ToolEvent::Failed(reason) }
         }
     }

@@ -1,4 +1,4 @@
-//! [`Settings`]: what an agent was built with.
+//! [`Settings`]: the configuration of an agent.
 
 use std::sync::Arc;
 

@@ -26,9 +26,9 @@ impl StructuredOutput {
     pub(super) fn new<T: JsonSchema + DeserializeOwned>() -> Self {
         let (name, schema) = (T::schema_name(), schema_for!(T));
         let is_object = schema.get("type").is_some_and(|kind| kind == "object");
-        assert!(is_object, "an answer in a structure is an object, which {name} is not");
+        assert!(is_object, "structured output must be an object; {name} is not");
         let Some(validator) = validator_of(schema.as_value()) else {
-            panic!("the schema of {name} is none");
+            panic!("the schema of {name} is not a valid JSON Schema");
         };
         StructuredOutput {
             validator: Arc::new(validator),

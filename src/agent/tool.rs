@@ -67,8 +67,41 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// If the handler returns a [`ToolError`](super::ToolError), the model and the user read its
     /// message. Any other error is logged, and the model and the user read only "The tool failed."
     ///
+    /// A handler that needs a database clones the handle for each call, because the future must not
+    /// borrow from the closure. An `async move |input|` closure cannot use what it captured. `?`
+    /// converts every error to a [`BoxError`]:
+    ///
+    /// ```
+    /// use ui_message_stream::agent::{Tool, ToolError};
+    /// use ui_message_stream::response::BoxError;
+    /// # #[derive(Clone)] struct Db;
+    /// # impl Db {
+    /// #     async fn find(&self, _name: &str) -> Result<Option<String>, std::io::Error> { Ok(None) }
+    /// # }
+    ///
+    /// /// Finds a customer.
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Find {
+    ///     name: String,
+    /// }
+    ///
+    /// fn find(db: Db) -> Tool<Find> {
+    ///     Tool::new("find", move |input: Find| {
+    ///         let db = db.clone();
+    ///         async move {
+    ///             match db.find(&input.name).await? {
+    ///                 Some(customer) => Ok::<_, BoxError>(customer),
+    ///                 None => Err(ToolError("There is no such customer.".into()).into()),
+    ///             }
+    ///         }
+    ///     })
+    /// }
+    /// # let _ = find;
+    /// ```
+    ///
     /// # Panics
     /// Panics if the schema of `I` cannot be written as JSON. A derived schema always can.
+    #[doc(alias = "database")]
     #[track_caller]
     pub fn new<Form>(name: impl Into<Box<str>>, handler: impl ToolHandler<I, Form>) -> Self {
         Self::with_handler(name.into(), move |input, context| handler.call(input, context))

@@ -17,6 +17,10 @@ use crate::json::Json;
 use crate::response::BoxError;
 
 /// A handler of a tool: an async function of the input, or of the input and a [`ToolContext`].
+///
+/// A closure that captures something clones it for each call and returns an `async move` block, as
+/// in the example of [`Tool::new`](super::Tool::new). An `async move |input|` closure cannot use
+/// what it captured: its future would borrow from the closure, and a handler's future is `'static`.
 pub trait ToolHandler<I, Form>: Send + Sync + 'static {
     /// Runs the handler on one input.
     fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>>;
@@ -58,6 +62,10 @@ where
 
 /// A tool error whose message is shown to the model and the user, up to 10 000 characters. All
 /// other errors are logged and shown as "The tool failed."
+///
+/// In a handler that also returns other errors, the error type is
+/// [`BoxError`](crate::response::BoxError), to which `?` converts every error. Return a `ToolError`
+/// there with `Err(ToolError("…".into()).into())`.
 ///
 /// ```
 /// use ui_message_stream::agent::ToolError;

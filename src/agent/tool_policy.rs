@@ -71,8 +71,8 @@ pub enum ApprovalRequirement {
     /// The host has not chosen. If the agent [requires approval by
     /// default](super::Agent::require_approval_by_default), each call needs approval.
     Unspecified {
-        /// Whether each call needs approval from an agent without that setting. A source of tools
-        /// can set it to `true` for a tool that it does not trust.
+        /// Whether each call needs approval even if the agent does not require approval by default.
+        /// A source of tools can set it to `true` for a tool that it does not trust.
         needs_approval: bool,
     },
     /// No call needs approval.

@@ -83,7 +83,7 @@ impl ToolSet {
         let is_gone = registered.tool.definition().is_none();
         assert!(
             is_gone || registered.compiled_definition().is_some(),
-            "the schema of tool {name:?} is none"
+            "the schema of tool {name:?} is not a valid JSON Schema"
         );
         self.tools.push(registered);
     }

@@ -45,8 +45,8 @@ pub struct DeferredToolResult {
     pub approval_id: Option<ApprovalId>,
     /// The outcome of the call.
     pub outcome: DeferredOutcome,
-    /// Whether the call is finished for this server. It is also `true` if the provider continues
-    /// the call.
+    /// Whether this server has nothing more to do for the call, for example because the provider
+    /// continues it.
     ///
     /// It is `false` for an approval response that could not be verified. The client and the model
     /// of this turn get the outcome, but the server's own history keeps the call open, because a

@@ -20,12 +20,12 @@
 //!   runs. The record keeps the outcome, and every repetition of the approval gets that outcome.
 //!
 //! [`Redemption`] combines the three: it lists the records to load and the requests to the ledger,
-//! and returns the result of each approval response. Every call that must not run is rejected in
-//! the same way, for every reason. A rejection consumes nothing and locks no chat. A denial needs
-//! no proof, because it runs nothing.
+//! and returns the result of each approval response. All rejections look the same to the client, for
+//! every reason. A rejected response does not change the record: a valid response can still follow,
+//! and the chat can continue. A denial needs no proof, because it runs nothing.
 //!
-//! A host may keep its own record of pending calls instead, with approval ids that prove nothing.
-//! Such a host checks the approval responses against that record with [`ResumePlan::settle`].
+//! Alternatively the host keeps its own list of pending calls. The approval ids can then be any
+//! strings. Such a host checks the approval responses against its list with [`ResumePlan::settle`].
 //!
 //! This module does not store records (see `approval::store`) and does not run tools (see
 //! `Approvals`).

@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 /// assert_ne!(ada, Principal::new("ada"));
 /// assert_ne!(Principal::anonymous(), Principal::new(""));
 /// ```
+#[doc(alias = "auth")]
+#[doc(alias = "user")]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Principal {
     #[serde(default, skip_serializing_if = "Option::is_none")]

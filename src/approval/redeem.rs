@@ -124,8 +124,8 @@ impl Redemption {
     /// `may_decide` is called for records of other principals. It returns whether `principal` may
     /// decide for them.
     ///
-    /// A response in an older message than the one that the response continues is skipped, unless
-    /// it is valid and its record is still pending: it was handled when it was new. A rejected
+    /// An approval response in a message before the continued one was usually handled by an earlier
+    /// request. It is skipped unless it is valid and its record is still pending. A rejected
     /// denial still becomes [`DeferredOutcome::Denied`], and a rejected approval becomes
     /// [`DeferredOutcome::Rejected`].
     pub fn verify(

@@ -33,6 +33,30 @@ use crate::response::ResponseOutcome;
 /// | `GET /{id}/stream` | Always returns `204`: there is no live response to reconnect to. |
 /// | `DELETE /{id}/stream` | Stops the runs of the conversation, and returns `204`. |
 ///
+/// `{id}` is the id of the conversation: the `id` that the page passes to `useChat`. A run continues
+/// after a disconnect. To stop it, a page calls `stop()` and then `DELETE /{id}/stream`.
+///
+/// The response has the default settings of [`UiMessageStream`](crate::UiMessageStream). For others,
+/// for example [`with_version`](crate::UiMessageStream::with_version), write a `POST` handler under
+/// another path:
+///
+/// ```
+/// use ui_message_stream::approval::Principal;
+/// use ui_message_stream::chat::{ChatError, ChatServer};
+/// use ui_message_stream::chunk::Version;
+/// use ui_message_stream::{ChatRequest, UiMessageStream};
+///
+/// async fn respond(
+///     chats: &ChatServer,
+///     principal: &Principal,
+///     request: ChatRequest,
+/// ) -> Result<UiMessageStream, ChatError> {
+///     let response = chats.stream_response(principal, request).await?;
+///     Ok(response.with_version(Version::V6Patch(326)))
+/// }
+/// # let _ = respond;
+/// ```
+///
 /// The user is the [`Principal`] in the extensions of the request, which the host's authentication
 /// has to insert. All requests without a `Principal` share one anonymous principal, which can read
 /// all its chats and answer all their approvals. A warning is logged once in that case.
@@ -54,6 +78,9 @@ use crate::response::ResponseOutcome;
 ///     .nest("/api/approvals", approval_routes(chats));
 /// ```
 #[doc(alias = "useChat")]
+#[doc(alias = "resume")]
+#[doc(alias = "resumeStream")]
+#[doc(alias = "reconnect")]
 pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
     Router::new()
         .route("/", post(post_message))

@@ -37,6 +37,38 @@ use crate::response::{BoxError, IntoEvent};
 ///     }
 /// }
 /// ```
+///
+/// A function around an [`Agent`](crate::agent::Agent) gives it the instructions of each turn, for
+/// example `move |turn: Turn| agent.clone().with_instructions(…).respond(turn)`. A function has the
+/// default [`validate_request`](Self::validate_request) and
+/// [`structured_output`](Self::structured_output). If the agent
+/// [accepts client tools](crate::agent::Agent::with_client_tools) or has an
+/// [output](crate::agent::Agent::with_output), pass these calls on:
+///
+/// ```
+/// use ui_message_stream::agent::Agent;
+/// use ui_message_stream::chat::{AgentEventStream, ChatAgent, Turn};
+/// use ui_message_stream::request::ParseRequestError;
+/// use ui_message_stream::response::BoxError;
+/// use ui_message_stream::{ChatRequest, Json, UiMessage};
+///
+/// struct AgentPerUser(Agent);
+///
+/// impl ChatAgent for AgentPerUser {
+///     fn validate_request(&self, request: &ChatRequest) -> Result<(), ParseRequestError> {
+///         self.0.validate_request(request)
+///     }
+///
+///     fn structured_output(&self, message: &UiMessage) -> Option<Result<Json, BoxError>> {
+///         self.0.structured_output(message)
+///     }
+///
+///     fn respond(&self, turn: Turn) -> AgentEventStream {
+///         let user = turn.principal.id().unwrap_or("a guest");
+///         self.0.clone().with_instructions(format!("You help {user}.")).respond(turn)
+///     }
+/// }
+/// ```
 pub trait ChatAgent: Send + Sync + 'static {
     /// Checks whether the agent can answer this request. It is called before the request changes
     /// the stored conversation. The default accepts every request.

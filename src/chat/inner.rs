@@ -1,5 +1,5 @@
-//! [`Inner`]: what all clones of a [`ChatServer`](super::ChatServer) share, and the changes of a
-//! stored conversation.
+//! [`Inner`]: the state that all clones of a [`ChatServer`](super::ChatServer) share, and the update
+//! of a stored conversation.
 
 use std::sync::Arc;
 

@@ -73,6 +73,8 @@ impl ChatServer {
 
     /// Sets the store of the conversations. Call it before the first request: conversations in the
     /// previous store are not moved.
+    #[doc(alias = "database")]
+    #[doc(alias = "persist")]
     #[must_use]
     pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
         let Inner { agent, approvals, .. } = &*self.0;
@@ -233,6 +235,7 @@ impl ChatServer {
     /// - [`ChatError::NotFound`] if this principal has no conversation with this id. The error is
     ///   the same whether the conversation does not exist or belongs to another principal.
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
+    #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         match self.0.store.load(principal.tenant(), id).await? {
             Some(VersionedChat { chat, .. }) if chat.owner == *principal => Ok(chat),
@@ -247,6 +250,7 @@ impl ChatServer {
     ///
     /// # Errors
     /// As [`chat`](Self::chat).
+    #[doc(alias = "abort")]
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
         self.chat(principal, id).await?;

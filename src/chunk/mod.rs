@@ -185,7 +185,7 @@ impl fmt::Debug for DebugField<'_> {
     }
 }
 
-/// The version a number in the table stands for.
+/// Returns the version for a number in the table.
 fn since(patch: u16) -> Version {
     if patch == 0 { Version::V6 } else { Version::V6Patch(patch) }
 }

@@ -2,9 +2,9 @@
 
 /// The version of the AI SDK that the browser runs.
 ///
-/// A client before `ai@6.0.231` refuses the whole stream over one unknown key. So a key is sent
-/// only if this version knows it: set the version of the oldest client that reads. The default,
-/// [`Version::V6`], writes what `ai@6.0.0` knows, which every later client reads.
+/// Set this to the version of your oldest client. Keys that this version does not know are not
+/// sent: a client before `ai@6.0.231` rejects the whole stream if it contains an unknown key. The
+/// default is [`Version::V6`]. Every client from `ai@6.0.0` on reads its output.
 ///
 /// ```
 /// use ui_message_stream::chunk::Version;

@@ -20,7 +20,7 @@ use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
-/// One thing that happened in the agent.
+/// An event that an agent emits.
 ///
 /// Text deltas without an id are added to one text part, the current one. If reasoning, a tool
 /// call, a file, a new step or a part with an id came in between, the next delta begins a new text
@@ -329,9 +329,9 @@ pub struct ToolCall {
     /// The id of the call. It should be unique within its message.
     ///
     /// If an earlier call of the message has the same id, the translator sends this call with
-    /// another id, and the client answers with that other id. The server still finds the call of an
-    /// approval response, because it searches by the approval id. It does not find the call of a
-    /// client's tool output.
+    /// another id. Approval responses still work, because they are matched by approval id. Outputs
+    /// of client-executed tools do not, because they are matched by the call id. Give
+    /// client-executed calls unique ids.
     pub id: ToolCallId,
     /// The name of the tool.
     pub tool_name: Text,

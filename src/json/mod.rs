@@ -1,20 +1,26 @@
-//! [`Json`]: one JSON value as checked, one-line text that is never made a tree.
+//! [`Json`]: a JSON value, stored as text on one line. The text is checked once and is never parsed
+//! into a tree.
 //!
 //! Tool inputs and outputs, data and metadata pass through this crate, which does not look inside
-//! them. So they are kept as text. The text is checked once, when the value is made, against the
-//! rules of the wire:
+//! them. The text is checked when the value is created:
 //!
-//! - it is one JSON value on one line (a newline would split an SSE frame);
-//! - it holds no key that makes the client refuse the whole stream (`__proto__`, or `constructor`
-//!   holding `prototype`);
-//! - made by [`Json::parse`] or [`Json::from_serialize`], it is also no deeper than
-//!   [`Json::MAX_DEPTH`], repeats no key, holds no `constructor` of `null` (the first clients of
-//!   `ai@6` throw on it), no number beyond a double and no half of a surrogate pair. (An integer
-//!   beyond 2^53 still arrives rounded: send it as a string.)
+//! - It is one JSON value on one line. A newline would split an SSE frame.
+//! - It holds no key that makes the client refuse the whole stream: `__proto__`, or `constructor`
+//!   with the key `prototype` in its value.
 //!
-//! Values in a chunk from a peer are held to the first two rules only. Values in a request must
-//! also repeat no key. No other rule applies: what an honest client sends back must not be refused
-//! over a value that this crate never reads.
+//! [`Json::parse`] and [`Json::from_serialize`] also reject:
+//!
+//! - nesting deeper than [`Json::MAX_DEPTH`];
+//! - a repeated key;
+//! - a key `constructor` with the value `null`, because the first clients of `ai@6` throw on it;
+//! - a number beyond the range of a double;
+//! - half of a surrogate pair.
+//!
+//! An integer beyond 2^53 is accepted, and the client rounds it: send it as a string.
+//!
+//! Values from a peer need to satisfy only the first two rules; values in a request also must not
+//! repeat a key. No other rule applies to them: a request of an honest client must not be rejected
+//! because of a value that this crate never reads.
 
 mod check;
 mod format;
@@ -37,7 +43,7 @@ pub(crate) use self::object::{Key, Object, each_field, entry_if_any, without};
 use self::check::{Lines, Strictness, check};
 pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 
-/// One JSON value as checked, one-line text. Cheap to clone, never parsed into a tree.
+/// A JSON value, stored as checked text on one line. Cheap to clone, never parsed into a tree.
 ///
 /// Equality compares the text: `{"a":1}` and `{ "a": 1 }` are different `Json`s.
 ///
@@ -53,7 +59,7 @@ pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 pub struct Json(Arc<RawValue>);
 
 impl Json {
-    /// The depth to which a value may nest that this process makes, in levels.
+    /// The maximum nesting depth, in levels, of a value that this server creates.
     ///
     /// The value comes back in the next request inside a part of a message of a list. These five or
     /// six levels count against [`Limits::max_depth`](crate::request::Limits), 64 by default.

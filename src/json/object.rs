@@ -192,7 +192,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
     }
 }
 
-/// The fields of an object that this crate does not know, kept as they came.
+/// The fields of an object that this crate does not know, stored unchanged.
 ///
 /// They are one checked text: cheap to clone, and no larger than what was sent.
 #[derive(Clone, PartialEq, Eq, Default)]

@@ -8,7 +8,7 @@ use super::read::{Fault, Reader};
 use crate::id::ApprovalId;
 use crate::json::{ExtraFields, FieldError, Json, Object, entry_if_any};
 
-/// An approval request: the question to the user about a tool call.
+/// A request to the user to approve a tool call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RequestedApproval {

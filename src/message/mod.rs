@@ -118,8 +118,8 @@ impl UiMessage {
     /// Returns the last text of the last step: all text parts after the last tool call before it.
     ///
     /// A message holds no step without content, so a text before a call of the server or the client
-    /// is not the answer: the step after the call may be missing. A call that the provider ran
-    /// belongs to the same step as the answer, which may stand before it.
+    /// is not the answer: the step after the call may be missing. A call that the
+    /// provider executed belongs to the step of the answer. The answer may precede it.
     pub(crate) fn last_text(&self) -> String {
         let is_within_step =
             |part: &ToolPart| part.provider_executed == Some(true) && part.approval_id().is_none();

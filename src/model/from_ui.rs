@@ -24,19 +24,19 @@ use crate::message::{
 ///
 /// | in the history | SDK | here |
 /// |---|---|---|
-/// | a call that waits, has no response, or was interrupted | no result; the SDK's server then throws | a result that says so |
+/// | a call that waits, has no response, or was interrupted | no result; the SDK's server then throws | a result that states the reason |
 /// | a denial that the tool part does not show yet | no result until the server adds it | denied |
 /// | a preliminary output | is the result | outcome unknown, with that output |
-/// | several calls with one id | unchanged | an unsettled call beside another one repeats it and is left out; the others get unique ids |
+/// | several calls with one id | unchanged | a call without a result that has the same id as another call is left out as a repetition; all other calls get unique ids |
 /// | no input | none | `{}` |
 /// | a tool name that providers reject | unchanged | `_` replaces each rejected character |
 /// | an approval of a call that the provider executes | forwarded | forwarded only with [`with_deferred`](Self::with_deferred) |
-/// | approvals of settled calls, and of tools executed here | beside the call | left out: the result says it |
+/// | approvals of settled calls, and of tools executed here | beside the call | omitted, because the result states it |
 /// | a blank text, an empty file, reasoning that nothing follows | kept | left out |
 /// | metadata of a part that was still streaming | kept | left out, because it may be incomplete |
 /// | text after a call in a message without steps | in the same step | in the next step |
 /// | two adjacent assistant messages, or two adjacent user messages | two messages | one message |
-/// | a user message without readable content | an empty message | a sentence that says so |
+/// | a user message without readable content | an empty message | a placeholder sentence |
 /// | an assistant message at the beginning | comes first | comes after a sentence in a user message |
 /// | a system message | kept | left out: only the host gives instructions |
 ///
@@ -95,7 +95,7 @@ impl<'a> ToModelMessages<'a> {
     /// settled in the history do not change.
     ///
     /// Tools that this side executes after an approval must be executed before the conversion:
-    /// until their results are known, the model is told that their outcome is unknown.
+    /// until their results are known, the model reads that their outcome is unknown.
     pub fn with_deferred(mut self, deferred: &'a DeferredToolResults) -> Self {
         self.deferred = Some(deferred);
         self

@@ -49,6 +49,7 @@ use crate::message::{Role, UiMessage};
 /// assert_eq!(error.unwrap_err().to_string(), "id: expected a string");
 /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
 /// ```
+#[doc(alias = "useChat")]
 #[derive(Debug, Clone)]
 pub struct ChatRequest {
     id: ChatId,
@@ -64,8 +65,7 @@ pub struct ChatRequest {
 impl ChatRequest {
     /// Parses the body of a POST.
     ///
-    /// A body has a list `messages`, or else one `message`, which is then the only message.
-    /// `trigger` and `messageId` may be missing or `null`. All other fields belong to the
+    /// The body contains either the list `messages` or a single `message`. `trigger` and `messageId` may be missing or `null`. All other fields belong to the
     /// application, see [`custom`](Self::custom).
     ///
     /// # Errors
@@ -143,6 +143,7 @@ impl ChatRequest {
     ///
     /// The rest is not verified. A client can invent texts of the model, change tool inputs and
     /// tool outputs, and omit turns.
+    #[doc(alias = "history")]
     pub fn messages(&self) -> &[UiMessage] {
         &self.messages
     }

@@ -12,8 +12,8 @@ pub(super) struct OriginalMessage {
     message: UiMessage,
 }
 
-/// Removes from the messages what a server must not believe, and returns the originals of all
-/// messages that it changed or dropped.
+/// Removes from the messages the content that a server must not trust, and returns the originals of
+/// all messages that it changed or dropped.
 pub(super) fn sanitise(messages: &mut Vec<UiMessage>, limits: &Limits) -> Vec<OriginalMessage> {
     let clean: Vec<bool> = messages.iter().map(|message| is_clean(message, limits)).collect();
     let mut originals = Vec::with_capacity(clean.iter().filter(|clean| !**clean).count());

@@ -67,6 +67,7 @@ use crate::translator::Translator;
 /// Dropping the response before its end calls the function of [`on_finish`](Self::on_finish) with
 /// [`ResponseOutcome::Disconnected`](crate::response::ResponseOutcome::Disconnected) and drops the
 /// agent's stream.
+#[doc(alias = "useChat")]
 #[must_use = "a response does nothing until it is read"]
 pub struct UiMessageStream {
     pipeline: Pipeline,
@@ -209,8 +210,31 @@ impl UiMessageStream {
     /// Sets a function that is called exactly once, when the response ends for any reason. It
     /// receives a summary with the message to store. The agent's stream is dropped after the call.
     ///
-    /// The function may be called while the response is dropped, so it is synchronous, and must not
-    /// need a runtime.
+    /// The function is synchronous. It may be called while the response is dropped, on a thread
+    /// without a runtime. To store the message with async code, take a handle of the runtime before
+    /// and spawn a task on it:
+    ///
+    /// ```
+    /// use tokio::runtime::Handle;
+    /// use ui_message_stream::{AgentEvent, ChatRequest, UiMessage, UiMessageStream};
+    ///
+    /// async fn store(message: UiMessage) {
+    ///     // INSERT INTO messages …
+    /// #   let _ = message;
+    /// }
+    ///
+    /// async fn chat(chat: ChatRequest) -> UiMessageStream {
+    ///     let runtime = Handle::current();
+    ///     let events = futures::stream::iter([AgentEvent::text("Hello!")]);
+    ///     UiMessageStream::reply(&chat, events).on_finish(move |end| {
+    ///         if let Some(message) = end.message {
+    ///             runtime.spawn(store(message));
+    ///         }
+    ///     })
+    /// }
+    /// # let _ = chat;
+    /// ```
+    #[doc(alias = "persist")]
     pub fn on_finish(mut self, call: impl FnOnce(ResponseSummary) + Send + 'static) -> Self {
         let reducer = match self.continued.take() {
             Some(message) => Reducer::continuing(message),
@@ -222,6 +246,7 @@ impl UiMessageStream {
 
     /// Aborts the response when `signal` completes: closes all open parts, sends an `abort` chunk,
     /// and drops the agent's stream.
+    #[doc(alias = "cancel")]
     pub fn abort_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
         // A future that panics counts as completed: it could never complete later.
         self.abort_signal = Some(AssertUnwindSafe(signal).catch_unwind().map(drop).boxed());

@@ -86,8 +86,9 @@ pub struct ResponseSummary {
     /// The finish reason, if the agent gave one.
     pub finish_reason: Option<FinishReason>,
     /// The assistant message to store: as the client holds it after it has read everything that was
-    /// sent. After a disconnect the client may hold less. `None` if the response continues a
-    /// message that is known only to the translator that the caller configured.
+    /// sent. After a disconnect the client may hold less. `None` if the response was
+    /// created with [`with_translator`](crate::UiMessageStream::with_translator) and a
+    /// [`Translator::continuing`]: the continued message is then not known here.
     pub message: Option<UiMessage>,
 }
 

@@ -111,8 +111,8 @@ impl UiWriter {
 
 /// Why writing stopped: the response was dropped or has ended, or the writing function failed.
 ///
-/// Every error converts to it by `?`. For that reason it does not implement [`Error`](StdError)
-/// itself.
+/// `?` converts every error to a `WriteError`. A type with this conversion cannot implement
+/// [`Error`](StdError).
 #[derive(Debug)]
 pub struct WriteError(BoxError);
 
@@ -137,7 +137,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for WriteError {
 
 /// The response was dropped or has ended.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads the response any more")]
+#[error("the client has disconnected")]
 pub struct Disconnected;
 
 /// The writing function panicked.

@@ -149,7 +149,7 @@ pub(super) fn pass_through(
 
 /// Returns the call that a chunk announces.
 ///
-/// A chunk does not tell whether the server or the client runs the tool. An agent that emits chunks
+/// A chunk does not state whether the server or the client runs the tool. An agent that emits chunks
 /// leaves a call open on purpose, so an open call is taken as executed by the client.
 fn announced(chunk: &Chunk<'static>) -> Option<ToolCall> {
     let (Chunk::ToolInputStart {

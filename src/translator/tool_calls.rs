@@ -253,8 +253,8 @@ impl ToolCalls {
                 CallState::Streaming(_) => Ok(Announcement::Streaming(index)),
                 _ if known.from_history => {
                     known.needs_result = true;
-                    // The message tells whether the provider runs it. Only the agent tells whether
-                    // the server or the client does.
+                    // The message shows whether the provider executes the call. Only the agent
+                    // knows whether the server or the client does.
                     if known.executed_by != Executor::Provider
                         && call.executed_by != Executor::Provider
                     {

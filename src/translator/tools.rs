@@ -117,7 +117,7 @@ impl Translator {
             Announcement::New(index) | Announcement::Streaming(index) => index,
         };
         if let Some(known) = self.calls.at(index) {
-            // The first announcement may not tell yet that the client runs the tool.
+            // An earlier announcement may not state that the client executes the tool.
             if (known.executed_by, call.executed_by) == (Executor::Server, Executor::Client) {
                 known.executed_by = Executor::Client;
             }

@@ -621,7 +621,7 @@ fn an_invalid_tool_name_panics_when_the_agent_is_built() {
 }
 
 #[test]
-#[should_panic(expected = "the schema of tool \"look\" is none")]
+#[should_panic(expected = "the schema of tool \"look\" is not a valid JSON Schema")]
 fn an_invalid_schema_pattern_panics_when_the_agent_is_built() {
     #[derive(Deserialize, JsonSchema)]
     struct Look {

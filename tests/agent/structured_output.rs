@@ -253,13 +253,13 @@ async fn an_output_cut_off_by_the_length_limit_is_missing_without_an_error() {
 }
 
 #[test]
-#[should_panic(expected = "an answer in a structure is an object, which Array_of_uint8 is not")]
+#[should_panic(expected = "structured output must be an object; Array_of_uint8 is not")]
 fn an_output_type_that_is_not_an_object_panics_when_the_agent_is_built() {
     let _ = Agent::new(Scripted::answering_with("")).with_output::<Vec<u8>>();
 }
 
 #[test]
-#[should_panic(expected = "the schema of Letter is none")]
+#[should_panic(expected = "the schema of Letter is not a valid JSON Schema")]
 fn an_invalid_pattern_in_the_output_schema_panics_when_the_agent_is_built() {
     #[derive(PartialEq, Deserialize, JsonSchema)]
     struct Letter {

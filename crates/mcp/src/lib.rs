@@ -97,7 +97,7 @@ pub enum McpError {
     #[error("the tool server did not respond in time")]
     Timeout,
     /// The server lists more than 1000 tools, or more than 100 pages of tools.
-    #[error("the tool server lists more tools than anybody can choose from")]
+    #[error("the tool server lists more than 1000 tools")]
     TooMany,
 }
 
@@ -266,7 +266,7 @@ async fn refresh_on_change(connection: Weak<Connection>, changed: Arc<Notify>) {
         changed.notified().await;
         let Some(connection) = connection.upgrade() else { return };
         if let Err(error) = connection.refresh().await {
-            tracing::warn!(%error, "what the tools of a server have become is not known");
+            tracing::warn!(%error, "cannot refresh the tools of a server");
         }
     }
 }

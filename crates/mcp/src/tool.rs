@@ -221,7 +221,7 @@ impl DynTool for McpTool {
         Box::pin(async {
             let refreshed = self.server.refresh().await;
             if let Err(error) = &refreshed {
-                tracing::warn!(%error, tool = &*self.name, "what a tool has become is not known");
+                tracing::warn!(%error, tool = &*self.name, "cannot refresh the tools of a server");
             }
             refreshed.is_ok()
         })
@@ -263,7 +263,10 @@ impl ListedTool {
             .ok()
             .filter(|schema| ToolDefinition::new("", "", schema.clone()).has_valid_schema());
         if input_schema.is_none() {
-            tracing::warn!(tool = &*tool.name, "a tool whose schema is none is left out");
+            tracing::warn!(
+                tool = &*tool.name,
+                "a tool whose schema is not a valid JSON Schema is left out"
+            );
         }
         let claims = Json::from_serialize(&(&tool.title, &tool.annotations)).ok()?;
         Some(ListedTool { input_schema: input_schema?, claims, tool })

@@ -17,7 +17,7 @@ enum Cause {
     Status { status: u16, body: String },
     #[error("the provider reports an error in its stream: {0}")]
     Reported(String),
-    #[error("the provider's stream is none: {0}")]
+    #[error("the provider's response is not a valid stream: {0}")]
     Malformed(String),
     #[error("the provider's stream ended before the answer did")]
     Truncated,

@@ -129,7 +129,7 @@ async fn send(
             if second == body {
                 return Err(error);
             }
-            tracing::warn!(%error, "the provider refused, and is asked in another way");
+            tracing::warn!(%error, "the provider rejected the request; sending the fallback request");
             endpoint.post(path, &second, may_run_tools).await
         }
         (answer, _) => answer,

@@ -11,6 +11,18 @@ use crate::approval::{
 use crate::id::{ChatId, ToolCallId};
 
 /// An event in the life of an approval request. It holds no token, no input and no output.
+///
+/// An event can be serialized as one line of JSON, which is broken into four lines here:
+///
+/// ```json
+/// {"at":1795244780269,"record":"344caedb36669610cb123bcf16018d41","chatId":"chat-1",
+/// "principal":{"tenant":"acme","id":"ada"},"toolCallId":"call-1","toolName":"transfer",
+/// "inputDigest":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+/// "requestedAt":1795244750143,"kind":"approved","fence":1,"reason":"the invoice is correct"}
+/// ```
+///
+/// The fields of the kind follow `kind`. Later versions can add fields and kinds: a reader of the
+/// log has to accept both.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -26,10 +38,10 @@ pub struct AuditEvent {
     pub chat_id: Option<ChatId>,
     /// The principal that was asked, decided, or tried to decide.
     pub principal: Principal,
-    /// The id of the tool call. In a refusal it is the client's unverified claim.
+    /// The id of the tool call. In a `Rejected` event this is what the client sent, unverified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<ToolCallId>,
-    /// The name of the tool. In a refusal it is the client's unverified claim.
+    /// The name of the tool. In a `Rejected` event this is what the client sent, unverified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<Box<str>>,
     /// The SHA-256 of the input, in hex, the same in all events of an approval request.
@@ -55,7 +67,8 @@ pub enum AuditEventKind {
     },
     /// The call was approved and claimed for execution.
     Approved {
-        /// The number of the attempt to execute the call, from 1.
+        /// The number of the attempt to execute the call, from 1. It is greater than 1 if an
+        /// idempotent tool is executed again after a crash.
         fence: u64,
         /// The reason, in the user's own words.
         #[serde(skip_serializing_if = "Option::is_none")]

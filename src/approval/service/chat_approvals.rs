@@ -183,7 +183,7 @@ impl ChatApprovals {
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::UnknownTool)?;
         let descriptor = record.descriptor(now)?;
         if !inner.ledger.insert(&record).await? {
-            return Err(LedgerStoreError::new("128 random bits were drawn twice").into());
+            return Err(LedgerStoreError::new("a record with this id already exists").into());
         }
         let expires_at = record.expires_at;
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });

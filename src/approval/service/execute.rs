@@ -203,7 +203,9 @@ pub(super) fn await_outcome(
                     return;
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!(record = %id, %error, "a running call is not seen"),
+                Err(error) => {
+                    tracing::warn!(record = %id, %error, "cannot read the state of a running call");
+                }
             }
             tokio::select! {
                 () = sender.closed() => return,

@@ -55,8 +55,8 @@ impl Inner {
         Ok(pending.collect())
     }
 
-    /// Records in the audit a decision on a record that does not exist, or on which this principal
-    /// has no say.
+    /// Records the rejection of a decision on an unknown record, or by a principal that may not
+    /// decide.
     pub(super) fn audit_unauthorized_decision(
         &self,
         at: UnixMillis,

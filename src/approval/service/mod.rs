@@ -167,8 +167,10 @@ impl Approvals {
     /// `may_decide` receives the principal that decides, and the approval record of another
     /// principal. The record can belong to any tenant, so `may_decide` must compare the tenants. By
     /// default only the requester can decide.
+    #[doc(alias = "auth")]
     #[doc(alias = "permission")]
     #[doc(alias = "reviewer")]
+    #[doc(alias = "user")]
     #[must_use]
     pub fn authorize_decision(
         self,

@@ -157,7 +157,7 @@ impl ChatApprovals {
             match self.inner.update_record(Some(&self.principal), record.id, rule).await {
                 Ok(updated) => closed.extend(updated.map(|updated| (updated.record, id))),
                 Err(error) => {
-                    tracing::error!(%error, "an unanswered approval stays as it is");
+                    tracing::error!(%error, "an unanswered approval could not be closed");
                     closed.push((record, id));
                 }
             }

@@ -54,6 +54,7 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 /// assert_eq!(chat.messages[0].id.as_str(), "m2");
 /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
 /// ```
+#[doc(alias = "history")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -202,16 +203,18 @@ impl Chat {
     /// Inserts or updates an assistant message, which is the result of [`Recorder::finish`] or a
     /// [`UiMessage`]. Returns `false` and changes nothing if the message was discarded.
     ///
-    /// Without `begun` the message is new. It replaces the message with its id if there is one.
-    /// Otherwise it is inserted at the place that [`begin_response`](Self::begin_response)
-    /// registered, or appended if no place is registered or if the message before that place is
-    /// gone. The message counts as discarded if it was registered and is one of the
-    /// [`discarded_responses`](Self::discarded_responses).
+    /// If `begun` is `None`, the message is a new response. A stored message with the same id is
+    /// replaced. Otherwise the message is inserted where [`begin_response`](Self::begin_response)
+    /// registered it, or at the end.
     ///
-    /// With `begun` the message continues a stored one, and `begun` is the stored message as it was
+    /// If `begun` is a message, the response continues it: `begun` is the stored message as it was
     /// when the agent started. Changes that others made to the stored message since then are kept:
-    /// results of its calls, and parts that other runs of the same message appended. The message
-    /// counts as discarded if the conversation no longer contains it.
+    /// results of its calls, and parts that other runs of the same message appended.
+    ///
+    /// The message was discarded
+    ///
+    /// - if it is new and one of the [`discarded_responses`](Self::discarded_responses);
+    /// - if it continues a message that the conversation no longer contains.
     pub fn upsert_message(
         &mut self,
         recorded: impl Into<RecordedMessage>,

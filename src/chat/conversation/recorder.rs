@@ -24,6 +24,7 @@ use crate::translator::{ResultKind, Translator};
 /// assert_eq!(recorded.message.id.as_str(), "m2");
 /// assert!(recorded.client_executed.is_empty());
 /// ```
+#[doc(alias = "persist")]
 #[derive(Debug)]
 pub struct Recorder {
     translator: Translator,

@@ -25,7 +25,7 @@ use crate::id::ChatId;
 ///   after the conversation was deleted and created again. In a database, take it from a sequence
 ///   of the whole table and not from a counter of the row.
 ///
-/// [`Chat`] implements `Serialize` and `Deserialize`, so that one JSON column can hold it. It holds
+/// [`Chat`] implements `Serialize` and `Deserialize`, so that one text column can hold it. It holds
 /// the number of its format. A chat that a newer version of this crate wrote is an error of
 /// `Deserialize`, which the store returns as its own.
 ///
@@ -51,6 +51,90 @@ use crate::id::ChatId;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # A store in SQL
+/// [`InMemoryChatStore`] is the only store of this crate. With a table and a sequence
+///
+/// ```sql
+/// CREATE TABLE chats (
+///     tenant TEXT, id TEXT NOT NULL, owner TEXT, revision BIGINT NOT NULL, body TEXT NOT NULL,
+///     UNIQUE NULLS NOT DISTINCT (tenant, id)
+/// );
+/// CREATE SEQUENCE chat_revision;
+/// ```
+///
+/// a store in PostgreSQL is this (`row` and `execute` stand for the functions of your database
+/// client):
+///
+/// ```
+/// use ui_message_stream::chat::Chat;
+/// use ui_message_stream::chat::store::{BoxFuture, ChatStore, ChatStoreError, VersionedChat};
+/// use ui_message_stream::id::ChatId;
+/// # type Values<'a> = &'a [&'a (dyn std::fmt::Debug + Sync)];
+/// # #[derive(Debug)]
+/// # struct Db;
+/// # impl Db {
+/// #     async fn row(&self, _: &str, _: Values<'_>) -> Result<Option<(String, i64)>, std::io::Error> {
+/// #         Ok(None)
+/// #     }
+/// #     async fn execute(&self, _: &str, _: Values<'_>) -> Result<u64, std::io::Error> { Ok(1) }
+/// # }
+///
+/// #[derive(Debug)]
+/// struct SqlChats {
+///     db: Db,
+/// }
+///
+/// const LOAD: &str =
+///     "SELECT body, revision FROM chats WHERE tenant IS NOT DISTINCT FROM $1 AND id = $2";
+/// const INSERT: &str = "INSERT INTO chats (tenant, id, owner, body, revision) \
+///     VALUES ($1, $2, $3, $4, nextval('chat_revision')) ON CONFLICT DO NOTHING";
+/// const UPDATE: &str = "UPDATE chats SET owner = $3, body = $4, revision = nextval('chat_revision') \
+///     WHERE tenant IS NOT DISTINCT FROM $1 AND id = $2 AND revision = $5";
+///
+/// impl ChatStore for SqlChats {
+///     fn load<'a>(
+///         &'a self,
+///         tenant: Option<&'a str>,
+///         id: &'a ChatId,
+///     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
+///         Box::pin(async move {
+///             let row = self.db.row(LOAD, &[&tenant, &id.as_str()]).await;
+///             let Some((body, revision)) = row.map_err(ChatStoreError::new)? else {
+///                 return Ok(None);
+///             };
+///             Ok(Some(VersionedChat {
+///                 chat: serde_json::from_str(&body).map_err(ChatStoreError::new)?,
+///                 revision: revision.try_into().map_err(ChatStoreError::new)?,
+///             }))
+///         })
+///     }
+///
+///     fn save<'a>(
+///         &'a self,
+///         chat: &'a Chat,
+///         revision: Option<u64>,
+///     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+///         Box::pin(async move {
+///             let body = serde_json::to_string(chat).map_err(ChatStoreError::new)?;
+///             let (tenant, id, owner) = (chat.owner.tenant(), chat.id.as_str(), chat.owner.id());
+///             let rows = match revision {
+///                 None => self.db.execute(INSERT, &[&tenant, &id, &owner, &body]).await,
+///                 Some(revision) => {
+///                     // The store gave this revision, so it fits into an `i64`.
+///                     let revision = i64::try_from(revision).map_err(ChatStoreError::new)?;
+///                     self.db.execute(UPDATE, &[&tenant, &id, &owner, &body, &revision]).await
+///                 }
+///             };
+///             Ok(rows.map_err(ChatStoreError::new)? == 1)
+///         })
+///     }
+/// }
+/// ```
+///
+/// The trait has no functions to list or delete conversations: the server does not need them. Query
+/// your own table.
+#[doc(alias = "history")]
 #[doc(alias = "persist")]
 #[doc(alias = "database")]
 #[doc(alias = "postgres")]

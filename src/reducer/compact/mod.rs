@@ -145,7 +145,7 @@ impl<'a> TextIds<'a> {
 
     /// Returns the last part that would be open although it must not be: it is streaming, and no
     /// later part takes its id over. Every part that must stay open was opened after such a part
-    /// had been closed, so it stands after it.
+    /// was closed, and therefore follows it.
     fn last_wrongly_open(
         &self,
         message: &UiMessage,

@@ -76,6 +76,7 @@ use crate::response::BoxError;
 /// - If the client would send automatic requests without end: after the 5th request without an
 ///   action of the user.
 /// - If the name of a call fits no call, or more than one.
+#[doc(alias = "useChat")]
 #[must_use]
 pub struct Conversation<'h> {
     route: Route<'h>,

@@ -179,7 +179,7 @@ async fn a_body_that_is_not_a_stream_and_an_unreachable_provider_are_errors() {
     let page = "data: <html>wrong address</html>\n\n".to_owned();
     let provider = Provider::with_streams([page, "{}".to_owned()]).await;
     let (_, logged) = fails(model(&provider.address)).await;
-    assert!(logged.contains("the provider's stream is none"), "{logged}");
+    assert!(logged.contains("the provider's response is not a valid stream"), "{logged}");
     let (_, logged) = fails(model(&provider.address)).await;
     assert!(logged.contains("ended before the answer did"), "{logged}");
     // A port that was free a moment ago.

@@ -137,7 +137,7 @@ impl ApprovalHook {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(%error, tool, "nobody is asked about a tool call");
+                tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
                 Err(match &error {
                     RequestApprovalError::InexactInput(why) => why.to_string(),
                     _ => APPROVAL_NOT_REQUESTED.to_owned(),

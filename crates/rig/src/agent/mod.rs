@@ -190,7 +190,7 @@ impl RigAgent {
     #[must_use]
     pub fn needs_approval(self, tool: &str) -> Self {
         if self.tool(tool).is_none() {
-            tracing::warn!(tool, "a tool that needs approval is none of the agent's so far");
+            tracing::warn!(tool, "`needs_approval` names a tool that the agent does not have yet");
         }
         let needed: Box<str> = tool.into();
         self.needs_approval_when(move |tool, _| *tool == *needed)
