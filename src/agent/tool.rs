@@ -15,6 +15,7 @@ use super::context::{ApprovalContext, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
 use super::tool_handler::{ToolHandler, emit_outputs};
 use super::tool_policy::{ApprovalRequirement, ToolPolicy};
+use crate::approval::OnNewMessage;
 use crate::approval::store::BoxFuture;
 use crate::json::Json;
 use crate::model::ToolDefinition;
@@ -326,6 +327,14 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     #[must_use]
     pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
         self.policy.approval_ttl = Some(ttl);
+        self
+    }
+
+    /// Sets what happens to an approval request of this tool when the user sends a newer message, if
+    /// it differs from other tools.
+    #[must_use]
+    pub fn on_new_message(mut self, policy: OnNewMessage) -> Self {
+        self.policy.on_new_message = Some(policy);
         self
     }
 }

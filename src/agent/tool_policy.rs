@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ApprovalContext;
+use crate::approval::OnNewMessage;
 use crate::approval::store::BoxFuture;
 use crate::json::Json;
 use crate::response::BoxError;
@@ -48,6 +49,9 @@ pub struct ToolPolicy {
     /// How long an approval request stays open. `None` for the time of
     /// [`Approvals::with_approval_ttl`](crate::approval::Approvals::with_approval_ttl).
     pub approval_ttl: Option<Duration>,
+    /// What happens to an approval request when the user sends a newer message. `None` for the
+    /// policy of [`Approvals::on_new_message`](crate::approval::Approvals::on_new_message).
+    pub on_new_message: Option<OnNewMessage>,
     /// How long a call may run. The same limit applies to an asynchronous predicate of
     /// [`approval`](Self::approval). The default is 60 seconds.
     pub timeout: Duration,
@@ -177,6 +181,7 @@ impl Default for ToolPolicy {
         ToolPolicy {
             approval: ApprovalRequirement::Unspecified { needs_approval: false },
             approval_ttl: None,
+            on_new_message: None,
             timeout: Duration::from_secs(60),
             max_output_bytes: 256 * 1024,
             idempotent: false,
@@ -221,6 +226,7 @@ impl fmt::Debug for ToolPolicy {
         f.debug_struct("ToolPolicy")
             .field("approval", &self.approval)
             .field("approval_ttl", &self.approval_ttl)
+            .field("on_new_message", &self.on_new_message)
             .field("timeout", &self.timeout)
             .field("max_output_bytes", &self.max_output_bytes)
             .field("idempotent", &self.idempotent)

@@ -151,6 +151,7 @@ impl ToolSet {
         });
         info.idempotent = tool.policy().idempotent;
         info.approval_ttl = tool.policy().approval_ttl;
+        info.on_new_message = tool.policy().on_new_message;
         Some(info)
     }
 

@@ -128,6 +128,15 @@ pub enum DeferredOutcome {
     ///
     /// The call is shown as `tool-output-error` with the text [`EXPIRED`](super::EXPIRED).
     Expired,
+    /// The user sent another message instead of a response to the approval request.
+    ///
+    /// The call is shown as `tool-output-error` with the text [`SUPERSEDED`](super::SUPERSEDED).
+    Superseded,
+    /// The user approved the call, but the approval arrived with or after a newer message of the
+    /// user. The tool is not run.
+    ///
+    /// The call is shown as `tool-output-error` with the text [`LAPSED`](super::LAPSED).
+    Lapsed,
     /// The approval request was revoked, or the tool's definition changed, or the call is no longer
     /// permitted.
     ///
@@ -429,6 +438,14 @@ pub const REFUSED: &str = "This tool call was not executed.";
 
 /// The error text shown to the user for a call that was not approved or denied in time.
 pub const EXPIRED: &str = "This tool call was not executed: nobody approved it in time.";
+
+/// The error text shown to the user for a call whose approval request was superseded.
+pub const SUPERSEDED: &str =
+    "This tool call was not executed: a new message was sent instead of an answer.";
+
+/// The error text shown to the user for a call whose approval lapsed.
+pub const LAPSED: &str =
+    "This tool call was approved, but not executed: a newer message arrived before the approval.";
 
 /// The error text shown to the user for a call whose approval request was revoked.
 pub const REVOKED: &str = "This tool call was not executed: it is no longer permitted.";

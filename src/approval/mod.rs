@@ -52,7 +52,7 @@ mod transitions;
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
-    OUTCOME_UNKNOWN, PendingToolCall, REFUSED, REVOKED,
+    LAPSED, OUTCOME_UNKNOWN, PendingToolCall, REFUSED, REVOKED, SUPERSEDED,
 };
 pub use self::hex::{DefinitionDigest, HexError, LeaseHolderId, RecordId};
 pub use self::history::{ApprovalRequest, ApprovalResponse, ClientToolOutput, ClientToolResult};
@@ -60,10 +60,10 @@ pub use self::key_ring::{KeyRing, KeyRingError};
 pub use self::new_request::NewApprovalRequest;
 pub use self::principal::Principal;
 pub use self::record::{
-    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, RecordedDecision, RevocationReason,
-    TOOL_FAILED, ToolOutcome,
+    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, OnNewMessage, RecordedDecision,
+    RevocationReason, TOOL_FAILED, ToolOutcome,
 };
-pub use self::redeem::{LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
+pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
 #[cfg(feature = "approvals")]
 pub use self::service::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     ApprovalRecord, ApprovalState, CanonicalJson, DefinitionDigest, InexactInputError, KeyRing,
-    Principal, RecordId, UnixMillis,
+    OnNewMessage, Principal, RecordId, UnixMillis,
 };
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::{Format, Json};
@@ -16,7 +16,8 @@ use crate::json::{Format, Json};
 ///
 /// use ui_message_stream::Json;
 /// use ui_message_stream::approval::{
-///     DefinitionDigest, KeyRing, NewApprovalRequest, Principal, RecordId, UnixMillis,
+///     DefinitionDigest, KeyRing, NewApprovalRequest, OnNewMessage, Principal, RecordId,
+///     UnixMillis,
 /// };
 ///
 /// let request = NewApprovalRequest {
@@ -29,6 +30,7 @@ use crate::json::{Format, Json};
 ///     input: Json::parse(r#"{"path":"notes.txt"}"#)?,
 ///     provider_executed: false,
 ///     idempotent: false,
+///     on_new_message: OnNewMessage::Lapse,
 ///     description: None,
 ///     approval_ttl: Duration::from_secs(60 * 60),
 /// };
@@ -65,6 +67,8 @@ pub struct NewApprovalRequest {
     pub provider_executed: bool,
     /// Whether the tool recognizes a repeated call, and may therefore run again after a crash.
     pub idempotent: bool,
+    /// What happens when the requester sends a newer message.
+    pub on_new_message: OnNewMessage,
     /// The description that the user reads.
     ///
     /// If it is `None`, the description is the tool's name and the first 200 characters of the
@@ -111,6 +115,7 @@ impl NewApprovalRequest {
             input: self.input,
             provider_executed: self.provider_executed,
             idempotent: self.idempotent,
+            on_new_message: self.on_new_message,
             description,
             state: ApprovalState::Pending,
         })
@@ -147,6 +152,7 @@ mod tests {
                 input: Json::string(&"a".repeat(bytes - 2)),
                 provider_executed: false,
                 idempotent: false,
+                on_new_message: OnNewMessage::Lapse,
                 description: None,
                 approval_ttl: Duration::from_secs(1),
             };

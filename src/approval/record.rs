@@ -56,6 +56,9 @@ pub struct ApprovalRecord {
     /// [`id`](Self::id).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idempotent: bool,
+    /// What happens to an approval that arrives with or after a newer message of the user.
+    #[serde(default, skip_serializing_if = "OnNewMessage::is_default")]
+    pub on_new_message: OnNewMessage,
     /// The description that the user reads.
     pub description: Box<str>,
     /// The state of the approval request.
@@ -75,6 +78,7 @@ impl RecordKind for LedgerRecord {
 ///
 /// ```text
 /// Pending ──deny──▶ Denied          ──expire──▶ Expired          ──revoke──▶ Revoked
+///    ├────lapse──▶ Lapsed          ──supersede──▶ Superseded
 ///    └────claim──▶ Claimed ──complete──▶ Completed
 ///                     └───lease lost──▶ OutcomeUnknown, or Claimed again if the tool is idempotent
 /// ```
@@ -91,6 +95,16 @@ pub enum ApprovalState {
     },
     /// The request expired without a response.
     Expired,
+    /// The user sent another message instead of a response.
+    Superseded {
+        /// The time at which the message arrived.
+        at: UnixMillis,
+    },
+    /// The approval arrived with or after a newer message of the user, and the tool did not run.
+    Lapsed {
+        /// The approval: decider, time and reason.
+        decision: RecordedDecision,
+    },
     /// The request was revoked before it was approved or denied.
     Revoked {
         /// The reason of the revocation.
@@ -103,7 +117,6 @@ pub enum ApprovalState {
         /// The approval: decider, time and reason.
         decision: RecordedDecision,
         /// The lease holder that runs the tool.
-        #[serde(alias = "lease_holder")]
         #[serde(alias = "claimant")]
         lease_holder: LeaseHolderId,
         /// The number of the attempt, counted from 1.
@@ -145,6 +158,34 @@ pub enum ApprovalStatus {
     Expired,
     /// The request was revoked.
     Revoked,
+    /// The user sent another message instead of a response.
+    Superseded,
+    /// The call was approved too late: with or after a newer message of the user. It did not run.
+    Lapsed,
+}
+
+/// What happens to the approval request of a call when its requester sends a newer message.
+///
+/// A user who writes "No, stop" may have approved the call before, in a response that reaches the
+/// server only with that message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum OnNewMessage {
+    /// An unanswered request is superseded. An approval that arrives with or after the message
+    /// lapses: the tool does not run, and the model may request the approval again.
+    #[default]
+    Lapse,
+    /// The request stays open, and an approval that arrives later runs the tool. Use it for
+    /// approval requests that do not depend on the conversation, for example if another user
+    /// decides.
+    Run,
+}
+
+impl OnNewMessage {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A recorded approval or denial: decider, time and reason.
@@ -221,6 +262,8 @@ impl ApprovalRecord {
             ApprovalState::Pending => ApprovalStatus::Pending,
             ApprovalState::Denied { .. } => ApprovalStatus::Denied,
             ApprovalState::Expired => ApprovalStatus::Expired,
+            ApprovalState::Superseded { .. } => ApprovalStatus::Superseded,
+            ApprovalState::Lapsed { .. } => ApprovalStatus::Lapsed,
             ApprovalState::Revoked { .. } => ApprovalStatus::Revoked,
             ApprovalState::Claimed { .. }
             | ApprovalState::Completed { .. }
@@ -248,6 +291,7 @@ impl ApprovalRecord {
     pub fn decision(&self) -> Option<&RecordedDecision> {
         match &self.state {
             ApprovalState::Denied { decision }
+            | ApprovalState::Lapsed { decision }
             | ApprovalState::Claimed { decision, .. }
             | ApprovalState::Completed { decision, .. }
             | ApprovalState::OutcomeUnknown { decision } => Some(decision),

@@ -17,7 +17,7 @@ use super::resume::ResponseResult;
 use super::token::{Token, has_newer_format};
 use super::{
     ApprovalRecord, ApprovalResponse, CanonicalJson, ClaimResult, DeferredOutcome,
-    DeferredToolResults, DenyResult, KeyRing, PendingToolCall, Principal, RecordId,
+    DeferredToolResults, DenyResult, KeyRing, OnNewMessage, PendingToolCall, Principal, RecordId,
     RejectionReason, ResumePlan, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, ToolCallId};
@@ -37,6 +37,8 @@ pub struct Redemption {
 #[derive(Debug)]
 struct Answer {
     token: Option<Token>,
+    /// Whether an approval lapses, because it arrives with a newer message of the requester.
+    lapses: bool,
     resolution: Resolution,
 }
 
@@ -56,7 +58,7 @@ impl Answer {
     }
 }
 
-/// A claim or denial to request from the ledger.
+/// A claim, denial or lapse to request from the ledger.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LedgerRequest {
@@ -64,17 +66,29 @@ pub struct LedgerRequest {
     pub index: usize,
     /// The id of the record.
     pub record: RecordId,
-    /// Whether to claim the record (`true`) or to deny it (`false`).
-    pub approved: bool,
+    /// The request.
+    pub action: LedgerAction,
     /// The reason that the user gave.
     pub reason: Option<String>,
+}
+
+/// What a [`LedgerRequest`] requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LedgerAction {
+    /// The user denied the call.
+    Deny,
+    /// The user approved the call, but the approval arrived with a newer message of the user.
+    Lapse,
+    /// The user approved the call.
+    Claim,
 }
 
 /// The ledger's response to a [`LedgerRequest`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum LedgerResponse {
-    /// The response to an approval.
+    /// The response to an approval, also to one that lapses.
     Claim(ClaimResult),
     /// The response to a denial.
     Deny(DenyResult),
@@ -106,6 +120,7 @@ impl ResumePlan {
             .approvals()
             .map(|response| Answer {
                 token: Token::open(keys, &response.approval_id, now),
+                lapses: false,
                 resolution: Resolution::Unresolved,
             })
             .collect();
@@ -141,6 +156,8 @@ impl Redemption {
             let accepted =
                 check_response(answer.token, record, response, chat, principal, &may_decide);
             let is_pending = record.is_some_and(ApprovalRecord::is_pending);
+            answer.lapses = self.plan.is_superseded(&response.approval_id)
+                && record.is_some_and(|record| lapses(record, principal));
             if !(is_continued || accepted.is_ok() && is_pending) {
                 answer.resolution = Resolution::Skipped;
             } else if let Err(cause) = accepted {
@@ -170,12 +187,16 @@ impl Redemption {
                     Some(LedgerRequest {
                         index,
                         record: answer.token?.record,
-                        approved: response.approved,
+                        action: match response.approved {
+                            false => LedgerAction::Deny,
+                            true if answer.lapses => LedgerAction::Lapse,
+                            true => LedgerAction::Claim,
+                        },
                         reason: response.reason.clone(),
                     })
                 })
                 .collect();
-        requests.sort_by_key(|request| request.approved);
+        requests.sort_by_key(|request| request.action != LedgerAction::Deny);
         requests
     }
 
@@ -214,7 +235,9 @@ impl Redemption {
             LedgerResponse::Claim(ClaimResult::OutcomeUnknown) => DeferredOutcome::OutcomeUnknown,
             LedgerResponse::Claim(ClaimResult::Rejected(_))
             | LedgerResponse::Deny(DenyResult::Rejected(_))
-            | LedgerResponse::Unavailable => rejected_outcome(&record, request.approved, reason),
+            | LedgerResponse::Unavailable => {
+                rejected_outcome(&record, request.action != LedgerAction::Deny, reason)
+            }
         };
         if let Some(answer) = self.answers.get_mut(request.index) {
             answer.resolution = Resolution::Resolved(Box::new((Some(record), outcome)));
@@ -223,20 +246,21 @@ impl Redemption {
 
     /// Returns the unanswered approval requests that the user superseded with another message.
     ///
-    /// The host must deny these records.
+    /// The host must [supersede](ApprovalRecord::supersede) these records.
     pub fn superseded<'r>(
         &self,
         unanswered: impl IntoIterator<Item = (&'r ApprovalRecord, &'r ApprovalId)>,
     ) -> Vec<RecordId> {
-        let is_superseded = |id: &ApprovalId| self.plan.is_superseded(id);
-        let records = unanswered.into_iter().filter(|(_, id)| is_superseded(id));
+        let records = unanswered.into_iter().filter(|(record, id)| {
+            record.on_new_message == OnNewMessage::Lapse && self.plan.is_superseded(id)
+        });
         records.map(|(record, _)| record.id).collect()
     }
 
     /// Returns the results of all deferred tool calls.
     ///
     /// `unanswered` holds the approval requests of this chat that were pending when the responses
-    /// arrived, each in its current state: a superseded request has been denied, and another
+    /// arrived, each in its current state: a superseded request has been closed, and another
     /// request may have expired or may have been decided elsewhere. `client_executed` holds the
     /// calls that the client executes.
     pub fn settle(
@@ -246,14 +270,19 @@ impl Redemption {
     ) -> DeferredToolResults {
         let mut open: Vec<PendingToolCall> = Vec::new();
         let mut closed: Vec<(PendingToolCall, DeferredOutcome)> = Vec::new();
+        let mut pending: Vec<PendingToolCall> = Vec::new();
         for (record, id) in unanswered {
             let call = pending_call(record, id.clone());
             match record.outcome() {
-                None | Some(DeferredOutcome::Denied { .. }) if self.plan.is_superseded(id) => {
-                    open.push(call);
-                }
+                // The plan lists it among the superseded calls.
+                Some(DeferredOutcome::Superseded) if self.plan.is_superseded(id) => open.push(call),
                 // The model gets the rejection of that response and is called, so the call is not
                 // pending.
+                None if record.on_new_message == OnNewMessage::Run
+                    && self.plan.is_superseded(id) =>
+                {
+                    pending.push(call);
+                }
                 None if self.has_rejected_response(record, id) => {}
                 None => open.push(call),
                 Some(outcome) => closed.push((call, outcome)),
@@ -273,7 +302,7 @@ impl Redemption {
         });
         let answers = answers.collect();
         open.extend(client_executed.iter().cloned());
-        self.plan.build_results(answers, &open, closed)
+        self.plan.build_results(answers, &open, closed, pending)
     }
 
     /// Returns whether a response to this record's call was rejected.
@@ -291,6 +320,12 @@ impl Redemption {
             .map(|(_, (_, response))| &response.tool_call_id)
             .any(|wire_id| is_wire_id_of(wire_id, &record.tool_call_id))
     }
+}
+
+/// Returns whether an approval of this record by `principal` lapses if the user has sent a newer
+/// message. The messages of the requester do not concern another approver.
+fn lapses(record: &ApprovalRecord, principal: &Principal) -> bool {
+    record.on_new_message == OnNewMessage::Lapse && record.requester == *principal
 }
 
 /// Returns the call of a record as a pending call.

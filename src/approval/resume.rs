@@ -231,7 +231,8 @@ impl ResumePlan {
             })
         });
         let answers = answers.collect();
-        self.build_results(answers, &open.into_iter().cloned().collect::<Vec<_>>(), Vec::new())
+        let open: Vec<PendingToolCall> = open.into_iter().cloned().collect();
+        self.build_results(answers, &open, Vec::new(), Vec::new())
     }
 
     /// Returns the responses, each with whether it is in the message that the response continues.
@@ -249,13 +250,15 @@ impl ResumePlan {
     /// Combines the results of the approval responses, the open calls and the closed calls.
     ///
     /// `answers` holds the result of each response in the order of the responses, or `None` for a
-    /// skipped response. `open_calls` are the calls without a response. `closed` are the calls
-    /// whose requests can no longer be answered.
+    /// skipped response. `open_calls` are the calls without a response, which are superseded if
+    /// the user has sent another message. `closed` are the calls whose requests can no longer be
+    /// answered, and `pending` the calls that stay open in any case.
     pub(super) fn build_results(
         self,
         answers: Vec<Option<ResponseResult>>,
         open_calls: &[PendingToolCall],
         closed: Vec<(PendingToolCall, DeferredOutcome)>,
+        mut pending: Vec<PendingToolCall>,
     ) -> DeferredToolResults {
         let mut results = Vec::new();
         for ((message_at, response), answer) in self.approvals.iter().zip(answers) {
@@ -273,7 +276,6 @@ impl ResumePlan {
             let id = call.approval_id.as_ref();
             results.extend(id.map(|id| self.request_result(&call, id, outcome)));
         }
-        let mut pending = Vec::new();
         let mut superseded = Vec::new();
         for call in open_calls {
             let resolution = match &call.approval_id {

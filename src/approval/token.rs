@@ -127,7 +127,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::approval::{ApprovalRecord, ApprovalState, DefinitionDigest, Principal};
+    use crate::approval::{
+        ApprovalRecord, ApprovalState, DefinitionDigest, OnNewMessage, Principal,
+    };
     use crate::json::{Format, Json};
 
     fn record() -> ApprovalRecord {
@@ -146,6 +148,7 @@ mod tests {
             input: Json::parse(r#"{"path":"notes.txt"}"#).unwrap(),
             provider_executed: false,
             idempotent: false,
+            on_new_message: OnNewMessage::default(),
             description: "Delete".into(),
             state: ApprovalState::Pending,
         }
@@ -261,6 +264,7 @@ mod tests {
                     input: Json::from_serialize(&"a".repeat(input.into())).unwrap(),
                     provider_executed: flags.0,
                     idempotent: flags.1,
+                    on_new_message: OnNewMessage::default(),
                     ..record()
                 }
             },

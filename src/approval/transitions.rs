@@ -90,6 +90,10 @@ pub enum RejectionReason {
     InputChanged,
     /// The response arrived after the request had expired.
     Expired,
+    /// The user sent another message instead of a response.
+    Superseded,
+    /// The approval arrived with or after a newer message of the user.
+    Lapsed,
     /// The request was revoked.
     Revoked(RevocationReason),
     /// The request was already decided, with the other decision or by another principal.
@@ -131,6 +135,8 @@ impl ApprovalRecord {
             ApprovalState::Pending => claimed(decision, 1),
             ApprovalState::Denied { .. } => refused(RejectionReason::AlreadyDecided),
             ApprovalState::Expired => refused(RejectionReason::Expired),
+            ApprovalState::Superseded { .. } => refused(RejectionReason::Superseded),
+            ApprovalState::Lapsed { .. } => refused(RejectionReason::Lapsed),
             ApprovalState::Revoked { cause, .. } => refused(RejectionReason::Revoked(*cause)),
             ApprovalState::Claimed { decision: first, .. }
             | ApprovalState::Completed { decision: first, .. }
@@ -167,6 +173,39 @@ impl ApprovalRecord {
         }
     }
 
+    /// Records that an approval arrived with or after a newer message of the user. The tool does not
+    /// run.
+    ///
+    /// A request that is not pending any more keeps its state, and its outcome stands.
+    pub fn lapse(&self, decision: &RecordedDecision) -> Transition<ClaimResult> {
+        match &self.state {
+            ApprovalState::Pending if self.expires_at <= decision.decided_at => self.transition_to(
+                ClaimResult::Rejected(RejectionReason::Expired),
+                ApprovalState::Expired,
+            ),
+            ApprovalState::Pending => self.transition_to(
+                ClaimResult::Rejected(RejectionReason::Lapsed),
+                ApprovalState::Lapsed { decision: decision.clone() },
+            ),
+            ApprovalState::Expired => {
+                self.unchanged(ClaimResult::Rejected(RejectionReason::Expired))
+            }
+            _ => self.unchanged(ClaimResult::Rejected(RejectionReason::AlreadyDecided)),
+        }
+    }
+
+    /// Records that the user sent another message instead of a response, unless the request is not
+    /// pending any more.
+    pub fn supersede(&self, at: UnixMillis) -> Transition<()> {
+        match &self.state {
+            ApprovalState::Pending if self.expires_at <= at => {
+                self.transition_to((), ApprovalState::Expired)
+            }
+            ApprovalState::Pending => self.transition_to((), ApprovalState::Superseded { at }),
+            _ => self.unchanged(()),
+        }
+    }
+
     /// Denies the call. A denial is final for this call.
     pub fn deny(&self, decision: &RecordedDecision) -> Transition<DenyResult> {
         let refused = |cause| self.unchanged(DenyResult::Rejected(cause));
@@ -181,8 +220,10 @@ impl ApprovalRecord {
             }
             ApprovalState::Denied { .. } => self.unchanged(DenyResult::Denied),
             ApprovalState::Expired => refused(RejectionReason::Expired),
+            ApprovalState::Superseded { .. } => refused(RejectionReason::Superseded),
             ApprovalState::Revoked { cause, .. } => refused(RejectionReason::Revoked(*cause)),
-            ApprovalState::Claimed { .. }
+            ApprovalState::Lapsed { .. }
+            | ApprovalState::Claimed { .. }
             | ApprovalState::Completed { .. }
             | ApprovalState::OutcomeUnknown { .. } => refused(RejectionReason::AlreadyDecided),
         }
@@ -291,6 +332,8 @@ impl ApprovalRecord {
                 DeferredOutcome::Denied { reason: decision.reason.clone() }
             }
             ApprovalState::Expired => DeferredOutcome::Expired,
+            ApprovalState::Superseded { .. } => DeferredOutcome::Superseded,
+            ApprovalState::Lapsed { .. } => DeferredOutcome::Lapsed,
             ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
             ApprovalState::Claimed { .. } if self.provider_executed => {
                 DeferredOutcome::ForwardedToProvider

@@ -143,6 +143,12 @@ pub enum AgentEvent {
         /// The id of the call.
         tool_call_id: ToolCallId,
     },
+    /// The denial in the continued message did not count, because the call was approved before. The
+    /// result of the call follows. No chunk is sent for this event.
+    DenialOverruled {
+        /// The id of the call.
+        tool_call_id: ToolCallId,
+    },
     /// A tool returned an output.
     ToolOutput {
         /// The id of the call.
@@ -271,6 +277,8 @@ impl AgentEvent {
             }
             DeferredOutcome::OutcomeUnknown => Self::tool_failed(id, approval::OUTCOME_UNKNOWN),
             DeferredOutcome::Expired => Self::tool_failed(id, approval::EXPIRED),
+            DeferredOutcome::Superseded => Self::tool_failed(id, approval::SUPERSEDED),
+            DeferredOutcome::Lapsed => Self::tool_failed(id, approval::LAPSED),
             DeferredOutcome::Revoked => Self::tool_failed(id, approval::REVOKED),
             DeferredOutcome::Rejected => Self::tool_failed(id, approval::REFUSED),
             DeferredOutcome::Approved { .. }

@@ -182,6 +182,8 @@ fn from_deferred(outcome: &DeferredOutcome) -> ToolResult {
             ToolResult::Denied { reason: reason.clone() }
         }
         DeferredOutcome::Expired => NotExecutedReason::Expired.into(),
+        DeferredOutcome::Superseded => NotExecutedReason::Unanswered.into(),
+        DeferredOutcome::Lapsed => NotExecutedReason::Lapsed.into(),
         DeferredOutcome::Revoked => NotExecutedReason::Revoked.into(),
         DeferredOutcome::Rejected => NotExecutedReason::Rejected.into(),
     }

@@ -61,6 +61,8 @@ pub enum NotExecutedReason {
     AwaitsClient,
     /// The approval request has no response: the user sent another message instead.
     Unanswered,
+    /// The user approved the call, but the approval arrived with or after a newer message.
+    Lapsed,
     /// The approval request expired without a response.
     Expired,
     /// The call is no longer permitted.
@@ -111,6 +113,11 @@ impl NotExecutedReason {
             }
             NotExecutedReason::Unanswered => {
                 "This tool call was not executed, and it is not queued: nobody answered it."
+            }
+            NotExecutedReason::Lapsed => {
+                "This tool call was not executed, and it is not queued. The person approved it, but \
+                 sent a new message before the approval arrived, so the approval lapsed. Read that \
+                 message first, and ask again if the call is still wanted."
             }
             NotExecutedReason::Expired => {
                 "This tool call was not executed, and it is not queued: nobody approved it in time."

@@ -258,6 +258,7 @@ impl Translator {
                 self.request_described_approval(tool_call_id, &request, out)?;
             }
             AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
+            AgentEvent::DenialOverruled { tool_call_id } => self.overrule_denial(tool_call_id)?,
             AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
                 let result = tools::Output::plain(output, *preliminary);
                 self.tool_output(tool_call_id, &result, out)?;

@@ -245,6 +245,16 @@ impl Translator {
         }
     }
 
+    /// Lets a call that the continued message holds as denied get the result that it has. The client
+    /// then shows the result, and not a denial of a call that ran.
+    pub(super) fn overrule_denial(&mut self, id: &ToolCallId) -> Result<(), TranslateError> {
+        let call = self.calls.named(id)?;
+        if let CallState::ApprovalResponded { approved } = &mut call.state {
+            *approved = true;
+        }
+        Ok(())
+    }
+
     pub(super) fn tool_output(
         &mut self,
         id: &ToolCallId,

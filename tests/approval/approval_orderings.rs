@@ -120,7 +120,7 @@ impl Chat {
             assert!(is_end, "{outcome:?} {sequence:?}");
         }
         for call in results.superseded() {
-            let outcome = DeferredOutcome::Denied { reason: None };
+            let outcome = DeferredOutcome::Superseded;
             self.results.entry(call_number(&call.tool_call_id)).or_default().push(outcome);
         }
         results
@@ -162,7 +162,7 @@ async fn check_sequence(sequence: &Sequence) {
             })
             .collect();
         for outcome in chat.bench.outcomes(&body(&late_approvals)).await {
-            assert_eq!(outcome, DeferredOutcome::Rejected, "{sequence:?}");
+            assert_eq!(outcome, DeferredOutcome::Superseded, "{sequence:?}");
         }
     }
     let calls = 0..sequence.answers.len();

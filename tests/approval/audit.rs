@@ -49,7 +49,7 @@ fn event_names(events: &[AuditEvent]) -> Vec<String> {
 async fn each_state_change_gives_one_audit_event_and_all_name_the_same_record() {
     let bench = Bench::new();
     // What the bench does, and the expected audit events.
-    let stories: [(&[&str], &[&str]); 9] = [
+    let stories: [(&[&str], &[&str]); 10] = [
         (&["yes"], &["requested", "approved", "executed"]),
         (&["yes", "yes"], &["requested", "approved", "executed"]),
         (&["yes", "no"], &["requested", "approved", "executed", "rejected"]),
@@ -57,7 +57,8 @@ async fn each_state_change_gives_one_audit_event_and_all_name_the_same_record() 
         (&["no", "yes"], &["requested", "denied", "rejected"]),
         (&["eve", "yes"], &["requested", "rejected", "approved", "executed"]),
         (&["late", "yes"], &["requested", "expired", "rejected"]),
-        (&["write on", "yes"], &["requested", "denied", "rejected"]),
+        (&["write on", "yes"], &["requested", "superseded", "rejected"]),
+        (&["yes, write on", "yes"], &["requested", "lapsed", "rejected"]),
         (&["take back", "yes"], &["requested", "revoked", "rejected"]),
     ];
     for (story, expected) in stories {
@@ -70,6 +71,10 @@ async fn each_state_change_gives_one_audit_event_and_all_name_the_same_record() 
                 "no" => drop(bench.outcomes(&denial).await),
                 "eve" => drop(bench.outcomes_for(&Principal::new("eve"), &approval).await),
                 "late" => bench.wait(Duration::from_secs(60 * 60)),
+                "yes, write on" => {
+                    let approval = [answer(&issued, true)];
+                    drop(bench.outcomes(&body_with_new_message(&approval)).await);
+                }
                 "write on" => drop(bench.outcomes(&body_with_new_message(&[])).await),
                 "take back" => assert!(bench.approvals.revoke(issued.record).await.unwrap()),
                 _ => panic!("{action}"),
@@ -262,7 +267,7 @@ async fn a_request_that_is_dropped_at_any_await_takes_effect_once_and_is_audited
     let stories: [(&str, &[&str]); 3] = [
         ("yes", &["requested", "approved", "executed"]),
         ("no", &["requested", "denied"]),
-        ("write on", &["requested", "denied"]),
+        ("write on", &["requested", "superseded"]),
     ];
     for (story, expected) in stories {
         let mut cuts = 0;

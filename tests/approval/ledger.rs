@@ -2,8 +2,8 @@
 //! operations of three actors.
 //!
 //! The model is written from the specification: a record is inserted as pending; the first of an
-//! approval, a denial, a revocation and the expiry decides; an approval is a claim with a fence and
-//! a lease; a claim ends with its outcome or, once its lease is over, with an unknown outcome,
+//! approval, a denial, a revocation, a newer message and the expiry decides; an approval that arrives
+//! with a newer message lapses; any other approval is a claim with a fence and a lease; a claim ends with its outcome or, once its lease is over, with an unknown outcome,
 //! unless the tool is idempotent: then the next approval starts the next attempt. The model stores
 //! a history instead of a state machine, and derives the result for each actor from it.
 
@@ -13,8 +13,8 @@ use std::time::Duration;
 use ui_message_stream::Json;
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Claim, ClaimResult, DefinitionDigest, DenyResult, KeyRing,
-    LeaseHolderId, LeaseResult, NewApprovalRequest, Principal, RecordId, RecordedDecision,
-    RejectionReason, RevocationReason, ToolOutcome, Transition, UnixMillis,
+    LeaseHolderId, LeaseResult, NewApprovalRequest, OnNewMessage, Principal, RecordId,
+    RecordedDecision, RejectionReason, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
 
 /// The actors: two requests of one user, and one request of another user who may decide as well.
@@ -34,6 +34,10 @@ enum Operation {
     Fail(usize),
     /// With the first claim that the actor was granted, which may be outdated.
     CompleteLate(usize),
+    /// An approval that arrives with a newer message of the user.
+    Lapse(usize),
+    /// A newer message of the user arrives without a response.
+    Supersede,
     /// By the host.
     Revoke,
     Expire,
@@ -42,11 +46,11 @@ enum Operation {
 }
 
 fn operations() -> Vec<Operation> {
-    let mut all = vec![Operation::Revoke, Operation::Expire];
+    let mut all = vec![Operation::Revoke, Operation::Supersede, Operation::Expire];
     all.extend([LEASE - 1, LEASE, TO_ANSWER].map(Operation::Wait));
     for actor in 0..ACTORS.len() {
-        use Operation::{Claim, Complete, CompleteLate, Deny, Fail, Renew};
-        all.extend([Claim, Deny, Renew, Complete, Fail, CompleteLate].map(|by| by(actor)));
+        use Operation::{Claim, Complete, CompleteLate, Deny, Fail, Lapse, Renew};
+        all.extend([Claim, Lapse, Deny, Renew, Complete, Fail, CompleteLate].map(|by| by(actor)));
     }
     all
 }
@@ -61,6 +65,8 @@ enum OperationResult {
     Unknown,
     Expired,
     Revoked,
+    Superseded,
+    Lapsed,
     AlreadyDecided,
     Denied,
     Stored,
@@ -74,6 +80,8 @@ enum OperationResult {
 enum Change {
     Denied,
     Revoked,
+    Superseded,
+    Lapsed,
     Expired,
     Claimed { by: usize, until: u64 },
     Renewed { until: u64 },
@@ -143,8 +151,27 @@ impl Model {
                     Some(Change::Denied) => OperationResult::Denied,
                     Some(Change::Expired) => OperationResult::Expired,
                     Some(Change::Revoked) => OperationResult::Revoked,
+                    Some(Change::Superseded) => OperationResult::Superseded,
                     Some(_) => OperationResult::AlreadyDecided,
                 }
+            }
+            Operation::Lapse(_) => {
+                self.expire_if_due();
+                match self.changes.first() {
+                    None => {
+                        self.changes.push(Change::Lapsed);
+                        OperationResult::Lapsed
+                    }
+                    Some(Change::Expired) => OperationResult::Expired,
+                    Some(_) => OperationResult::AlreadyDecided,
+                }
+            }
+            Operation::Supersede => {
+                self.expire_if_due();
+                if self.changes.is_empty() {
+                    self.changes.push(Change::Superseded);
+                }
+                OperationResult::Nothing
             }
             Operation::Revoke => {
                 self.expire_if_due();
@@ -205,6 +232,8 @@ impl Model {
             Some(Change::Denied) => return OperationResult::AlreadyDecided,
             Some(Change::Expired) => return OperationResult::Expired,
             Some(Change::Revoked) => return OperationResult::Revoked,
+            Some(Change::Superseded) => return OperationResult::Superseded,
+            Some(Change::Lapsed) => return OperationResult::Lapsed,
             Some(_) => {}
         }
         if self.first_approver().is_some_and(|first| ACTORS[first].0 != ACTORS[by].0) {
@@ -238,6 +267,8 @@ impl Model {
             None => "pending",
             Some(Change::Denied) => "denied",
             Some(Change::Revoked) => "revoked",
+            Some(Change::Superseded) => "superseded",
+            Some(Change::Lapsed) => "lapsed",
             Some(Change::Expired) => "expired",
             Some(Change::Claimed { .. } | Change::Renewed { .. }) => "claimed",
             Some(Change::Completed { .. }) => "done",
@@ -302,6 +333,14 @@ impl Ledger {
                 DenyResult::Rejected(cause) => rejected(cause),
                 other => panic!("{other:?}"),
             },
+            Operation::Lapse(by) => match self.store(self.record.lapse(&decision(by))) {
+                ClaimResult::Rejected(cause) => rejected(cause),
+                other => panic!("{other:?}"),
+            },
+            Operation::Supersede => {
+                self.store(self.record.supersede(now));
+                OperationResult::Nothing
+            }
             Operation::Revoke => OperationResult::Closed(
                 self.store(self.record.revoke(RevocationReason::ByHost, now)),
             ),
@@ -335,6 +374,8 @@ impl Ledger {
             ApprovalState::Denied { .. } => "denied",
             ApprovalState::Expired => "expired",
             ApprovalState::Revoked { .. } => "revoked",
+            ApprovalState::Superseded { .. } => "superseded",
+            ApprovalState::Lapsed { .. } => "lapsed",
             ApprovalState::Claimed { .. } => "claimed",
             ApprovalState::Completed { .. } => "done",
             ApprovalState::OutcomeUnknown { .. } => "unknown",
@@ -351,6 +392,8 @@ fn rejected(cause: RejectionReason) -> OperationResult {
     match cause {
         RejectionReason::Expired => OperationResult::Expired,
         RejectionReason::Revoked(RevocationReason::ByHost) => OperationResult::Revoked,
+        RejectionReason::Superseded => OperationResult::Superseded,
+        RejectionReason::Lapsed => OperationResult::Lapsed,
         RejectionReason::AlreadyDecided => OperationResult::AlreadyDecided,
         other => panic!("{other:?}"),
     }
@@ -374,6 +417,7 @@ fn issued(idempotent: bool) -> ApprovalRecord {
         definition: DefinitionDigest::new("delete_file", "deletes a file", &Json::null()),
         input: Json::null(),
         provider_executed: false,
+        on_new_message: OnNewMessage::default(),
         idempotent,
         description: None,
         approval_ttl: Duration::from_millis(TO_ANSWER),
@@ -445,7 +489,7 @@ fn every_sequence_of_six_operations_of_three_actors_agrees_with_the_model() {
             (1..=MOST_OPERATIONS).map(|length| (all.len() as u64).pow(length)).sum();
         assert_eq!(sequences, expected);
         assert_eq!(most_attempts > 1, idempotent);
-        assert_eq!(ends.len(), 7, "every state was reached");
+        assert_eq!(ends.len(), 9, "every state was reached");
     }
 }
 

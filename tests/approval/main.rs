@@ -5,6 +5,7 @@ mod approvals;
 mod audit;
 mod ledger;
 mod ledger_store;
+mod new_message;
 mod one_tool;
 mod resume_plan;
 mod stored_formats;

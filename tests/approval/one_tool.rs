@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use ui_message_stream::approval::store::{BoxFuture, InMemoryLedger, LedgerStore, update};
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
-    DeferredToolResults, DefinitionDigest, IssuedApproval, LeaseHolderId, Principal, RecordId,
-    RecordedDecision, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    DeferredToolResults, DefinitionDigest, IssuedApproval, LeaseHolderId, OnNewMessage, Principal,
+    RecordId, RecordedDecision, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
@@ -25,6 +25,7 @@ pub(crate) struct Tool {
     pub(crate) is_idempotent: bool,
     pub(crate) is_permitted: bool,
     pub(crate) panics: Option<Panics>,
+    pub(crate) on_new_message: Option<OnNewMessage>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,6 +41,7 @@ impl Default for Tool {
             is_idempotent: false,
             is_permitted: true,
             panics: None,
+            on_new_message: None,
         }
     }
 }
@@ -54,7 +56,8 @@ impl Toolbox for Effects {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
         let tool = self.tool();
         let info = ToolInfo::new(DefinitionDigest::new(name, tool.description, &Json::null()));
-        let info = if tool.is_idempotent { info.idempotent() } else { info };
+        let mut info = if tool.is_idempotent { info.idempotent() } else { info };
+        info.on_new_message = tool.on_new_message;
         (name == "delete_file").then_some(info)
     }
 

@@ -12,6 +12,7 @@ use ui_message_stream::agent::tool_policy::{ApprovalRequirement, ToolPolicy};
 use ui_message_stream::agent::{
     ApprovalContext, DynTool, DynToolDefinition, IntoTool, ToolContext, ToolError,
 };
+use ui_message_stream::approval::OnNewMessage;
 use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
@@ -160,6 +161,14 @@ impl McpTool {
     #[must_use]
     pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
         self.policy.approval_ttl = Some(ttl);
+        self
+    }
+
+    /// Sets what happens to an approval request of this tool when the user sends a newer message, if
+    /// it differs from other tools.
+    #[must_use]
+    pub fn on_new_message(mut self, policy: OnNewMessage) -> Self {
+        self.policy.on_new_message = Some(policy);
         self
     }
 

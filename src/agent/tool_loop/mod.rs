@@ -268,6 +268,7 @@ impl ToolLoop {
             AgentEvent::ToolOutput { tool_call_id, .. }
             | AgentEvent::ToolFailed { tool_call_id, .. }
             | AgentEvent::ToolDenied { tool_call_id }
+            | AgentEvent::DenialOverruled { tool_call_id }
             | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
                 *tool_call_id = self.call_ids.resolve(tool_call_id);
                 if self.local_calls.contains(tool_call_id) {

@@ -87,6 +87,15 @@ pub enum AuditEventKind {
     },
     /// No answer arrived in time.
     Expired,
+    /// The user sent another message instead of an answer.
+    Superseded,
+    /// The call was approved, but the approval arrived with or after a newer message of the user.
+    /// The tool was not executed.
+    Lapsed {
+        /// The reason of the approval, in the user's own words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// The approval request was revoked.
     Revoked {
         /// The reason.
@@ -112,6 +121,8 @@ impl AuditEventKind {
             self,
             AuditEventKind::Approved { fence: 1, .. }
                 | AuditEventKind::Denied { .. }
+                | AuditEventKind::Superseded
+                | AuditEventKind::Lapsed { .. }
                 | AuditEventKind::Revoked { .. }
         )
     }
@@ -123,6 +134,7 @@ impl AuditEventKind {
                 AuditEventKind::Approved { fence, reason: None }
             }
             AuditEventKind::Denied { .. } => AuditEventKind::Denied { reason: None },
+            AuditEventKind::Lapsed { .. } => AuditEventKind::Lapsed { reason: None },
             other => other,
         }
     }
@@ -136,6 +148,10 @@ impl AuditEventKind {
                 AuditEventKind::Denied { reason: decision.reason.clone() }
             }
             ApprovalState::Expired => AuditEventKind::Expired,
+            ApprovalState::Superseded { .. } => AuditEventKind::Superseded,
+            ApprovalState::Lapsed { decision } => {
+                AuditEventKind::Lapsed { reason: decision.reason.clone() }
+            }
             ApprovalState::Revoked { cause, .. } => AuditEventKind::Revoked { cause: *cause },
             ApprovalState::Claimed { decision, fence, .. } => {
                 AuditEventKind::Approved { fence: *fence, reason: decision.reason.clone() }

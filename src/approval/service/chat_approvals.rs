@@ -105,6 +105,7 @@ impl ChatApprovals {
         let mut request = self.new_request(call, input, description, tool.definition);
         request.idempotent = tool.idempotent;
         request.approval_ttl = tool.approval_ttl.unwrap_or(request.approval_ttl);
+        request.on_new_message = tool.on_new_message.unwrap_or(request.on_new_message);
         self.issue(request).await
     }
 
@@ -165,6 +166,7 @@ impl ChatApprovals {
             input: input.clone(),
             provider_executed: false,
             idempotent: false,
+            on_new_message: self.inner.on_new_message,
             description: description.map(Into::into),
             approval_ttl: self.inner.approval_ttl,
         }

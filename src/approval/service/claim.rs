@@ -1,5 +1,5 @@
-//! The requests of a chat to the ledger: denies a call, claims an approved call and renews the
-//! lease of a claim.
+//! The requests of a chat to the ledger: denies a call, lets an approval lapse, claims an approved
+//! call and renews the lease of a claim.
 
 use std::time::Duration;
 
@@ -7,30 +7,50 @@ use super::inner::{RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
-    ApprovalRecord, Claim, ClaimResult, DenyResult, LeaseHolderId, LedgerRequest, LedgerResponse,
-    RecordedDecision, RevocationReason, UnixMillis,
+    ApprovalRecord, Claim, ClaimResult, DenyResult, LeaseHolderId, LedgerAction, LedgerRequest,
+    LedgerResponse, RecordedDecision, RejectionReason, RevocationReason, UnixMillis,
 };
 
-/// Applies a request to the ledger: claims an approved call, or denies it.
+/// Applies a request to the ledger: claims an approved call, denies it or lets its approval lapse.
 pub(super) async fn send_to_ledger(
     approvals: &ChatApprovals,
     request: &LedgerRequest,
     record: &ApprovalRecord,
 ) -> Result<(ApprovalRecord, LedgerResponse), LedgerStoreError> {
     let decide = |now| approvals.decision(now, request.reason.clone());
-    if request.approved {
-        let lease_holder = LeaseHolderId::from_bytes(random_bytes());
-        let (record, result) = claim(approvals, record, lease_holder, decide).await?;
-        return Ok((record, LedgerResponse::Claim(result)));
-    }
     let (inner, principal) = (&approvals.inner, &approvals.principal);
-    let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
-    let denied = inner.update_record(Some(principal), request.record, deny).await?;
-    let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
-    if let DenyResult::Rejected(cause) = output {
+    let (record, response, refused, at) = match request.action {
+        LedgerAction::Claim => {
+            let lease_holder = LeaseHolderId::from_bytes(random_bytes());
+            let (record, result) = claim(approvals, record, lease_holder, decide).await?;
+            return Ok((record, LedgerResponse::Claim(result)));
+        }
+        LedgerAction::Lapse => {
+            let lapse = |record: &ApprovalRecord, now| record.lapse(&decide(now));
+            let lapsed = inner.update_record(Some(principal), request.record, lapse).await?;
+            let RecordUpdate { record, output, at, .. } = lapsed.ok_or_else(record_missing)?;
+            // The audit event of the new state reports the lapse.
+            let refused = match &output {
+                ClaimResult::Rejected(cause) if *cause != RejectionReason::Lapsed => Some(*cause),
+                _ => None,
+            };
+            (record, LedgerResponse::Claim(output), refused, at)
+        }
+        LedgerAction::Deny => {
+            let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
+            let denied = inner.update_record(Some(principal), request.record, deny).await?;
+            let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
+            let refused = match output {
+                DenyResult::Rejected(cause) => Some(cause),
+                DenyResult::Denied => None,
+            };
+            (record, LedgerResponse::Deny(output), refused, at)
+        }
+    };
+    if let Some(cause) = refused {
         inner.audit_record(at, &record, principal, AuditEventKind::Rejected { cause });
     }
-    Ok((record, LedgerResponse::Deny(output)))
+    Ok((record, response))
 }
 
 /// Claims a call, for the first time or because the lease of the last claim has ended.

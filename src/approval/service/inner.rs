@@ -9,7 +9,8 @@ use super::{AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, update};
 use crate::approval::token::has_newer_format;
 use crate::approval::{
-    ApprovalRecord, KeyRing, Principal, RecordId, RejectionReason, Transition, UnixMillis,
+    ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
+    UnixMillis,
 };
 use crate::id::ApprovalId;
 
@@ -23,6 +24,7 @@ pub(super) struct Inner {
     pub(super) can_decide: Arc<CanDecide>,
     /// The time to live of an approval request, for tools without their own.
     pub(super) approval_ttl: Duration,
+    pub(super) on_new_message: OnNewMessage,
     pub(super) lease: Duration,
 }
 
@@ -148,6 +150,7 @@ impl fmt::Debug for Inner {
             .field("toolbox", &self.toolbox)
             .field("audit", &self.audit)
             .field("approval_ttl", &self.approval_ttl)
+            .field("on_new_message", &self.on_new_message)
             .field("lease", &self.lease)
             .finish_non_exhaustive()
     }

@@ -35,7 +35,8 @@ use crate::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, system_time,
 };
 use crate::approval::{
-    ApprovalDecision, ApprovalRecord, KeyRing, Principal, RecordId, ResumePlan, RevocationReason,
+    ApprovalDecision, ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, ResumePlan,
+    RevocationReason,
 };
 use crate::id::{ChatId, MessageId};
 
@@ -116,6 +117,7 @@ impl Approvals {
             audit: Arc::new(TracingAudit),
             can_decide: Arc::new(|_, _| false),
             approval_ttl: Duration::from_secs(60 * 60),
+            on_new_message: OnNewMessage::default(),
             lease: Duration::from_secs(30),
         }))
     }
@@ -148,6 +150,16 @@ impl Approvals {
     #[must_use]
     pub fn with_approval_ttl(self, time: Duration) -> Self {
         self.configure(|inner| inner.approval_ttl = time)
+    }
+
+    /// Sets what happens to an approval request when its requester sends a newer message. The
+    /// default is [`OnNewMessage::Lapse`]: an unanswered request is superseded, and an approval that
+    /// arrives only with that message does not run the tool.
+    ///
+    /// [`ToolInfo::on_new_message`] overrides it for one tool.
+    #[must_use]
+    pub fn on_new_message(self, policy: OnNewMessage) -> Self {
+        self.configure(|inner| inner.on_new_message = policy)
     }
 
     /// Sets the duration of the lease of an approved tool call. The default is 30 seconds.

@@ -15,7 +15,7 @@ use super::{AuditEvent, AuditEventKind, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
     ApprovalRecord, ClaimResult, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    LedgerResponse, PendingToolCall, RecordId, RejectedResponse, ResumePlan, Transition,
+    LedgerAction, LedgerResponse, PendingToolCall, RecordId, RejectedResponse, ResumePlan,
     UnixMillis,
 };
 use crate::id::ApprovalId;
@@ -40,7 +40,9 @@ impl ChatApprovals {
     /// calls and starts their execution.
     ///
     /// A call without a response stays pending until its approval request expires. If the user sent
-    /// a new message instead of a response, the call is denied. An invalid approval response is
+    /// a new message instead of a response, the call is superseded, and an approval that arrives with
+    /// that message lapses, unless its tool is set to
+    /// [`OnNewMessage::Run`](crate::approval::OnNewMessage::Run). An invalid approval response is
     /// rejected and changes nothing in the ledger. `client_executed` are the calls that the client
     /// executes, from the host's own record.
     ///
@@ -100,7 +102,7 @@ impl ChatApprovals {
         let mut approved = ApprovedCalls::default();
         for (request, execution) in executions {
             let PendingExecution { response, outcome } = execution;
-            if request.approved {
+            if request.action == LedgerAction::Claim {
                 approved.ids.insert(request.record);
             }
             if let Ok((record, response)) = response.await {
@@ -135,7 +137,7 @@ impl ChatApprovals {
         }
     }
 
-    /// Denies the superseded approval requests, and closes the expired ones among the others.
+    /// Closes the superseded approval requests, and the expired ones among the others.
     ///
     /// Returns all of them as they are afterwards.
     async fn close_unanswered(
@@ -147,12 +149,7 @@ impl ChatApprovals {
         for (record, id) in unanswered {
             let is_superseded = superseded.contains(&record.id);
             let rule = |record: &ApprovalRecord, now| {
-                if !is_superseded {
-                    return record.expire(now);
-                }
-                let reason = Some(SUPERSEDED_REASON.to_owned());
-                let denied = record.deny(&self.decision(now, reason));
-                Transition { output: (), next: denied.next }
+                if is_superseded { record.supersede(now) } else { record.expire(now) }
             };
             match self.inner.update_record(Some(&self.principal), record.id, rule).await {
                 Ok(updated) => closed.extend(updated.map(|updated| (updated.record, id))),
@@ -239,6 +236,12 @@ impl ResolvedApprovals {
         self.descriptors.get(result.approval_id.as_ref().filter(|_| result.is_final)?).cloned()
     }
 
+    /// Returns the data that the client shows beside a [superseded](DeferredToolResults::superseded)
+    /// call. Returns `None` if the call had no approval request here.
+    pub fn descriptor_of_superseded(&self, call: &PendingToolCall) -> Option<Json> {
+        self.descriptors.get(call.approval_id.as_ref()?).cloned()
+    }
+
     /// Waits for the next call that has an outcome and returns its result. Returns `None` if all
     /// results were returned.
     ///
@@ -268,6 +271,3 @@ struct ApprovedCalls {
     /// The future outcomes of the calls whose claim was granted.
     outcomes: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>>,
 }
-
-/// The denial reason of an approval request that the user did not answer before a new message.
-const SUPERSEDED_REASON: &str = "the person wrote on instead of answering";

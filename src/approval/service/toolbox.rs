@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::approval::store::BoxFuture;
 use crate::approval::{
-    Claim, DefinitionDigest, Principal, REFUSED, RecordId, RecordedDecision, ToolOutcome,
+    Claim, DefinitionDigest, OnNewMessage, Principal, REFUSED, RecordId, RecordedDecision,
+    ToolOutcome,
 };
 use crate::id::{ChatId, ToolCallId};
 use crate::json::Json;
@@ -103,13 +104,16 @@ pub struct ToolInfo {
     /// The time after which an unanswered approval request expires; `None` for the time of
     /// [`Approvals::with_approval_ttl`](super::Approvals::with_approval_ttl).
     pub approval_ttl: Option<Duration>,
+    /// What happens to an approval request for this tool when the user sends a newer message;
+    /// `None` for the policy of [`Approvals::on_new_message`](super::Approvals::on_new_message).
+    pub on_new_message: Option<OnNewMessage>,
 }
 
 impl ToolInfo {
     /// Creates the properties of a tool with this definition. Each call is executed at most once,
     /// and approval requests expire after the default time.
     pub fn new(definition: DefinitionDigest) -> Self {
-        ToolInfo { definition, idempotent: false, approval_ttl: None }
+        ToolInfo { definition, idempotent: false, approval_ttl: None, on_new_message: None }
     }
 
     /// Allows calls of this tool to be executed again after a crash. See
@@ -124,6 +128,13 @@ impl ToolInfo {
     #[must_use]
     pub fn with_approval_ttl(mut self, ttl: Duration) -> Self {
         self.approval_ttl = Some(ttl);
+        self
+    }
+
+    /// Sets what happens to an approval request for this tool when the user sends a newer message.
+    #[must_use]
+    pub fn on_new_message(mut self, policy: OnNewMessage) -> Self {
+        self.on_new_message = Some(policy);
         self
     }
 }

@@ -78,6 +78,11 @@ pub(super) fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Op
         DeferredOutcome::OutputError { error_text } => error_state(input, None, error_text.clone()),
         // The approval is omitted: validators reject an error with an approval request that has no
         // response.
+        DeferredOutcome::Superseded => not_executed_state(part, approval::SUPERSEDED)?,
+        DeferredOutcome::Lapsed if part.provider_executed == Some(true) => {
+            not_executed_state(part, approval::LAPSED)?
+        }
+        DeferredOutcome::Lapsed => error_state(input, approved(), approval::LAPSED.to_owned()),
         DeferredOutcome::Expired => error_state(input, None, approval::EXPIRED.to_owned()),
         DeferredOutcome::Revoked => error_state(input, None, approval::REVOKED.to_owned()),
         DeferredOutcome::Approved { .. }
@@ -87,8 +92,21 @@ pub(super) fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Op
     })
 }
 
+/// Returns the state of a call that was not executed because the user sent another message.
+///
+/// A provider that requested the approval must get a response, so its call keeps the approval and
+/// has been denied. The user did not deny any other call.
+pub(super) fn not_executed_state(part: &ToolPart, text: &str) -> Option<ToolState> {
+    let input = part.input().cloned();
+    let approval = open_approval(part)?;
+    Some(match part.provider_executed {
+        Some(true) => denied_state(input, approval, Some(text.to_owned())),
+        _ => error_state(input, None, text.to_owned()),
+    })
+}
+
 /// Returns the approval request of a call that has no result.
-pub(super) fn open_approval(part: &ToolPart) -> Option<RequestedApproval> {
+fn open_approval(part: &ToolPart) -> Option<RequestedApproval> {
     match &part.state {
         ToolState::ApprovalRequested { approval, .. } => Some((**approval).clone()),
         ToolState::ApprovalResponded { approval, .. } => {
@@ -109,7 +127,7 @@ fn settled_approval(
     Box::new(SettledApproval { id, approved: Some(approved), reason, details })
 }
 
-pub(super) fn denied_state(
+fn denied_state(
     input: Option<Json>,
     approval: RequestedApproval,
     reason: Option<String>,

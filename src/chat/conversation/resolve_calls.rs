@@ -1,7 +1,7 @@
 //! Records the results of open calls in the messages that hold these calls.
 
 use super::call_state::{
-    denied_state, error_state, is_approved_provider_call, is_call, is_call_of, open_approval,
+    error_state, is_approved_provider_call, is_call, is_call_of, not_executed_state,
     state_of_outcome,
 };
 use super::recorder::call_outcome;
@@ -143,7 +143,11 @@ impl Chat {
         self.call_outcomes.retain(|known| !is_outcome_of(known, message, &part.tool_call_id));
         if matches!(
             result.outcome,
-            DeferredOutcome::OutcomeUnknown | DeferredOutcome::Expired | DeferredOutcome::Revoked
+            DeferredOutcome::OutcomeUnknown
+                | DeferredOutcome::Expired
+                | DeferredOutcome::Superseded
+                | DeferredOutcome::Lapsed
+                | DeferredOutcome::Revoked
         ) {
             self.call_outcomes.push(call_outcome(message, part, result.outcome.clone()));
         }
@@ -175,22 +179,34 @@ impl Chat {
 
     /// Records that the [superseded](DeferredToolResults::superseded) calls were not executed,
     /// because the user sent another message instead of answering them.
-    pub fn record_superseded(&mut self, deferred: &DeferredToolResults) {
-        for PendingToolCall { tool_call_id, approval_id, .. } in deferred.superseded() {
+    ///
+    /// `descriptor` returns the new data of a call's `data-approval` part.
+    pub fn record_superseded(
+        &mut self,
+        deferred: &DeferredToolResults,
+        descriptor: impl Fn(&PendingToolCall) -> Option<Json>,
+    ) {
+        for call in deferred.superseded() {
+            let PendingToolCall { tool_call_id, approval_id, .. } = call;
             self.client_executed.retain(|call| call.tool_call_id != *tool_call_id);
             let found = last_part(&mut self.messages, |_, part| {
                 !part.is_settled() && is_call(part, approval_id.as_ref(), tool_call_id)
             });
             let Some((message, part)) = found else { continue };
-            let input = part.input().cloned();
-            part.state = match open_approval(part) {
-                Some(approval) => denied_state(input, approval, Some(SUPERSEDED_REASON.to_owned())),
+            let (state, outcome) = match not_executed_state(part, approval::SUPERSEDED) {
+                Some(state) => (state, DeferredOutcome::Superseded),
+                // The client did not run the call.
                 None => {
-                    let outcome = call_outcome(message, part, DeferredOutcome::Rejected);
-                    self.call_outcomes.push(outcome);
-                    error_state(input, None, approval::REFUSED.to_owned())
+                    let refused = approval::REFUSED.to_owned();
+                    (error_state(part.input().cloned(), None, refused), DeferredOutcome::Rejected)
                 }
             };
+            part.state = state;
+            self.call_outcomes.push(call_outcome(message, part, outcome));
+            let wire_id = part.tool_call_id.clone();
+            if let Some(descriptor) = descriptor(call) {
+                self.update_descriptor(&wire_id, &descriptor);
+            }
         }
     }
 
@@ -266,6 +282,3 @@ fn last_part(
 
 /// The name of the data part that the client shows beside a call with an approval request.
 const APPROVAL_DATA_NAME: &str = "approval";
-
-/// The reason of the denial of a call that the user did not answer.
-const SUPERSEDED_REASON: &str = "not answered: the person wrote on instead";

@@ -14,12 +14,13 @@ use super::next_run::{as_it_ended, have_results, is_news};
 use super::reader::Reader;
 use super::run::Run;
 use crate::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, ResolvedApprovals,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ResolvedApprovals,
 };
 use crate::chat::{Chat, ChatError, Turn};
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
-use crate::id::ApprovalId;
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::Json;
 use crate::response::{BoxError, ResponseOutcome, UiMessageStream, panic_message};
 use crate::translator::Translator;
 
@@ -181,8 +182,12 @@ impl Run {
             settled.push(result);
         }
         if !deferred.superseded().is_empty() {
-            let supersede = |chat: &mut Chat| chat.record_superseded(&deferred);
+            let descriptor = |call: &PendingToolCall| resolved.descriptor_of_superseded(call);
+            let supersede = |chat: &mut Chat| chat.record_superseded(&deferred, descriptor);
             (self.chat, ()) = self.chats.change(&self.chat, supersede).await?;
+            for call in deferred.superseded() {
+                self.show_approval(&call.tool_call_id, descriptor(call)).await;
+            }
         }
         if self.has_question {
             let decided = self.close_decided(&deferred, live.has_others()).await?;
@@ -350,23 +355,31 @@ impl Run {
     }
 
     /// Sends the result of a call to the client, if the call is in the message that the client's
-    /// request continues.
+    /// request continues. Of a call in another message only the data of its approval can be sent.
     async fn tell(&mut self, resolved: &ResolvedApprovals, result: &DeferredToolResult) {
         let continued = self.request.as_ref().and_then(|request| request.continued_message());
-        if continued.map(|message| &message.id) != result.message_id.as_ref() {
-            return;
-        }
-        if let Some(event) = AgentEvent::from_deferred(result) {
+        if continued.map(|message| &message.id) == result.message_id.as_ref()
+            && let Some(event) = AgentEvent::from_deferred(result)
+        {
+            if result.outcome.matches_decision(true) {
+                // The client may hold a denial that arrived after the approval.
+                let tool_call_id = result.tool_call_id.clone();
+                self.say(Ok(AgentEvent::DenialOverruled { tool_call_id })).await;
+            }
             self.say(Ok(event)).await;
         }
-        if let Some(descriptor) = resolved.descriptor(result) {
-            self.say(Ok(AgentEvent::Data(Box::new(Data {
-                name: "approval".into(),
-                id: Some(result.tool_call_id.to_string().into()),
-                data: descriptor,
-                transient: false,
-            }))))
-            .await;
-        }
+        self.show_approval(&result.tool_call_id, resolved.descriptor(result)).await;
+    }
+
+    /// Sends the data of an approval to the client, which shows the newest data of each call.
+    async fn show_approval(&mut self, call: &ToolCallId, descriptor: Option<Json>) {
+        let Some(data) = descriptor else { return };
+        let data = Data {
+            name: "approval".into(),
+            id: Some(call.to_string().into()),
+            data,
+            transient: false,
+        };
+        self.say(Ok(AgentEvent::Data(Box::new(data)))).await;
     }
 }

@@ -2,6 +2,7 @@
 // that deletes a file runs after all that do not.
 import assert from 'node:assert/strict';
 import { isSince } from '../clients.mjs';
+import { lateResponses } from './late-responses.mjs';
 
 const DENIED = { approved: false, reason: 'I still need that' };
 const APPROVED = { approved: true };
@@ -17,6 +18,7 @@ const NOT_THE_LAST_MESSAGE = 'the answered approval is not on the last message';
 const DENIED_CALL_NOT_COUNTED = `before ${COUNTS_DENIED_CALLS} a denied call counts as open`;
 
 export const scenarios = [
+  ...lateResponses,
   {
     name: 'text',
     async lead(talk) {
@@ -158,6 +160,11 @@ export const scenarios = [
     },
   })),
   {
+    name: 'mixed: transfer approved, deletion left open, then "No, stop"',
+    helper: 'approvals',
+    lead: stopWithNewMessage,
+  },
+  {
     name: 'delete, approved',
     helper: 'approvals',
     deletes: true,
@@ -182,6 +189,34 @@ export const scenarios = [
     ),
   ),
 ];
+
+/** An approval that was not sent before the user wrote "No, stop" has no effect. */
+async function stopWithNewMessage(talk, { world }) {
+  const asked = {
+    delete_file: await askForDeletion(talk, 'mixed', world.keptFile),
+    transfer: talk.toolPart('transfer', 'approval-requested'),
+  };
+  const described = talk.descriptionOf(asked.transfer);
+  await talk.answer(asked.transfer, APPROVED);
+
+  await talk.say('No wait, stop, do not send anything');
+
+  // The client shows the part of an earlier message as it was, and beside it the new data.
+  assert.equal(talk.approvalOf(asked.transfer), 'lapsed');
+  assert.equal(talk.approvalOf(asked.delete_file), 'superseded');
+  const stored = await talk.toolPartInHistory('transfer');
+  assert.equal(stored.part.state, 'output-error');
+  assert.equal(stored.approval, 'lapsed');
+  assert.match(stored.part.errorText, /approved/);
+  assert.match((await talk.toolPartInHistory('delete_file')).part.errorText, /not executed/);
+
+  // The model may ask again, with the same description.
+  await talk.say(`mixed ${world.keptFile}`);
+  const again = talk.toolPart('transfer', 'approval-requested');
+  assert.equal(talk.descriptionOf(again), described);
+  await world.mustHold(asked.delete_file.input.path);
+  await talk.end({ turns: 3, open: ['approval-requested', 'approval-responded'] });
+}
 
 async function denyDeletion(talk, world, answer) {
   const part = await askForDeletion(talk, 'delete', world.keptFile);

@@ -27,6 +27,7 @@ export class Conversation {
   sentByHand = [];
   #client;
   #chat;
+  #baseUrl;
   #streamUrl;
   #announced = 0;
   #posted = 0;
@@ -40,6 +41,7 @@ export class Conversation {
     const id = randomUUID();
     const Chat = memoryChat(client);
     this.#client = client;
+    this.#baseUrl = baseUrl;
     this.#streamUrl = `${baseUrl}/api/chat/${id}/stream`;
     this.#chat = new Chat({
       id,
@@ -117,6 +119,63 @@ export class Conversation {
     });
   }
 
+  /** Another page of the same user decides. */
+  async decideElsewhere(part, { approved }) {
+    const decisions = [{ approvalId: part.approval.id, approved }];
+    await this.#postElsewhere('/api/approvals', { decisions });
+    const deadline = Date.now() + TIMEOUT_MS;
+    while (UNSETTLED.includes((await this.toolPartInHistory('delete_file')).part.state)) {
+      assert(Date.now() < deadline, `the decision is not in the history within ${TIMEOUT_MS} ms`);
+      await pause(5);
+    }
+  }
+
+  /** Another page of the same user sends a message, and a decision with it if one is given. */
+  async writeElsewhere(part, decision) {
+    const messages = structuredClone(json(this.#chat.messages));
+    if (decision) {
+      const own = messages.at(-1).parts.find(one => one.toolCallId === part.toolCallId);
+      own.state = 'approval-responded';
+      Object.assign(own.approval, decision);
+    }
+    const text = { type: 'text', text: 'hello' };
+    messages.push({ id: randomUUID(), role: 'user', parts: [text] });
+    await this.#postElsewhere('/api/chat', { id: this.#chat.id, messages });
+  }
+
+  async #postElsewhere(path, body) {
+    const response = await fetch(this.#baseUrl + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    const text = await response.text();
+    assert(response.ok, `POST ${path}: ${response.status} ${text}`);
+  }
+
+  /** The one part of a tool that the server stores, and the state of its approval. */
+  async toolPartInHistory(name) {
+    const response = await fetch(`${this.#baseUrl}/api/chat/${this.#chat.id}`);
+    assert(response.ok, `GET the chat: ${response.status}`);
+    const { messages } = await response.json();
+    const parts = messages.flatMap(message => message.parts);
+    const own = parts.filter(part => part.type === `tool-${name}`);
+    assert.equal(own.length, 1, `parts of ${name} in the history`);
+    return { part: own[0], approval: newestApproval(messages, own[0].toolCallId) };
+  }
+
+  /** The newest state of the approval of a call that the page holds. */
+  approvalOf({ toolCallId }) {
+    return newestApproval(this.#chat.messages, toolCallId);
+  }
+
+  /** The description of the approval request that the page shows for a call. */
+  descriptionOf({ toolCallId }) {
+    const data = this.#chat.messages.flatMap(({ parts }) => parts);
+    return data.findLast(({ type, id }) => type === 'data-approval' && id === toolCallId).data
+      .description;
+  }
+
   /** Gives the result of a client-executed tool. */
   async giveOutput(part, result) {
     await this.#posting(() => this.#chat.addToolOutput({ toolCallId: part.toolCallId, ...result }));
@@ -156,7 +215,7 @@ export class Conversation {
    * left open but parts in one of the states of `open`, all of it valid to the version's own
    * server.
    */
-  async end({ turns = 1, open = [] } = {}) {
+  async end({ turns = 1, open = [], isValid = true } = {}) {
     await pause(AFTERMATH_MS);
     this.#checkPosts();
     this.#checkOutcome();
@@ -172,7 +231,7 @@ export class Conversation {
       assert(!isOpen, `left open: ${shapeOf(message)}`);
     }
     const { success, error } = await this.#client.safeValidateUIMessages({ messages });
-    assert(success, error?.message);
+    assert.equal(success, isValid, error?.message);
   }
 
   #fetch = (url, init) => {
@@ -218,6 +277,11 @@ export class Conversation {
   #state() {
     return `status ${this.#chat.status}, last ${shapeOf(this.#chat.messages.at(-1))}`;
   }
+}
+
+function newestApproval(messages, toolCallId) {
+  const data = messages.flatMap(({ parts }) => parts).filter(part => part.type === 'data-approval');
+  return data.findLast(({ id }) => id === toolCallId)?.data.state;
 }
 
 const UNSETTLED = [

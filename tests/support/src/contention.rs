@@ -10,7 +10,8 @@ use ui_message_stream::Json;
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
     ApprovalRecord, ClaimResult, DefinitionDigest, KeyRing, LeaseHolderId, LeaseResult,
-    NewApprovalRequest, Principal, RecordId, RecordedDecision, ToolOutcome, UnixMillis,
+    NewApprovalRequest, OnNewMessage, Principal, RecordId, RecordedDecision, ToolOutcome,
+    UnixMillis,
 };
 
 /// The results of all claimants.
@@ -147,6 +148,7 @@ pub fn record(id: RecordId) -> ApprovalRecord {
         input: Json::from_serialize(&json!({"path": "notes.txt"})).unwrap(),
         provider_executed: false,
         idempotent: false,
+        on_new_message: OnNewMessage::default(),
         description: None,
         approval_ttl: Duration::from_secs(60 * 60),
     };

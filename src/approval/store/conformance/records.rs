@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::case::{CaseFailure, expect_equal};
 use crate::approval::store::{LedgerStore, PendingFilter, Snapshot, VersionedRecord};
 use crate::approval::{
-    ApprovalRecord, ApprovalState, DefinitionDigest, KeyRing, NewApprovalRequest, Principal,
-    RecordId, UnixMillis,
+    ApprovalRecord, ApprovalState, DefinitionDigest, KeyRing, NewApprovalRequest, OnNewMessage,
+    Principal, RecordId, UnixMillis,
 };
 use crate::id::ChatId;
 use crate::json::Json;
@@ -39,6 +39,7 @@ pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) 
         input: Json::null(),
         provider_executed: false,
         idempotent: false,
+        on_new_message: OnNewMessage::default(),
         description: None,
         approval_ttl: Duration::from_secs(60 * 60),
     };

@@ -18,8 +18,10 @@ use crate::approval::{
 };
 
 use By::{Other, Requester};
-use Rule::{Claim, Complete, Deny, Expire, Renew, Revoke};
-use State::{Claimed, Completed, Denied, Expired, OutcomeUnknown, Pending, Revoked};
+use Rule::{Claim, Complete, Deny, Expire, Lapse, Renew, Revoke, Supersede};
+use State::{
+    Claimed, Completed, Denied, Expired, Lapsed, OutcomeUnknown, Pending, Revoked, Superseded,
+};
 
 /// A record and a rule, the output of the rule as `Debug` prints it, and the next state, or `None` if
 /// the record does not change.
@@ -37,23 +39,29 @@ const TABLE: &[Rows] = &[
     (PENDING, OF_LEASE_HOLDERS, "Lost", None),
     (PENDING, &[Revoke], "true", Some(Revoked(59))),
     (PENDING, &[Expire], "()", None),
+    (PENDING, &[Lapse], "Rejected(Lapsed)", Some(Lapsed(Requester, 59))),
+    (PENDING, &[Supersede], "()", Some(Superseded(59))),
     (PAST_EXPIRY, DECISIONS, "Rejected(Expired)", Some(Expired)),
     (PAST_EXPIRY, OF_LEASE_HOLDERS, "Lost", None),
     (PAST_EXPIRY, &[Revoke], "false", Some(Expired)),
-    (PAST_EXPIRY, &[Expire], "()", Some(Expired)),
+    (PAST_EXPIRY, &[Expire, Supersede], "()", Some(Expired)),
+    (PAST_EXPIRY, &[Lapse], "Rejected(Expired)", Some(Expired)),
     (DENIED, CLAIMS, "Rejected(AlreadyDecided)", None),
     (DENIED, DENIALS, "Denied", None),
     (DENIED, OF_LEASE_HOLDERS, "Lost", None),
     (DENIED, &[Revoke], "false", None),
-    (DENIED, &[Expire], "()", None),
+    (DENIED, &[Expire, Supersede], "()", None),
+    (DENIED, &[Lapse], "Rejected(AlreadyDecided)", None),
     (EXPIRED, DECISIONS, "Rejected(Expired)", None),
     (EXPIRED, OF_LEASE_HOLDERS, "Lost", None),
     (EXPIRED, &[Revoke], "false", None),
-    (EXPIRED, &[Expire], "()", None),
+    (EXPIRED, &[Expire, Supersede], "()", None),
+    (EXPIRED, &[Lapse], "Rejected(Expired)", None),
     (REVOKED, DECISIONS, "Rejected(Revoked(ByHost))", None),
     (REVOKED, OF_LEASE_HOLDERS, "Lost", None),
     (REVOKED, &[Revoke], "false", None),
-    (REVOKED, &[Expire], "()", None),
+    (REVOKED, &[Expire, Supersede], "()", None),
+    (REVOKED, &[Lapse], "Rejected(AlreadyDecided)", None),
     (CLAIMED, &[Claim(Requester, 1)], "Granted(1)", None),
     (CLAIMED, &[Claim(Requester, 2)], "InFlight", None),
     (CLAIMED, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
@@ -62,7 +70,8 @@ const TABLE: &[Rows] = &[
     (CLAIMED, &[Complete(1, "b")], "Stored", Some(Completed(Requester, 10, 1, "b", 19))),
     (CLAIMED, OF_SECOND_CLAIM, "Lost", None),
     (CLAIMED, &[Revoke], "false", None),
-    (CLAIMED, &[Expire], "()", None),
+    (CLAIMED, &[Expire, Supersede], "()", None),
+    (CLAIMED, &[Lapse], "Rejected(AlreadyDecided)", None),
     // The lease may have ended, as long as no rule has recorded that.
     (ABANDONED, REPEATED_CLAIMS, "OutcomeUnknown", Some(OutcomeUnknown(Requester, 10))),
     (ABANDONED, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
@@ -72,6 +81,8 @@ const TABLE: &[Rows] = &[
     (ABANDONED, OF_SECOND_CLAIM, "Lost", None),
     (ABANDONED, &[Revoke], "false", Some(OutcomeUnknown(Requester, 10))),
     (ABANDONED, &[Expire], "()", Some(OutcomeUnknown(Requester, 10))),
+    (ABANDONED, &[Supersede], "()", None),
+    (ABANDONED, &[Lapse], "Rejected(AlreadyDecided)", None),
     (IDEMPOTENT, &[Claim(Requester, 1)], "Granted(2)", Some(Claimed(Requester, 10, 1, 2, 30))),
     (IDEMPOTENT, &[Claim(Requester, 2)], "Granted(2)", Some(Claimed(Requester, 10, 2, 2, 30))),
     (IDEMPOTENT, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
@@ -80,7 +91,8 @@ const TABLE: &[Rows] = &[
     (IDEMPOTENT, &[Complete(1, "b")], "Stored", Some(Completed(Requester, 10, 1, "b", 20))),
     (IDEMPOTENT, OF_SECOND_CLAIM, "Lost", None),
     (IDEMPOTENT, &[Revoke], "false", Some(OutcomeUnknown(Requester, 10))),
-    (IDEMPOTENT, &[Expire], "()", None),
+    (IDEMPOTENT, &[Expire, Supersede], "()", None),
+    (IDEMPOTENT, &[Lapse], "Rejected(AlreadyDecided)", None),
     (CLAIMED_AGAIN, &[Claim(Requester, 1)], "InFlight", None),
     (CLAIMED_AGAIN, &[Claim(Requester, 2)], "Granted(2)", None),
     (CLAIMED_AGAIN, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
@@ -88,7 +100,8 @@ const TABLE: &[Rows] = &[
     (CLAIMED_AGAIN, &[Renew(2)], "Stored", Some(Claimed(Requester, 10, 2, 2, 39))),
     (CLAIMED_AGAIN, &[Complete(2, "a")], "Stored", Some(Completed(Requester, 10, 2, "a", 29))),
     (CLAIMED_AGAIN, &[Revoke], "false", None),
-    (CLAIMED_AGAIN, &[Expire], "()", None),
+    (CLAIMED_AGAIN, &[Expire, Supersede], "()", None),
+    (CLAIMED_AGAIN, &[Lapse], "Rejected(AlreadyDecided)", None),
     (BY_PROVIDER, REPEATED_CLAIMS, "OutcomeUnknown", None),
     (BY_PROVIDER, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
     (BY_PROVIDER, &[Renew(1)], "Stored", Some(Claimed(Requester, 10, 1, 1, 30))),
@@ -96,19 +109,33 @@ const TABLE: &[Rows] = &[
     (BY_PROVIDER, &[Complete(1, "b")], "Stored", Some(Completed(Requester, 10, 1, "b", 20))),
     (BY_PROVIDER, OF_SECOND_CLAIM, "Lost", None),
     (BY_PROVIDER, &[Revoke], "false", None),
-    (BY_PROVIDER, &[Expire], "()", None),
+    (BY_PROVIDER, &[Expire, Supersede], "()", None),
+    (BY_PROVIDER, &[Lapse], "Rejected(AlreadyDecided)", None),
     (COMPLETED, REPEATED_CLAIMS, r#"Completed(Failed("a"))"#, None),
     (COMPLETED, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
     (COMPLETED, &[Complete(1, "a")], "Stored", None),
     (COMPLETED, &[Renew(1), Complete(1, "b")], "Lost", None),
     (COMPLETED, OF_SECOND_CLAIM, "Lost", None),
     (COMPLETED, &[Revoke], "false", None),
-    (COMPLETED, &[Expire], "()", None),
+    (COMPLETED, &[Expire, Supersede], "()", None),
+    (COMPLETED, &[Lapse], "Rejected(AlreadyDecided)", None),
+    (SUPERSEDED, DECISIONS, "Rejected(Superseded)", None),
+    (SUPERSEDED, OF_LEASE_HOLDERS, "Lost", None),
+    (SUPERSEDED, &[Revoke], "false", None),
+    (SUPERSEDED, &[Expire, Supersede], "()", None),
+    (SUPERSEDED, &[Lapse], "Rejected(AlreadyDecided)", None),
+    (LAPSED, CLAIMS, "Rejected(Lapsed)", None),
+    (LAPSED, DENIALS, "Rejected(AlreadyDecided)", None),
+    (LAPSED, OF_LEASE_HOLDERS, "Lost", None),
+    (LAPSED, &[Revoke], "false", None),
+    (LAPSED, &[Expire, Supersede], "()", None),
+    (LAPSED, &[Lapse], "Rejected(AlreadyDecided)", None),
     (UNKNOWN, REPEATED_CLAIMS, "OutcomeUnknown", None),
     (UNKNOWN, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
     (UNKNOWN, OF_LEASE_HOLDERS, "Lost", None),
     (UNKNOWN, &[Revoke], "false", None),
-    (UNKNOWN, &[Expire], "()", None),
+    (UNKNOWN, &[Expire, Supersede], "()", None),
+    (UNKNOWN, &[Lapse], "Rejected(AlreadyDecided)", None),
 ];
 
 const CLAIMS: &[Rule] = &[Claim(Requester, 1), Claim(Requester, 2), Claim(Other, 2)];
@@ -129,6 +156,8 @@ const PAST_EXPIRY: Given = Given::new("pending, past its expiry", Pending, 60);
 const DENIED: Given = Given::new("denied", Denied(Requester, 10), 20);
 const EXPIRED: Given = Given::new("expired", Expired, 70);
 const REVOKED: Given = Given::new("revoked", Revoked(10), 20);
+const SUPERSEDED: Given = Given::new("superseded", Superseded(10), 20);
+const LAPSED: Given = Given::new("lapsed", Lapsed(Requester, 10), 20);
 const CLAIMED: Given = Given::new("claimed", Claimed(Requester, 10, 1, 1, 20), 19);
 const ABANDONED: Given = Given { name: "claimed, lease ended", minute: 20, ..CLAIMED };
 const IDEMPOTENT: Given =
@@ -161,6 +190,10 @@ enum State {
     /// The decider, and the minute of the decision.
     Denied(By, u64),
     Expired,
+    /// The minute of the message.
+    Superseded(u64),
+    /// The decider, and the minute of the decision.
+    Lapsed(By, u64),
     /// The minute of the revocation.
     Revoked(u64),
     /// The decider, the minute of the decision, the lease holder, the fence, and the minute at
@@ -184,6 +217,9 @@ enum Rule {
     Complete(u64, &'static str),
     Revoke,
     Expire,
+    /// An approval of the requester.
+    Lapse,
+    Supersede,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -251,6 +287,8 @@ impl State {
             Pending => ApprovalState::Pending,
             Denied(by, at) => ApprovalState::Denied { decision: by.decision(record, at) },
             Expired => ApprovalState::Expired,
+            Superseded(at) => ApprovalState::Superseded { at: minute(at) },
+            Lapsed(by, at) => ApprovalState::Lapsed { decision: by.decision(record, at) },
             Revoked(at) => {
                 ApprovalState::Revoked { cause: RevocationReason::ByHost, at: minute(at) }
             }
@@ -303,6 +341,8 @@ impl Rule {
             }
             Revoke => printed(record.revoke(RevocationReason::ByHost, now)),
             Expire => printed(record.expire(now)),
+            Lapse => printed(record.lapse(&Requester.decision(record, minute))),
+            Supersede => printed(record.supersede(now)),
         }
     }
 }
@@ -358,7 +398,7 @@ mod tests {
 
     #[test]
     fn the_table_holds_each_rule_once_for_each_record() {
-        let all = [DECISIONS, OF_LEASE_HOLDERS, &[Revoke, Expire]].concat();
+        let all = [DECISIONS, OF_LEASE_HOLDERS, &[Revoke, Expire, Lapse, Supersede]].concat();
         for (given, ..) in TABLE {
             let rules = rows().filter(|row| row.0.name == given.name).map(|row| row.1);
             let rules: Vec<Rule> = rules.collect();

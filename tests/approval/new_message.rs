@@ -1,0 +1,124 @@
+//! An approval that reaches the server with or after a newer message of the user, and approval
+//! requests that the user left unanswered when the message was sent.
+
+use serde_json::{Value, json};
+use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::{
+    ApprovalState, DeferredOutcome, IssuedApproval, OnNewMessage, Principal,
+};
+
+use super::one_tool::{Bench, ada, body, body_with_new_message, call, unanswered};
+
+async fn state(bench: &Bench, issued: &IssuedApproval) -> ApprovalState {
+    bench.ledger.load(&[issued.record]).await.unwrap().records[0].record.state.clone()
+}
+
+fn notes() -> Value {
+    json!({"path": "notes.txt"})
+}
+
+/// Sets the policy of all tools and, if there is one, of the tool.
+fn bench(of_all: OnNewMessage, of_tool: Option<OnNewMessage>) -> Bench {
+    let bench = Bench::new().with(|approvals| approvals.on_new_message(of_all));
+    bench.tool(|tool| tool.on_new_message = of_tool);
+    bench
+}
+
+#[tokio::test]
+async fn an_approval_that_arrives_with_a_newer_message_lapses_and_never_runs() {
+    let bench = Bench::new();
+    let issued = bench.ask("call_1", notes()).await;
+    let approved = [call("call_1", &issued, true)];
+    let with_new_message = body_with_new_message(&approved);
+    assert_eq!(bench.outcomes(&with_new_message).await, [DeferredOutcome::Lapsed]);
+    // The same request may arrive twice.
+    assert_eq!(bench.outcomes(&with_new_message).await, []);
+    // A page that does not show the new message sends its answer later.
+    assert_eq!(bench.outcomes(&body(&approved)).await, [DeferredOutcome::Lapsed]);
+    let denied = body(&[call("call_1", &issued, false)]);
+    assert_eq!(bench.outcomes(&denied).await, [DeferredOutcome::Denied { reason: None }]);
+    assert!(matches!(state(&bench, &issued).await, ApprovalState::Lapsed { .. }));
+    assert!(bench.effects().is_empty());
+}
+
+#[tokio::test]
+async fn an_approval_that_arrives_after_a_newer_message_does_not_run() {
+    let bench = Bench::new();
+    let issued = bench.ask("call_1", notes()).await;
+    let (results, outcomes) =
+        bench.settled(&ada(), body_with_new_message(&[unanswered("call_1", &issued)])).await;
+    assert!(outcomes.is_empty() && results.pending().is_empty(), "{results:?}");
+    assert_eq!(results.superseded().len(), 1);
+    assert!(matches!(state(&bench, &issued).await, ApprovalState::Superseded { .. }));
+    let late = body(&[call("call_1", &issued, true)]);
+    assert_eq!(bench.outcomes(&late).await, [DeferredOutcome::Superseded]);
+    let late = body(&[call("call_1", &issued, false)]);
+    assert_eq!(bench.outcomes(&late).await, [DeferredOutcome::Denied { reason: None }]);
+    assert!(bench.effects().is_empty());
+}
+
+#[tokio::test]
+async fn a_denial_that_arrives_with_a_newer_message_is_a_denial() {
+    let bench = Bench::new();
+    let issued = bench.ask("call_1", notes()).await;
+    let denied = body_with_new_message(&[call("call_1", &issued, false)]);
+    assert_eq!(bench.outcomes(&denied).await, [DeferredOutcome::Denied { reason: None }]);
+}
+
+#[tokio::test]
+async fn a_call_that_ran_before_the_newer_message_keeps_its_outcome() {
+    let bench = Bench::new();
+    let issued = bench.ask("call_1", notes()).await;
+    let approved = [call("call_1", &issued, true)];
+    bench.outcomes(&body(&approved)).await;
+    bench.outcomes(&body_with_new_message(&approved)).await;
+    assert!(matches!(state(&bench, &issued).await, ApprovalState::Completed { .. }));
+    assert_eq!(bench.effects().len(), 1);
+}
+
+#[tokio::test]
+async fn the_policy_of_a_tool_overrides_that_of_all_tools() {
+    use OnNewMessage::{Lapse, Run};
+    for (of_all, of_tool, runs) in [
+        (Lapse, None, false),
+        (Run, None, true),
+        (Lapse, Some(Run), true),
+        (Run, Some(Lapse), false),
+    ] {
+        let case = format!("{of_all:?}, {of_tool:?}");
+        let bench = bench(of_all, of_tool);
+        let issued = bench.ask("call_1", notes()).await;
+        bench.outcomes(&body_with_new_message(&[call("call_1", &issued, true)])).await;
+        assert_eq!(bench.effects().len(), usize::from(runs), "{case}");
+
+        let issued = bench.ask("call_2", notes()).await;
+        let (results, _) =
+            bench.settled(&ada(), body_with_new_message(&[unanswered("call_2", &issued)])).await;
+        assert_eq!(bench.is_pending(&issued).await, runs, "{case}");
+        let (pending, superseded) = (results.pending().len(), results.superseded().len());
+        assert_eq!((pending, superseded), if runs { (1, 0) } else { (0, 1) }, "{case}");
+        bench.outcomes(&body(&[call("call_2", &issued, true)])).await;
+        assert_eq!(bench.effects().len(), 2 * usize::from(runs), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn the_policy_at_the_time_of_the_request_applies() {
+    let bench = bench(OnNewMessage::Lapse, None);
+    let issued = bench.ask("call_1", notes()).await;
+    bench.tool(|tool| tool.on_new_message = Some(OnNewMessage::Run));
+    bench.outcomes(&body_with_new_message(&[call("call_1", &issued, true)])).await;
+    assert!(bench.effects().is_empty());
+}
+
+#[tokio::test]
+async fn an_approval_by_another_user_does_not_lapse_by_a_message_of_the_requester() {
+    let bench = bench(OnNewMessage::Run, Some(OnNewMessage::Run))
+        .with(|approvals| approvals.authorize_decision(|_, _| true));
+    let issued = bench.ask("call_1", notes()).await;
+    bench.outcomes(&body_with_new_message(&[unanswered("call_1", &issued)])).await;
+    assert!(bench.is_pending(&issued).await);
+    let boss = Principal::new("boss");
+    bench.outcomes_for(&boss, &body(&[call("call_1", &issued, true)])).await;
+    assert_eq!(bench.effects().len(), 1);
+}
