@@ -45,7 +45,7 @@ test-unified:
 
 # The real client in all its pinned versions, 20 000 random event sequences.
 translator-properties:
-    MEANING_CASES=20000 cargo test --test client translator_properties -- --nocapture
+    TRANSLATOR_CASES=20000 cargo test --test client translator_properties -- --nocapture
 
 # The real SDK's canonical form, 100 000 random inputs, however `serde_json` keeps numbers and keys.
 canonical-json:

@@ -76,7 +76,7 @@ fn has(chunks: &[Value], kind: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_tool_declared_by_the_request_is_left_to_the_client() {
+async fn a_tool_declared_by_the_request_is_executed_by_the_client() {
     let model = model("show_map");
     let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
     let chats = agent.into_chat_server();

@@ -496,7 +496,7 @@ fn every_sequence_of_six_operations_of_three_actors_agrees_with_the_model() {
 const MOST_OPERATIONS: u32 = 6;
 
 #[test]
-fn the_claim_of_a_provider_executed_call_never_expires() {
+fn the_record_of_a_provider_executed_call_stays_claimed_after_its_lease() {
     let mut record = issued(false);
     record.provider_executed = true;
     let approval = |at| RecordedDecision {

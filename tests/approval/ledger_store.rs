@@ -205,17 +205,17 @@ impl LedgerStore for Faulty {
 async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
     for (fault, named) in [
         (Fault::InsertsTwice, "a record that is there is not inserted again: "),
-        (Fault::IgnoresRevisions, "a revision that is past is not replaced: "),
+        (Fault::IgnoresRevisions, "a swap with an old revision fails: "),
         (Fault::ReportsEveryReplacement, "of several replacements of one revision, one succeeds: "),
         (Fault::StoresMissingRecords, "a record that is not there is not replaced: "),
-        (Fault::LoadsOneRecord, "many are read at once, and those that are not there left out"),
+        (Fault::LoadsOneRecord, "several records are loaded at once and unknown ids are left out"),
         (Fault::MixesTenants, "chats of two tenants are kept apart: "),
         (
             Fault::ListsDecidedRecords,
             "pending, Deny(Requester): says Denied, becomes Denied(Requester, 59): ",
         ),
-        (Fault::ListsNewestFirst, "a chat lists its questions, the oldest first: "),
-        (Fault::DropsExpiredRecords, "what has expired is kept: "),
+        (Fault::ListsNewestFirst, "a chat lists its approval requests, the oldest first: "),
+        (Fault::DropsExpiredRecords, "an expired record is kept: "),
         (Fault::RunsBackwards, "the clock does not run backwards: "),
         (Fault::Panics, "out of order"),
     ] {

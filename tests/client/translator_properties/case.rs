@@ -12,7 +12,7 @@ pub(crate) enum Flavour {
     /// Such a run, cut at a random point.
     Cut,
     /// Any event at any time.
-    Absurd,
+    Invalid,
     /// Raw chunks between the events.
     Chunks,
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use super::meant::Meant;
+use super::expected::Expected;
 use super::wildcard;
 
 /// A difference between the client's message or behaviour and the expected one.
@@ -32,28 +32,28 @@ const NOT_KEPT: &[(&str, &str, &str)] = &[
 ];
 
 /// The differences of the message that this client holds.
-pub(crate) fn differences(client: &str, meant: &Meant, held: &Value) -> Vec<Difference> {
+pub(crate) fn differences(client: &str, expected: &Expected, held: &Value) -> Vec<Difference> {
     let mut wrong = Vec::new();
-    if let Some(id) = &meant.id
+    if let Some(id) = &expected.id
         && held["id"].as_str() != Some(id)
     {
         wrong.push(Difference::new("the message's id", format!("{} for {id:?}", held["id"])));
     }
     // The oldest version merges `constructor` too, which the others skip.
     let as_others_do = client != "6.0.0" || !held["metadata"].to_string().contains("constructor");
-    if as_others_do && !same_json(&meant.metadata, &held["metadata"]) {
-        let detail = format!("{} for {}", held["metadata"], meant.metadata);
+    if as_others_do && !same_json(&expected.metadata, &held["metadata"]) {
+        let detail = format!("{} for {}", held["metadata"], expected.metadata);
         wrong.push(Difference::new("the metadata", detail));
     }
     let empty = Vec::new();
-    let parts = without_run_end(meant, held["parts"].as_array().unwrap_or(&empty), &mut wrong);
-    wrong.extend(different_part(client, meant, parts));
+    let parts = without_run_end(expected, held["parts"].as_array().unwrap_or(&empty), &mut wrong);
+    wrong.extend(different_part(client, expected, parts));
     wrong
 }
 
 /// Removes the final step that only marks the end of the run, and checks whether it is required.
 fn without_run_end<'a>(
-    meant: &Meant,
+    expected: &Expected,
     parts: &'a [Value],
     wrong: &mut Vec<Difference>,
 ) -> &'a [Value] {
@@ -61,19 +61,19 @@ fn without_run_end<'a>(
         [rest @ .., step, end]
             if step["type"] == "step-start"
                 && end["type"] == "data-run-end"
-                && rest.len() == meant.parts.len() =>
+                && rest.len() == expected.parts.len() =>
         {
             (rest, true)
         }
         _ => (parts, false),
     };
-    let needed = meant.error.is_none() && would_resubmit(rest);
+    let needed = expected.error.is_none() && would_resubmit(rest);
     let last = || format!("the last part is {:?}", parts.last());
     if needed && !run_end {
         wrong.push(Difference::new("no step says that the run is over", last()));
     }
     // If it is unknown which part a chunk reaches, an additional step is accepted.
-    if run_end && !needed && !meant.has_twins {
+    if run_end && !needed && !expected.has_twins {
         wrong.push(Difference::new("a step too many", last()));
     }
     rest
@@ -109,29 +109,29 @@ fn is_tool(part: &Value) -> bool {
 }
 
 /// The first part that differs from the expected one.
-fn different_part(client: &str, meant: &Meant, held: &[Value]) -> Option<Difference> {
+fn different_part(client: &str, expected: &Expected, held: &[Value]) -> Option<Difference> {
     let mut ids = HeldIds::default();
-    for (number, meant) in meant.parts.iter().enumerate() {
+    for (number, expected) in expected.parts.iter().enumerate() {
         let Some(part) = held.get(number) else {
-            return Some(Difference::new("a part is missing", format!("{number}: {meant}")));
+            return Some(Difference::new("a part is missing", format!("{number}: {expected}")));
         };
-        let what = match wildcard::kind(meant) {
+        let what = match wildcard::kind(expected) {
             Some("untouched") => {
-                let same = same_json(&meant["part"], part);
+                let same = same_json(&expected["part"], part);
                 (!same).then(|| "a held part was changed".to_owned())
             }
             Some("twin") => {
-                let same = ["type", "toolCallId"].iter().all(|key| meant[key] == part[key]);
+                let same = ["type", "toolCallId"].iter().all(|key| expected[key] == part[key]);
                 (!same).then(|| "a held part was replaced".to_owned())
             }
-            _ => different_field(client, meant, part, &ids),
+            _ => different_field(client, expected, part, &ids),
         };
         if let Some(what) = what {
-            return Some(Difference::new(what, format!("part {number}: {part}\n  for {meant}")));
+            return Some(Difference::new(what, format!("part {number}: {part}\n  for {expected}")));
         }
         ids.see(part);
     }
-    let number = meant.parts.len();
+    let number = expected.parts.len();
     held.get(number).map(|part| Difference::new("a part too many", format!("{number}: {part}")))
 }
 
@@ -151,65 +151,66 @@ impl HeldIds {
 }
 
 /// The field of a part that differs from the expected one.
-fn different_field(client: &str, meant: &Value, held: &Value, ids: &HeldIds) -> Option<String> {
-    let kind = meant["type"].as_str().unwrap_or_default();
-    if held["type"] != meant["type"] {
+fn different_field(client: &str, expected: &Value, held: &Value, ids: &HeldIds) -> Option<String> {
+    let kind = expected["type"].as_str().unwrap_or_default();
+    if held["type"] != expected["type"] {
         return Some(format!("{kind} is something else"));
     }
     let keys: &[&str] = match kind {
         "step-start" => &["type"],
         "text" => &["text", "state", "providerMetadata"],
         // The generated id of an unnamed part does not matter.
-        "reasoning" if meant.get("id").is_some() => &["id", "text", "state", "providerMetadata"],
+        "reasoning" if expected.get("id").is_some() => &["id", "text", "state", "providerMetadata"],
         "reasoning" => &["text", "state", "providerMetadata"],
         "source-url" => &["sourceId", "url", "title", "providerMetadata"],
         "source-document" => &["sourceId", "mediaType", "title", "filename", "providerMetadata"],
         "file" => &["url", "mediaType", "providerMetadata"],
-        "data-approval" if wildcard::kind(&meant["id"]) == Some("id of the call") => {
-            if !ids.names_call(&meant["id"]["asked"], &held["id"]) {
+        "data-approval" if wildcard::kind(&expected["id"]) == Some("id of the call") => {
+            if !ids.names_call(&expected["id"]["approval_id"], &held["id"]) {
                 return Some(format!("id of {kind}"));
             }
             &["data"]
         }
         _ if kind.starts_with("data-") => &["id", "data"],
         _ => {
-            return different_tool_field(meant, held, ids).map(|key| {
-                let states = format!("{} for {}", held["state"], meant["state"]);
+            return different_tool_field(expected, held, ids).map(|key| {
+                let states = format!("{} for {}", held["state"], expected["state"]);
                 format!("{key} of a tool part ({states})")
             });
         }
     };
     let key = keys.iter().find(|key| {
-        !NOT_KEPT.contains(&(client, kind, key)) && !same_json(&meant[**key], &held[**key])
+        !NOT_KEPT.contains(&(client, kind, key)) && !same_json(&expected[**key], &held[**key])
     })?;
     Some(format!("{key} of {kind}"))
 }
 
-fn different_tool_field(meant: &Value, held: &Value, ids: &HeldIds) -> Option<&'static str> {
+fn different_tool_field(expected: &Value, held: &Value, ids: &HeldIds) -> Option<&'static str> {
     const KEYS: &[&str] =
         &["toolName", "toolCallId", "state", "input", "rawInput", "output", "errorText", "title"];
     const FLAGS: &[&str] = &["providerExecuted", "preliminary"];
     let differs = |key: &&&str| {
-        let (meant, held) = (&meant[**key], &held[**key]);
-        match wildcard::kind(meant) {
+        let (expected, held) = (&expected[**key], &held[**key]);
+        match wildcard::kind(expected) {
             Some("anything") => false,
             Some("some text") => held.as_str().is_none_or(str::is_empty),
-            Some("call id") => !ids.allow(meant["said"].as_str(), held.as_str()),
-            _ => !same_json(meant, held),
+            Some("call id") => !ids.allow(expected["agent_id"].as_str(), held.as_str()),
+            _ => !same_json(expected, held),
         }
     };
     if let Some(key) = KEYS.iter().find(differs) {
         return Some(key);
     }
-    if let Some(flag) = FLAGS.iter().find(|key| (meant[**key] == true) != (held[**key] == true)) {
+    if let Some(flag) = FLAGS.iter().find(|key| (expected[**key] == true) != (held[**key] == true))
+    {
         return Some(flag);
     }
     let response =
         |approval: &Value| json!([approval["id"], approval["approved"], approval["reason"]]);
-    if response(&meant["approval"]) != response(&held["approval"]) {
+    if response(&expected["approval"]) != response(&held["approval"]) {
         return Some("approval");
     }
-    let metadata = meant.get("callProviderMetadata");
+    let metadata = expected.get("callProviderMetadata");
     (metadata.is_some_and(|metadata| !same_json(metadata, &held["callProviderMetadata"])))
         .then_some("callProviderMetadata")
 }

@@ -1,4 +1,5 @@
-//! Random cases: runs as an agent should emit them, runs cut short, absurd runs, and raw chunks.
+//! Random cases: runs as an agent should emit them, runs cut short, runs with
+//! invalid events, and raw chunks.
 
 use serde_json::Value;
 use test_support::rng::Dice;
@@ -8,7 +9,7 @@ use ui_message_stream::chunk::Version;
 use super::case::{Case, Flavour, Origin};
 use super::continued::{self, value};
 use super::values::RandomValues;
-use super::{absurd, raw_chunks, run};
+use super::{invalid_events, raw_chunks, run};
 
 /// The case of this seed and number.
 pub(crate) fn case(seed: u64, number: u64) -> Case {
@@ -16,7 +17,7 @@ pub(crate) fn case(seed: u64, number: u64) -> Case {
     let flavour = dice.weighted(&[
         (35, Flavour::WellBehaved),
         (15, Flavour::Cut),
-        (30, Flavour::Absurd),
+        (30, Flavour::Invalid),
         (20, Flavour::Chunks),
     ]);
     let version = dice.weighted(&[
@@ -64,11 +65,11 @@ fn events(dice: &mut Dice, case: &Case) -> Vec<AgentEvent> {
             let end = dice.below(events.len() + 1);
             events.truncate(end);
         }
-        Flavour::Absurd if dice.chance(50) => absurd::mangle(dice, &held, &mut events),
-        Flavour::Absurd => events = absurd::noise(dice, &held),
+        Flavour::Invalid if dice.chance(50) => invalid_events::mangle(dice, &held, &mut events),
+        Flavour::Invalid => events = invalid_events::noise(dice, &held),
         Flavour::Chunks => {
             if dice.chance(40) {
-                absurd::mangle(dice, &held, &mut events);
+                invalid_events::mangle(dice, &held, &mut events);
             }
             raw_chunks::mix_in(dice, &held, &mut events);
         }

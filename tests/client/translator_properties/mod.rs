@@ -1,29 +1,30 @@
 //! The translator's guarantee, tested on random runs: for any events in any order, the real client
-//! accepts the output and holds the message that the events mean.
+//! accepts the output and builds the message that the events describe.
 //!
-//! The judge is the `ai` package itself, in the versions that `tests/client` pins. `meant` derives
-//! the expected message from the events and shares no code with the translator. No ending may leave
-//! a client, old or new, in a state in which it would send the message back endlessly.
+//! The judge is the `ai` package itself, in the versions that `tests/client` pins. The module
+//! [`expected`] derives the message from the events and shares no code with the translator. No
+//! ending may leave a client, old or new, in a state in which it would send the message back
+//! endlessly.
 //!
-//! `MEANING_CASES` sets the number of cases (500), `MEANING_SEED` selects them, and `MEANING_ONLY`
-//! runs only the case of this number. Without Node the test says that it is skipped; with `CI=true`
+//! `TRANSLATOR_CASES` sets the number of cases (500), `TRANSLATOR_SEED` selects them, and
+//! `TRANSLATOR_ONLY` runs only the case of this number. Without Node the test says that it is skipped; with `CI=true`
 //! it fails.
 
-mod absurd;
 mod case;
 mod compare;
 mod continued;
+mod expected;
 mod generator;
+mod invalid_events;
 mod judge;
-mod meant;
 mod minimise;
 mod pools;
 mod raw_chunks;
+mod result;
 mod run;
 mod tally;
 mod translate;
 mod values;
-mod verdict;
 mod wildcard;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ use tally::Tally;
 use translate::translated;
 
 #[test]
-fn the_client_holds_the_message_that_the_events_mean() {
+fn the_client_builds_the_message_that_the_events_describe() {
     let mut judge = match Judge::start() {
         Ok(judge) => Some(judge),
         Err(why) => {
@@ -50,9 +51,9 @@ fn the_client_holds_the_message_that_the_events_mean() {
             None
         }
     };
-    let seed = setting("MEANING_SEED").unwrap_or(20_260_117);
-    let count = setting("MEANING_CASES").unwrap_or(500);
-    let numbers = match setting("MEANING_ONLY") {
+    let seed = setting("TRANSLATOR_SEED").unwrap_or(20_260_117);
+    let count = setting("TRANSLATOR_CASES").unwrap_or(500);
+    let numbers = match setting("TRANSLATOR_ONLY") {
         Some(only) => only..only + 1,
         None => 0..count,
     };
@@ -79,14 +80,14 @@ fn the_client_holds_the_message_that_the_events_mean() {
             translated.kinds.iter().for_each(|kind| tally.chunk(kind));
             translated.answers.iter().for_each(|answer| tally.answer(answer));
             let answer = judge.as_mut().map(Judge::answer);
-            for fault in verdict::faults(&case, &translated, answer.as_ref()) {
+            for fault in result::faults(&case, &translated, answer.as_ref()) {
                 failing.note(number, &case, fault.what);
             }
         }
     });
 
     let judged = if judge.is_some() { "judged by the real client" } else { "translated" };
-    print_uncaptured(&format!("{cases} cases were {judged} (MEANING_SEED={seed})"));
+    print_uncaptured(&format!("{cases} cases were {judged} (TRANSLATOR_SEED={seed})"));
     tally.print();
     failing.report(seed);
     if cases >= 20_000 {
@@ -122,12 +123,12 @@ impl Failing {
             else {
                 continue;
             };
-            println!("MEANING_SEED={seed} MEANING_ONLY={number}");
+            println!("TRANSLATOR_SEED={seed} TRANSLATOR_ONLY={number}");
             if shown.len() < SHOWN && shown.insert(*number) {
                 show(case, fault);
             }
         }
-        panic!("{} kinds of faults, see above (MEANING_SEED={seed})", self.by_fault.len());
+        panic!("{} kinds of faults, see above (TRANSLATOR_SEED={seed})", self.by_fault.len());
     }
 }
 
@@ -140,7 +141,7 @@ fn show(case: &Case, fault: &str) {
     let mut faults = |case: &Case| {
         let translated = translated(case);
         let answer = judge.as_mut().map(|judge| judge.ask(case, &translated));
-        verdict::faults(case, &translated, answer.as_ref())
+        result::faults(case, &translated, answer.as_ref())
     };
     let smallest =
         minimise::minimised(case, &mut |case| faults(case).iter().any(|other| other.what == fault));
@@ -158,7 +159,7 @@ fn show(case: &Case, fault: &str) {
 /// Prints a line that the test harness does not capture.
 fn print_uncaptured(what: &str) {
     // A failure to print cannot be reported.
-    let _ = writeln!(std::io::stderr(), "meaning: {what}");
+    let _ = writeln!(std::io::stderr(), "translator: {what}");
 }
 
 fn in_ci() -> bool {

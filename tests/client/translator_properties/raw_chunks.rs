@@ -8,8 +8,8 @@ use ui_message_stream::event::{Executor, Source, ToolCall};
 use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
 use ui_message_stream::{AgentEvent, Chunk, Json};
 
-use super::absurd::{self, Cast};
 use super::generator::HeldCalls;
+use super::invalid_events::{self, Cast};
 use super::values::RandomValues;
 
 type Owned = Cow<'static, str>;
@@ -35,7 +35,7 @@ pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEv
             0 => Some(start(dice)),
             1 => Some(empty_delta_with_metadata(dice, &cast)),
             _ => {
-                let event = absurd::any(dice, &cast);
+                let event = invalid_events::any(dice, &cast);
                 corresponding(dice, &event)
             }
         };

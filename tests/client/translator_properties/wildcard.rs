@@ -16,12 +16,12 @@ pub(crate) fn anything() -> Value {
 
 /// The id of a new call: the agent's id, unless the message already holds it.
 pub(crate) fn call_id(id: &str) -> Value {
-    json!({ KEY: "call id", "said": id })
+    json!({ KEY: "call id", "agent_id": id })
 }
 
 /// The id of the call that this approval request belongs to.
 pub(crate) fn id_of_call_asked(approval_id: &str) -> Value {
-    json!({ KEY: "id of the call", "asked": approval_id })
+    json!({ KEY: "id of the call", "approval_id": approval_id })
 }
 
 /// A part unchanged from the continued message.

@@ -198,7 +198,7 @@ fn an_error_text_equal_to_a_text_of_this_crate_is_an_error() {
 }
 
 #[test]
-fn the_text_of_a_call_that_did_not_run_states_it() {
+fn the_text_for_a_call_that_did_not_run_says_that_it_did_not_run() {
     for why in [
         NotExecutedReason::Unanswered,
         NotExecutedReason::Expired,

@@ -10,35 +10,41 @@ use crate::id::ChatId;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
-        Case::new("a chat that nobody asked in lists nothing", |store: Store| async move {
+        Case::new("a chat without approval requests lists no records", |store: Store| async move {
             let chat = new_chat_id();
             let of = PendingFilter::Chat { tenant: None, chat: &chat };
             expect_equal("what is pending", pending_ids(&*store, of).await?, vec![])
         }),
-        Case::new("a person whom nobody asked lists nothing", |store: Store| async move {
-            expect_equal(
-                "what is pending",
-                pending_ids(&*store, PendingFilter::Requester(&new_principal())).await?,
-                vec![],
-            )
-        }),
-        Case::new("a chat lists its questions, the oldest first", |store: Store| async move {
-            let (chat, now) = (new_chat_id(), now(&*store).await?);
-            let mut expected = Vec::new();
-            for age in [3, 0, 4, 1, 2] {
-                let mut record =
-                    new_record(&new_principal(), &chat, UnixMillis(now.0.saturating_sub(age)));
-                // The later the approval was requested, the sooner it expires.
-                record.expires_at = UnixMillis(now.0 + 1_000_000 + age * 1_000);
-                insert(&*store, &record).await?;
-                expected.push((record.requested_at, record.id));
-            }
-            expected.sort();
-            let of = PendingFilter::Chat { tenant: None, chat: &chat };
-            expect_equal("what is pending", pending_ids(&*store, of).await?, ids_of(expected))
-        }),
         Case::new(
-            "a person's questions of all chats are listed, the oldest first",
+            "a principal without approval requests lists no records",
+            |store: Store| async move {
+                expect_equal(
+                    "what is pending",
+                    pending_ids(&*store, PendingFilter::Requester(&new_principal())).await?,
+                    vec![],
+                )
+            },
+        ),
+        Case::new(
+            "a chat lists its approval requests, the oldest first",
+            |store: Store| async move {
+                let (chat, now) = (new_chat_id(), now(&*store).await?);
+                let mut expected = Vec::new();
+                for age in [3, 0, 4, 1, 2] {
+                    let mut record =
+                        new_record(&new_principal(), &chat, UnixMillis(now.0.saturating_sub(age)));
+                    // The later the approval was requested, the sooner it expires.
+                    record.expires_at = UnixMillis(now.0 + 1_000_000 + age * 1_000);
+                    insert(&*store, &record).await?;
+                    expected.push((record.requested_at, record.id));
+                }
+                expected.sort();
+                let of = PendingFilter::Chat { tenant: None, chat: &chat };
+                expect_equal("what is pending", pending_ids(&*store, of).await?, ids_of(expected))
+            },
+        ),
+        Case::new(
+            "a principal's approval requests of all chats are listed, the oldest first",
             pending_of_requester,
         ),
         Case::new("a list holds the records with their revisions", |store: Store| async move {
@@ -53,15 +59,18 @@ pub(super) fn cases() -> Vec<Case> {
             }
             Ok(())
         }),
-        Case::new("what has expired is listed until somebody looks", |store: Store| async move {
-            let now = now(&*store).await?;
-            let mut record = new_record(&new_principal(), &new_chat_id(), now);
-            record.expires_at = UnixMillis(now.0.saturating_sub(1));
-            insert(&*store, &record).await?;
-            let of = PendingFilter::Requester(&record.requester);
-            expect_equal("what is pending", pending_ids(&*store, of).await?, vec![record.id])
-        }),
-        Case::new("what was decided leaves the others in the lists", |store: Store| async move {
+        Case::new(
+            "an expired record is listed until its state changes",
+            |store: Store| async move {
+                let now = now(&*store).await?;
+                let mut record = new_record(&new_principal(), &new_chat_id(), now);
+                record.expires_at = UnixMillis(now.0.saturating_sub(1));
+                insert(&*store, &record).await?;
+                let of = PendingFilter::Requester(&record.requester);
+                expect_equal("what is pending", pending_ids(&*store, of).await?, vec![record.id])
+            },
+        ),
+        Case::new("a decided record is removed from the lists", |store: Store| async move {
             let (principal, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
             let records: Vec<_> = (0..3).map(|_| new_record(&principal, &chat, now)).collect();
             let mut expected = Vec::new();
@@ -83,7 +92,7 @@ pub(super) fn cases() -> Vec<Case> {
             }
             Ok(())
         }),
-        Case::new("what was not replaced stays in the lists", |store: Store| async move {
+        Case::new("a record that was not replaced stays in the lists", |store: Store| async move {
             let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             insert(&*store, &record).await?;
             let mut decided = record.clone();
@@ -126,18 +135,14 @@ type Name = (Option<&'static str>, &'static str);
 fn separation_cases() -> Vec<Case> {
     let pairs: [(&str, Name, Name); 11] = [
         ("of two tenants", (Some("a"), "x"), (Some("b"), "x")),
-        ("of a tenant and of none", (Some("a"), "x"), (None, "x")),
-        ("of the tenant without a name and of none", (Some(""), "x"), (None, "x")),
+        ("of a tenant and of no tenant", (Some("a"), "x"), (None, "x")),
+        ("of a tenant with an empty name and of no tenant", (Some(""), "x"), (None, "x")),
         ("that read the same when joined", (Some("a"), "bx"), (Some("ab"), "x")),
         ("that read the same when joined by a colon", (Some("a:b"), "x"), (Some("a"), "b:x")),
         ("that read the same when joined by a slash", (Some("a/b"), "x"), (Some("a"), "b/x")),
+        ("that read the same when joined by a NUL", (Some("a\0"), "x"), (Some("a"), "\0x")),
         (
-            "that read the same when joined by nothing to see",
-            (Some("a\0"), "x"),
-            (Some("a"), "\0x"),
-        ),
-        (
-            "that read the same when joined by a mark",
+            "that read the same when joined by U+0001",
             (Some("a\u{1}b"), "x"),
             (Some("a"), "b\u{1}x"),
         ),
@@ -175,7 +180,7 @@ fn separation_cases() -> Vec<Case> {
         })
     });
     let requesters = pairs.map(|(how, one, other)| {
-        Case::new(format!("people {how} are kept apart"), move |store: Store| async move {
+        Case::new(format!("principals {how} are kept apart"), move |store: Store| async move {
             let (salt, now) = (random_id(), now(&*store).await?);
             let name = |(tenant, name): Name| {
                 let principal = Principal::new(format!("{name}{salt}"));
@@ -187,25 +192,32 @@ fn separation_cases() -> Vec<Case> {
             check_separated(&*store, &name(one), &name(other), now).await
         })
     });
-    let anonymous = Case::new("nobody in particular is not a person", |store: Store| async move {
-        let (tenant, now) = (format!("tenant {}", random_id()), now(&*store).await?);
-        let anonymous = Principal::anonymous().with_tenant(tenant.clone());
-        for name in ["", "anonymous", "null"] {
-            let principal = Principal::new(name).with_tenant(tenant.clone());
-            let (asked, other) =
-                (new_record(&principal, &new_chat_id(), now), PendingFilter::Requester(&anonymous));
-            insert(&*store, &asked).await?;
-            expect_equal("what is pending", pending_ids(&*store, other).await?, vec![])?;
-        }
-        Ok(())
-    });
-    let anonymous_of_tenant =
-        Case::new("nobody of a tenant is not a person", |store: Store| async move {
+    let anonymous = Case::new(
+        "the anonymous principal differs from a principal with an empty id",
+        |store: Store| async move {
+            let (tenant, now) = (format!("tenant {}", random_id()), now(&*store).await?);
+            let anonymous = Principal::anonymous().with_tenant(tenant.clone());
+            for name in ["", "anonymous", "null"] {
+                let principal = Principal::new(name).with_tenant(tenant.clone());
+                let (asked, other) = (
+                    new_record(&principal, &new_chat_id(), now),
+                    PendingFilter::Requester(&anonymous),
+                );
+                insert(&*store, &asked).await?;
+                expect_equal("what is pending", pending_ids(&*store, other).await?, vec![])?;
+            }
+            Ok(())
+        },
+    );
+    let anonymous_of_tenant = Case::new(
+        "the anonymous principal of a tenant differs from a principal with the tenant's name as id",
+        |store: Store| async move {
             let (name, now) = (format!("ada {}", random_id()), now(&*store).await?);
             let (anonymous, principal) =
                 (Principal::anonymous().with_tenant(&*name), Principal::new(&*name));
             check_separated(&*store, &anonymous, &principal, now).await
-        });
+        },
+    );
     chats.into_iter().chain(requesters).chain([anonymous, anonymous_of_tenant]).collect()
 }
 

@@ -45,16 +45,19 @@ pub(super) fn cases() -> Vec<Case> {
                 CONTENDERS,
             )
         }),
-        Case::new("of several claims, one wins", |store: Store| async move {
+        Case::new("of several concurrent claims, one is granted", |store: Store| async move {
             let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             insert(&*store, &record).await?;
             let answers = run_contenders(|_| claim(Arc::clone(&store), record.clone())).await?;
-            expect_equal("how many won", count(&answers, is_granted), 1)?;
+            expect_equal("how many were granted", count(&answers, is_granted), 1)?;
             let waiting = count(&answers, |answer| matches!(answer, ClaimResult::InFlight));
             expect_equal("how many wait", waiting, CONTENDERS - 1)
         }),
-        Case::new("of a yes and a no, one counts, and all agree", claims_and_denials),
-        Case::new("a claim that is abandoned is won again by one", |store: Store| async move {
+        Case::new(
+            "of a concurrent approval and denial, one is applied and all callers agree",
+            claims_and_denials,
+        ),
+        Case::new("an abandoned claim is granted again once", |store: Store| async move {
             let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             record.idempotent = true;
             insert(&*store, &record).await?;
@@ -65,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
             })
             .await?;
             let answers = run_contenders(|_| claim(Arc::clone(&store), record.clone())).await?;
-            expect_equal("how many won", count(&answers, is_granted), 1)
+            expect_equal("how many were granted", count(&answers, is_granted), 1)
         }),
     ]
 }

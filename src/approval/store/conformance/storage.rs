@@ -104,7 +104,7 @@ pub(super) fn cases() -> Vec<Case> {
             }
             expect_equal("how many there are", store.load(&[record.id]).await?.records.len(), 0)
         }),
-        Case::new("a revision that is past is not replaced", |store: Store| async move {
+        Case::new("a swap with an old revision fails", |store: Store| async move {
             let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             insert(&*store, &record).await?;
             let mut past = Vec::new();
@@ -131,7 +131,7 @@ pub(super) fn cases() -> Vec<Case> {
             }
             expect_equal("the record", load_one(&*store, record.id).await?.record, changed)
         }),
-        Case::new("a revision that is not there yet is not replaced", |store: Store| async move {
+        Case::new("a swap with a future revision fails", |store: Store| async move {
             let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             insert(&*store, &record).await?;
             let revision = load_one(&*store, record.id).await?.revision;
@@ -142,8 +142,8 @@ pub(super) fn cases() -> Vec<Case> {
             }
             expect_equal("the record", load_one(&*store, record.id).await?.record, record)
         }),
-        Case::new("many are read at once, and those that are not there left out", load_many),
-        Case::new("no records are read, only the time", |store: Store| async move {
+        Case::new("several records are loaded at once and unknown ids are left out", load_many),
+        Case::new("a load without ids returns only the time", |store: Store| async move {
             expect_equal("how many there are", store.load(&[]).await?.records.len(), 0)
         }),
         Case::new("the clock does not run backwards", |store: Store| async move {
@@ -159,7 +159,7 @@ pub(super) fn cases() -> Vec<Case> {
             }
             Ok(())
         }),
-        Case::new("what has expired is kept", |store: Store| async move {
+        Case::new("an expired record is kept", |store: Store| async move {
             let now = now(&*store).await?;
             let mut record = new_record(&new_principal(), &new_chat_id(), now);
             let long_ago = RECORD_RETENTION - Duration::from_secs(60 * 60);
@@ -168,7 +168,7 @@ pub(super) fn cases() -> Vec<Case> {
             insert(&*store, &new_record(&new_principal(), &new_chat_id(), now)).await?;
             expect_equal("the record", load_one(&*store, record.id).await?.record, record)
         }),
-        Case::new("what was claimed is kept when it has expired", |store: Store| async move {
+        Case::new("a claimed record is kept after it has expired", |store: Store| async move {
             let now = now(&*store).await?;
             let mut record = new_record(&new_principal(), &new_chat_id(), now);
             record.expires_at = UnixMillis(now.0.saturating_sub(1));
@@ -188,13 +188,13 @@ pub(super) fn cases() -> Vec<Case> {
             insert(&*store, &new_record(&new_principal(), &new_chat_id(), now)).await?;
             expect_equal("the record", load_one(&*store, record.id).await?.record, record)
         }),
-        Case::new("a question that never expires is kept", |store: Store| async move {
+        Case::new("a record without expiry is kept", |store: Store| async move {
             let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             record.expires_at = UnixMillis(u64::MAX);
             insert(&*store, &record).await?;
             expect_equal("the record", load_one(&*store, record.id).await?.record, record)
         }),
-        Case::new("the store goes on where somebody stopped waiting", dropped_futures),
+        Case::new("a dropped future leaves the store usable", dropped_futures),
     ]
 }
 

@@ -5,7 +5,7 @@ use ui_message_stream::chunk::Version;
 
 use super::case::Case;
 use super::compare::{Difference, differences};
-use super::meant::{Meant, meant};
+use super::expected::{Expected, expected};
 use super::translate::Translated;
 
 /// All faults, including those in the real client's answer if there is one.
@@ -14,19 +14,19 @@ pub(crate) fn faults(
     translated: &Translated,
     answer: Option<&Value>,
 ) -> Vec<Difference> {
-    let meant = meant(case);
+    let expected = expected(case);
     let mut wrong = Vec::new();
     wrong.extend(wrong_frame(&translated.kinds));
     if case.version != Version::V5 {
-        wrong.extend(wrong_answer(case, &meant, translated));
+        wrong.extend(wrong_answer(case, &expected, translated));
     }
     for client in case.clients() {
         let Some(result) = answer.map(|answer| &answer["results"][client]) else {
             continue;
         };
-        let mut faults = client_faults(&meant, result);
+        let mut faults = client_faults(&expected, result);
         if result["rejected"].is_null() && case.version != Version::V5 {
-            faults.extend(differences(client, &meant, &result["message"]));
+            faults.extend(differences(client, &expected, &result["message"]));
         }
         wrong.extend(
             faults
@@ -48,8 +48,8 @@ fn wrong_frame(kinds: &[String]) -> Option<Difference> {
 }
 
 /// The first event whose answer is not one of the correct ones.
-fn wrong_answer(case: &Case, meant: &Meant, translated: &Translated) -> Option<Difference> {
-    let answers = meant.answers.iter().zip(&translated.answers).zip(&case.events).enumerate();
+fn wrong_answer(case: &Case, expected: &Expected, translated: &Translated) -> Option<Difference> {
+    let answers = expected.answers.iter().zip(&translated.answers).zip(&case.events).enumerate();
     for (number, ((right, answer), event)) in answers {
         if !right.contains(&answer.as_str()) {
             return Some(Difference::new(
@@ -62,26 +62,26 @@ fn wrong_answer(case: &Case, meant: &Meant, translated: &Translated) -> Option<D
 }
 
 /// Faults that no client version may have.
-fn client_faults(meant: &Meant, result: &Value) -> Vec<Difference> {
+fn client_faults(expected: &Expected, result: &Value) -> Vec<Difference> {
     let rejected = &result["rejected"];
     if !rejected.is_null() {
         let what = format!("a client rejects it: {} over {}", rejected["name"], kind_in(rejected));
         return vec![Difference::new(what, rejected.to_string())];
     }
     let mut wrong = Vec::new();
-    if result["errorText"].as_str() != meant.error.as_deref() {
+    if result["errorText"].as_str() != expected.error.as_deref() {
         let what = "a client sees another error, or one too many or too few";
         wrong.push(Difference::new(what, result["errorText"].to_string()));
     }
     // An empty message whose id the client makes is never shown.
     let message = &result["message"];
-    let is_empty = message["parts"].as_array().is_some_and(Vec::is_empty) && meant.id.is_none();
+    let is_empty = message["parts"].as_array().is_some_and(Vec::is_empty) && expected.id.is_none();
     if result.get("shown").is_some_and(|shown| !(shown.is_null() && is_empty)) {
         let detail = format!("{} of {message}", result["shown"]);
         wrong.push(Difference::new("a client does not show all it holds", detail));
     }
     for predicate in ["approvals", "toolCalls"] {
-        if meant.error.is_none() && result["resubmits"][predicate] != false {
+        if expected.error.is_none() && result["resubmits"][predicate] != false {
             let what = format!("a client would resubmit for ever ({predicate})");
             wrong.push(Difference::new(what, message.to_string()));
         }

@@ -1,4 +1,4 @@
-//! `meant`: the message that the client must hold in the end, derived from the events one by one.
+//! The message that the client must hold in the end, derived from the events one by one.
 //!
 //! It is the specification in its simplest form, and shares no code with the translator: it knows
 //! only chunks that correspond to events, opens and closes nothing on the wire, and is not
@@ -22,7 +22,7 @@ use super::continued::value;
 
 /// The expected result of a case.
 #[derive(Debug)]
-pub(crate) struct Meant {
+pub(crate) struct Expected {
     /// The message's id; `None` if the client makes it.
     pub(crate) id: Option<String>,
     /// The parts, with wildcards.
@@ -41,13 +41,13 @@ pub(crate) struct Meant {
 pub(crate) type Answers = Vec<&'static str>;
 
 /// Derives the expected result of a case.
-pub(crate) fn meant(case: &Case) -> Meant {
+pub(crate) fn expected(case: &Case) -> Expected {
     let mut reading = Reading::of(case);
     let answers = case.events.iter().map(|event| reading.event(event)).collect();
     if !reading.ended {
         reading.end(false);
     }
-    Meant {
+    Expected {
         id: reading.id,
         parts: reading.parts.iter().map(|part| part.rendered(&reading.calls)).collect(),
         metadata: reading.metadata,
