@@ -456,7 +456,7 @@ pub enum Source {
     Url {
         /// The id of the source.
         source_id: Text,
-        /// Its URL.
+        /// Its URL: `https:` or `http:`.
         url: Text,
         /// Its title.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -480,7 +480,7 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct File {
-    /// Its URL: `https:` or `data:`.
+    /// Its URL: `https:`, `http:` or `data:`.
     pub url: Text,
     /// Its media type.
     pub media_type: Text,

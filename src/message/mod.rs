@@ -14,6 +14,7 @@ mod approval;
 mod part;
 mod read;
 mod tool_part;
+mod url;
 
 use std::fmt;
 
@@ -30,6 +31,7 @@ pub use self::part::{
 pub use self::tool_part::{ToolKind, ToolPart, ToolState};
 
 pub(crate) use self::read::{Budget, Fault, Reader, push_tightly};
+pub(crate) use self::url::has_scheme;
 use crate::id::MessageId;
 use crate::json::{ExtraFields, FieldError, Json, Key, Object, entry_if_any};
 

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use super::ToolResult;
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
+use crate::message::has_scheme;
 use crate::metadata::ProviderMetadata;
 
 /// A piece of a user message.
@@ -190,9 +191,8 @@ impl FileSource {
     /// assert_eq!(source, FileSource::Base64("SGk=".into()));
     /// ```
     pub fn from_url(url: &str) -> Self {
-        let is_data = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
         match url.split_once(',') {
-            Some((head, base64)) if is_data && is_base64(head) => {
+            Some((head, base64)) if has_scheme(url, &["data"]) && is_base64(head) => {
                 FileSource::Base64(base64.to_owned())
             }
             _ => FileSource::Url(url.to_owned()),

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::message::has_scheme;
 use crate::model::{FileContent, FileSource};
 
 /// Returns the content of a text file after a line that describes the file. Returns the
@@ -44,8 +45,7 @@ pub fn media_type_essence(media_type: &str) -> String {
 
 /// Whether the scheme of a URL is `http` or `https`, so that a provider can fetch it.
 pub fn is_http_url(url: &str) -> bool {
-    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-    matches!(scheme.as_deref(), Some("http" | "https"))
+    has_scheme(url, &["http", "https"])
 }
 
 fn name(file: &FileContent) -> String {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::message::has_scheme;
+
 /// How much a request may hold, and which URLs its files may have.
 ///
 /// A client sends its whole history every time, files included as `data:` URLs. So a conversation
@@ -108,14 +110,10 @@ impl Limits {
 
     /// Returns whether this is a `data:` URL that is too long.
     pub(super) fn is_too_long_data_url(&self, url: &str) -> bool {
-        let scheme = url.get(..5).unwrap_or_default();
-        url.len() > self.max_data_url_bytes && scheme.eq_ignore_ascii_case("data:")
+        url.len() > self.max_data_url_bytes && has_scheme(url, &["data"])
     }
 
     pub(super) fn allows_file_at(&self, url: &str) -> bool {
-        // A URL without a scheme is relative to a page that the server does not know.
-        url.split_once(':').is_some_and(|(scheme, _)| {
-            self.file_schemes.iter().any(|allowed| allowed.eq_ignore_ascii_case(scheme))
-        })
+        has_scheme(url, &self.file_schemes)
     }
 }

@@ -46,6 +46,13 @@ pub enum TranslateError {
     /// ends the run without it.
     #[error("message metadata is not an object")]
     Metadata,
+    /// A source, by its id, whose URL is neither `https:` nor `http:`. A page would make it a link,
+    /// and the link of a `javascript:` URL runs in the page.
+    #[error("source {0:?} has a URL that is neither `https:` nor `http:`")]
+    SourceUrl(String),
+    /// A file whose URL is neither `https:` nor `http:` nor `data:`. A page may make it a link too.
+    #[error("a file has a URL that is neither `https:` nor `http:` nor `data:`")]
+    FileUrl,
     /// An event after the end.
     #[error("the run has already ended")]
     Ended,

@@ -31,7 +31,7 @@ use crate::chunk::{Chunk, FinishReason, Version};
 use crate::event::{AgentEvent, Data, Executor, File, Source};
 use crate::id::{MessageId, PartId, ToolCallId};
 use crate::json::Json;
-use crate::message::{Part, Role, UiMessage};
+use crate::message::{Part, Role, UiMessage, has_scheme};
 use crate::metadata::ProviderMetadata;
 
 /// Translates the events of one response to chunks.
@@ -266,8 +266,8 @@ impl Translator {
             AgentEvent::ToolFailed { tool_call_id, error } => {
                 self.tool_failed(tool_call_id, error, tools::CallMetadata::NONE, out)?;
             }
-            AgentEvent::Source(source) => self.source(source, out),
-            AgentEvent::File(file) => self.file(file, None, out),
+            AgentEvent::Source(source) => self.source(source, out)?,
+            AgentEvent::File(file) => self.file(file, None, out)?,
             AgentEvent::Data(data) => self.data(data, out),
             AgentEvent::Metadata(metadata) => self.add_metadata(metadata, out)?,
             AgentEvent::StepFinish => self.finish_step(out),
@@ -374,8 +374,7 @@ impl Translator {
         self.parts.add(kind, id, delta, metadata, out);
     }
 
-    fn source(&mut self, source: &Source, out: &mut Out<'_>) {
-        self.open_step(out);
+    fn source(&mut self, source: &Source, out: &mut Out<'_>) -> Result<(), TranslateError> {
         let chunk = match source {
             Source::Url { source_id, url, title } => Chunk::SourceUrl {
                 source_id: Cow::Borrowed(source_id),
@@ -391,10 +390,29 @@ impl Translator {
                 provider_metadata: None,
             },
         };
-        out.emit(chunk);
+        self.source_chunk(chunk, out)
     }
 
-    fn file(&mut self, file: &File, metadata: Option<&ProviderMetadata>, out: &mut Out<'_>) {
+    fn source_chunk(&mut self, chunk: Chunk<'_>, out: &mut Out<'_>) -> Result<(), TranslateError> {
+        if let Chunk::SourceUrl { source_id, url, .. } = &chunk
+            && !has_scheme(url, SOURCE_SCHEMES)
+        {
+            return Err(TranslateError::SourceUrl(source_id.to_string()));
+        }
+        self.open_step(out);
+        out.emit(chunk);
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        file: &File,
+        metadata: Option<&ProviderMetadata>,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        if !has_scheme(&file.url, FILE_SCHEMES) {
+            return Err(TranslateError::FileUrl);
+        }
         self.open_step(out);
         self.parts.close_unnamed(out);
         let chunk = Chunk::File {
@@ -403,6 +421,7 @@ impl Translator {
             provider_metadata: metadata.map(Cow::Borrowed),
         };
         out.emit(chunk);
+        Ok(())
     }
 
     /// Emits data at its place in the stream, within a step or between two.
@@ -486,3 +505,11 @@ impl Translator {
         }
     }
 }
+
+/// The schemes that the URL of a source may have.
+const SOURCE_SCHEMES: &[&str] = &["https", "http"];
+
+/// The schemes that the URL of a file may have. `http` is one of them, unlike in a
+/// [request](crate::request::Limits::with_file_schemes): the browser fetches the file, not the
+/// server.
+const FILE_SCHEMES: &[&str] = &["https", "http", "data"];

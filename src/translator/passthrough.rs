@@ -117,12 +117,11 @@ pub(super) fn pass_through(
         }
         Chunk::ToolOutputDenied { tool_call_id } => translator.deny(&call_id(tool_call_id), out)?,
         Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => {
-            translator.open_step(out);
-            out.emit(chunk.clone());
+            translator.source_chunk(chunk.clone(), out)?;
         }
         Chunk::File { url, media_type, provider_metadata } => {
             let file = File { url: text(url), media_type: text(media_type) };
-            translator.file(&file, provider_metadata.as_deref(), out);
+            translator.file(&file, provider_metadata.as_deref(), out)?;
         }
         Chunk::Data { name, id, data, transient } => {
             let data = Data {

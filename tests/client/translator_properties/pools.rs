@@ -13,4 +13,25 @@ pub(crate) const PART_IDS: &[&str] =
 
 pub(crate) const DATA_NAMES: &[&str] = &["status", "weather", "", "__proto__", "run-end"];
 
+/// The last ones a browser runs as a script, or resolves against its page.
+pub(crate) const SOURCE_URLS: &[&str] = &[
+    "https://example.org/?q=a&b",
+    "HTTP://example.org",
+    "https:example.org",
+    "javascript:alert(1)",
+    "\tJava\nScript:alert(1)//https://",
+    "data:text/html,<script>alert(1)</script>",
+    "/https:",
+    "",
+];
+
+pub(crate) const FILE_URLS: &[&str] = &[
+    "https://example.org/a.png",
+    "data:image/png;base64,AA==",
+    "http://example.org/a.png",
+    "javascript:alert(1)",
+    " data:text/html,<script>alert(1)</script>",
+    "file:///etc/passwd",
+];
+
 pub(crate) const DATA_IDS: &[&str] = &["1", "2", "", "__proto__"];

@@ -8,7 +8,7 @@ use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{ApprovalRequestDetails, Data, File, Source, Text, ToolCall};
 
 use super::generator::HeldCalls;
-use super::pools::{DATA_IDS, DATA_NAMES, TOOL_NAMES};
+use super::pools::{DATA_IDS, DATA_NAMES, FILE_URLS, SOURCE_URLS, TOOL_NAMES};
 use super::values::RandomValues;
 
 /// Events that stay in this order, with other events between them.
@@ -272,7 +272,7 @@ pub(crate) fn source(dice: &mut Dice) -> AgentEvent {
     AgentEvent::Source(Box::new(if dice.chance(50) {
         Source::Url {
             source_id: "s1".into(),
-            url: "https://example.org/?q=a&b".into(),
+            url: dice.pick(SOURCE_URLS).to_owned().into(),
             title: dice.chance(50).then(|| title.into()),
         }
     } else {
@@ -287,10 +287,7 @@ pub(crate) fn source(dice: &mut Dice) -> AgentEvent {
 
 pub(crate) fn file(dice: &mut Dice) -> AgentEvent {
     AgentEvent::File(Box::new(File {
-        url: dice
-            .pick(&["https://example.org/a.png", "data:image/png;base64,AA=="])
-            .to_owned()
-            .into(),
+        url: dice.pick(FILE_URLS).to_owned().into(),
         media_type: "image/png".into(),
     }))
 }

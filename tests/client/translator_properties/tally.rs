@@ -44,6 +44,8 @@ const ANSWERS: &[&str] = &[
     "AlreadyRunning",
     "Denied",
     "UnknownPart",
+    "SourceUrl",
+    "FileUrl",
     "Ended",
 ];
 

@@ -60,13 +60,26 @@ impl Reading {
         any
     }
 
-    pub(super) fn content(&mut self, part: Value) -> Answers {
+    /// A source has no meaning if its URL leads to no web page.
+    pub(super) fn source(&mut self, part: Value) -> Answers {
+        let url = part["url"].as_str().map(str::to_lowercase);
+        if url.is_some_and(|url| !url.starts_with("https:") && !url.starts_with("http:")) {
+            return vec!["SourceUrl"];
+        }
+        self.content(part)
+    }
+
+    fn content(&mut self, part: Value) -> Answers {
         self.in_a_step();
         self.parts.push(Part::Plain(part));
         ok()
     }
 
     pub(super) fn file(&mut self, part: Value) -> Answers {
+        let url = part["url"].as_str().unwrap_or_default();
+        if !["https:", "http:", "data:"].iter().any(|scheme| url.starts_with(scheme)) {
+            return vec!["FileUrl"];
+        }
         self.unnamed = None;
         self.content(part)
     }

@@ -209,7 +209,7 @@ impl Reading {
                 self.output(tool_call_id, value(output), *preliminary)
             }
             AgentEvent::ToolFailed { tool_call_id, error } => self.failed(tool_call_id, error),
-            AgentEvent::Source(source) => self.content(match &**source {
+            AgentEvent::Source(source) => self.source(match &**source {
                 Source::Url { source_id, url, title } => json!({
                     "type": "source-url", "sourceId": &**source_id, "url": &**url,
                     "title": title.as_deref(),
@@ -286,7 +286,7 @@ impl Reading {
                 self.failed(tool_call_id, error_text)
             }
             Chunk::ToolOutputDenied { tool_call_id } => self.denied(tool_call_id),
-            Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => self.content(as_part(chunk)),
+            Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => self.source(as_part(chunk)),
             Chunk::File { .. } => self.file(as_part(chunk)),
             Chunk::Data { name, id, data, transient } => {
                 let data = data.as_deref().map(value).unwrap_or_default();
