@@ -73,13 +73,16 @@ impl<'de> Visitor<'de> for HasHiddenCharacters {
 
 /// Returns whether a character is a control character other than tab, line feed and carriage
 /// return, a bidirectional control character, or a character that is invisible or has no width.
+/// Variation selectors are among them: a sequence of them can carry a hidden text.
 fn is_hidden(c: char) -> bool {
     let is_plain_white_space = matches!(c, '\t' | '\n' | '\r');
     c.is_control() && !is_plain_white_space
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -99,6 +102,10 @@ mod tests {
             (r#"{"path":"\ud83d\ude00 naïve 日本"}"#, false),
             ("{\"path\":\"\u{e0041}\"}", true),
             (r#"{"path":"\udb40\udc41"}"#, true),
+            ("{\"path\":\"a\u{e0100}\"}", true),
+            ("{\"path\":\"a\u{e01ef}\"}", true),
+            (r#"{"path":"a\ufe00"}"#, true),
+            (r#"{"path":"a\u034f"}"#, true),
         ] {
             assert_eq!(has_hidden_characters(&Json::parse(text).unwrap()), hides, "{text}");
         }
