@@ -49,6 +49,7 @@ pub struct ChatPolicy {
     hosts: Vec<String>,
     any_host: bool,
     origins: Vec<String>,
+    loopback_origins: bool,
     any_origin: bool,
 }
 
@@ -122,6 +123,16 @@ impl ChatPolicy {
         self
     }
 
+    /// Allows requests from every page that this machine serves: at `localhost`, a name under
+    /// `localhost` or a loopback address, with any port.
+    ///
+    /// It is for tools of a developer, whose front end has a port of its own.
+    #[must_use]
+    pub fn allow_loopback_origins(mut self) -> Self {
+        self.loopback_origins = true;
+        self
+    }
+
     /// Allows requests from every page of the web, with the cookies of the user who visits the
     /// page.
     ///
@@ -180,7 +191,10 @@ impl ChatPolicy {
         let host = in_uri.or_else(|| headers.get(HOST)?.to_str().ok());
         let is_own =
             host.is_some_and(|host| is_origin_of_host(&origin, &host.to_ascii_lowercase()));
-        if is_own || self.origins.iter().any(|allowed| allowed == without_default_port(&origin)) {
+        if is_own
+            || self.origins.iter().any(|allowed| allowed == without_default_port(&origin))
+            || self.loopback_origins && is_loopback_origin(&origin)
+        {
             Ok(())
         } else {
             Err(ChatRejection::origin_not_allowed(Some(origin)))
@@ -238,6 +252,16 @@ fn is_origin_of_host(origin: &str, host: &str) -> bool {
     matches!(scheme, "http" | "https")
         && origin_host
             == without_default_port(&format!("{scheme}://{host}")).split_at(scheme.len() + 3).1
+}
+
+/// Whether only a server on this machine can have this origin.
+fn is_loopback_origin(origin: &str) -> bool {
+    let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    match host.map(Host::parse) {
+        Some(Ok(Host::Name(name))) => is_localhost(&name),
+        Some(Ok(Host::Address(address))) => address.is_loopback(),
+        Some(Err(InvalidHost)) | None => false,
+    }
 }
 
 /// Returns the origin without its port if the port is the default of its scheme.
@@ -302,5 +326,35 @@ mod tests {
         assert!(!check(&policy, &[("host", "a"), ("sec-fetch-site", "cross-site")]));
         let any = ChatPolicy::default().allow_any_origin();
         assert!(check(&any, &[("origin", "https://evil.example"), ("host", "a")]));
+    }
+
+    #[test]
+    fn a_page_of_another_port_of_this_machine_may_post_if_loopback_origins_are_allowed() {
+        let policy = ChatPolicy::default().allow_loopback_origins();
+        for origin in [
+            "http://localhost:5173",
+            "https://localhost",
+            "http://app.localhost:3001",
+            "http://127.0.0.1:3001",
+            "http://127.9.9.9",
+            "http://[::1]:3001",
+        ] {
+            assert!(check(&policy, &[("origin", origin), ("host", "localhost:3000")]), "{origin}");
+            let default = ChatPolicy::default();
+            assert!(!check(&default, &[("origin", origin), ("host", "a")]), "{origin}");
+        }
+        for origin in [
+            "https://evil.example",
+            "http://localhost.evil.example",
+            "http://127.0.0.1.evil.example",
+            "http://192.168.0.7:3001",
+            "file://localhost",
+            "http://user@localhost",
+            "http://localhost:3000/",
+            "null",
+            "",
+        ] {
+            assert!(!check(&policy, &[("origin", origin), ("host", "localhost:3000")]), "{origin}");
+        }
     }
 }

@@ -6,6 +6,9 @@
 //! response. A file is written for every response that the client would read: every successful
 //! response to a POST with an event in it, with any content type, and every `text/event-stream`,
 //! even without an event. If no file is written, standard error says why.
+//!
+//! Only requests for this machine, from pages of this machine, are forwarded: the proxy would lead
+//! other pages to a backend that they cannot reach.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -29,6 +32,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
+use ui_message_stream::axum::ChatPolicy;
 use ui_message_stream::sse::Decoder;
 
 use crate::CliError;
@@ -70,7 +74,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, CliError> {
         out: arguments.out,
         exchanges: AtomicUsize::new(0),
     };
-    let app = Router::new().fallback(proxy).with_state(Arc::new(recorder));
+    let app = Router::new()
+        .fallback(proxy)
+        .with_state(Arc::new(recorder))
+        .layer(ChatPolicy::default().allow_loopback_origins());
     let listener = TcpListener::bind(("127.0.0.1", arguments.port)).await?;
     println!("http://{}", listener.local_addr()?);
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));

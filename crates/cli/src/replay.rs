@@ -3,7 +3,8 @@
 //! The routes are those of a chat server. Each POST returns the next recording, independent of the
 //! request body: an approval response is answered with the recording that followed it. After the
 //! last recording, the first one is next. GET returns 204 because there is no stream to reconnect
-//! to, and DELETE returns 204 because there is nothing to stop.
+//! to, and DELETE returns 204 because there is nothing to stop. Only pages of this machine are
+//! answered, with any port.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use futures_core::Stream;
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tower_http::cors::{Any, CorsLayer};
+use ui_message_stream::axum::ChatPolicy;
 use ui_message_stream::response::headers;
 
 use crate::CliError;
@@ -68,7 +70,9 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     let app = Router::new()
         .route("/api/chat", post_route)
         .route("/api/chat/{id}/stream", empty_route)
-        .layer(cors);
+        .layer(cors)
+        // Outside of CORS, so that a page of another machine gets no permission to read either.
+        .layer(ChatPolicy::default().allow_loopback_origins());
     let listener = TcpListener::bind(("127.0.0.1", arguments.port)).await?;
     println!("http://{}/api/chat", listener.local_addr()?);
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));

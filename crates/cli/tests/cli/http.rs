@@ -121,10 +121,29 @@ pub(crate) fn exchange(url: &str, request: &str) -> HttpMessage {
 /// Returns a POST request with this body, after which the connection is closed.
 pub(crate) fn post(path: &str, body: &str) -> String {
     format!(
-        "POST {path} HTTP/1.1\r\nHost: front.test\r\nContent-Type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
+}
+
+/// Returns the requests that pages of other machines cause: of another site, of a name that leads
+/// to this machine (DNS rebinding), of a frame without an origin. The last one is a CORS preflight.
+pub(crate) fn hostile_requests(path: &str) -> Vec<String> {
+    let body = "Content-Length: 2\r\nConnection: close\r\n\r\n{}";
+    let preflight = "Access-Control-Request-Method: POST\r\nConnection: close\r\n\r\n";
+    [
+        format!("POST {path} HTTP/1.1\r\nHost: evil.test\r\nOrigin: http://evil.test\r\n{body}"),
+        format!("POST {path} HTTP/1.1\r\nHost: evil.test\r\n{body}"),
+        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.test\r\n{body}"),
+        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://10.0.0.7\r\n{body}"),
+        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n{body}"),
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n{body}"),
+        format!(
+            "OPTIONS {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.test\r\n{preflight}"
+        ),
+    ]
+    .into()
 }
 
 /// Starts a server that handles this number of connections, one after the other.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::http::{Connection, HttpMessage, backend, exchange, post};
+use crate::http::{Connection, HttpMessage, backend, exchange, hostile_requests, post};
 use crate::program::{Server, run, scratch, text};
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
@@ -35,13 +35,13 @@ fn requests_and_responses_are_forwarded_unchanged() {
     let requests = [
         post("/api/chat?trace=%2F&x=a%20b", "{\"id\": \"1\",\r\n\"messages\": []}"),
         post("/api/chat", "not JSON"),
-        "GET / HTTP/1.1\r\nHost: front.test:81\r\nOrigin: http://front.test:81\r\nCookie: a=1\r\n\
+        "GET / HTTP/1.1\r\nHost: localhost:81\r\nOrigin: http://localhost:81\r\nCookie: a=1\r\n\
          Accept-Encoding: gzip, br\r\nUser-Agent: me\r\nConnection: close\r\n\r\n"
             .to_owned(),
-        "DELETE /api/chat/7/stream HTTP/1.1\r\nHost: front.test\r\nX-Mine: 1\r\nX-Mine: 2\r\n\
+        "DELETE /api/chat/7/stream HTTP/1.1\r\nHost: localhost\r\nX-Mine: 1\r\nX-Mine: 2\r\n\
          Connection: close\r\n\r\n"
             .to_owned(),
-        "PUT /x HTTP/1.1\r\nHost: front.test\r\nConnection: close\r\nContent-Length: 3\r\n\r\n\u{e9}!"
+        "PUT /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n\r\n\u{e9}!"
             .to_owned(),
     ];
     for response in responses {
@@ -62,6 +62,23 @@ fn requests_and_responses_are_forwarded_unchanged() {
             assert_eq!(received[0], received[1]);
         }
     }
+}
+
+#[test]
+fn a_page_of_another_machine_does_not_reach_the_backend() {
+    let (url, seen) = backend(1, |mut connection| {
+        let seen = connection.read_message();
+        connection.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        seen.first_line
+    });
+    let recorder = record(&url, &scratch("record_hostile"));
+    for request in hostile_requests("/hostile") {
+        let refused = exchange(&recorder.url, &request);
+        assert_eq!(refused.first_line, "HTTP/1.1 403 Forbidden", "{request}");
+    }
+    let page = post("/own", "{}").replacen("\r\n", "\r\nOrigin: http://localhost:5173\r\n", 1);
+    assert_eq!(exchange(&recorder.url, &page).first_line, "HTTP/1.1 200 OK");
+    assert_eq!(seen.join().unwrap(), ["POST /own HTTP/1.1"]);
 }
 
 #[test]
@@ -174,7 +191,7 @@ fn a_recording_contains_the_request_the_chunks_and_their_times() {
     });
     let folder = scratch("record_files");
     let mut recorder = record(&url, &folder);
-    let get = "GET /api/chat/1/stream HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let get = "GET /api/chat/1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     exchange(&recorder.url, get);
     exchange(&recorder.url, &post("/api/chat", "{\"id\": \"a\",\n \"messages\": [1.50]}"));
     assert_eq!(recorder.next_line(), text(&folder.join("001.jsonl")));

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use test_support::fixture_files::fixture_files;
 
-use crate::http::{Connection, exchange, post};
+use crate::http::{Connection, exchange, hostile_requests, post};
 use crate::program::{Server, scratch, text};
 
-const GET: &str = "GET /api/chat/1/stream HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+const GET: &str = "GET /api/chat/1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// Creates a recording with a data chunk at each of these times.
 fn recording(folder: &str, name: &str, times: &[u64]) -> PathBuf {
@@ -89,11 +89,26 @@ fn a_response_and_a_file_of_chunks_can_be_replayed_too() {
 }
 
 #[test]
+fn a_page_of_another_machine_gets_no_recording() {
+    let path = recording("replay_hostile", "001.jsonl", &[1]);
+    let later = recording("replay_hostile_later", "002.jsonl", &[2]);
+    let server = Server::start(&["replay", "--speed", "0", text(&path), text(&later)]);
+    for request in hostile_requests("/api/chat") {
+        let refused = exchange(&server.url, &request);
+        assert_eq!(refused.first_line, "HTTP/1.1 403 Forbidden", "{request}");
+        let mut headers = refused.headers.iter();
+        assert!(!headers.any(|header| header.starts_with("access-control")), "{request}");
+    }
+    // A refused request takes no recording from those that follow.
+    assert!(response_body(&server).contains("\"data\":1}"));
+}
+
+#[test]
 fn requests_from_another_origin_and_with_a_long_body_are_accepted() {
     let path = recording("replay_page", "001.jsonl", &[1]);
     let server = Server::start(&["replay", "--speed", "0", text(&path)]);
-    let preflight = "OPTIONS /api/chat HTTP/1.1\r\nHost: h\r\nOrigin: http://localhost:5173\r\n\
-                Access-Control-Request-Method: POST\r\nConnection: close\r\n\
+    let preflight = "OPTIONS /api/chat HTTP/1.1\r\nHost: localhost\r\n\
+                Origin: http://localhost:5173\r\nAccess-Control-Request-Method: POST\r\nConnection: close\r\n\
                 Access-Control-Request-Headers: content-type\r\n\r\n";
     let allowed = exchange(&server.url, preflight);
     assert_eq!(allowed.first_line, "HTTP/1.1 200 OK");
