@@ -3,6 +3,7 @@
 //! The example `chat` serves it with a scripted model (`cargo run --example chat`). The package
 //! `chat-openai` serves it with the model of a real provider (`cargo run -p chat-openai`).
 
+mod page;
 mod scripted_model;
 mod world;
 
@@ -10,7 +11,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::response::{Html, Json};
+use axum::response::Json;
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
@@ -33,7 +34,7 @@ pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(),
     tracing_subscriber::fmt().init();
     let chats = agent(model, Arc::clone(&world))?.into_chat_server();
     let app = Router::new()
-        .route("/", get(async || Html(include_str!("page.html"))))
+        .route("/", get(async || page::page()))
         .route("/api/world", get(async move || Json(world.now())))
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats))
