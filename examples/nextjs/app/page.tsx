@@ -6,9 +6,9 @@ import {
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
-import { type FormEvent, useState } from 'react';
+import { type FormEvent, Fragment, useState } from 'react';
 import type { ChatMessage, Data } from './messages';
-import { ToolCard } from './tool-card';
+import { asksUser, ToolCard } from './tool-card';
 
 // Each has a word that the demo's scripted model listens for; with a real model, ask what you like.
 const EXAMPLES = [
@@ -37,11 +37,27 @@ function isAnswered(chat: { messages: ChatMessage[] }) {
 
 export default function Page() {
   const [input, setInput] = useState('');
+  // The last message at each stop: the answer, or the user's own message if nothing had come.
+  const [stopped, setStopped] = useState<ReadonlySet<string>>(new Set());
   // Posts to /api/chat, and does so again by itself once everything is answered. Made here, because
   // a chat that the hook makes (@ai-sdk/react 3.0.325) shows twice what `resumeStream` replays.
-  const [chat] = useState(() => new Chat<ChatMessage>({ sendAutomaticallyWhen: isAnswered }));
+  const [chat] = useState(
+    () =>
+      new Chat<ChatMessage>({
+        sendAutomaticallyWhen: isAnswered,
+        onFinish({ messages, isAbort }) {
+          const id = messages.at(-1)?.id ?? '';
+          setStopped(stopped => {
+            const others = [...stopped].filter(other => other !== id);
+            return new Set(isAbort ? [...others, id] : others);
+          });
+        },
+      }),
+  );
   const { messages, status, error, sendMessage, regenerate, resumeStream } = useChat({ chat });
   const busy = status === 'submitted' || status === 'streaming';
+  const last = messages.at(-1);
+  const questions = last?.parts.filter(part => isToolUIPart(part) && asksUser(part)).length ?? 0;
 
   function submit(event: FormEvent) {
     event.preventDefault();
@@ -56,7 +72,7 @@ export default function Page() {
   }
 
   function retry() {
-    const brokenOff = error instanceof TypeError && messages.at(-1)?.role === 'assistant';
+    const brokenOff = error instanceof TypeError && last?.role === 'assistant';
     if (isAnswered({ messages })) {
       sendMessage(); // what the person answered is sent once more, not asked again
     } else if (brokenOff) {
@@ -71,7 +87,7 @@ export default function Page() {
       <header>
         <h1>Chat with approvals</h1>
         <span className="badge" role="status">
-          {status}
+          {busy || questions === 0 ? status : `${questions} waiting for you`}
         </span>
       </header>
 
@@ -87,34 +103,38 @@ export default function Page() {
             </div>
           )}
 
-          {messages.map((message, index) => (
-            <article
-              key={message.id}
-              className={message.role}
-              data-testid={`message-${message.role}`}
-            >
-              {message.parts.map((part, partIndex) => {
-                if (part.type === 'text') return <p key={partIndex}>{part.text}</p>;
-                if (part.type === 'reasoning')
-                  return (
-                    <p key={partIndex} className="muted">
-                      {part.text}
-                    </p>
-                  );
-                if (isToolUIPart(part))
-                  return (
-                    <ToolCard
-                      key={partIndex}
-                      part={part}
-                      asked={questionOf(message, part.toolCallId)}
-                      answerable={index === messages.length - 1}
-                      addToolApprovalResponse={chat.addToolApprovalResponse}
-                      addToolOutput={chat.addToolOutput}
-                    />
-                  );
-                return null;
-              })}
-            </article>
+          {messages.map(message => (
+            <Fragment key={message.id}>
+              <article className={message.role} data-testid={`message-${message.role}`}>
+                {message.parts.map((part, partIndex) => {
+                  if (part.type === 'text') return <p key={partIndex}>{part.text}</p>;
+                  if (part.type === 'reasoning')
+                    return (
+                      <p key={partIndex} className="muted">
+                        {part.text}
+                      </p>
+                    );
+                  if (isToolUIPart(part))
+                    return (
+                      <ToolCard
+                        key={partIndex}
+                        part={part}
+                        asked={questionOf(message, part.toolCallId)}
+                        answerable={message === last}
+                        live={busy && message === last}
+                        addToolApprovalResponse={chat.addToolApprovalResponse}
+                        addToolOutput={chat.addToolOutput}
+                      />
+                    );
+                  return null;
+                })}
+              </article>
+              {stopped.has(message.id) && !(busy && message === last) && (
+                <p className="muted" data-testid="stopped">
+                  This answer was stopped.
+                </p>
+              )}
+            </Fragment>
           ))}
 
           {error && (

@@ -1,47 +1,70 @@
 import type { ChatAddToolApproveResponseFunction, ChatAddToolOutputFunction } from 'ai';
 import { getToolName } from 'ai';
-import { useState } from 'react';
+import { type ReactNode, useEffect, useRef, useState } from 'react';
 import type { ChatMessage, Data, ToolPart } from './messages';
+import { visible, visibleJson } from './visible';
 
 type Props = {
   part: ToolPart;
   asked?: Data['approval'];
   /** False once the conversation has gone on: what was not answered then can no longer be. */
   answerable: boolean;
+  /** False once nothing is written to the message any more. */
+  live: boolean;
   addToolApprovalResponse: ChatAddToolApproveResponseFunction;
   addToolOutput: ChatAddToolOutputFunction<ChatMessage>;
 };
 
-export function ToolCard({ part, asked, answerable, addToolApprovalResponse, addToolOutput }: Props) {
+export function ToolCard({
+  part,
+  asked,
+  answerable,
+  live,
+  addToolApprovalResponse,
+  addToolOutput,
+}: Props) {
   const name = getToolName(part);
-  const tooLate = part.state === 'approval-requested' && !answerable;
+  const asks = asksUser(part);
+  const approves = part.state === 'approval-requested' && answerable;
+  const state = asks && !answerable ? 'not answered' : STATES[part.state];
+  const brokenOff = !live && !asks && part.state.startsWith('input-');
   return (
     <section
       className="tool"
       data-testid={`tool-${name}`}
       data-state={part.state}
-      aria-label={name}
+      aria-label={visible(name)}
     >
       <p className="tool-head">
-        <strong>{whatItDoes(part)}</strong>{' '}
-        <span className="badge">{tooLate ? 'not answered' : STATES[part.state]}</span>
+        <strong>{visible(whatItDoes(part))}</strong>{' '}
+        <span className="badge">{brokenOff ? 'interrupted' : state}</span>
       </p>
+      <p className="muted">{visible(name)}</p>
+      {!approves && part.input !== undefined && <pre>{visibleJson(part.input)}</pre>}
       {part.approval?.reason && <p className="muted">Your reason: {part.approval.reason}</p>}
-      {part.state === 'output-available' && <pre>{JSON.stringify(part.output)}</pre>}
+      {part.state === 'output-available' && <pre>{visibleJson(part.output)}</pre>}
       {part.state === 'output-error' && <p className="danger">{part.errorText}</p>}
-      {part.state === 'approval-requested' && answerable && (
+      {approves && (
         <Approval
+          key={part.approval.id}
           asked={asked}
+          input={visibleJson(part.input)}
           answer={(approved, reason) =>
             addToolApprovalResponse({ id: part.approval.id, approved, reason })
           }
         />
       )}
-      {part.type === 'tool-get_location' && part.state === 'input-available' && answerable && (
+      {asks && !approves && answerable && (
         <Location toolCallId={part.toolCallId} addToolOutput={addToolOutput} />
       )}
     </section>
   );
+}
+
+/** Whether a call waits for the user, until the conversation goes on. */
+export function asksUser(part: ToolPart): boolean {
+  const isLocation = part.type === 'tool-get_location' && part.state === 'input-available';
+  return isLocation || part.state === 'approval-requested';
 }
 
 const STATES: Record<ToolPart['state'], string> = {
@@ -66,37 +89,93 @@ function whatItDoes(part: ToolPart): string {
     case 'tool-get_location':
       return 'Tell where you are';
     default:
-      return getToolName(part);
+      return part.title ?? getToolName(part);
   }
 }
 
+/**
+ * What is asked about a call. It takes the focus when it appears, unless the user writes, answers
+ * another question or reads elsewhere. No button gets the focus: a key that is pressed for something
+ * else must not approve.
+ */
+function Question({ children }: { children: ReactNode }) {
+  const node = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const composer = document.querySelector('form');
+    const focused = document.activeElement;
+    const isFree = focused === document.body || composer?.contains(focused);
+    if (isFree && !composer?.querySelector('input')?.value) node.current?.focus();
+    return () => {
+      // The button with the focus has gone with the question.
+      if (document.activeElement === document.body) {
+        document.querySelector<HTMLElement>('.question')?.focus();
+      }
+    };
+  }, []);
+  return (
+    <div ref={node} className="question" role="group" aria-label="Question" tabIndex={-1}>
+      {children}
+    </div>
+  );
+}
+
 type ApprovalProps = Pick<Props, 'asked'> & {
+  input: string;
   answer: (approved: boolean, reason?: string) => void;
 };
 
-function Approval({ asked, answer }: ApprovalProps) {
+function Approval({ asked, input, answer }: ApprovalProps) {
   const [reason, setReason] = useState('');
+  const { box, read, look } = useReadToTheEnd();
   return (
-    <div className="actions">
+    <Question>
+      {asked && <p>{visible(asked.description)}</p>}
+      <pre ref={box} className="input" aria-label="Input" tabIndex={0} onScroll={look}>
+        {input}
+      </pre>
       {asked && <p className="muted">Can be answered until {time(asked.expiresAt)}.</p>}
       {asked?.hidesCharacters && (
         <p className="danger">Careful: the input holds characters that cannot be seen.</p>
       )}
-      <button className="primary" data-testid="approve" onClick={() => answer(true)}>
-        Approve
-      </button>
-      <button data-testid="deny" onClick={() => answer(false, reason.trim() || undefined)}>
-        Deny
-      </button>
-      <input
-        data-testid="deny-reason"
-        aria-label="Reason for denying"
-        placeholder="Reason, if you deny"
-        value={reason}
-        onChange={event => setReason(event.target.value)}
-      />
-    </div>
+      {!read && <p>Scroll through the whole input, then you can approve it.</p>}
+      <div className="actions">
+        <button
+          className="primary"
+          data-testid="approve"
+          disabled={!read}
+          onClick={() => answer(true)}
+        >
+          Approve
+        </button>
+        <button data-testid="deny" onClick={() => answer(false, reason.trim() || undefined)}>
+          Deny
+        </button>
+        <input
+          data-testid="deny-reason"
+          aria-label="Reason for denying"
+          placeholder="Reason, if you deny"
+          value={reason}
+          onChange={event => setReason(event.target.value)}
+        />
+      </div>
+    </Question>
   );
+}
+
+/** Whether a box has shown its text to the end. One that needs no scrolling has at once. */
+function useReadToTheEnd() {
+  const box = useRef<HTMLPreElement>(null);
+  const [read, setRead] = useState(false);
+  function look() {
+    const { scrollTop = 0, clientHeight = 0, scrollHeight = 0 } = box.current ?? {};
+    if (clientHeight > 0 && scrollTop + clientHeight >= scrollHeight - 2) setRead(true);
+  }
+  useEffect(() => {
+    const size = new ResizeObserver(look); // also calls it once the box is laid out
+    if (box.current) size.observe(box.current);
+    return () => size.disconnect();
+  }, []);
+  return { box, read, look };
 }
 
 const time = (at: number) =>
@@ -120,13 +199,18 @@ function Location({
   }
 
   return (
-    <div className="actions">
-      <button className="primary" data-testid="share" onClick={share}>
-        Share
-      </button>
-      <button data-testid="refuse" onClick={() => fail('The user refused to share the location.')}>
-        Refuse
-      </button>
-    </div>
+    <Question>
+      <div className="actions">
+        <button className="primary" data-testid="share" onClick={share}>
+          Share
+        </button>
+        <button
+          data-testid="refuse"
+          onClick={() => fail('The user refused to share the location.')}
+        >
+          Refuse
+        </button>
+      </div>
+    </Question>
   );
 }

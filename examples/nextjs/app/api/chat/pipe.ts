@@ -1,3 +1,5 @@
+import { refusal } from './guard';
+
 const CHAT_SERVER = process.env.CHAT_SERVER ?? 'http://127.0.0.1:3000';
 
 // Named one by one: what else came along (content-encoding, content-length) described bytes that
@@ -9,16 +11,19 @@ const RESPONSE_HEADERS = [
   'x-accel-buffering',
 ];
 
-// `sec-fetch-site` lets the chat server go on refusing what another site's page sends. `origin`
-// would name this app, a stranger to it. Add what your users are known by, such as `cookie`.
-const REQUEST_HEADERS = ['content-type', 'authorization', 'sec-fetch-site'];
+// Among them what the chat server knows its users by. `origin` would name this app, a stranger to
+// the chat server: `refusal` checks it here.
+const REQUEST_HEADERS = ['content-type', 'authorization', 'cookie'];
 
 /**
  * Hands the request to the chat server and its answer back, byte by byte as it comes.
  *
- * A Route Handler, because `rewrites` in next.config compress the answer and hold it back.
+ * A Route Handler, because `rewrites` in next.config compress the answer and hold it back. Requests
+ * of other sites' pages are refused, because the browser adds the user's cookies to them.
  */
 export async function pipe(request: Request, path: string): Promise<Response> {
+  const refused = refusal(request.headers);
+  if (refused) return new Response(refused, { status: 403 });
   const init: RequestInit & { duplex: 'half' } = {
     method: request.method,
     headers: pick(request.headers, REQUEST_HEADERS),
@@ -33,10 +38,10 @@ export async function pipe(request: Request, path: string): Promise<Response> {
     // useChat shows the text of an answer that is not 2xx as its error.
     return new Response('The chat server cannot be reached.', { status: 502 });
   }
-  return new Response(upstream.body, {
-    status: upstream.status,
-    headers: pick(upstream.headers, RESPONSE_HEADERS),
-  });
+  const headers = pick(upstream.headers, RESPONSE_HEADERS);
+  // Each on its own: a comma may stand within a cookie.
+  for (const cookie of upstream.headers.getSetCookie()) headers.append('set-cookie', cookie);
+  return new Response(upstream.body, { status: upstream.status, headers });
 }
 
 function pick(headers: Headers, names: string[]): Headers {
