@@ -1,11 +1,11 @@
 // What a hostile page reaches in a server on this machine, in a real browser:
 //
 //   npm ci
-//   node hostile-pages.mjs --demo http://127.0.0.1:3000
+//   node hostile-pages.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001
 //
 // Chromium is told that the attacker's names lead to this machine, as his name server would say.
 // The page is that of a name which leads to the demo itself (DNS rebinding), or of a server beside
-// it (cross-site request forgery).
+// it (cross-site request forgery). The same is tried on the Next.js app in front of the demo.
 
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -14,13 +14,13 @@ import { chromium } from 'playwright-core';
 
 const PATIENCE = 15_000;
 
-const { values: args } = parseArgs({ options: { demo: { type: 'string' } } });
-if (!args.demo) {
-  console.error('usage: node hostile-pages.mjs --demo URL');
+const { values: args } = parseArgs({
+  options: { demo: { type: 'string' }, next: { type: 'string' } },
+});
+if (!args.demo || !args.next) {
+  console.error('usage: node hostile-pages.mjs --demo URL --next URL');
   process.exit(2);
 }
-const demo = new URL(args.demo);
-const at = host => `http://${host}:${demo.port}`;
 
 const CHAT = JSON.stringify({
   id: 'stolen',
@@ -32,6 +32,7 @@ const attacker = createServer((_, answer) => {
 });
 await new Promise(listening => attacker.listen(0, '127.0.0.1', listening));
 const evil = `http://evil.test:${attacker.address().port}`;
+const neighbour = `http://127.0.0.1:${attacker.address().port}`;
 
 const browser = await chromium.launch({
   executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync),
@@ -47,7 +48,7 @@ const browser = await chromium.launch({
   ],
 });
 
-/** What a script of the page gets of the demo: a status, or that the browser withheld it. */
+/** What a script of the page gets of a server: a status, or that the browser withheld it. */
 function asks(page, url, init) {
   return page.evaluate(
     ([url, init]) =>
@@ -59,102 +60,159 @@ function asks(page, url, init) {
   );
 }
 
-/** The status that the demo gave to what `act` makes the browser send. */
-async function gets(page, act) {
+/** The status that a site gave to what `act` makes the browser send. */
+async function gets(site, page, act) {
   const [answer] = await Promise.all([
-    page.waitForResponse(answer => answer.url().startsWith(demo.origin)),
+    page.waitForResponse(answer => answer.url().startsWith(site.origin)),
     act(),
   ]);
   return answer.status();
 }
 
+/** Puts a site into a frame of the page. */
+function frames(page, site) {
+  return page.evaluate(url => {
+    const frame = document.createElement('iframe');
+    frame.src = url;
+    document.body.append(frame);
+    return new Promise(loaded => frame.addEventListener('load', () => loaded()));
+  }, site.href);
+}
+
 const json = { method: 'POST', body: CHAT, headers: { 'content-type': 'application/json' } };
 
 /** Each with the page it begins on, what is tried there, and what must come of it. */
-const TRIES = [
-  ...['127.0.0.1', 'localhost', 'chat.localhost'].flatMap(host => [
-    [`${host} shows the page`, at(host), (_, shown) => shown, 200],
-    [`${host} reads the world`, at(host), page => asks(page, '/api/world'), '200 true'],
-    [`${host} posts`, at(host), page => asks(page, '/api/chat', json), '200 true'],
-  ]),
-  ...['rebound.test', 'localhost.rebound.test', '127.0.0.1.rebound.test'].flatMap(host => [
-    [`${host} shows nothing`, at(host), (_, shown) => shown, 403],
-    [`${host} reads no world`, at(host), page => asks(page, '/api/world'), '403 false'],
-    [`${host} posts nothing`, at(host), page => asks(page, '/api/chat', json), '403 false'],
+function tries(site) {
+  const at = host => `http://${host}:${site.port}`;
+  return [
+    ...['127.0.0.1', 'localhost', 'chat.localhost'].flatMap(host => [
+      [`${host} shows the page`, at(host), (_, shown) => shown.status(), 200],
+      [`${host} posts`, at(host), page => asks(page, '/api/chat', json), '200 true'],
+    ]),
+    ...['rebound.test', 'localhost.rebound.test', '127.0.0.1.rebound.test'].flatMap(host => [
+      [`${host} posts nothing`, at(host), page => asks(page, '/api/chat', json), '403 false'],
+      [
+        `${host} reconnects to nothing`,
+        at(host),
+        page => asks(page, '/api/chat/stolen/stream'),
+        '403 false',
+      ],
+      [
+        `${host} stops nothing`,
+        at(host),
+        page => asks(page, '/api/chat/stolen/stream', { method: 'DELETE' }),
+        '403 false',
+      ],
+    ]),
     [
-      `${host} stops nothing`,
-      at(host),
-      page => asks(page, '/api/chat/stolen/stream', { method: 'DELETE' }),
-      '403 false',
+      'another site posts no JSON',
+      evil,
+      page => asks(page, `${site.origin}/api/chat`, json),
+      'withheld',
     ],
-  ]),
-  [
-    'another site reads no world',
-    evil,
-    page => asks(page, `${demo.origin}/api/world`),
-    'withheld',
-  ],
+    [
+      'another site posts no text',
+      evil,
+      page => {
+        const text = { method: 'POST', body: CHAT, mode: 'no-cors' };
+        return gets(site, page, () => asks(page, `${site.origin}/api/chat`, text));
+      },
+      403,
+    ],
+    [
+      'another site may not even make it look at a response',
+      evil,
+      page => {
+        const url = `${site.origin}/api/chat/stolen/stream`;
+        return gets(site, page, () => asks(page, url, { mode: 'no-cors' }));
+      },
+      403,
+    ],
+    [
+      'a form of another site posts nothing',
+      evil,
+      page =>
+        gets(site, page, () =>
+          page.evaluate(url => {
+            const form = document.createElement('form');
+            Object.assign(form, { method: 'POST', action: url, enctype: 'text/plain' });
+            document.body.append(form);
+            form.submit();
+          }, `${site.origin}/api/chat`),
+        ),
+      403,
+    ],
+    // Only the policy of the page protects it from a site that the browser calls the same.
+    ...[evil, neighbour].map(url => [
+      `${new URL(url).hostname} holds the page in no frame`,
+      url,
+      async page => {
+        await frames(page, site);
+        return page.frames()[1].getByTestId('input').count();
+      },
+      0,
+    ]),
+    [
+      'a link on another site leads to the page',
+      evil,
+      page =>
+        gets(site, page, () =>
+          page.evaluate(url => {
+            const link = document.createElement('a');
+            link.href = url;
+            document.body.append(link);
+            link.click();
+          }, site.href),
+        ),
+      200,
+    ],
+    [
+      'the page comes with a policy without exceptions for scripts',
+      site.href,
+      (_, shown) => {
+        const { 'content-security-policy': policy, 'x-content-type-options': type } =
+          shown.headers();
+        const scripts = /script-src ([^;]*)/.exec(policy)?.[1];
+        return `${/frame-ancestors 'none'/.test(policy)} ${/unsafe|\*/.test(scripts)} ${type}`;
+      },
+      'true false nosniff',
+    ],
+    [
+      'a script in the markup of the page does not run',
+      site.href,
+      async page => {
+        const refused = page.waitForEvent('console', said => /Security Policy/.test(said.text()));
+        await page.evaluate(() => {
+          const markup = '<img src="data:," onerror="document.title = \'ran\'">';
+          document.body.insertAdjacentHTML('beforeend', markup);
+        });
+        await refused;
+        return (await page.title()) !== 'ran';
+      },
+      true,
+    ],
+  ];
+}
+
+const [demo, next] = [new URL(args.demo), new URL(args.next)];
+const TRIES = [
+  ...tries(demo).map(([what, ...rest]) => [`demo: ${what}`, ...rest]),
+  ...tries(next).map(([what, ...rest]) => [`next: ${what}`, ...rest]),
+  // What only the demo has: it shows its world, and its page to no other name.
+  [`localhost reads the world`, demo.href, page => asks(page, '/api/world'), '200 true'],
+  ...['rebound.test', 'localhost.rebound.test', '127.0.0.1.rebound.test'].flatMap(host => {
+    const url = `http://${host}:${demo.port}`;
+    return [
+      [`${host} shows nothing`, url, (_, shown) => shown.status(), 403],
+      [`${host} reads no world`, url, page => asks(page, '/api/world'), '403 false'],
+    ];
+  }),
+  ['another site reads no world', evil, page => asks(page, `${demo.origin}/api/world`), 'withheld'],
   [
     'another site may not even make the demo look at its world',
     evil,
-    page => gets(page, () => asks(page, `${demo.origin}/api/world`, { mode: 'no-cors' })),
+    page => gets(demo, page, () => asks(page, `${demo.origin}/api/world`, { mode: 'no-cors' })),
     403,
-  ],
-  [
-    'another site posts no JSON',
-    evil,
-    page => asks(page, `${demo.origin}/api/chat`, json),
-    'withheld',
-  ],
-  [
-    'another site posts no text',
-    evil,
-    page => {
-      const text = { method: 'POST', body: CHAT, mode: 'no-cors' };
-      return gets(page, () => asks(page, `${demo.origin}/api/chat`, text));
-    },
-    403,
-  ],
-  [
-    'a form of another site posts nothing',
-    evil,
-    page =>
-      gets(page, () =>
-        page.evaluate(url => {
-          const form = document.createElement('form');
-          Object.assign(form, { method: 'POST', action: url, enctype: 'text/plain' });
-          document.body.append(form);
-          form.submit();
-        }, `${demo.origin}/api/chat`),
-      ),
-    403,
-  ],
-  [
-    'another site holds the page in no frame',
-    evil,
-    page =>
-      gets(page, () =>
-        page.evaluate(url => {
-          const frame = document.createElement('iframe');
-          frame.src = url;
-          document.body.append(frame);
-        }, demo.href),
-      ),
-    403,
-  ],
-  [
-    'a link on another site leads to the page',
-    evil,
-    page =>
-      gets(page, () =>
-        page.evaluate(url => {
-          const link = document.createElement('a');
-          link.href = url;
-          document.body.append(link);
-          link.click();
-        }, demo.href),
-      ),
-    200,
   ],
 ];
 
@@ -165,7 +223,7 @@ for (const [what, url, attempt, expected] of TRIES) {
   let came;
   try {
     const shown = await page.goto(url);
-    came = await attempt(page, shown.status());
+    came = await attempt(page, shown);
   } catch (error) {
     came = error.message.split('\n', 1)[0];
   }

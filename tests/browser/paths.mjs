@@ -107,6 +107,120 @@ const PATHS = [
     },
   },
   {
+    name: 'a question and the keyboard',
+    mostPosts: 2,
+    async walk(person) {
+      await person.say(`delete ${await someFile()}`);
+      await person.seesFocusIn(await person.sees('delete_file', 'approval-requested'));
+      await person.page.keyboard.press('Enter');
+      await sleep(300);
+      const card = await person.sees('delete_file', 'approval-requested');
+      const presses = await person.pressUntil('Tab', card.getByTestId('approve'));
+      person.check(presses <= 3, `three times Tab to Approve, not ${presses}`);
+      await person.deny(card);
+      await person.sees('delete_file', 'output-denied');
+      await person.reads('that it was denied', DENIED);
+    },
+  },
+  {
+    name: 'a question while the person writes',
+    mostPosts: 2,
+    async walk(person) {
+      await person.say(`delete ${await someFile()}`);
+      const input = person.page.getByTestId('input');
+      await input.focus();
+      await person.page.keyboard.type('No wait');
+      const card = await person.sees('delete_file', 'approval-requested');
+      await person.page.keyboard.type(', stop');
+      person.check((await input.inputValue()) === 'No wait, stop', 'the text stays whole');
+      const status = (await person.page.getByRole('status').allInnerTexts()).join();
+      person.check(/wait/.test(status), `a question is announced, not ${status}`);
+      const presses = await person.pressUntil('Shift+Tab', card.getByTestId('approve'));
+      person.check(presses <= 3, `three times Shift Tab to Approve, not ${presses}`);
+      await input.fill('');
+      await person.deny(card);
+      await person.sees('delete_file', 'output-denied');
+      await person.reads('that it was denied', DENIED);
+    },
+  },
+  {
+    name: 'deny with little room',
+    mostPosts: 3,
+    async walk(person) {
+      await person.say(`mixed ${await someFile()}`);
+      const deletion = await person.sees('delete_file', 'approval-requested');
+      const transfer = await person.sees('transfer', 'approval-requested');
+      const opened = await person.opensDenyForm(transfer);
+      await person.shoot('deny form');
+      await person.seesUncovered(opened, 'the button that denies');
+      const screen = person.page.viewportSize();
+      await person.page.setViewportSize({ ...screen, height: 480 });
+      await sleep(300);
+      await person.shoot('deny form above a keyboard');
+      await person.seesUncovered(opened, 'the button that denies, above a keyboard,');
+      await person.page.setViewportSize(screen);
+      await opened.click();
+      await person.deny(deletion);
+      await person.sees('transfer', 'output-denied');
+      await person.sees('delete_file', 'output-denied');
+      await person.reads('what happened', DENIED);
+    },
+  },
+  {
+    name: 'a tool that the page does not know',
+    mostPosts: 2,
+    async walk(person) {
+      const bodies = [];
+      await person.page.route('**/api/chat', async route => {
+        bodies.push(route.request().postDataJSON());
+        const body =
+          bodies.length === 1
+            ? UNKNOWN_TOOL
+            : STREAM([
+                { type: 'text-start', id: 't' },
+                { type: 'text-delta', id: 't', delta: 'It ran.' },
+                { type: 'text-end', id: 't' },
+              ]);
+        const headers = { 'x-vercel-ai-ui-message-stream': 'v1' };
+        await route.fulfill({ contentType: 'text/event-stream', headers, body });
+      });
+      await person.say('use the unknown tool');
+      const card = await person.sees('mcp_send', 'approval-requested');
+      const text = await card.textContent();
+      for (const shown of [
+        'Send\\u{202e} mail',
+        'Sends\\u{34f} a mail',
+        'line 1"',
+        'line 60"',
+        '\\u{e0100}\\u{fe00}end',
+      ])
+        person.check(text.includes(shown), `the card shows ${shown}`);
+      person.check(!INVISIBLE.test(text), 'the card holds no invisible characters');
+      person.check(
+        !(await person.page.locator('a[href^="javascript:" i]').count()),
+        'no link runs a script',
+      );
+      const approve = card.getByTestId('approve');
+      const input = card.locator('pre').first();
+      const scroll = part =>
+        input.evaluate((box, part) => box.scrollTo(0, box.scrollHeight * part), part);
+      await person.shoot('unread');
+      await person.seesUncovered(card.getByTestId('deny'), 'the button that denies');
+      person.check(await approve.isDisabled(), 'Approve waits for the input to be read');
+      await scroll(0.4);
+      await sleep(200);
+      person.check(await approve.isDisabled(), 'Approve waits for the end of the input');
+      await scroll(1);
+      await until('Approve can be pressed', () => approve.isEnabled());
+      await person.shoot('read');
+      await approve.click();
+      await person.reads('what happened', /It ran/);
+      const answered = bodies[1]?.messages.at(-1).parts.find(part => part.toolCallId === 'c1');
+      person.check(answered?.approval?.approved === true, 'the approval was sent');
+      await person.page.unroute('**/api/chat');
+    },
+  },
+  {
     name: 'location shared',
     mostPosts: 2,
     async walk(person) {
@@ -157,6 +271,7 @@ const PATHS = [
       await until('the page is idle', () => person.isIdle());
       const kept = await person.prose();
       person.check(kept, 'what was written stays');
+      person.check(await person.isShown('stopped'), 'the answer is marked as stopped');
       await sleep(1000);
       person.check((await person.prose()) === kept, 'nothing is written after the stop');
       await until('the server has stopped too', async () => {
@@ -171,11 +286,56 @@ const PATHS = [
     async walk(person) {
       await person.say('Are you still there?');
       await person.reads('an answer');
+      const marks = await person.page.getByTestId('stopped').count();
+      person.check(marks === 1, `one answer is marked as stopped, not ${marks}`);
     },
   },
 ];
 
 const DENIED = new RegExp(`${REASON}|den(y|ied)|declin|refus|not delet`, 'i');
+
+/** Characters that a reader does not see, or that change how others look. */
+const INVISIBLE = /[\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}]/u;
+
+/** A response of one step. */
+const STREAM = chunks =>
+  [
+    { type: 'start', messageId: 'm1' },
+    { type: 'start-step' },
+    ...chunks,
+    { type: 'finish-step' },
+    { type: 'finish' },
+  ]
+    .map(chunk => `data: ${JSON.stringify(chunk)}\n\n`)
+    .join('') + 'data: [DONE]\n\n';
+
+/** A call of a tool whose server hides characters, and a source that the crate would not send. */
+const UNKNOWN_TOOL = STREAM([
+  { type: 'source-url', sourceId: 's', url: 'javascript:alert(1)', title: 'Source' },
+  {
+    type: 'tool-input-available',
+    toolCallId: 'c1',
+    toolName: 'mcp_send',
+    dynamic: true,
+    title: 'Send\u202e mail',
+    input: {
+      lines: Array.from({ length: 60 }, (_, line) => `line ${line + 1}`),
+      last: 'a\u{e0100}\ufe00end',
+    },
+  },
+  {
+    type: 'data-approval',
+    id: 'c1',
+    data: {
+      state: 'pending',
+      description: 'Sends\u034f a mail',
+      requestedAt: 1,
+      expiresAt: 4102444800000,
+      hidesCharacters: true,
+    },
+  },
+  { type: 'tool-approval-request', toolCallId: 'c1', approvalId: 'a1' },
+]);
 
 /** Somebody in front of one page, noting all that should not be. */
 class Person {
@@ -246,6 +406,43 @@ class Person {
       this.#proseBefore = await this.prose();
     }
     return card;
+  }
+
+  /** The focus moves to a new question, without a button that a key could press by mistake. */
+  async seesFocusIn(card) {
+    await until('the question has the focus', () =>
+      card.evaluate(card => card.contains(document.activeElement)),
+    );
+    const tag = await this.page.evaluate(() => document.activeElement.tagName);
+    this.check(tag !== 'BUTTON', 'no button has the focus');
+  }
+
+  /** How often a key is pressed until this has the focus. */
+  async pressUntil(key, target) {
+    for (let presses = 1; presses <= 20; presses++) {
+      await this.page.keyboard.press(key);
+      if (await target.evaluate(target => target === document.activeElement)) return presses;
+    }
+    throw new Error(`${key} does not lead there`);
+  }
+
+  async seesUncovered(target, what) {
+    const isOnTop = await target.evaluate(target => {
+      const { left, right, top, bottom } = target.getBoundingClientRect();
+      const x = (left + right) / 2;
+      return [top + 2, bottom - 2].every(y => target.contains(document.elementFromPoint(x, y)));
+    });
+    this.check(isOnTop, `${what} is in sight`);
+  }
+
+  /** Opens the form, and returns the button that denies. */
+  async opensDenyForm(card) {
+    if (!(await card.getByTestId('deny-reason').isVisible()))
+      await card.getByTestId('deny').click();
+    const reason = card.getByTestId('deny-reason');
+    await reason.focus();
+    const confirm = card.getByTestId('deny-confirm');
+    return (await confirm.isVisible()) ? confirm : card.getByTestId('deny');
   }
 
   /** A page asks for the reason beside the Deny button, or after it, with a button to confirm. */

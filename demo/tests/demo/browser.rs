@@ -4,29 +4,22 @@
 //! Building the Next.js app takes a minute, so this runs where it is asked for: with `CI=true`, or
 //! with `BROWSER=1`. It needs Node, and Chromium at `/usr/bin/chromium`.
 
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use test_support::external_processes::{Demo, missing, node_project, run_node, say};
 
 #[test]
 fn a_person_gets_through_both_pages() {
-    let Some(browser) = browser() else {
+    let (Some(browser), Some(next)) = (browser(), built_next_app()) else {
         return;
     };
-    let Some(next) = node_project("examples/nextjs") else {
-        return;
-    };
-    for script in ["typecheck", "build"] {
-        let output = Command::new("npm").args(["run", script]).current_dir(&next).output().unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "npm run {script}: {printed}\n{errors}");
-    }
     let demo = Demo::start();
-    let app = NextApp::start(&next, &demo.url);
+    let app = NextApp::start(next, &demo.url);
     let mut arguments = vec!["paths.mjs", "--demo", &demo.url, "--next", &app.url];
     let screenshots = std::env::var("SCREENSHOTS");
     if let Ok(folder) = &screenshots {
@@ -38,12 +31,52 @@ fn a_person_gets_through_both_pages() {
 
 #[test]
 fn a_hostile_page_reaches_nothing_of_the_demo() {
-    let Some(browser) = browser() else {
+    let (Some(browser), Some(next)) = (browser(), built_next_app()) else {
         return;
     };
     let demo = Demo::start();
-    let printed = run_node(&browser, &["hostile-pages.mjs", "--demo", &demo.url]);
+    let app = NextApp::start(next, &demo.url);
+    let arguments = ["hostile-pages.mjs", "--demo", &demo.url, "--next", &app.url];
+    let printed = run_node(&browser, &arguments);
     assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+}
+
+#[test]
+fn cookies_pass_through_the_next_app_in_both_directions() {
+    let (Some(_), Some(next)) = (browser(), built_next_app()) else {
+        return;
+    };
+    let chat_server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let app = NextApp::start(next, &format!("http://{}", chat_server.local_addr().unwrap()));
+    let answering = std::thread::spawn(move || {
+        let mut connection = chat_server.accept().unwrap().0;
+        let request = read_head(&mut connection);
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n";
+        let cookies = "Set-Cookie: user=a; Expires=Wed, 01 Jan 2098 00:00:00 GMT\r\n\
+                       Set-Cookie: chat=b; HttpOnly; SameSite=Strict\r\n\r\n";
+        connection.write_all(format!("{head}{cookies}").as_bytes()).unwrap();
+        request
+    });
+    let mut browser = TcpStream::connect(app.url.strip_prefix("http://").unwrap()).unwrap();
+    let request = "GET /api/chat/1/stream HTTP/1.1\r\nHost: localhost\r\n\
+                   Cookie: user=1; chat=2\r\nConnection: close\r\n\r\n";
+    browser.write_all(request.as_bytes()).unwrap();
+    let response = read_head(&mut browser);
+    let cookies: Vec<&str> =
+        response.lines().filter_map(|line| line.strip_prefix("set-cookie: ")).collect();
+    let expected =
+        ["user=a; expires=wed, 01 jan 2098 00:00:00 gmt", "chat=b; httponly; samesite=strict"];
+    assert_eq!(cookies, expected, "{response}");
+    let request = answering.join().unwrap();
+    assert!(request.contains("\r\ncookie: user=1; chat=2\r\n"), "{request}");
+}
+
+/// Reads the head of a request or response, in lower case.
+fn read_head(connection: &mut TcpStream) -> String {
+    let lines = BufReader::new(connection).lines().map(Result::unwrap);
+    let head: String =
+        lines.take_while(|line| !line.is_empty()).map(|line| line + "\r\n").collect();
+    head.to_lowercase()
 }
 
 /// The scripts that drive a browser, where that is asked for and can be done.
@@ -58,6 +91,23 @@ fn browser() -> Option<PathBuf> {
         return None;
     }
     node_project("tests/browser")
+}
+
+/// The Next.js app, type-checked and built once for all tests. `None` if it cannot be built here.
+fn built_next_app() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let next = node_project("examples/nextjs")?;
+        for script in ["typecheck", "build"] {
+            let output =
+                Command::new("npm").args(["run", script]).current_dir(&next).output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "npm run {script}: {printed}\n{errors}");
+        }
+        Some(next)
+    });
+    folder.as_deref()
 }
 
 /// The built Next.js app, running on a port of its own.
