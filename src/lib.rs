@@ -84,6 +84,8 @@ pub mod agent;
 pub mod chat;
 #[cfg(feature = "body")]
 pub mod response;
+#[cfg(feature = "body")]
+pub mod policy;
 #[cfg(feature = "axum")]
 pub mod axum;
 #[cfg(feature = "testing")]

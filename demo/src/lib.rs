@@ -16,9 +16,10 @@ use axum::routing::get;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use ui_message_stream::agent::{Agent, Tool};
-use ui_message_stream::axum::{ChatPolicy, approval_routes, chat_routes};
+use ui_message_stream::axum::{approval_routes, chat_routes};
 use ui_message_stream::json::JsonError;
 use ui_message_stream::model::Model;
+use ui_message_stream::policy::ChatPolicy;
 
 pub use scripted_model::ScriptedModel;
 pub use world::SharedWorld;

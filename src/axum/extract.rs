@@ -4,12 +4,10 @@ use std::error::Error as StdError;
 
 use ::axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use super::policy::ChatPolicy;
 use super::rejection::ChatRejection;
+use crate::policy::{ChatPolicy, check_content_type};
 use crate::request::{ChatRequest, Limits};
 
 /// Parses the body of a POST request, under the [`ChatPolicy`] layer of the route or the default
@@ -31,10 +29,8 @@ pub(super) async fn read_json<S: Send + Sync>(
 ) -> Result<(Bytes, Limits), ChatRejection> {
     let (mut parts, body) = request.into_parts();
     let policy = ChatPolicy::from_request_parts(&mut parts, state).await?;
-    if !is_json(&parts.headers) {
-        return Err(ChatRejection::unsupported_media_type());
-    }
-    let limits = policy.into_limits();
+    check_content_type(&parts).map_err(ChatRejection::policy)?;
+    let limits = policy.limits().clone();
     match Limited::new(body, limits.max_bytes()).collect().await {
         Ok(collected) => Ok((collected.to_bytes(), limits)),
         Err(error) if is_too_large(&*error) => Err(ChatRejection::too_large(limits.max_bytes())),
@@ -52,18 +48,4 @@ fn is_too_large(error: &(dyn StdError + 'static)) -> bool {
         cause = error.source();
     }
     false
-}
-
-/// Whether the request has exactly one `Content-Type`, and it is JSON.
-///
-/// An HTML form of another site can post text but not JSON, so this check keeps such forms out.
-fn is_json(headers: &HeaderMap) -> bool {
-    let mut content_types = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(content_type), None) = (content_types.next(), content_types.next()) else {
-        return false;
-    };
-    content_type.to_str().is_ok_and(|value| {
-        let essence = value.split(';').next().unwrap_or_default();
-        essence.trim().eq_ignore_ascii_case("application/json")
-    })
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use ::axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
+use crate::policy::PolicyError;
 use crate::request::ParseRequestError;
 use crate::response::BoxError;
 
@@ -22,10 +23,10 @@ pub struct ChatRejection(Cause);
 pub enum ChatRejectionKind {
     /// The body is not a valid request, or it could not be read: 400.
     BadRequest,
-    /// The request names a host that the [`ChatPolicy`](super::ChatPolicy) does not allow, or an
+    /// The request names a host that the [`ChatPolicy`](crate::policy::ChatPolicy) does not allow, or an
     /// invalid host: 403.
     HostNotAllowed,
-    /// The request comes from a page of an origin that the [`ChatPolicy`](super::ChatPolicy) does
+    /// The request comes from a page of an origin that the [`ChatPolicy`](crate::policy::ChatPolicy) does
     /// not allow: 403.
     OriginNotAllowed,
     /// The principal of the request has no such chat: 404.
@@ -43,8 +44,7 @@ pub enum ChatRejectionKind {
 enum Cause {
     Body(BoxError),
     Parse(ParseRequestError),
-    HostNotAllowed(Option<String>),
-    OriginNotAllowed(Option<String>),
+    Policy(PolicyError),
     #[cfg(feature = "approvals")]
     NoDecisions,
     #[cfg(feature = "approvals")]
@@ -54,7 +54,6 @@ enum Cause {
     },
     #[cfg(feature = "approvals")]
     Unavailable(BoxError),
-    UnsupportedMediaType,
 }
 
 impl ChatRejection {
@@ -63,16 +62,22 @@ impl ChatRejection {
         match &self.0 {
             Cause::Parse(error) if error.is_limit() => ChatRejectionKind::TooLarge,
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
-            Cause::HostNotAllowed(_) => ChatRejectionKind::HostNotAllowed,
-            Cause::OriginNotAllowed(_) => ChatRejectionKind::OriginNotAllowed,
             #[cfg(feature = "approvals")]
             Cause::NoDecisions => ChatRejectionKind::BadRequest,
             #[cfg(feature = "approvals")]
             Cause::NotFound => ChatRejectionKind::NotFound,
+            Cause::Policy(error) => match error {
+                PolicyError::HostNotAllowed(_) | PolicyError::InvalidHost => {
+                    ChatRejectionKind::HostNotAllowed
+                }
+                PolicyError::OriginNotAllowed(_) | PolicyError::CrossSite => {
+                    ChatRejectionKind::OriginNotAllowed
+                }
+                PolicyError::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
+            },
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
             #[cfg(feature = "approvals")]
             Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
-            Cause::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
         }
     }
 
@@ -84,12 +89,8 @@ impl ChatRejection {
         ChatRejection(Cause::Parse(error))
     }
 
-    pub(super) fn host_not_allowed(host: Option<String>) -> Self {
-        ChatRejection(Cause::HostNotAllowed(host))
-    }
-
-    pub(super) fn origin_not_allowed(origin: Option<String>) -> Self {
-        ChatRejection(Cause::OriginNotAllowed(origin))
+    pub(super) fn policy(error: PolicyError) -> Self {
+        ChatRejection(Cause::Policy(error))
     }
 
     #[cfg(feature = "approvals")]
@@ -109,10 +110,6 @@ impl ChatRejection {
     pub(super) fn too_large(max_bytes: usize) -> Self {
         ChatRejection(Cause::TooLarge { max_bytes })
     }
-
-    pub(super) fn unsupported_media_type() -> Self {
-        ChatRejection(Cause::UnsupportedMediaType)
-    }
 }
 
 impl fmt::Display for ChatRejection {
@@ -120,24 +117,7 @@ impl fmt::Display for ChatRejection {
         match &self.0 {
             Cause::Body(_) => f.write_str("the request body could not be read"),
             Cause::Parse(error) => error.fmt(f),
-            Cause::HostNotAllowed(Some(host)) => write!(
-                f,
-                "this server does not know that it is {host:?}; if it is, name it with \
-                 `ChatPolicy::allow_host({host:?})`"
-            ),
-            Cause::HostNotAllowed(None) => f.write_str(
-                "the request must name one host as browsers do, `chat.example` or \
-                 `127.0.0.1:3000`",
-            ),
-            Cause::OriginNotAllowed(Some(origin)) => write!(
-                f,
-                "pages of origin {origin:?} may not post here; the server can allow them with \
-                 `ChatPolicy::allow_origin`"
-            ),
-            Cause::OriginNotAllowed(None) => f.write_str(
-                "pages of another site may not post here; the server can allow their origin with \
-                 `ChatPolicy::allow_origin`",
-            ),
+            Cause::Policy(error) => error.fmt(f),
             #[cfg(feature = "approvals")]
             Cause::NoDecisions => f.write_str(
                 "expected either `decisions`, or `chatId` and `approved` for all that waits there",
@@ -151,9 +131,6 @@ impl fmt::Display for ChatRejection {
                 "the request body is larger than {max_bytes} bytes; the server can raise this with \
                  `Limits::with_max_bytes`"
             ),
-            Cause::UnsupportedMediaType => {
-                f.write_str("the request must have `content-type: application/json`")
-            }
         }
     }
 }
@@ -165,6 +142,7 @@ impl StdError for ChatRejection {
             #[cfg(feature = "approvals")]
             Cause::Unavailable(error) => Some(&**error),
             Cause::Parse(error) => Some(error),
+            Cause::Policy(error) => Some(error),
             _ => None,
         }
     }

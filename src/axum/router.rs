@@ -13,13 +13,13 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::extract::read_json;
-use super::policy::ChatPolicy;
 use super::rejection::ChatRejection;
 use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
 use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 use crate::message::UiMessage;
+use crate::policy::ChatPolicy;
 use crate::request::ChatRequest;
 use crate::response::ResponseOutcome;
 

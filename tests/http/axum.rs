@@ -14,7 +14,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
-use ui_message_stream::axum::ChatPolicy;
+use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
 

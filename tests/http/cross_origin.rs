@@ -16,7 +16,8 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
-use ui_message_stream::axum::{ChatPolicy, ChatRejection, ChatRejectionKind};
+use ui_message_stream::axum::{ChatRejection, ChatRejectionKind};
+use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
 
 const CHAT: &str = r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"Hi"}]}],"trigger":"submit-message"}"#;

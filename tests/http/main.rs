@@ -3,4 +3,5 @@
 mod axum;
 mod body;
 mod cross_origin;
+mod policy;
 mod route_protection;

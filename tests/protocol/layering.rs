@@ -71,6 +71,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         ],
     ),
     ("response", false, &["chunk", "event", "message", "reducer", "request", "sse", "translator"]),
+    ("policy", false, &["request"]),
     (
         "axum",
         false,
@@ -80,6 +81,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "chat",
             "chat/conversation",
             "message",
+            "policy",
             "request",
             "response",
         ],

@@ -32,7 +32,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
-use ui_message_stream::axum::ChatPolicy;
+use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::sse::Decoder;
 
 use crate::CliError;

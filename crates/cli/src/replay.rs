@@ -21,7 +21,7 @@ use futures_core::Stream;
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tower_http::cors::{Any, CorsLayer};
-use ui_message_stream::axum::ChatPolicy;
+use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::response::headers;
 
 use crate::CliError;
