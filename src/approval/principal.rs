@@ -7,11 +7,15 @@ use serde::{Deserialize, Serialize};
 
 /// The identity of a user or service that requests or decides an approval.
 ///
-/// A principal comes from the host's authentication, never from a request body.
+/// A principal comes from the host's authentication, never from a request body. With axum it is an
+/// extractor, which takes it from the extensions of the request.
 ///
 /// An approval request belongs to the principal whose chat contains the call. Other principals
-/// cannot respond to it unless the host permits that. Without authentication, all users are one
-/// anonymous principal, and every user can respond to the approval requests of every other user.
+/// cannot respond to it unless the host permits that. A host without authentication that makes all
+/// users one anonymous principal lets each of them respond to the approval requests of all others.
+///
+/// `Display` writes `id` or `tenant/id`, and `anonymous` where there is no id. A text that could be
+/// mistaken for another principal is quoted, so different principals are never displayed equal.
 ///
 /// ```
 /// use ui_message_stream::approval::Principal;
@@ -19,6 +23,8 @@ use serde::{Deserialize, Serialize};
 /// let ada = Principal::new("ada").with_tenant("analytical-engines");
 /// assert_ne!(ada, Principal::new("ada"));
 /// assert_ne!(Principal::anonymous(), Principal::new(""));
+/// assert_eq!(ada.to_string(), "analytical-engines/ada");
+/// assert_eq!(Principal::new("analytical-engines/ada").to_string(), r#""analytical-engines/ada""#);
 /// ```
 #[doc(alias = "auth")]
 #[doc(alias = "user")]
@@ -69,8 +75,61 @@ impl Principal {
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tenant) = &self.tenant {
-            write!(f, "{tenant}/")?;
+            write_name(tenant, f)?;
+            f.write_str("/")?;
         }
-        f.write_str(self.id.as_deref().unwrap_or("anonymous"))
+        match &self.id {
+            Some(id) => write_name(id, f),
+            None => f.write_str(ANONYMOUS),
+        }
+    }
+}
+
+/// Writes a tenant or an id: as it is if all its characters are plain, otherwise quoted and escaped.
+fn write_name(name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@+:|".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) && name != ANONYMOUS {
+        f.write_str(name)
+    } else {
+        write!(f, "{name:?}")
+    }
+}
+
+/// What stands in place of the id of an anonymous principal.
+const ANONYMOUS: &str = "anonymous";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn different_principals_are_never_displayed_equal() {
+        let names =
+            ["", "a", "b", "a/b", "anonymous", "\"", "\"a\"", "a\"/\"b", "\\\"", "/", "a\nb", "ü"];
+        let ids = names.iter().map(|name| Principal::new(*name));
+        let all: Vec<Principal> = ids.chain([Principal::anonymous()]).collect();
+        let tenants = names.iter().flat_map(|tenant| {
+            all.iter().map(|principal| principal.clone().with_tenant(*tenant)).collect::<Vec<_>>()
+        });
+        let mut shown = HashMap::new();
+        for principal in tenants.chain(all.clone()) {
+            let text = principal.to_string();
+            assert!(!text.contains('\n'), "{text}");
+            if let Some(other) = shown.insert(text.clone(), principal.clone()) {
+                panic!("{other:?} and {principal:?} are both {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_ordinary_principal_is_displayed_as_it_is() {
+        for name in ["ada", "ada@engines.example", "auth0|5f7c8ec7", "b3c0-17"] {
+            assert_eq!(Principal::new(name).to_string(), name);
+            let of_tenant = Principal::new(name).with_tenant("engines");
+            assert_eq!(of_tenant.to_string(), format!("engines/{name}"));
+        }
+        assert_eq!(Principal::anonymous().to_string(), "anonymous");
     }
 }

@@ -225,7 +225,9 @@ impl AuditSink for TracingAudit {
             // `Debug` escapes line breaks: the client chose these texts, and one event must stay
             // one line of the log.
             chat = ?event.chat_id,
-            principal = %event.principal,
+            // Two fields, so that an id cannot be mistaken for a tenant. The anonymous one has no id.
+            principal = event.principal.id().map(tracing::field::debug),
+            tenant = event.principal.tenant().map(tracing::field::debug),
             tool_call = ?event.tool_call_id,
             tool = ?event.tool_name,
             input_digest = event.input_digest,
