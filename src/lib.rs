@@ -51,8 +51,8 @@
 //! | feature | what it adds | default |
 //! |---|---|---|
 //! | (none) | the core: chunks, messages, request parser, approvals, events, translator, SSE, reducer, checker, tool loop. Synchronous, no runtime | always |
-//! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio | yes; `axum`, `approvals`, `agent` and `testing` enable it |
-//! | `axum` | `ChatRequest` as extractor, `UiMessageStream` as response, routes, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
+//! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio; `ChatPolicy::check` | yes; `axum`, `approvals`, `agent` and `testing` enable it |
+//! | `axum` | `ChatRequest` and `Principal` as extractors, `UiMessageStream` as response, routes, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
 //! | `approvals` | approvals that are used once: ledger, toolbox, audit; conversations on the server | yes |
 //! | `agent` | `Agent`, for applications without an agent of their own: a model, typed tools, the loop. It brings a JSON Schema validator | no |
 //! | `testing` | for your own tests: snapshots, conformance of streams and ledgers, a scripted agent, a conversation | no |

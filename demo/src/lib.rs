@@ -3,6 +3,7 @@
 //! The example `chat` serves it with a scripted model (`cargo run --example chat`). The package
 //! `chat-openai` serves it with the model of a real provider (`cargo run -p chat-openai`).
 
+mod browsers;
 mod page;
 mod scripted_model;
 mod world;
@@ -10,13 +11,14 @@ mod world;
 use std::error::Error;
 use std::sync::Arc;
 
-use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::response::Json;
 use axum::routing::get;
 use axum::serve::ListenerExt;
+use axum::{Extension, Router};
 use tokio::net::TcpListener;
 use ui_message_stream::agent::{Agent, Tool};
-use ui_message_stream::axum::{approval_routes, chat_routes};
+use ui_message_stream::axum::{LocalAddress, approval_routes, chat_routes, without_authentication};
 use ui_message_stream::json::JsonError;
 use ui_message_stream::model::Model;
 use ui_message_stream::policy::ChatPolicy;
@@ -24,24 +26,19 @@ use ui_message_stream::policy::ChatPolicy;
 pub use scripted_model::ScriptedModel;
 pub use world::SharedWorld;
 
+use browsers::Browsers;
 use world::{DeleteFile, Transfer, Weather};
 
 /// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000 by default). The chat
 /// uses `model`, and the tools act on `world`.
 ///
+/// Each browser is a user of its own, by a cookie. All clients without this cookie are one anonymous
+/// user.
+///
 /// # Errors
 /// If `PORT` is not a port number, or the server cannot listen on that port.
 pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
-    let chats = agent(model, Arc::clone(&world))?.into_chat_server();
-    let app = Router::new()
-        .route("/", get(async || page::page()))
-        .route("/api/world", get(async move || Json(world.now())))
-        .nest("/api/chat", chat_routes(chats.clone()))
-        .nest("/api/approvals", approval_routes(chats))
-        // Only pages of this server may read the world and stop runs, not only post.
-        .layer(ChatPolicy::default());
-
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = listener.local_addr()?;
@@ -50,6 +47,23 @@ pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(),
         "curl -N http://{address}/api/chat -H 'content-type: application/json' \
          -d '{{\"id\":\"1\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
     );
+    println!("Each browser is a user of its own. All clients without its cookie are one user.");
+
+    let browsers = Browsers::new(address.port());
+    let chats = agent(model, Arc::clone(&world))?.into_chat_server();
+    let page =
+        get(async || page::page()).layer(from_fn_with_state(browsers.clone(), browsers::welcome));
+    let app = Router::new()
+        .route("/", page)
+        .route("/api/world", get(async move || Json(world.now())))
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats))
+        .layer(from_fn_with_state(browsers, browsers::identify))
+        .layer(without_authentication())
+        .layer(Extension(LocalAddress(address)))
+        // Only pages of this server may read the world and stop runs, not only post.
+        .layer(ChatPolicy::default());
+
     // Without it the last frame of a turn waits 40 ms for the client's acknowledgement.
     let listener = listener.tap_io(|connection| {
         if let Err(error) = connection.set_nodelay(true) {

@@ -53,6 +53,7 @@ use crate::response::BoxError;
 ///
 /// let agent = Agent::new(MyModel)
 ///     .tool(Tool::new("transfer", transfer).needs_approval_when(|input, _| input.amount > 1_000));
+/// // Around it belongs your authentication: see `chat_routes`.
 /// let app: Router = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
 /// ```
 ///

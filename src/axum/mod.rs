@@ -1,20 +1,30 @@
 //! The integration with axum.
 //!
-//! [`ChatRequest`](crate::ChatRequest) is an extractor, [`UiMessageStream`](crate::UiMessageStream)
-//! is a response, and
-//! [`ChatPolicy`](crate::policy::ChatPolicy) is a layer. [`chat_routes`] and [`approval_routes`] serve
-//! whole conversations.
+//! [`ChatRequest`](crate::ChatRequest) and [`Principal`](crate::approval::Principal) are extractors,
+//! [`UiMessageStream`](crate::UiMessageStream) is a response, and
+//! [`ChatPolicy`](crate::policy::ChatPolicy) is a layer and an extractor. `chat_routes` and
+//! `approval_routes` serve whole conversations.
 //!
-//! This module makes no protocol decisions. The module [`request`](crate::request) and the policy
-//! check requests, and this module converts their errors to a status and a text.
+//! A request without a principal is rejected with status 401: insert a
+//! [`Principal`](crate::approval::Principal) into its extensions where you authenticate, or add the
+//! layer [`without_authentication`].
+//!
+//! This module makes no protocol decisions. The modules [`request`](crate::request) and
+//! [`policy`](crate::policy) check requests, and this module converts their errors to a status and
+//! a text.
 
 mod extract;
 mod policy;
+mod principal;
 mod rejection;
 mod response;
 #[cfg(feature = "approvals")]
 mod router;
+mod without_authentication;
 
 pub use self::rejection::{ChatRejection, ChatRejectionKind};
 #[cfg(feature = "approvals")]
 pub use self::router::{approval_routes, chat_routes};
+pub use self::without_authentication::{
+    LocalAddress, WithoutAuthentication, without_authentication,
+};

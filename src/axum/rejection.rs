@@ -21,6 +21,9 @@ pub struct ChatRejection(Cause);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChatRejectionKind {
+    /// The request has no user and arrived on an address of the server that is not a loopback
+    /// address: 403. See [`without_authentication`](super::without_authentication).
+    AddressNotAllowed,
     /// The body is not a valid request, or it could not be read: 400.
     BadRequest,
     /// The request names a host that the [`ChatPolicy`](crate::policy::ChatPolicy) does not allow, or an
@@ -34,6 +37,9 @@ pub enum ChatRejectionKind {
     /// The request is larger than the [`Limits`](crate::request::Limits) allow: 413. A body that is
     /// nested too deeply is a [`BadRequest`](Self::BadRequest).
     TooLarge,
+    /// The request has no user: its extensions hold no
+    /// [`Principal`](crate::approval::Principal): 401.
+    Unauthenticated,
     /// A store does not respond: 503.
     Unavailable,
     /// The content type is not `application/json`: 415.
@@ -42,6 +48,7 @@ pub enum ChatRejectionKind {
 
 #[derive(Debug)]
 enum Cause {
+    AddressNotAllowed,
     Body(BoxError),
     Parse(ParseRequestError),
     Policy(PolicyError),
@@ -52,6 +59,7 @@ enum Cause {
     TooLarge {
         max_bytes: usize,
     },
+    Unauthenticated,
     #[cfg(feature = "approvals")]
     Unavailable(BoxError),
 }
@@ -60,6 +68,7 @@ impl ChatRejection {
     /// Returns the kind of the rejection.
     pub fn kind(&self) -> ChatRejectionKind {
         match &self.0 {
+            Cause::AddressNotAllowed => ChatRejectionKind::AddressNotAllowed,
             Cause::Parse(error) if error.is_limit() => ChatRejectionKind::TooLarge,
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
             #[cfg(feature = "approvals")]
@@ -76,9 +85,14 @@ impl ChatRejection {
                 PolicyError::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
             },
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
+            Cause::Unauthenticated => ChatRejectionKind::Unauthenticated,
             #[cfg(feature = "approvals")]
             Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
         }
+    }
+
+    pub(super) fn address_not_allowed() -> Self {
+        ChatRejection(Cause::AddressNotAllowed)
     }
 
     pub(super) fn body(error: BoxError) -> Self {
@@ -110,11 +124,19 @@ impl ChatRejection {
     pub(super) fn too_large(max_bytes: usize) -> Self {
         ChatRejection(Cause::TooLarge { max_bytes })
     }
+
+    pub(super) fn unauthenticated() -> Self {
+        ChatRejection(Cause::Unauthenticated)
+    }
 }
 
 impl fmt::Display for ChatRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            Cause::AddressNotAllowed => f.write_str(
+                "this server has no authentication, so it answers only requests to its own \
+                 machine, such as to 127.0.0.1",
+            ),
             Cause::Body(_) => f.write_str("the request body could not be read"),
             Cause::Parse(error) => error.fmt(f),
             Cause::Policy(error) => error.fmt(f),
@@ -130,6 +152,10 @@ impl fmt::Display for ChatRejection {
                 f,
                 "the request body is larger than {max_bytes} bytes; the server can raise this with \
                  `Limits::with_max_bytes`"
+            ),
+            Cause::Unauthenticated => f.write_str(
+                "no user: insert a `Principal` into the request's extensions where you \
+                 authenticate, or add `.layer(without_authentication())`",
             ),
         }
     }
@@ -152,11 +178,12 @@ impl IntoResponse for ChatRejection {
     fn into_response(self) -> Response {
         let status = match self.kind() {
             ChatRejectionKind::BadRequest => StatusCode::BAD_REQUEST,
-            ChatRejectionKind::HostNotAllowed | ChatRejectionKind::OriginNotAllowed => {
-                StatusCode::FORBIDDEN
-            }
+            ChatRejectionKind::AddressNotAllowed
+            | ChatRejectionKind::HostNotAllowed
+            | ChatRejectionKind::OriginNotAllowed => StatusCode::FORBIDDEN,
             ChatRejectionKind::NotFound => StatusCode::NOT_FOUND,
             ChatRejectionKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ChatRejectionKind::Unauthenticated => StatusCode::UNAUTHORIZED,
             ChatRejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };

@@ -1,14 +1,10 @@
 //! [`chat_routes`] and [`approval_routes`]: the axum routes of a [`ChatServer`].
 
-use std::convert::Infallible;
-use std::sync::Once;
-
 use ::axum::Router;
-use ::axum::extract::{FromRequestParts, Path, Request, State};
+use ::axum::extract::{Path, Request, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
@@ -58,16 +54,29 @@ use crate::response::ResponseOutcome;
 /// ```
 ///
 /// The user is the [`Principal`] in the extensions of the request, which the host's authentication
-/// has to insert. All requests without a `Principal` share one anonymous principal, which can read
-/// all its chats and answer all their approvals. A warning is logged once in that case.
+/// has to insert. A request without a `Principal` is rejected with status 401. For a demo, or a tool
+/// with a single user, [`without_authentication`](super::without_authentication) makes every request
+/// that of one anonymous user.
 ///
 /// ```
 /// use axum::Router;
+/// use axum::extract::Request;
+/// use axum::middleware::{Next, from_fn};
+/// use axum::response::Response;
 /// use futures::stream;
 /// use ui_message_stream::AgentEvent;
 /// use ui_message_stream::axum::{approval_routes, chat_routes};
-/// use ui_message_stream::approval::{Approvals, EmptyToolbox};
+/// use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 /// use ui_message_stream::chat::{ChatServer, Turn};
+///
+/// # fn user_of(_: &Request) -> Option<String> { None }
+/// /// Your authentication.
+/// async fn authenticate(mut request: Request, next: Next) -> Response {
+///     if let Some(user) = user_of(&request) {
+///         request.extensions_mut().insert(Principal::new(user));
+///     }
+///     next.run(request).await
+/// }
 ///
 /// let agent = |turn: Turn| {
 ///     stream::iter([AgentEvent::text(format!("{} messages so far", turn.chat.messages.len()))])
@@ -75,7 +84,8 @@ use crate::response::ResponseOutcome;
 /// let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
 /// let app: Router = Router::new()
 ///     .nest("/api/chat", chat_routes(chats.clone()))
-///     .nest("/api/approvals", approval_routes(chats));
+///     .nest("/api/approvals", approval_routes(chats))
+///     .layer(from_fn(authenticate));
 /// ```
 #[doc(alias = "useChat")]
 #[doc(alias = "resume")]
@@ -110,7 +120,7 @@ pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> R
 
 async fn post_message(
     State(chats): State<ChatServer>,
-    PrincipalExtractor(principal): PrincipalExtractor,
+    principal: Principal,
     headers: HeaderMap,
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
@@ -119,7 +129,7 @@ async fn post_message(
 
 async fn submit_answers(
     State(chats): State<ChatServer>,
-    PrincipalExtractor(principal): PrincipalExtractor,
+    principal: Principal,
     Path(id): Path<String>,
     headers: HeaderMap,
     request: Request,
@@ -168,7 +178,7 @@ async fn respond(
 async fn history(
     State(chats): State<ChatServer>,
     _: ChatPolicy,
-    PrincipalExtractor(principal): PrincipalExtractor,
+    principal: Principal,
     Path(id): Path<String>,
 ) -> Result<Response, ChatRejection> {
     let chat = chats.chat(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
@@ -176,14 +186,14 @@ async fn history(
 }
 
 /// Responds `204`, the same for a chat of this user, of another user, and for none.
-async fn reconnect(_: ChatPolicy, Path(_): Path<String>) -> StatusCode {
+async fn reconnect(_: ChatPolicy, _: Principal, Path(_): Path<String>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
 async fn stop(
     State(chats): State<ChatServer>,
     _: ChatPolicy,
-    PrincipalExtractor(principal): PrincipalExtractor,
+    principal: Principal,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ChatRejection> {
     chats.stop(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
@@ -193,7 +203,7 @@ async fn stop(
 async fn pending(
     State(chats): State<ChatServer>,
     _: ChatPolicy,
-    PrincipalExtractor(principal): PrincipalExtractor,
+    principal: Principal,
 ) -> Result<Response, ChatRejection> {
     let pending = chats.approvals().pending(&principal).await;
     let pending = pending.map_err(|error| ChatRejection::chat(error.into()))?;
@@ -204,7 +214,7 @@ async fn pending(
 
 async fn decide(
     State(chats): State<ChatServer>,
-    PrincipalExtractor(principal): PrincipalExtractor,
+    principal: Principal,
     request: Request,
 ) -> Result<Response, ChatRejection> {
     let (body, limits) = read_json(request, &()).await?;
@@ -360,25 +370,5 @@ fn json(value: &impl Serialize) -> Response {
             tracing::error!(%error, "an answer does not serialize");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
-    }
-}
-
-/// Extracts the principal that the host's authentication inserted, or the anonymous principal.
-struct PrincipalExtractor(Principal);
-
-impl<S: Send + Sync> FromRequestParts<S> for PrincipalExtractor {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        static WARNED: Once = Once::new();
-        Ok(PrincipalExtractor(parts.extensions.get::<Principal>().cloned().unwrap_or_else(|| {
-            WARNED.call_once(|| {
-                tracing::warn!(
-                    "requests come without a `Principal` in their extensions: everybody is the \
-                     same anonymous person, who can read all chats and answer all approvals"
-                );
-            });
-            Principal::anonymous()
-        })))
     }
 }

@@ -17,7 +17,7 @@ use test_support::test_server::{Answer, Client};
 use tower::ServiceExt;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::{
@@ -79,7 +79,8 @@ impl PendingChat {
         client.messages.push(serde_json::json!({
             "id": "u1", "role": "user", "parts": [{"type": "text", "text": "Act"}],
         }));
-        let mut chat = PendingChat { routes: chat_routes(chats), client, read, ran };
+        let routes = chat_routes(chats).layer(without_authentication());
+        let mut chat = PendingChat { routes, client, read, ran };
         chat.post().await;
         chat
     }

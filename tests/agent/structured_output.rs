@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::ToolState;
@@ -98,7 +98,8 @@ fn app(model: Scripted) -> (Router, Arc<AtomicUsize>) {
         async move { Ok::<_, ToolError>(refund.amount) }
     });
     let agent = Agent::new(model).with_output::<Receipt>().tool(refund.needs_approval());
-    (Router::new().nest("/api/chat", chat_routes(agent.into_chat_server())), runs)
+    let routes = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
+    (routes.layer(without_authentication()), runs)
 }
 
 fn streamed(routes: &Router) -> Conversation<'static> {

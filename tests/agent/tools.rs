@@ -16,7 +16,7 @@ use tower::ServiceExt;
 use ui_message_stream::agent::tool_loop::RunEnd;
 use ui_message_stream::agent::{Agent, EmitError, Tool, ToolContext, ToolError};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::chat::{ChatServer, ClientAnswers};
 use ui_message_stream::chunk::{Chunk, FinishReason};
 use ui_message_stream::event::{AgentEvent, File, Source, ToolCall};
@@ -65,7 +65,9 @@ impl Model for Steps {
 }
 
 fn app(agent: Agent) -> Router {
-    Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()))
+    Router::new()
+        .nest("/api/chat", chat_routes(agent.into_chat_server()))
+        .layer(without_authentication())
 }
 
 fn browser(agent: Agent) -> Conversation<'static> {

@@ -22,10 +22,18 @@ if (!args.demo || !args.next) {
   process.exit(2);
 }
 
-const CHAT = JSON.stringify({
-  id: 'stolen',
-  messages: [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'delete notes.txt' }] }],
+const chat = id =>
+  JSON.stringify({
+    id,
+    messages: [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'delete notes.txt' }] }],
+  });
+/** What a page posts that a user opened: of another name the same browser is another user. */
+const posts = id => ({
+  method: 'POST',
+  body: chat(id),
+  headers: { 'content-type': 'application/json' },
 });
+const CHAT = chat('stolen');
 
 const attacker = createServer((_, answer) => {
   answer.setHeader('content-type', 'text/html').end('<title>Kittens</title>');
@@ -79,7 +87,7 @@ function frames(page, site) {
   }, site.href);
 }
 
-const json = { method: 'POST', body: CHAT, headers: { 'content-type': 'application/json' } };
+const json = posts('stolen');
 
 /** Each with the page it begins on, what is tried there, and what must come of it. */
 function tries(site) {
@@ -87,7 +95,12 @@ function tries(site) {
   return [
     ...['127.0.0.1', 'localhost', 'chat.localhost'].flatMap(host => [
       [`${host} shows the page`, at(host), (_, shown) => shown.status(), 200],
-      [`${host} posts`, at(host), page => asks(page, '/api/chat', json), '200 true'],
+      [
+        `${host} posts`,
+        at(host),
+        page => asks(page, '/api/chat', posts(`${host}:${site.port}`)),
+        '200 true',
+      ],
     ]),
     ...['rebound.test', 'localhost.rebound.test', '127.0.0.1.rebound.test'].flatMap(host => [
       [`${host} posts nothing`, at(host), page => asks(page, '/api/chat', json), '403 false'],

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::axum::{approval_routes, chat_routes};
+use ui_message_stream::axum::{approval_routes, chat_routes, without_authentication};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
@@ -67,7 +67,8 @@ fn app(needs_approval: bool) -> (Router, App) {
     let routes: Router<App> = Router::new()
         .route("/notes", get(list))
         .nest("/api/chat", chat_routes(chats.clone()))
-        .nest("/api/approvals", approval_routes(chats));
+        .nest("/api/approvals", approval_routes(chats))
+        .layer(without_authentication());
     (routes.with_state(app.clone()), app)
 }
 

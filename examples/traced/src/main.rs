@@ -32,7 +32,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::axum::{approval_routes, chat_routes};
+use ui_message_stream::axum::{LocalAddress, approval_routes, chat_routes, without_authentication};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
@@ -105,7 +105,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let chats = agent.into_chat_server();
     let app = Router::new()
         .nest("/api/chat", chat_routes(chats.clone()))
-        .nest("/api/approvals", approval_routes(chats));
+        .nest("/api/approvals", approval_routes(chats))
+        .layer(without_authentication())
+        .into_make_service_with_connect_info::<LocalAddress>();
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/api/chat; the spans leave every five seconds", listener.local_addr()?);
     let stopped = async { drop(tokio::signal::ctrl_c().await) };

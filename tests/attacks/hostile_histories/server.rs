@@ -15,7 +15,7 @@ use test_support::rng::Dice;
 use tower::ServiceExt;
 use ui_message_stream::Json;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
@@ -103,7 +103,7 @@ impl Server {
                 )
                 .tool(Tool::client_executed("x", "", schema));
         let app = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
-        Server { app, recorded }
+        Server { app: app.layer(without_authentication()), recorded }
     }
 
     /// Starts a chat, and returns the messages that the server then stores.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::message::{Part, ToolPart};
 use ui_message_stream::model::{Model, ModelRequest, ModelStream};
 use ui_message_stream::testing::Conversation;
@@ -64,9 +64,11 @@ pub fn conversation(agent: Agent) -> Conversation<'static> {
     over(app(agent))
 }
 
-/// Creates the route of an agent.
+/// Creates the route of an agent, for one anonymous user.
 pub fn app(agent: Agent) -> Router {
-    Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()))
+    Router::new()
+        .nest("/api/chat", chat_routes(agent.into_chat_server()))
+        .layer(without_authentication())
 }
 
 /// Creates a conversation through a route.

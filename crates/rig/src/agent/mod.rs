@@ -73,6 +73,7 @@ use ui_message_stream::json::Json;
 ///     amount: u64,
 /// }
 ///
+/// /// Around it belongs your authentication: see `chat_routes`.
 /// fn app(agent: Agent) -> Router {
 ///     let chats = RigAgent::new(agent)
 ///         .needs_approval("delete_file")

@@ -10,7 +10,7 @@ use rig_core::message::{ImageMediaType, ToolName, ToolResultContent};
 use rig_core::tool::ContextValue;
 use serde_json::{Value, json};
 use test_support::browser::{MessageContents, over};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_rig::RigAgent;
 
@@ -112,7 +112,8 @@ where
 
 /// Creates a browser that uses the agent.
 pub(crate) fn browser(agent: RigAgent) -> Conversation<'static> {
-    over(Router::new().nest("/api/chat", chat_routes(agent.into_chat_server())))
+    let routes = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
+    over(routes.layer(without_authentication()))
 }
 
 /// Returns the contents of the last message.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::agent::{Agent, ToolError, Tool};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 
 #[derive(Debug)]
 struct Hello;
@@ -28,6 +28,8 @@ struct DeleteFile {
 async fn main() -> std::io::Result<()> {
     let delete = async |file: DeleteFile| Ok::<_, ToolError>(format!("deleted {}", file.path));
     let agent = Agent::new(Hello).tool(Tool::new("delete_file", delete).needs_approval());
-    let app = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
+    let app = Router::new()
+        .nest("/api/chat", chat_routes(agent.into_chat_server()))
+        .layer(without_authentication());
     axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
 }

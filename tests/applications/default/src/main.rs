@@ -4,7 +4,7 @@
 use axum::{Router, routing::post};
 use futures_util::stream;
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
-use ui_message_stream::axum::chat_routes;
+use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::response::BoxError;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
@@ -19,6 +19,9 @@ async fn main() -> std::io::Result<()> {
         stream::iter([Ok::<_, BoxError>(AgentEvent::text("Hello from the server's chat"))])
     };
     let chats = ChatServer::new(respond, Approvals::new(EmptyToolbox));
-    let app = Router::new().route("/api/hello", post(chat)).nest("/api/chat", chat_routes(chats));
+    let app = Router::new()
+        .route("/api/hello", post(chat))
+        .nest("/api/chat", chat_routes(chats))
+        .layer(without_authentication());
     axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
 }

@@ -1,0 +1,80 @@
+//! The users of the demo: each browser is one, by a signed cookie. The demo checks no password, so
+//! this only keeps the chats of several browsers apart.
+
+use axum::extract::{FromRef, Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::{CACHE_CONTROL, REFRESH};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum_extra::extract::cookie::{Cookie, Key, SameSite, SignedCookieJar};
+use ui_message_stream::approval::Principal;
+use uuid::Uuid;
+
+/// What identifies the browsers.
+#[derive(Clone)]
+pub(crate) struct Browsers {
+    /// Signs the cookies. It is new with each start, as the chats are.
+    key: Key,
+    cookie: String,
+}
+
+impl Browsers {
+    pub(crate) fn new(port: u16) -> Self {
+        // A browser sends the cookies of a host to all of its ports, so the name contains the port.
+        Browsers { key: Key::generate(), cookie: format!("demo-user-{port}") }
+    }
+}
+
+impl FromRef<Browsers> for Key {
+    fn from_ref(browsers: &Browsers) -> Key {
+        browsers.key.clone()
+    }
+}
+
+/// Makes a request with a valid cookie that of the browser's own user.
+pub(crate) async fn identify(
+    State(browsers): State<Browsers>,
+    cookies: SignedCookieJar,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if let Some(user) = cookies.get(&browsers.cookie) {
+        request.extensions_mut().insert(Principal::new(user.value()));
+    }
+    next.run(request).await
+}
+
+/// Sets the cookie of a browser that has none, with the page.
+///
+/// A browser withholds its cookies when a page of another site opens this one. Such a page must not
+/// replace them, so the browser opens the page once more, from here, and then sends what it has.
+pub(crate) async fn welcome(
+    State(browsers): State<Browsers>,
+    cookies: SignedCookieJar,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_known = cookies.get(&browsers.cookie).is_some();
+    let site = request.headers().get("sec-fetch-site");
+    let is_from_another_site = site.is_some_and(|site| site == "cross-site");
+    let is_opened_again = request.uri().query() == Some(OPENED_AGAIN);
+    let mut response = next.run(request).await;
+    if is_known || (is_from_another_site && is_opened_again) {
+        return response;
+    }
+    if is_from_another_site {
+        let open_again = HeaderValue::from_static("0; url=/?opened-again");
+        response.headers_mut().insert(REFRESH, open_again);
+        return response;
+    }
+    let user = Cookie::build((browsers.cookie, Uuid::new_v4().to_string()))
+        .path("/")
+        .http_only(true)
+        .same_site(SameSite::Strict);
+    // No cache may give the cookie to another browser.
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    (cookies.add(user), response).into_response()
+}
+
+const OPENED_AGAIN: &str = "opened-again";
