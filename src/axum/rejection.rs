@@ -49,6 +49,8 @@ pub enum ChatRejectionKind {
 #[derive(Debug)]
 enum Cause {
     AddressNotAllowed,
+    #[cfg(feature = "approvals")]
+    BlanketApproval,
     Body(BoxError),
     Parse(ParseRequestError),
     Policy(PolicyError),
@@ -72,7 +74,7 @@ impl ChatRejection {
             Cause::Parse(error) if error.is_limit() => ChatRejectionKind::TooLarge,
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
             #[cfg(feature = "approvals")]
-            Cause::NoDecisions => ChatRejectionKind::BadRequest,
+            Cause::BlanketApproval | Cause::NoDecisions => ChatRejectionKind::BadRequest,
             #[cfg(feature = "approvals")]
             Cause::NotFound => ChatRejectionKind::NotFound,
             Cause::Policy(error) => match error {
@@ -93,6 +95,11 @@ impl ChatRejection {
 
     pub(super) fn address_not_allowed() -> Self {
         ChatRejection(Cause::AddressNotAllowed)
+    }
+
+    #[cfg(feature = "approvals")]
+    pub(super) fn blanket_approval() -> Self {
+        ChatRejection(Cause::BlanketApproval)
     }
 
     pub(super) fn body(error: BoxError) -> Self {
@@ -137,12 +144,18 @@ impl fmt::Display for ChatRejection {
                 "this server has no authentication, so it answers only requests to its own \
                  machine, such as to 127.0.0.1",
             ),
+            #[cfg(feature = "approvals")]
+            Cause::BlanketApproval => f.write_str(
+                "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` \
+                 can only deny what waits there",
+            ),
             Cause::Body(_) => f.write_str("the request body could not be read"),
             Cause::Parse(error) => error.fmt(f),
             Cause::Policy(error) => error.fmt(f),
             #[cfg(feature = "approvals")]
             Cause::NoDecisions => f.write_str(
-                "expected either `decisions`, or `chatId` and `approved` for all that waits there",
+                "expected either `decisions`, or `chatId` and `approved: false` to deny all that \
+                 waits there",
             ),
             #[cfg(feature = "approvals")]
             Cause::NotFound => f.write_str("there is no such chat"),

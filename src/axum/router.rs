@@ -106,7 +106,10 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 /// | route | does |
 /// |---|---|
 /// | `GET /` | Returns the pending approval requests of the user as `{"approvals": […]}`. |
-/// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or all pending approvals that the user has in one chat with `{"chatId", "approved", "reason"?}`. |
+/// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
+///
+/// An approval always names ids, because a new request may have appeared in the chat since the user
+/// read the list. `{"chatId", "approved": true}` is rejected with status 400.
 ///
 /// The id of an approval is in the body and never in a URL, because URLs are logged. Approved calls
 /// are executed on the server, and the agent continues. The response of `POST /` is `{"decisions":
@@ -226,18 +229,21 @@ async fn decide(
         Ok(DecisionsBody {
             decisions: None,
             chat_id: Some(chat),
-            approved: Some(approved),
+            approved: Some(false),
             reason,
         }) => {
             let waiting = chats.approvals().for_chat(&principal, &chat).pending().await;
             let waiting = waiting.map_err(|error| ChatRejection::chat(error.into()))?;
             let own = waiting.into_iter().filter(|pending| pending.record.requester == principal);
-            let decided = own.map(|PendingApproval { approval_id, .. }| ApprovalDecision {
+            let denied = own.map(|PendingApproval { approval_id, .. }| ApprovalDecision {
                 approval_id,
-                approved,
+                approved: false,
                 reason: reason.clone(),
             });
-            decided.collect()
+            denied.collect()
+        }
+        Ok(DecisionsBody { decisions: None, chat_id: Some(_), approved: Some(true), .. }) => {
+            return Err(ChatRejection::blanket_approval());
         }
         Ok(_) => return Err(ChatRejection::no_decisions()),
         Err(error) => return Err(ChatRejection::body(error.into())),

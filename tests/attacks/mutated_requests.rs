@@ -253,7 +253,8 @@ impl PendingApproval {
         let is_one = decisions.any(|approval| {
             text(&approval["approvalId"]) == self.token && approval["approved"] == approved
         });
-        let is_all = text(&body["chatId"]) == self.chat && body["approved"] == approved;
+        // A chat can be denied as a whole, but not approved.
+        let is_all = !approved && text(&body["chatId"]) == self.chat && body["approved"] == false;
         let messages = items(&body["messages"]).into_iter().chain([body["message"].clone()]);
         let mut parts = messages
             .filter(|message| message["role"] == "assistant")

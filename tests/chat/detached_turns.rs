@@ -68,8 +68,9 @@ async fn a_client_that_does_not_read_its_response_delays_neither_the_run_nor_dec
     while host.pending("alice").await.is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
-    let all = json!({"chatId": "chat", "approved": true});
-    host.decide("alice", &all).await;
+    let id = host.pending("alice").await[0]["approvalId"].clone();
+    let approval = json!({"decisions": [{"approvalId": id, "approved": true}]});
+    host.decide("alice", &approval).await;
     assert_eq!(last_text(&host, "alice").await.as_deref(), Some("That is what came of it."));
     assert_eq!(host.tools.effects().len(), 1);
     // A client that continues to read receives an error: the response is incomplete.
@@ -96,13 +97,15 @@ async fn a_slow_client_reads_the_whole_response() {
 #[tokio::test(start_paused = true)]
 async fn a_decision_for_an_evicted_chat_does_not_reach_another_users_chat_with_its_id() {
     let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
-    Client::new("alice", "chat").say(&host, "delete notes.txt").await;
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
     Client::new("bob", "other").say(&host, "hello").await;
     Client::new("bob", "chat").say(&host, "what is mine").await;
     let (bobs, prompts) = (host.get("bob", "/api/chat/chat").await.text, host.model.prompts());
 
-    let all = json!({"chatId": "chat", "approved": true});
-    let decided = host.decide("alice", &all).await.json();
+    let approval =
+        json!({"decisions": [{"approvalId": alice.approval_ids()[0], "approved": true}]});
+    let decided = host.decide("alice", &approval).await.json();
     assert_eq!(decided["decisions"][0]["counts"], false, "{decided}");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(host.get("bob", "/api/chat/chat").await.text, bobs);

@@ -198,20 +198,42 @@ async fn of_two_calls_one_can_be_decided_out_of_band_and_the_other_in_the_browse
 }
 
 #[tokio::test]
-async fn all_pending_approvals_of_a_chat_can_be_approved_or_denied_in_one_request() {
-    for (approved, effects) in [(true, 2), (false, 0)] {
-        let host = Host::new();
-        let mut browser = Client::new("alice", "chat");
-        let mut other = Client::new("alice", "other");
-        browser.say(&host, "mixed").await;
-        other.say(&host, "delete draft.md").await;
-        let all = json!({"chatId": "chat", "approved": approved, "reason": "all of it"});
-        assert_eq!(counts(&host.decide("alice", &all).await.json()), [true, true]);
-        history(&host, "alice", "chat").await;
-        assert_eq!(host.tools.effects().len(), effects);
-        // The request in the other chat stays pending.
-        assert_eq!(host.pending("alice").await.len(), 1);
+async fn all_pending_approvals_of_a_chat_can_be_denied_in_one_request() {
+    let host = Host::new();
+    let mut browser = Client::new("alice", "chat");
+    let mut other = Client::new("alice", "other");
+    browser.say(&host, "mixed").await;
+    other.say(&host, "delete draft.md").await;
+    let all = json!({"chatId": "chat", "approved": false, "reason": "all of it"});
+    assert_eq!(counts(&host.decide("alice", &all).await.json()), [true, true]);
+    history(&host, "alice", "chat").await;
+    assert!(host.tools.effects().is_empty());
+    // The request in the other chat stays pending.
+    assert_eq!(host.pending("alice").await.len(), 1);
+}
+
+/// A new request may appear in the chat after the user has read the list.
+#[tokio::test]
+async fn the_pending_approvals_of_a_chat_cannot_be_approved_by_the_id_of_the_chat() {
+    let host = Host::new();
+    let mut browser = Client::new("alice", "chat");
+    browser.say(&host, "mixed").await;
+    let all = json!({"chatId": "chat", "approved": true});
+    let answer = host.decide("alice", &all).await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        answer.text,
+        "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` can only \
+         deny what waits there"
+    );
+    // The response is the same for a chat of another user and for none.
+    for chat in ["chat", "nowhere"] {
+        let same = host.decide("bob", &json!({"chatId": chat, "approved": true})).await;
+        assert_eq!(same.text_with_numbered_ids(), answer.text_with_numbered_ids(), "{chat}");
     }
+    assert_eq!(host.pending("alice").await.len(), 2);
+    assert!(host.tools.effects().is_empty());
+    assert_eq!(host.model.prompts().len(), 1);
 }
 
 #[tokio::test]
@@ -236,8 +258,8 @@ async fn approvals_and_chats_of_other_users_are_answered_like_unknown_ones() {
     }
     texts.dedup();
     assert_eq!(texts.len(), 1, "{texts:?}");
-    let foreign = host.decide("bob", &json!({"chatId": "chat", "approved": true})).await;
-    let unknown = host.decide("bob", &json!({"chatId": "nowhere", "approved": true})).await;
+    let foreign = host.decide("bob", &json!({"chatId": "chat", "approved": false})).await;
+    let unknown = host.decide("bob", &json!({"chatId": "nowhere", "approved": false})).await;
     assert_eq!(foreign.text_with_numbered_ids(), unknown.text_with_numbered_ids());
     assert!(foreign.json()["decisions"].as_array().unwrap().is_empty());
     let (foreign, unknown) =

@@ -15,14 +15,16 @@ async fn every_route_rejects_a_hostile_page() {
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
     let answered = browser.answered(true).to_string();
-    let all = json!({"chatId": "chat", "approved": true}).to_string();
+    let id = &browser.approval_ids()[0];
+    let decision = json!({"decisions": [{"approvalId": id, "approved": true}]}).to_string();
     let routes = [
         ("POST", "/api/chat", answered.as_str()),
+        ("POST", "/api/chat/chat/answers", decision.as_str()),
         ("GET", "/api/chat/chat", ""),
         ("GET", "/api/chat/chat/stream", ""),
         ("DELETE", "/api/chat/chat/stream", ""),
         ("GET", "/api/approvals", ""),
-        ("POST", "/api/approvals", all.as_str()),
+        ("POST", "/api/approvals", decision.as_str()),
     ];
     let pages = [
         ("evil.example", "http://evil.example"),
