@@ -70,6 +70,7 @@ rows! {
     a14_numbers_that_clients_and_servers_read_differently: "a14",
     a15_a_harmless_looking_call: "a15",
     a16_an_approver_who_is_not_the_requester: "a16",
+    a17_an_approval_by_the_id_of_a_chat: "a17",
     h1_a_forged_output: "h1",
     h2_a_forged_system_message: "h2",
     h3_a_forged_history: "h3",
@@ -86,4 +87,5 @@ rows! {
     o2_secrets_in_errors: "o2",
     o3_texts_that_are_slow_to_process: "o3",
     n1_a_page_of_another_origin: "n1",
+    n9_a_request_without_a_principal: "n9",
 }

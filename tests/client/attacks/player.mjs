@@ -9,7 +9,8 @@ import { memoryChat } from '../memory-chat.mjs';
 import { json } from '../wire.mjs';
 import { Body } from './values.mjs';
 
-const CHAT = 'http://localhost/api/chat';
+const SERVER = 'http://localhost';
+const CHAT = `${SERVER}/api/chat`;
 
 // What a server fetches is written down, but goes nowhere: no name is found.
 dns.lookup = (name, options, callback) => {
@@ -39,6 +40,7 @@ export async function play(client, recipe, start) {
 
 const KEYS = [
   ...['say', 'answer', 'reason', 'give', 'tool', 'send', 'again', 'raw', 'together'],
+  ...['route', 'path', 'body'],
   ...['server', 'ms', 'description', 'path_starts_with', 'output', 'error'],
   ...['chat', 'as', 'headers', 'change', 'times', 'keep', 'label'],
   ...['status', 'answered', 'asks', 'reads'],
@@ -77,7 +79,7 @@ class Player {
       const all = step.together.flatMap(one => Array(one.times ?? 1).fill({ keep: false, ...one }));
       return Promise.all(all.map(one => this.#post(one)));
     }
-    const attacks = step.change || step.times || step.again || 'raw' in step;
+    const attacks = step.change || step.times || step.again || step.route || 'raw' in step;
     for (let i = 0; i < (step.times ?? 1); i++) await this.#post({ keep: !attacks, ...step });
   }
 
@@ -87,7 +89,9 @@ class Player {
     const post = { label: step.label, attacks: !step.keep, step };
     const chat = this.#clientOf(state, step, post);
     this.#posts.push(post);
-    if (step.again || 'raw' in step) {
+    if (step.route) {
+      await this.#sendTo(step, post);
+    } else if (step.again || 'raw' in step) {
       await this.#send(step, post, this.#bodyOf(step));
     } else {
       await act(chat, step);
@@ -126,10 +130,18 @@ class Player {
     });
   }
 
-  async #send({ as = 'alice', headers: others }, post, body) {
+  /** A request to another route than the one that the client posts to. */
+  #sendTo(step, post) {
+    const path = this.#body(null).meant(step.path);
+    const body = step.body && JSON.stringify(this.#body(null).meant(step.body));
+    return this.#send(step, post, body, { method: step.route, url: SERVER + path });
+  }
+
+  async #send({ as = 'alice', headers: others }, post, body, to = { method: 'POST', url: CHAT }) {
     post.sent = body;
-    const headers = { 'content-type': 'application/json', 'x-principal': as, ...others };
-    const request = new Request(CHAT, { method: 'POST', headers, body });
+    const headers = { 'content-type': 'application/json', ...others };
+    if (as !== null) headers['x-principal'] = as;
+    const request = new Request(to.url, { method: to.method, headers, body });
     const response = await this.#server.respond(request);
     post.status = response.status;
     post.received = await response.text();

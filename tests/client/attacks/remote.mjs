@@ -19,12 +19,13 @@ export class RemoteServer {
 
   async respond(request) {
     const headers = Object.fromEntries(request.headers);
-    const { status, text } = await send(`${this.#host}/api/chat`, {
+    const { pathname } = new URL(request.url);
+    const { status, text } = await send(`${this.#host}${pathname}`, {
       method: request.method,
       headers,
       body: await request.text(),
     });
-    return new Response(text, { status });
+    return new Response(text || null, { status });
   }
 
   /** Does what a `server` step says. */

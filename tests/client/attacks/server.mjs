@@ -33,8 +33,12 @@ export class NodeServer {
     this.#script = new Body().meant(model);
   }
 
-  /** What a framework makes of the route: a response, or 500 where it throws. */
+  /** What a framework makes of the route: a response, 500 where it throws, and no other route. */
   async respond(request) {
+    const { pathname } = new URL(request.url);
+    if (request.method !== 'POST' || pathname !== '/api/chat') {
+      return new Response('Not Found', { status: 404 });
+    }
     try {
       return await this.#post(request);
     } catch {
