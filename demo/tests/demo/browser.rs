@@ -27,6 +27,8 @@ fn a_person_gets_through_both_pages() {
     }
     let printed = run_node(&browser, &arguments);
     assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+    let printed = run_node(&browser, &["users.mjs", "--demo", &demo.url, "--next", &app.url]);
+    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 import { refusal } from './guard';
 
-const CHAT_SERVER = process.env.CHAT_SERVER ?? 'http://127.0.0.1:3000';
+export const CHAT_SERVER = process.env.CHAT_SERVER ?? 'http://127.0.0.1:3000';
 
 // Named one by one: what else came along (content-encoding, content-length) described bytes that
 // `fetch` has already decoded.

@@ -1,0 +1,114 @@
+// Two browsers on each page, the demo's own and the Next.js one: what each of them may see.
+//
+//   npm ci
+//   node users.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001
+//
+// The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
+
+import { existsSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { parseArgs } from 'node:util';
+import { chromium } from 'playwright-core';
+
+const PATIENCE = 15_000;
+
+const { values: args } = parseArgs({
+  options: { demo: { type: 'string' }, next: { type: 'string' } },
+});
+if (!args.demo || !args.next) {
+  console.error('usage: node users.mjs --demo URL --next URL');
+  process.exit(2);
+}
+
+/** A page of another site, with a link. */
+const other = createServer((request, answer) => {
+  const to = new URL(request.url, 'http://any').searchParams.get('to');
+  answer.setHeader('content-type', 'text/html').end(`<a href="${to}">Look</a>`);
+});
+await new Promise(listening => other.listen(0, '127.0.0.1', listening));
+
+const browser = await chromium.launch({
+  executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync),
+  args: [
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-quic',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+    '--host-resolver-rules=MAP *.test 127.0.0.1',
+  ],
+});
+
+let ran = 0;
+let failed = 0;
+function check(what, came, expected) {
+  ran += 1;
+  if (came === expected) return;
+  failed += 1;
+  console.log(`FAILED ${what}: ${came}, not ${expected}`);
+}
+
+/** How many approvals wait for this browser's user, or for a client without cookies. */
+async function waiting(context) {
+  const cookies = (await context?.cookies(args.demo)) ?? [];
+  const cookie = cookies.map(({ name, value }) => `${name}=${value}`).join('; ');
+  const answer = await fetch(new URL('/api/approvals', args.demo), { headers: { cookie } });
+  return (await answer.json()).approvals.length;
+}
+
+async function asks(page) {
+  await page.getByTestId('input').fill('delete old.log');
+  await page.getByTestId('send').click();
+  await page.getByTestId('approve').waitFor();
+}
+
+const own = async context => JSON.stringify(await context.cookies(args.demo));
+
+for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) {
+  const [first, second, linked] = [
+    await browser.newContext(),
+    await browser.newContext(),
+    await browser.newContext(),
+  ];
+  for (const context of [first, second, linked]) context.setDefaultTimeout(PATIENCE);
+  const page = await first.newPage();
+  await page.goto(url);
+  await (await second.newPage()).goto(url);
+  const [cookie] = await first.cookies(args.demo);
+  check(`${site}: the cookie is HttpOnly`, cookie?.httpOnly, true);
+  check(`${site}: the cookie is SameSite=Strict`, cookie?.sameSite, 'Strict');
+
+  const others = await waiting();
+  await asks(page);
+  check(`${site}: the user sees the approval`, await waiting(first), 1);
+  check(`${site}: another browser does not`, await waiting(second), 0);
+  check(`${site}: nor does a client without a cookie`, await waiting(), others);
+
+  // A link on another site: a new browser becomes a user, and a known one stays who it is.
+  const link = `http://other.test:${other.address().port}/?to=${encodeURIComponent(url)}`;
+  const before = await own(first);
+  for (const context of [first, linked]) {
+    const opened = await context.newPage();
+    await opened.goto(link);
+    await opened.getByText('Look').click();
+    await opened.waitForURL(address => address.search === '?opened-again');
+    await opened.getByTestId('input').waitFor();
+  }
+  check(`${site}: the link replaces no cookie`, await own(first), before);
+  check(`${site}: the user still sees the approval`, await waiting(first), 1);
+  await asks(linked.pages().at(-1));
+  check(`${site}: the one who followed the link is a user, too`, await waiting(linked), 1);
+  check(`${site}: and no client without a cookie`, await waiting(), others);
+
+  await page.getByTestId('approve').click();
+  const settled = page.locator('[data-testid="tool-delete_file"][data-state="output-available"]');
+  await settled.waitFor();
+  check(`${site}: the approval is used`, await waiting(first), 0);
+  for (const context of [first, second, linked]) await context.close();
+}
+await browser.close();
+other.close();
+console.log(`users: ${ran} checks, ${failed} failed`);
+process.exitCode = failed ? 1 : 0;
