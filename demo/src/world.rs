@@ -39,8 +39,18 @@ pub struct SharedWorld(Mutex<World>);
 
 impl Default for SharedWorld {
     fn default() -> Self {
-        let files =
-            ["notes.txt", "budget.xlsx", "holiday.jpg", "draft.md", "report.pdf", "old.log"];
+        let files = [
+            "notes.txt",
+            "budget.xlsx",
+            "holiday.jpg",
+            "draft.md",
+            "report.pdf",
+            "old.log",
+            "invoice.csv",
+            "backup.zip",
+            "tickets.eml",
+            "recipe.md",
+        ];
         SharedWorld(Mutex::new(World {
             files: files.map(str::to_owned).to_vec(),
             transfers: Vec::new(),

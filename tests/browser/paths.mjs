@@ -4,8 +4,8 @@
 //   node paths.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
-// Each of the four walks is one conversation and deletes one file of the demo's world, and the last
-// still needs one to keep: start the demo afresh for every run, with five files or more.
+// Each of the four walks is one conversation and deletes two files of the demo's world, and the last
+// still needs one to keep: start a new demo for every run, with nine files or more.
 
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -104,6 +104,45 @@ const PATHS = [
       person.check(files.includes(file), `${file} is still there`);
       person.check(transfers.length === before + 1, 'one transfer was made');
       person.check(transfers.at(-1)?.amount === 5000, 'the transfer is of 5000');
+    },
+  },
+  {
+    name: 'a new message after an approval that was not sent',
+    mostPosts: 2,
+    async walk(person) {
+      const file = await someFile();
+      const before = (await world()).transfers.length;
+      await person.say(`mixed ${file}`);
+      const deletion = await person.sees('delete_file', 'approval-requested');
+      const transfer = await person.sees('transfer', 'approval-requested');
+      await transfer.getByTestId('approve').click();
+      const lapsed = await person.staysAt('transfer');
+      const superseded = await person.staysAt('delete_file');
+      await person.say('No wait, stop, do not send anything');
+      await person.reads('an answer');
+      await person.shoot('stopped by a new message');
+      await person.seesApproval(lapsed, 'lapsed', /approved this.*did not run/i);
+      await person.seesApproval(superseded, 'superseded', /message instead of an answer/i);
+      const { files, transfers } = await world();
+      person.check(files.includes(file), `${file} is still there`);
+      person.check(transfers.length === before, 'no transfer was made');
+    },
+  },
+  {
+    name: 'a late denial of a call that another page approved',
+    mostPosts: 2,
+    async walk(person) {
+      const file = await someFile();
+      await person.say(`delete ${file}`);
+      const card = await person.sees('delete_file', 'approval-requested');
+      await person.approvesElsewhere();
+      await until(`${file} is gone`, async () => !(await world()).files.includes(file));
+      await person.deny(card);
+      await person.sees('delete_file', 'output-available');
+      await person.reads('what happened');
+      await person.shoot('denied too late');
+      await person.seesApproval(card, 'approved', /"deleted": true/);
+      person.check(!/denied/i.test(await card.innerText()), 'the card does not say denied');
     },
   },
   {
@@ -406,6 +445,36 @@ class Person {
       this.#proseBefore = await this.prose();
     }
     return card;
+  }
+
+  /** The card of a tool in the last message, also after newer messages. */
+  async staysAt(tool) {
+    const all = this.page.getByTestId('message-assistant');
+    return all.nth((await all.count()) - 1).getByTestId(`tool-${tool}`);
+  }
+
+  /** A card shows the state of its approval that the server sent. */
+  async seesApproval(card, state, text) {
+    await until(`the approval is ${state}`, async () => {
+      return (await card.getAttribute('data-approval')) === state;
+    });
+    this.check(text.test(await card.innerText()), `the card says ${text}`);
+  }
+
+  /** Another page of the same user approves all calls that wait in this chat. */
+  async approvesElsewhere() {
+    const cookies = await this.page.context().cookies(this.page.url());
+    const headers = {
+      'content-type': 'application/json',
+      cookie: cookies.map(({ name, value }) => `${name}=${value}`).join('; '),
+    };
+    const url = new URL('/api/approvals', args.demo);
+    const { approvals } = await (await fetch(url, { headers })).json();
+    const own = approvals.filter(({ chatId }) => chatId === this.chatId);
+    const decisions = own.map(({ approvalId }) => ({ approvalId, approved: true }));
+    const body = JSON.stringify({ decisions });
+    const { status } = await fetch(url, { method: 'POST', headers, body });
+    this.check(own.length === 1 && status === 200, `one approval elsewhere, status ${status}`);
   }
 
   /** The focus moves to a new question, without a button that a key could press by mistake. */

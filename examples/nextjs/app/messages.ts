@@ -11,7 +11,7 @@ export type Tools = {
 /** What the server says of a question, in a part whose id is the tool call's. */
 export type Data = {
   approval: {
-    state: 'pending' | 'approved' | 'denied' | 'expired' | 'revoked';
+    state: 'pending' | 'approved' | 'denied' | 'expired' | 'revoked' | 'superseded' | 'lapsed';
     description: string;
     /** Milliseconds since 1970. */
     requestedAt: number;

@@ -20,11 +20,14 @@ const EXAMPLES = [
   'Please fail',
 ];
 
-/** What the server says of the question about a call. */
-function questionOf(message: ChatMessage, toolCallId: string): Data['approval'] | undefined {
-  for (const part of message.parts) {
-    if (part.type === 'data-approval' && part.id === toolCallId) return part.data;
-  }
+/**
+ * The server's newest data about the approval of a call. A later message may hold it: the client
+ * changes no part of an earlier message.
+ */
+function approvalOf(messages: ChatMessage[], toolCallId: string): Data['approval'] | undefined {
+  const parts = messages.flatMap(message => message.parts);
+  const newest = parts.findLast(part => part.type === 'data-approval' && part.id === toolCallId);
+  return newest?.type === 'data-approval' ? newest.data : undefined;
 }
 
 /** True when all that the model waits for is answered: approvals, tools of the browser. */
@@ -119,7 +122,7 @@ export default function Page() {
                       <ToolCard
                         key={partIndex}
                         part={part}
-                        asked={questionOf(message, part.toolCallId)}
+                        asked={approvalOf(messages, part.toolCallId)}
                         answerable={message === last}
                         live={busy && message === last}
                         addToolApprovalResponse={chat.addToolApprovalResponse}

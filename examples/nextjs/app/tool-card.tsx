@@ -26,13 +26,17 @@ export function ToolCard({
   const name = getToolName(part);
   const asks = asksUser(part);
   const approves = part.state === 'approval-requested' && answerable;
-  const state = asks && !answerable ? 'not answered' : STATES[part.state];
+  // The server's decision counts, and not what this page sent: another page may have decided first.
+  const ended = asked && ENDED_WITHOUT_RUN[asked.state];
+  const state = ended?.label ?? (asks && !answerable ? 'not answered' : STATES[part.state]);
+  const isOverruled = asked?.state === 'approved' && part.approval?.approved === false;
   const brokenOff = !live && !asks && part.state.startsWith('input-');
   return (
     <section
       className="tool"
       data-testid={`tool-${name}`}
       data-state={part.state}
+      data-approval={asked?.state}
       aria-label={visible(name)}
     >
       <p className="tool-head">
@@ -41,9 +45,10 @@ export function ToolCard({
       </p>
       <p className="muted">{visible(name)}</p>
       {!approves && part.input !== undefined && <pre>{visibleJson(part.input)}</pre>}
-      {part.approval?.reason && <p className="muted">Your reason: {part.approval.reason}</p>}
+      {ended && <p className="muted">{ended.text}</p>}
+      {part.approval?.reason && !isOverruled && !ended && <p className="muted">Your reason: {part.approval.reason}</p>}
       {part.state === 'output-available' && <pre>{visibleJson(part.output)}</pre>}
-      {part.state === 'output-error' && <p className="danger">{part.errorText}</p>}
+      {part.state === 'output-error' && !ended && <p className="danger">{part.errorText}</p>}
       {approves && (
         <Approval
           key={part.approval.id}
@@ -76,6 +81,21 @@ const STATES: Record<ToolPart['state'], string> = {
   'output-error': 'failed',
   'output-denied': 'denied',
 };
+
+/** What a user reads about a call that did not run although the user did not deny it. */
+const ENDED_WITHOUT_RUN: { [state in Data['approval']['state']]?: { label: string; text: string } } =
+  {
+    expired: { label: 'expired', text: 'It was not answered in time and did not run.' },
+    revoked: { label: 'not permitted', text: 'It is no longer permitted and did not run.' },
+    superseded: {
+      label: 'not answered',
+      text: 'You sent a message instead of an answer. It did not run.',
+    },
+    lapsed: {
+      label: 'approved, did not run',
+      text: 'You approved this, but your newer message arrived first. It did not run.',
+    },
+  };
 
 /** Inputs arrive piece by piece, so any field may be missing for a moment. */
 function whatItDoes(part: ToolPart): string {
