@@ -24,7 +24,7 @@ use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ApprovalRecord {
-    #[serde(default)]
+    #[serde(default = "Format::unnumbered")]
     pub(super) format: Format<LedgerRecord>,
     /// The id of the record: 16 random bytes. An idempotent tool gets it as its key on every
     /// attempt.

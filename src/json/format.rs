@@ -73,13 +73,21 @@ pub enum FormatError {
 pub(crate) fn check_format<K: RecordKind>(json: &str) -> Result<(), FormatError> {
     #[derive(Deserialize)]
     struct Header {
+        /// `None` if the record has no number. The number `null` is invalid.
+        #[serde(default, deserialize_with = "some_value")]
         format: Option<Value>,
     }
 
     match serde_json::from_str(json) {
-        Ok(Header { format: Some(format) }) => check_number::<K>(format.as_u64()),
-        _ => Ok(()),
+        Ok(Header { format }) => {
+            check_number::<K>(format.map_or(Some(UNNUMBERED), |format| format.as_u64()))
+        }
+        Err(_) => Ok(()),
     }
+}
+
+fn some_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 fn check_number<K: RecordKind>(format: Option<u64>) -> Result<(), FormatError> {
@@ -97,6 +105,18 @@ fn check_number<K: RecordKind>(format: Option<u64>) -> Result<(), FormatError> {
     }
     Ok(())
 }
+
+impl<K: RecordKind> Format<K> {
+    /// Returns the format of a record without a number, as the default of serde. It compiles only
+    /// for a kind whose current format is 1 or 2: a later version must refuse such a record.
+    pub(crate) fn unnumbered() -> Self {
+        const { assert!(K::FORMAT <= UNNUMBERED + 1) };
+        Format(PhantomData)
+    }
+}
+
+/// The format of a record that has no number.
+const UNNUMBERED: u64 = 1;
 
 impl<K: RecordKind> fmt::Debug for Format<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,7 +141,7 @@ impl<'de, K: RecordKind> Deserialize<'de> for Format<K> {
 mod tests {
     use super::*;
 
-    #[derive(Debug)]
+    #[derive(Debug, PartialEq)]
     struct First;
 
     impl RecordKind for First {
@@ -140,13 +160,8 @@ mod tests {
     #[derive(Debug, Serialize, Deserialize)]
     #[serde(bound = "K: RecordKind")]
     struct Record<K: RecordKind> {
-        #[serde(default = "unnumbered")]
         format: Format<K>,
         state: u8,
-    }
-
-    fn unnumbered<K>() -> Format<K> {
-        Format(PhantomData)
     }
 
     fn read<K: RecordKind>(format: &str) -> Result<(), String> {
@@ -166,7 +181,7 @@ mod tests {
             read::<Third>(format).unwrap();
         }
         read::<First>("1").unwrap();
-        let record = Record::<Third> { format: unnumbered(), state: 1 };
+        let record = Record::<Third> { format: Format(PhantomData), state: 1 };
         assert_eq!(serde_json::to_string(&record).unwrap(), r#"{"format":3,"state":1}"#);
     }
 
@@ -187,11 +202,25 @@ mod tests {
             "run record: format 1 is older than this version of ui-message-stream reads (2 and 3); \
              upgrade one version after another"
         );
-        for format in ["0", "-1", "2.0", r#""2""#, "[2]", "true", "99999999999999999999"] {
+        for format in ["0", "-1", "2.0", r#""2""#, "[2]", "true", "null", "99999999999999999999"] {
             let error = read::<Third>(format).unwrap_err();
             assert_eq!(error, "run record: the format is not a whole number from 1", "{format}");
         }
-        assert!(serde_json::from_str::<Record<Third>>(r#"{"format":null,"state":1}"#).is_err());
+    }
+
+    #[test]
+    fn a_record_without_a_number_has_format_1() {
+        #[derive(Debug, Deserialize)]
+        struct Unnumbered {
+            #[serde(default = "Format::unnumbered")]
+            format: Format<First>,
+        }
+
+        let json = r#"{"state":1}"#;
+        assert_eq!(serde_json::from_str::<Unnumbered>(json).unwrap().format, Format::unnumbered());
+        assert_eq!(check_format::<First>(json), Ok(()));
+        assert!(serde_json::from_str::<Record<Third>>(json).is_err());
+        assert!(matches!(check_format::<Third>(json), Err(FormatError::Older { format: 1, .. })));
     }
 
     #[test]
@@ -199,7 +228,7 @@ mod tests {
         let json = r#"{"state":"new","format":4}"#;
         assert!(serde_json::from_str::<Record<Third>>(json).is_err());
         assert!(matches!(check_format::<Third>(json), Err(FormatError::Newer { format: 4, .. })));
-        for json in ["", "7", r#"{"state":"new"}"#] {
+        for json in ["", "7", r#"{"format":3,"state":"new"}"#] {
             assert_eq!(check_format::<Third>(json), Ok(()), "{json}");
         }
     }
