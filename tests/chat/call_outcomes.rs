@@ -149,6 +149,33 @@ fn removing_a_message_removes_the_outcomes_of_its_calls() {
 }
 
 #[test]
+fn storing_a_message_again_lists_each_call_that_the_client_executes_once() {
+    let mut recorder = Recorder::new("m2");
+    let mut call = |id: &str| {
+        let call = ToolCall::new(id, "t").client_executed();
+        recorder.handle_event(&AgentEvent::tool_input(call, Json::null()));
+        recorder.snapshot()
+    };
+    let (first, second) = (call("c1"), call("c2"));
+    let listed = |chat: &Chat| -> Vec<String> {
+        chat.client_executed.iter().map(|call| call.tool_call_id.to_string()).collect()
+    };
+    let mut chat = Chat::new("chat", ada());
+    chat.upsert_message(first.clone(), None);
+    let mut answered = chat.clone();
+    chat.upsert_message(second.clone(), Some(&first.message));
+    assert_eq!(listed(&chat), ["c1", "c2"]);
+    // The message is replaced by another one with this id.
+    chat.upsert_message(first.clone(), None);
+    assert_eq!(listed(&chat), ["c1"]);
+    // The client answers the first call while the agent is writing the second one.
+    let output = json!({"toolCallId": "c1", "toolName": "t", "outcome": {"output": {"output": 1}}});
+    answered.record_result(&serde_json::from_value(output).unwrap(), None);
+    answered.upsert_message(second, Some(&first.message));
+    assert_eq!(listed(&answered), ["c2"]);
+}
+
+#[test]
 fn a_recorder_returns_the_outcomes_of_calls_that_ended_without_a_result() {
     let refused = {
         let mut recorder = Recorder::new("m2");

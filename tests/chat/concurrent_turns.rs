@@ -52,8 +52,9 @@ struct Host {
 }
 
 /// The agent's first call requests one approval, two if the user's text contains "twice" (it waits
-/// for a permit between them), or leaves a call to the client if the text contains "where". Each
-/// later call waits for a permit, then emits a text.
+/// for a permit between them), or leaves a call to the client if the text contains "where". If the
+/// text contains "both", it does both and waits for a permit at the end. Each later call waits for a
+/// permit, then emits a text.
 fn host() -> Host {
     let (agent, tool) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let read: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -70,9 +71,11 @@ fn host() -> Host {
                 yield Ok::<_, std::io::Error>(AgentEvent::text("Went on"));
                 return;
             }
-            if user_text.contains("where") {
+            if user_text.contains("where") || user_text.contains("both") {
                 let call = ToolCall::new("place", "where").client_executed();
                 yield Ok(AgentEvent::tool_input(call, Json::null()));
+            }
+            if user_text.contains("where") {
                 return;
             }
             let call_count = 1 + usize::from(user_text.contains("twice"));
@@ -85,7 +88,7 @@ fn host() -> Host {
                     .request_approval(&turn.message_id, &id, "slow", &input, None)
                     .await;
                 yield Ok(issued.unwrap().event(id));
-                if name == "first" && user_text.contains("twice") {
+                if name == "first" && !user_text.contains("once") {
                     permits.acquire().await.unwrap().forget();
                 }
             }
@@ -127,13 +130,17 @@ impl Host {
         assert!(self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted);
     }
 
-    /// The last message as a client sends it that has executed its tool.
+    /// The last message as a client sends it that has executed its tool, and whose user has approved
+    /// the other calls.
     async fn message_with_client_output(&self) -> Value {
         let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
         let mut message = serde_json::to_value(chat.messages.last()).unwrap();
         for part in message["parts"].as_array_mut().unwrap() {
             if part["state"] == "input-available" {
                 (part["state"], part["output"]) = (json!("output-available"), json!("here"));
+            } else if part["state"] == "approval-requested" {
+                part["state"] = json!("approval-responded");
+                part["approval"]["approved"] = json!(true);
             }
         }
         message
@@ -185,6 +192,28 @@ async fn a_client_output_that_is_sent_again_during_its_turn_is_answered_once() {
     assert!(first.contains("Went on"), "{first}");
     assert!(second.contains("Went on"), "{second}");
     assert_eq!(host.message_with_client_output().await.to_string().matches("Went on").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_output_counts_that_is_sent_before_the_run_has_ended_that_made_the_call() {
+    let host = host();
+    let answer_while_running = async {
+        wait_one_second().await;
+        host.tool.add_permits(1);
+        let message = host.message_with_client_output().await;
+        let add_permits = async {
+            wait_one_second().await;
+            host.agent.add_permits(2);
+        };
+        futures::join!(host.post(message), add_permits).0
+    };
+    let (_, response) = futures::join!(host.post(user("m1", "both")), answer_while_running);
+    assert!(response.contains("Went on"), "{response}");
+    assert_eq!(host.calls(), 2);
+    let read = host.read.lock().unwrap()[1].clone();
+    assert!(read.contains("here") && read.contains("done"), "{read}");
+    let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert_eq!(chat.client_executed, []);
 }
 
 #[tokio::test(start_paused = true)]

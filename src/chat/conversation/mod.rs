@@ -59,7 +59,7 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Chat {
-    #[serde(default)]
+    #[serde(default = "Format::unnumbered")]
     format: Format<ChatRecord>,
     /// The id of the conversation.
     pub id: ChatId,
@@ -231,7 +231,12 @@ impl Chat {
             }
             let pending = pending.map(|at| self.pending_responses.remove(at));
             match place {
-                Some(place) => self.messages[place] = message,
+                Some(place) => {
+                    let replaced = std::mem::replace(&mut self.messages[place], message);
+                    self.client_executed.retain(|call| {
+                        !replaced.tool_parts().any(|part| part.tool_call_id == call.tool_call_id)
+                    });
+                }
                 None => {
                     let place = pending.and_then(|response| self.place_after(&response));
                     self.messages.insert(place.unwrap_or(self.messages.len()), message);
@@ -239,7 +244,7 @@ impl Chat {
             }
             self.call_outcomes.retain(|known| known.message_id.as_ref() != Some(&id));
             self.call_outcomes.extend(call_outcomes);
-            self.client_executed.extend(client_executed);
+            self.add_client_executed(&id, client_executed);
             return true;
         };
         let Some(place) = place else { return false };
@@ -263,9 +268,26 @@ impl Chat {
         if stored.metadata == begun.metadata {
             stored.metadata = message.metadata;
         }
+        // The message may have been stored before, while the agent was writing it.
+        call_outcomes.retain(|recorded| {
+            !self.call_outcomes.iter().any(|known| is_outcome_of(known, &id, &recorded.tool_call_id))
+        });
         self.call_outcomes.extend(call_outcomes);
-        self.client_executed.extend(client_executed);
+        self.add_client_executed(&id, client_executed);
         true
+    }
+
+    /// Adds the calls of this message that have no result and are not listed yet.
+    fn add_client_executed(&mut self, id: &MessageId, calls: Vec<PendingToolCall>) {
+        let parts = || self.message(id).into_iter().flat_map(UiMessage::tool_parts);
+        let is_settled = |call: &PendingToolCall| {
+            parts().any(|part| part.tool_call_id == call.tool_call_id && part.is_settled())
+        };
+        let is_new = |call: &PendingToolCall| {
+            !self.client_executed.contains(call) && !is_settled(call)
+        };
+        let new: Vec<PendingToolCall> = calls.into_iter().filter(is_new).collect();
+        self.client_executed.extend(new);
     }
 
     /// Returns the last message with this id.

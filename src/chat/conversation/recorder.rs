@@ -96,24 +96,31 @@ impl Recorder {
         self.reducer.message()
     }
 
-    /// Ends the message and returns it. Returns `None` if no event was added.
-    pub fn finish(self) -> Option<RecordedMessage> {
-        let Recorder { mut translator, mut reducer, client_executed, has_events } = self;
-        translator.end(&mut |chunk| {
-            let _ = reducer.push_chunk(&chunk);
-        });
-        let message = has_events.then(|| reducer.into_message())?;
+    /// Returns the message with the events that were added so far, to store it before its end. The
+    /// same recorder then continues the stored message.
+    pub fn snapshot(&mut self) -> RecordedMessage {
+        let message = self.message().clone();
         let mut call_outcomes = Vec::new();
         for (kind, outcome) in [
             (ResultKind::Rejected, DeferredOutcome::Rejected),
             (ResultKind::OutcomeUnknown, DeferredOutcome::OutcomeUnknown),
         ] {
-            let calls: Vec<&ToolCallId> = translator.settled_as(kind).collect();
+            let calls: Vec<&ToolCallId> = self.translator.settled_as(kind).collect();
             let parts = message.tool_parts().filter(|part| calls.contains(&&part.tool_call_id));
             call_outcomes
                 .extend(parts.map(|part| call_outcome(&message.id, part, outcome.clone())));
         }
-        Some(RecordedMessage { message, client_executed, call_outcomes })
+        let client_executed = self.client_executed.clone();
+        RecordedMessage { message, client_executed, call_outcomes }
+    }
+
+    /// Ends the message and returns it. Returns `None` if no event was added.
+    pub fn finish(mut self) -> Option<RecordedMessage> {
+        let reducer = &mut self.reducer;
+        self.translator.end(&mut |chunk| {
+            let _ = reducer.push_chunk(&chunk);
+        });
+        self.has_events.then(|| self.snapshot())
     }
 }
 

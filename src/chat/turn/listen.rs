@@ -53,12 +53,11 @@ impl Run {
             }
             if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
                 asked.push(approval_id.clone());
-                let message = recorder.message().clone();
-                let recorded = RecordedMessage::from(message.clone());
+                let recorded = recorder.snapshot();
                 if !self.keep(Some(&recorded), begun.as_ref()).await? {
                     break None;
                 }
-                begun = Some(message);
+                begun = Some(recorded.message);
             }
             if event.as_ref().is_some_and(is_last) {
                 break event;
