@@ -1,7 +1,5 @@
 //! [`ChatError`]: the error of an operation on a conversation.
 
-use std::error::Error as _;
-
 use super::store::ChatStoreError;
 use crate::approval::store::LedgerStoreError;
 use crate::request::ParseRequestError;
@@ -22,11 +20,4 @@ pub enum ChatError {
     /// The ledger of approvals cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),
-}
-
-impl ChatError {
-    /// Returns whether the operation may succeed if it is retried later.
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, ChatError::Store(_) | ChatError::Ledger(_)) && self.source().is_some()
-    }
 }

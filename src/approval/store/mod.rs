@@ -163,7 +163,7 @@ impl LedgerStoreError {
 
 impl fmt::Display for LedgerStoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the ledger of approvals did not answer")
+        f.write_str("the approval ledger failed")
     }
 }
 

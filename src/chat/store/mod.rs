@@ -179,7 +179,7 @@ pub struct VersionedChat {
     pub revision: u64,
 }
 
-/// The error of a store that does not respond, or does not respond in time.
+/// A failure of the store: it is unreachable, too slow, or returns what this version cannot read.
 #[derive(Debug)]
 pub struct ChatStoreError(Box<dyn StdError + Send + Sync>);
 
@@ -192,7 +192,7 @@ impl ChatStoreError {
 
 impl fmt::Display for ChatStoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store of chats did not answer")
+        f.write_str("the chat store failed")
     }
 }
 

@@ -242,7 +242,7 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
     let pending = PendingFilter::Chat { tenant: None, chat: &"chat".into() };
     for failed in [ledger.load(&[id(1), id(2)]).await, ledger.pending(pending).await] {
         let error = failed.unwrap_err();
-        assert_eq!(error.to_string(), "the ledger of approvals did not answer");
+        assert_eq!(error.to_string(), "the approval ledger failed");
         assert_eq!(
             error.source().unwrap().to_string(),
             "ledger record: format 3 is newer than this version of ui-message-stream reads \
