@@ -11,7 +11,6 @@ use futures_core::Stream;
 use rig_core::completion::Usage as Tokens;
 use rig_core::message::{Origin, ToolResult};
 use rig_core::streaming::{Item, StreamEvent};
-use serde_json::Value;
 
 use super::bus_task::BusTask;
 use super::call_tracker::{CallTracker, CallUpdate};
@@ -42,6 +41,8 @@ pub(super) struct RigEventStream {
     unforwarded_requests: usize,
     reason: FinishReason,
     max_output_bytes: usize,
+    /// The name of the tool that rig adds if the structured output is the input of a call.
+    output_tool: String,
     usage: Usage,
     has_usage_metadata: bool,
     /// Starts when the run starts.
@@ -72,6 +73,11 @@ impl RigEventStream {
         RigEventStream { max_output_bytes, ..self }
     }
 
+    /// Sets the name of the tool that rig adds if the structured output is the input of a call.
+    pub(super) fn with_output_tool(self, output_tool: String) -> Self {
+        RigEventStream { output_tool, ..self }
+    }
+
     /// Sets the calls whose results the first response may contain, by the provider's id.
     pub(super) fn with_awaited_calls(self, awaited_calls: HashMap<String, ToolCallId>) -> Self {
         RigEventStream { parts: PartReader::with_awaited_calls(awaited_calls), ..self }
@@ -98,6 +104,7 @@ impl RigEventStream {
             previous_origin: None,
             unforwarded_requests: 0,
             max_output_bytes: 0,
+            output_tool: String::new(),
             reason: FinishReason::Other,
             usage: Usage::default(),
             has_usage_metadata: false,
@@ -128,7 +135,7 @@ impl RigEventStream {
     /// A text that a hook has put in place of the response was not streamed. Neither was structured
     /// output that the model wrote as the input of rig's output tool.
     fn final_response(&mut self, answer: String) {
-        if self.finish_output_tool(&answer) {
+        if self.finish_output_tool() {
             // The text is a separate step, as after any tool call: a client may send the next
             // request automatically if all calls of the last step have results.
             self.end_step();
@@ -136,6 +143,8 @@ impl RigEventStream {
             self.emit(AgentEvent::text(answer));
             self.reason = FinishReason::Stop;
         } else if answer.trim() != self.parts.text().trim() && !answer.trim().is_empty() {
+            // The texts are compared because rig does not report that a hook has replaced a
+            // response: the hooks after it, and the final response, hold only the replacement.
             self.end_texts();
             self.emit(AgentEvent::text(answer));
         }
@@ -143,17 +152,13 @@ impl RigEventStream {
     }
 
     /// Emits the result of the output tool, whose input is the response: rig does not dispatch that
-    /// call. Returns `false` if there is no such call.
-    fn finish_output_tool(&mut self, answer: &str) -> bool {
-        let Ok(Value::Object(answer)) = serde_json::from_str(answer) else { return false };
-        let is_answer = |call: &&ModelCall| {
-            call.call.function.arguments == answer
-                && !self.finished.contains(&call.id)
-                && !self.tracker.is_announced(&call.id)
-        };
-        let Some(call) = self.calls.iter().find(is_answer) else { return false };
+    /// call. Returns `false` if the last response has no such call.
+    fn finish_output_tool(&mut self) -> bool {
+        // rig takes the first of several such calls.
+        let is_output = |call: &&ModelCall| call.call.function.name == *self.output_tool;
+        let Some(call) = self.calls.iter().find(is_output) else { return false };
+        let Ok(input) = Json::from_serialize(&call.call.function.arguments) else { return false };
         let (id, call) = (call.id.clone(), self.parts.tool_call(call));
-        let Ok(input) = Json::from_serialize(&answer) else { return false };
         self.end_texts();
         self.emit(AgentEvent::tool_input(call, input));
         self.mark_finished(&id);

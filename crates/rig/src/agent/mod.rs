@@ -43,6 +43,7 @@ use std::time::Duration;
 use ::rig_agent::tool::ToolContext;
 use ::rig_agent::{Agent, AgentRunner};
 use ::rig_core::message::{Message, UserContent};
+use ::rig_core::structured_output::output_tool_name;
 use tokio::time::timeout;
 
 use self::approval_hook::ApprovalHook;
@@ -338,7 +339,9 @@ impl ChatAgent for RigAgent {
         let run = run.add_hook(ApprovalHook::new(self.clone(), turn, Arc::clone(&tracker)));
         let turn = RigEventStream::new(run.stream(), tracker, self.0.bus_task.clone())
             .with_awaited_calls(awaited_calls);
-        let turn = turn.with_max_output_bytes(self.0.limits.max_output_bytes);
+        let turn = turn
+            .with_max_output_bytes(self.0.limits.max_output_bytes)
+            .with_output_tool(output_tool_name(|name| self.tool(name).is_some()));
         Box::pin(if self.0.has_usage_metadata { turn.with_usage_metadata(before) } else { turn })
     }
 }

@@ -80,6 +80,26 @@ async fn structured_output_is_emitted_as_text_after_the_call_that_contains_it() 
     assert!(results.len() == 2 && results[1].1.contains("This is the answer."), "{results:?}");
 }
 
+#[tokio::test]
+async fn structured_output_is_recognised_by_the_name_of_the_tool_and_not_by_its_input() {
+    let calls_of_response = [
+        ("t1", "look", r#"{"what":"calm"}"#),
+        ("t2", "final_result", r#"{"what":"calm"}"#),
+    ];
+    let provider = Provider::with_streams([stream_with_calls(&calls_of_response)]);
+    let (builder, executed) = agent_builder(&provider);
+    let builder = builder.output_schema::<Harbour>().output_mode(OutputMode::Tool);
+    let mut browser =
+        browser(RigAgent::new(build(builder, &executed)).needs_approval_when(|_, _| false));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    // rig does not execute the other call.
+    let expected =
+        expected_call("final_result", "calm", "output-available", json!("This is the answer."));
+    assert_eq!(calls(&browser)[1..], [expected]);
+    assert_eq!(calls(&browser)[0].2, "output-error");
+}
+
 fn kind(part: &impl serde::Serialize) -> String {
     serde_json::to_value(part).unwrap()["type"].as_str().unwrap().to_owned()
 }
