@@ -25,13 +25,13 @@
 //!
 //! Wire: [stream protocol](https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol)
 
-mod apply;
 mod tool_part_fields;
 mod compact;
 mod error;
 mod js_json;
 mod merge;
 mod partial_json;
+mod state;
 mod tool_calls;
 mod streamed_input;
 
@@ -41,11 +41,10 @@ use std::collections::HashMap;
 pub use self::compact::{CompactError, compact};
 pub use self::error::ReduceError;
 pub use self::partial_json::PartialJson;
+pub use self::state::ResetOn;
 
-use self::merge::MergedMetadata;
-use self::tool_calls::ToolCalls;
+use self::state::State;
 use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
-use crate::id::MessageId;
 use crate::message::{Part, Role, UiMessage};
 
 /// Reduces a stream, chunk by chunk, to the message that the client holds.
@@ -75,42 +74,14 @@ use crate::message::{Part, Role, UiMessage};
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Reducer {
-    reset_on: ResetOn,
+    state: State,
     after_error: AfterError,
-    message: UiMessage,
-    metadata: MergedMetadata,
-    texts: HashMap<Box<str>, usize>,
-    reasonings: HashMap<Box<str>, usize>,
-    calls: ToolCalls,
-    /// The index of each data part that can be replaced, by name and id.
-    data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>>,
-    has_started: bool,
     /// How many parts the client shows. `None` until it shows the message.
     shown_parts: Option<usize>,
     /// The parts that the client does not show yet. They are removed from the message while it is
     /// lent by [`rendered`](Self::rendered).
     hidden: Vec<Part>,
-    /// The id that the client still shows after a `start` failed that changed the message's id.
-    shown_id: Option<MessageId>,
-    finish_reason: Option<FinishReason>,
-    error_text: Option<String>,
     reading: Reading,
-}
-
-/// When a `start` chunk empties the message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum ResetOn {
-    /// Never. A `start` with another id changes the message's id. `Chat` does this with the
-    /// response to a POST.
-    #[default]
-    Never,
-    /// If the `start` has another id than the message. `readUIMessageStream` does this, and `Chat`
-    /// does it with a resumed stream of a transport with `resumeStreamIsReplay: false`.
-    OtherId,
-    /// If the `start` is the first one, or has another id than the message. `Chat` does this with a
-    /// resumed stream, which it treats as a replay from the beginning.
-    FirstStart,
 }
 
 /// What the reducer does after an `error` chunk.
@@ -144,7 +115,7 @@ impl Reducer {
     /// Creates a reducer for a new message. The message's id is empty until a `start` chunk sets
     /// it; a client generates an id instead.
     pub fn new() -> Self {
-        Self::from_message(UiMessage::new("", Role::Assistant, Vec::new()))
+        Self::from_state(State::new())
     }
 
     /// Creates a reducer for a stream that continues this assistant message.
@@ -152,43 +123,26 @@ impl Reducer {
     /// If the message has another role, the reducer starts a new message with the same id, as
     /// `readUIMessageStream` does. `Chat` would generate a new id instead.
     pub fn continuing(message: UiMessage) -> Self {
-        match message.role {
-            Role::Assistant => Self::from_message(message),
-            _ => Self::from_message(UiMessage::new(message.id, Role::Assistant, Vec::new())),
-        }
+        let message = match message.role {
+            Role::Assistant => message,
+            _ => UiMessage::new(message.id, Role::Assistant, Vec::new()),
+        };
+        Self::from_state(State::from_message(message))
     }
 
-    fn from_message(message: UiMessage) -> Self {
-        let mut data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>> = HashMap::new();
-        for (at, part) in message.parts.iter().enumerate() {
-            if let Part::Data(part) = part
-                && let Some(id) = &part.id
-            {
-                data_parts.entry(part.name.clone()).or_default().entry(id.clone()).or_insert(at);
-            }
-        }
+    fn from_state(state: State) -> Self {
         Reducer {
-            reset_on: ResetOn::default(),
+            state,
             after_error: AfterError::default(),
-            metadata: MergedMetadata::new(message.metadata.clone()),
-            texts: HashMap::new(),
-            reasonings: HashMap::new(),
-            calls: ToolCalls::from_parts(&message.parts),
-            data_parts,
-            message,
-            has_started: false,
             shown_parts: None,
             hidden: Vec::new(),
-            shown_id: None,
-            finish_reason: None,
-            error_text: None,
             reading: Reading::Active,
         }
     }
 
     /// Sets when a `start` chunk empties the message. The default is [`ResetOn::Never`].
     pub fn with_reset_on(mut self, reset_on: ResetOn) -> Self {
-        self.reset_on = reset_on;
+        self.state.reset_on = reset_on;
         self
     }
 
@@ -206,7 +160,7 @@ impl Reducer {
     /// the finish reason. Every later chunk fails with [`ReduceError::AlreadyFailed`].
     pub fn push(&mut self, received: &ReceivedChunk<'_>) -> Result<(), ReduceError> {
         self.accept(|reducer| match received {
-            ReceivedChunk::Known { chunk, extra } => reducer.apply(chunk, extra),
+            ReceivedChunk::Known { chunk, extra } => reducer.state.apply(chunk, extra),
             ReceivedChunk::Unknown { kind, .. } => {
                 Err(ReduceError::UnknownKind { kind: kind.as_ref().into() })
             }
@@ -218,7 +172,7 @@ impl Reducer {
     /// # Errors
     /// A [`ReduceError`], as for [`push`](Self::push).
     pub fn push_chunk(&mut self, chunk: &Chunk<'_>) -> Result<(), ReduceError> {
-        self.accept(|reducer| reducer.apply(chunk, &[]))
+        self.accept(|reducer| reducer.state.apply(chunk, &[]))
     }
 
     /// Returns the whole message so far. Incomplete tool inputs that changed since the last call
@@ -227,12 +181,8 @@ impl Reducer {
     /// The page in the browser may not show all of this message yet, see
     /// [`rendered`](Self::rendered).
     pub fn message(&mut self) -> &UiMessage {
-        self.message.parts.append(&mut self.hidden);
-        self.calls.repack(&mut self.message.parts);
-        if let Some(metadata) = self.metadata.take_change() {
-            self.message.metadata = Some(metadata);
-        }
-        &self.message
+        self.state.message.parts.append(&mut self.hidden);
+        self.state.message()
     }
 
     /// Returns the message as the page in the browser shows it, or `None` if this stream has not
@@ -244,19 +194,20 @@ impl Reducer {
     pub fn rendered(&mut self) -> Option<Cow<'_, UiMessage>> {
         let parts = self.shown_parts?;
         self.message();
-        if parts < self.message.parts.len() {
-            self.hidden = self.message.parts.split_off(parts);
+        let State { message, shown_id, .. } = &mut self.state;
+        if parts < message.parts.len() {
+            self.hidden = message.parts.split_off(parts);
         }
-        Some(match &self.shown_id {
-            Some(id) => Cow::Owned(UiMessage { id: id.clone(), ..self.message.clone() }),
-            None => Cow::Borrowed(&self.message),
+        Some(match shown_id {
+            Some(id) => Cow::Owned(UiMessage { id: id.clone(), ..message.clone() }),
+            None => Cow::Borrowed(message),
         })
     }
 
     /// Returns the message. Call it after the last chunk.
     pub fn into_message(mut self) -> UiMessage {
         self.message();
-        self.message
+        self.state.message
     }
 
     /// Returns the fewest chunks that produce the current message, so that the next chunks of this
@@ -269,20 +220,21 @@ impl Reducer {
     /// [`CompactError`], as for [`compact`].
     pub fn compact(&mut self) -> Result<Vec<Chunk<'static>>, CompactError> {
         self.message();
-        let open = self.texts.iter().chain(&self.reasonings);
+        let State { message, texts, reasonings, .. } = &self.state;
+        let open = texts.iter().chain(reasonings);
         let open: HashMap<usize, &str> = open.map(|(id, at)| (*at, &**id)).collect();
-        compact::rebuild(&self.message, Some(&open))
+        compact::rebuild(message, Some(&open))
     }
 
     /// Returns the finish reason of the `finish` chunk, or `None` if there was no such chunk or it
     /// had no reason.
     pub fn finish_reason(&self) -> Option<FinishReason> {
-        self.finish_reason
+        self.state.finish_reason
     }
 
     /// Returns the text of the first `error` chunk.
     pub fn error_text(&self) -> Option<&str> {
-        self.error_text.as_deref()
+        self.state.error_text.as_deref()
     }
 
     /// Returns whether all later chunks are ignored or fail: a chunk failed, or there was an
@@ -302,18 +254,14 @@ impl Reducer {
             Reading::Stopped => return Ok(()),
             Reading::Failed => return Err(ReduceError::AlreadyFailed),
         }
-        self.message.parts.append(&mut self.hidden);
+        self.state.message.parts.append(&mut self.hidden);
         let is_shown = apply(self).inspect_err(|_| self.reading = Reading::Failed)?;
         if is_shown {
-            self.shown_parts = Some(self.message.parts.len());
+            self.shown_parts = Some(self.state.message.parts.len());
         }
-        Ok(())
-    }
-
-    fn record_error(&mut self, text: &str) {
-        self.error_text.get_or_insert_with(|| text.to_owned());
-        if self.after_error == AfterError::Stop {
+        if self.after_error == AfterError::Stop && self.state.error_text.is_some() {
             self.reading = Reading::Stopped;
         }
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use self::tool_call::ToolCallChunks;
-use super::Reducer;
+use super::state::State;
 use super::tool_part_fields::Call;
 use crate::chunk::Chunk;
 use crate::message::{Part, TextState, ToolPart, UiMessage};
@@ -21,7 +21,7 @@ use crate::metadata::ProviderMetadata;
 ///
 /// The chunks begin with `start` and the message's id, so that a reconnecting client treats them as
 /// a replay. They end without `finish`. A text that is incomplete stays open, under a new id. For a
-/// stream that continues, use [`Reducer::compact`], which keeps the ids of the stream. For an older
+/// stream that continues, use [`Reducer::compact`](super::Reducer::compact), which keeps the ids of the stream. For an older
 /// client, convert each chunk with [`Chunk::for_version`].
 ///
 /// # Errors
@@ -255,11 +255,11 @@ impl Chunks {
 
     /// Checks that the chunks rebuild the message. The error names the first difference.
     fn check(&self, message: &UiMessage) -> Result<(), CompactError> {
-        let mut reducer = Reducer::new();
+        let mut state = State::new();
         for (at, chunk) in &self.list {
-            reducer.push_chunk(chunk).map_err(|_| CompactError::part(message, *at))?;
+            state.apply(chunk, &[]).map_err(|_| CompactError::part(message, *at))?;
         }
-        let rebuilt = reducer.message();
+        let rebuilt = state.message();
         for (field, same) in [
             ("role", rebuilt.role == message.role),
             ("metadata", rebuilt.metadata == message.metadata),

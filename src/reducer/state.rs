@@ -1,11 +1,13 @@
-//! Applies each chunk to the message by the client's rules: one match arm for each chunk type.
+//! [`State`]: the message of a stream. It applies each chunk by the client's rules, with one match arm
+//! for each chunk type.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::merge::{MergeError, MergedMetadata};
-use super::{ReduceError, Reducer, ResetOn, js_json};
-use crate::chunk::Chunk;
+use super::tool_calls::ToolCalls;
+use super::{ReduceError, js_json};
+use crate::chunk::{Chunk, FinishReason};
 use crate::id::MessageId;
 use crate::json::{ExtraFields, Json};
 use crate::message::{
@@ -13,6 +15,43 @@ use crate::message::{
     TextState, UiMessage,
 };
 use crate::metadata::ProviderMetadata;
+
+/// The message so far, and where its parts are.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) reset_on: ResetOn,
+    pub(super) message: UiMessage,
+    metadata: MergedMetadata,
+    /// The index of each open text part.
+    pub(super) texts: HashMap<Box<str>, usize>,
+    /// The index of each open reasoning part.
+    pub(super) reasonings: HashMap<Box<str>, usize>,
+    calls: ToolCalls,
+    /// The index of each data part that can be replaced, by name and id.
+    data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>>,
+    has_started: bool,
+    /// The id that the client still shows after a `start` failed that changed the message's id.
+    pub(super) shown_id: Option<MessageId>,
+    pub(super) finish_reason: Option<FinishReason>,
+    /// The text of the first `error` chunk.
+    pub(super) error_text: Option<String>,
+}
+
+/// When a `start` chunk empties the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ResetOn {
+    /// Never. A `start` with another id changes the message's id. `Chat` does this with the
+    /// response to a POST.
+    #[default]
+    Never,
+    /// If the `start` has another id than the message. `readUIMessageStream` does this, and `Chat`
+    /// does it with a resumed stream of a transport with `resumeStreamIsReplay: false`.
+    OtherId,
+    /// If the `start` is the first one, or has another id than the message. `Chat` does this with a
+    /// resumed stream, which it treats as a replay from the beginning.
+    FirstStart,
+}
 
 type MetadataField<'a> = Option<Cow<'a, ProviderMetadata>>;
 
@@ -23,7 +62,45 @@ struct OpenPart<'a> {
     provider_metadata: &'a mut Option<ProviderMetadata>,
 }
 
-impl Reducer {
+impl State {
+    /// Creates the state of a new message. The message's id is empty.
+    pub(super) fn new() -> Self {
+        Self::from_message(UiMessage::new("", Role::Assistant, Vec::new()))
+    }
+
+    pub(super) fn from_message(message: UiMessage) -> Self {
+        let mut data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>> = HashMap::new();
+        for (at, part) in message.parts.iter().enumerate() {
+            if let Part::Data(part) = part
+                && let Some(id) = &part.id
+            {
+                data_parts.entry(part.name.clone()).or_default().entry(id.clone()).or_insert(at);
+            }
+        }
+        State {
+            reset_on: ResetOn::default(),
+            metadata: MergedMetadata::new(message.metadata.clone()),
+            texts: HashMap::new(),
+            reasonings: HashMap::new(),
+            calls: ToolCalls::from_parts(&message.parts),
+            data_parts,
+            message,
+            has_started: false,
+            shown_id: None,
+            finish_reason: None,
+            error_text: None,
+        }
+    }
+
+    /// Returns the message. Incomplete tool inputs that changed since the last call are repaired.
+    pub(super) fn message(&mut self) -> &UiMessage {
+        self.calls.repack(&mut self.message.parts);
+        if let Some(metadata) = self.metadata.take_change() {
+            self.message.metadata = Some(metadata);
+        }
+        &self.message
+    }
+
     /// Applies a chunk. Returns whether the client renders the message again after this chunk.
     pub(super) fn apply(
         &mut self,
@@ -123,7 +200,7 @@ impl Reducer {
                 return Ok(false);
             }
             Chunk::Error { error_text } => {
-                self.record_error(error_text);
+                self.error_text.get_or_insert_with(|| error_text.as_ref().to_owned());
                 return Ok(false);
             }
             Chunk::Abort { .. } => return Ok(false),
