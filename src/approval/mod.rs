@@ -32,7 +32,7 @@
 
 mod canonical_json;
 mod deferred;
-mod hex;
+mod ids;
 mod hidden_characters;
 mod history;
 mod key_ring;
@@ -54,8 +54,8 @@ pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
     LAPSED, OUTCOME_UNKNOWN, PendingToolCall, REFUSED, REVOKED, SUPERSEDED,
 };
-pub use self::hex::{DefinitionDigest, HexError, LeaseHolderId, RecordId};
 pub use self::history::{ApprovalRequest, ApprovalResponse, ClientToolOutput, ClientToolResult};
+pub use self::ids::{DefinitionDigest, HexError, LeaseHolderId, RecordId};
 pub use self::key_ring::{KeyRing, KeyRingError};
 pub use self::new_request::NewApprovalRequest;
 pub use self::principal::Principal;

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
+use ui_message_stream::BoxError;
 use ui_message_stream::model::ModelEvent;
-use ui_message_stream::response::BoxError;
 use ui_message_stream::sse::Decoder;
 
 /// Reads the events of one kind of response.

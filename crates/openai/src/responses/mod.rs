@@ -3,7 +3,7 @@
 mod provider_tools;
 mod provider_state;
 mod previous_response;
-mod response_id;
+mod last_item;
 mod request;
 mod stream;
 

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::Value;
 
+use super::last_item::LastItem;
 use super::provider_state::ProviderState;
 use super::provider_tools;
-use super::response_id::LastItem;
 use crate::error::ProviderError;
 use crate::function_tools::truncated_arguments;
 use crate::response_items::{
