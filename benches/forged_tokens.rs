@@ -13,14 +13,14 @@ use std::time::Instant;
 
 use serde_json::json;
 use ui_message_stream::approval::store::{
-    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, AuditEvent, AuditSink, DefinitionDigest, KeyRing,
     Principal, RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream::{BoxFuture, ChatRequest, Json};
 
 const FORGED_IN_A_REQUEST: usize = 100;
 const REQUESTS: usize = 2_000;

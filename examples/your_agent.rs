@@ -9,14 +9,13 @@ use async_stream::try_stream;
 use axum::Router;
 use futures::Stream;
 use tokio::net::TcpListener;
-use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::axum::{LocalAddress, approval_routes, chat_routes, without_authentication};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::{AgentEvent, Json};
+use ui_message_stream::{AgentEvent, BoxFuture, Json};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -67,6 +67,8 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
+#[cfg(feature = "body")]
+mod boxed;
 pub mod json;
 pub mod id;
 pub mod metadata;
@@ -98,6 +100,8 @@ pub use message::UiMessage;
 pub use request::ChatRequest;
 pub use translator::Translator;
 
+#[cfg(feature = "body")]
+pub use boxed::{BoxError, BoxFuture};
 #[cfg(feature = "body")]
 pub use response::UiMessageStream;
 

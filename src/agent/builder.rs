@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 
+use futures_util::stream;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -16,14 +17,14 @@ use super::driver::AgentRun;
 use super::dyn_tool::IntoTool;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
-use crate::approval::store::BoxFuture;
 use crate::approval::{Approvals, ApprovedCall, ToolInfo, ToolOutcome, Toolbox};
+use crate::boxed::{BoxError, BoxFuture};
 use crate::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
+use crate::event::AgentEvent;
 use crate::json::Json;
 use crate::message::UiMessage;
 use crate::model::Model;
 use crate::request::{ChatRequest, ParseRequestError};
-use crate::response::BoxError;
 
 /// An agent: it calls a model, runs the tools that the model calls, and repeats this until the
 /// model calls no more tools or a call waits for the user or the client.
@@ -254,7 +255,14 @@ impl ChatAgent for Agent {
     }
 
     fn respond(&self, turn: Turn) -> AgentEventStream {
-        let events: AgentEventStream = Box::pin(AgentRun::new(Arc::clone(&self.0), turn));
+        let events: AgentEventStream = match self.0.tools_for(turn.request.as_deref()) {
+            Ok(tools) => Box::pin(AgentRun::new(Arc::clone(&self.0), tools, turn)),
+            // A `ChatServer` has validated the request, and a host with `Turn::new` may not have.
+            Err(error) => {
+                tracing::error!(%error, "a turn failed: its request defines invalid tools");
+                Box::pin(stream::once(ready(Ok(AgentEvent::error(error.to_string())))))
+            }
+        };
         match &self.0.transform {
             Some(transform) => transform(events),
             None => events,

@@ -22,7 +22,7 @@ use crate::json::{Json, JsonError};
 /// use serde::Deserialize;
 /// use serde_json::json;
 /// use ui_message_stream::agent::{Tool, ToolContext};
-/// use ui_message_stream::response::BoxError;
+/// use ui_message_stream::BoxError;
 ///
 /// /// Builds the project.
 /// #[derive(Deserialize, JsonSchema)]
@@ -74,7 +74,7 @@ impl ToolContext {
     /// ```
     /// # use ui_message_stream::agent::{ToolError, Tool, ToolContext};
     /// # use ui_message_stream::event::Source;
-    /// # use ui_message_stream::response::BoxError;
+    /// # use ui_message_stream::BoxError;
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Look { at: String }
     /// let look = Tool::new("look", async |look: Look, context: ToolContext| {
     ///     context.emit_data("looking-at", &look.at).await?;
@@ -143,7 +143,7 @@ impl ToolContext {
     ///     for (done, file) in copy.files.iter().enumerate() {
     ///         context.emit_preliminary(&format!("{file} is next, {done} are done")).await?;
     ///     }
-    ///     Ok::<_, ui_message_stream::response::BoxError>("all are done")
+    ///     Ok::<_, ui_message_stream::BoxError>("all are done")
     /// });
     /// # let _ = copy;
     /// ```

@@ -18,13 +18,13 @@ use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
 use crate::approval::{PendingToolCall, RequestApprovalError};
+use crate::boxed::BoxError;
 use crate::chat::Turn;
 use crate::event::AgentEvent;
 use crate::id::ToolCallId;
 use crate::message::UiMessage;
 use crate::model::ModelRequest;
 use crate::model::Usage;
-use crate::response::BoxError;
 
 /// The inputs that one effect produces.
 type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
@@ -46,7 +46,7 @@ pub(super) struct AgentRun {
 
 impl AgentRun {
     /// Creates the run that answers this turn.
-    pub(super) fn new(settings: Arc<Settings>, turn: Turn) -> Self {
+    pub(super) fn new(settings: Arc<Settings>, tools: ToolSet, turn: Turn) -> Self {
         let mut tool_loop = ToolLoop::new(settings.max_steps).with_known_call_ids(call_ids(&turn));
         if settings.output.is_some() {
             tool_loop = tool_loop.with_output_check();
@@ -54,10 +54,8 @@ impl AgentRun {
         if settings.has_usage_metadata {
             tool_loop = tool_loop.with_usage_metadata(turn.prior_usage());
         }
-        // The tools of the request were validated before the request was accepted.
-        let tools = settings.tools_for(turn.request.as_deref());
         AgentRun {
-            tools: tools.unwrap_or_else(|_| settings.tools.clone()),
+            tools,
             tool_loop,
             span: run_span(&*settings.model, &turn.chat.id),
             step_span: Span::none(),

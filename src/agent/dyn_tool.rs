@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use super::context::ToolContext;
 use super::tool_policy::ToolPolicy;
-use crate::approval::store::BoxFuture;
+use crate::boxed::{BoxError, BoxFuture};
 use crate::json::Json;
 use crate::model::ToolDefinition;
-use crate::response::BoxError;
 
 /// A type-erased tool: the interface of a tool without its Rust input type.
 ///
@@ -17,12 +16,10 @@ use crate::response::BoxError;
 /// example by a tool server.
 ///
 /// ```
-/// use ui_message_stream::Json;
+/// use ui_message_stream::{BoxError, BoxFuture, Json};
 /// use ui_message_stream::agent::tool_policy::ToolPolicy;
 /// use ui_message_stream::agent::{DynTool, DynToolDefinition, ToolContext};
-/// use ui_message_stream::approval::store::BoxFuture;
 /// use ui_message_stream::model::ToolDefinition;
-/// use ui_message_stream::response::BoxError;
 ///
 /// /// A tool that a plugin brings.
 /// #[derive(Debug)]

@@ -13,10 +13,11 @@ use tracing::Span;
 use super::telemetry::{model_span, record_failure, record_usage};
 use super::tool_set::ToolSet;
 use crate::agent::tool_loop::Input;
+use crate::boxed::BoxError;
 use crate::event::AgentEvent;
 use crate::id::ChatId;
 use crate::model::{Model, ModelEvent, ModelRequest, ModelStream};
-use crate::response::{BoxError, MASKED_ERROR, panic_message};
+use crate::response::{MASKED_ERROR, panic_message};
 
 /// The stream of one model call as inputs of the loop. Calls are annotated with the facts of their
 /// tools.

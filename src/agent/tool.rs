@@ -16,10 +16,9 @@ use super::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
 use super::tool_handler::{ToolHandler, emit_outputs};
 use super::tool_policy::{ApprovalRequirement, ToolPolicy};
 use crate::approval::OnNewMessage;
-use crate::approval::store::BoxFuture;
+use crate::boxed::{BoxError, BoxFuture};
 use crate::json::Json;
 use crate::model::ToolDefinition;
-use crate::response::BoxError;
 
 /// A function that a model can call, with an input of the type `I`.
 ///
@@ -73,8 +72,8 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// converts every error to a [`BoxError`]:
     ///
     /// ```
+    /// use ui_message_stream::BoxError;
     /// use ui_message_stream::agent::{Tool, ToolError};
-    /// use ui_message_stream::response::BoxError;
     /// # #[derive(Clone)] struct Db;
     /// # impl Db {
     /// #     async fn find(&self, _name: &str) -> Result<Option<String>, std::io::Error> { Ok(None) }

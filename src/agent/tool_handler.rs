@@ -12,9 +12,8 @@ use tokio::task::yield_now;
 use super::context::{PartEmitter, ToolContext};
 use crate::agent::tool_loop::ToolEvent;
 use crate::approval::TOOL_FAILED;
-use crate::approval::store::BoxFuture;
+use crate::boxed::{BoxError, BoxFuture};
 use crate::json::Json;
-use crate::response::BoxError;
 
 /// A handler of a tool: an async function of the input, or of the input and a [`ToolContext`].
 ///
@@ -64,7 +63,7 @@ where
 /// other errors are logged and shown as "The tool failed."
 ///
 /// In a handler that also returns other errors, the error type is
-/// [`BoxError`](crate::response::BoxError), to which `?` converts every error. Return a `ToolError`
+/// [`BoxError`](crate::BoxError), to which `?` converts every error. Return a `ToolError`
 /// there with `Err(ToolError("…".into()).into())`.
 ///
 /// ```

@@ -12,9 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ApprovalContext;
 use crate::approval::OnNewMessage;
-use crate::approval::store::BoxFuture;
+use crate::boxed::{BoxError, BoxFuture};
 use crate::json::Json;
-use crate::response::BoxError;
 
 /// When the calls of a tool need approval, and their limits.
 ///

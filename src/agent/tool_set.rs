@@ -13,11 +13,11 @@ use super::dyn_tool::{DynTool, DynToolDefinition};
 use super::tool_policy::ApprovalRequirement;
 use super::tool_run::{self, ToolRun};
 use crate::agent::tool_loop::CallDecision;
-use crate::approval::store::BoxFuture;
 use crate::approval::{
     ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, PendingToolCall, ToolInfo,
     ToolOutcome,
 };
+use crate::boxed::BoxFuture;
 use crate::chat::{Chat, Turn};
 use crate::event::{Executor, ToolCall};
 use crate::json::Json;

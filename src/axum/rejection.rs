@@ -6,9 +6,9 @@ use std::fmt;
 use ::axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
+use crate::boxed::BoxError;
 use crate::policy::PolicyError;
 use crate::request::ParseRequestError;
-use crate::response::BoxError;
 
 /// The error of a request that was rejected.
 ///

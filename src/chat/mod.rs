@@ -28,9 +28,11 @@ pub mod store;
 mod turn;
 
 #[cfg(feature = "approvals")]
-pub use self::agent::{AgentEventStream, ChatAgent, Turn};
+pub use self::agent::{AgentEventStream, ChatAgent};
 pub use self::conversation::{Chat, ClientAnswers, RecordedMessage, Recorder, StopReason};
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;
 #[cfg(feature = "approvals")]
 pub use self::server::{ChatResponse, ChatServer, DecisionReceipt};
+#[cfg(feature = "approvals")]
+pub use self::turn::Turn;

@@ -9,8 +9,8 @@ use jsonschema::Validator;
 
 use super::schema::validator_of;
 use super::{ModelEvent, ModelMessage};
+use crate::boxed::BoxError;
 use crate::json::Json;
-use crate::response::BoxError;
 
 /// A language model.
 ///

@@ -14,13 +14,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 
 use super::pipeline::{Events, IntoEvent, Pipeline, ResponseSummary, Source, StreamError};
 use super::writer::{UiWriter, WriteError, written_events};
+use crate::boxed::BoxFuture;
 use crate::chunk::Version;
 use crate::id::MessageId;
 use crate::json::Json;

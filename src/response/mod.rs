@@ -13,8 +13,6 @@ mod writer;
 pub(crate) use self::body::fresh_message_id;
 pub use self::body::{UiMessageStream, headers};
 pub(crate) use self::pipeline::panic_message;
-pub use self::pipeline::{
-    BoxError, IntoEvent, MASKED_ERROR, ResponseOutcome, ResponseSummary, StreamError,
-};
+pub use self::pipeline::{IntoEvent, MASKED_ERROR, ResponseOutcome, ResponseSummary, StreamError};
 pub use self::smooth::{Smooth, SmoothStream};
 pub use self::writer::{Disconnected, UiWriter, WriteError};

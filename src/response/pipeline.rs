@@ -4,7 +4,6 @@
 //! they are sent together. The agent does not run ahead of the reader: its stream is polled only
 //! when the reader polls, and for at most one buffer.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -13,6 +12,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
+use crate::boxed::BoxError;
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::AgentEvent;
 use crate::id::ToolCallId;
@@ -20,9 +20,6 @@ use crate::message::UiMessage;
 use crate::reducer::Reducer;
 use crate::sse::{DONE, Encoder};
 use crate::translator::{TranslateError, Translator};
-
-/// An error of the agent, of any type.
-pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// An item of a stream of events: an [`AgentEvent`], or a `Result` of one.
 pub trait IntoEvent {

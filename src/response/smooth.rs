@@ -10,9 +10,10 @@ use std::time::Duration;
 use futures_core::Stream;
 use tokio::time::{Sleep, sleep};
 
+use crate::boxed::BoxError;
 use crate::event::AgentEvent;
 use crate::id::PartId;
-use crate::response::{BoxError, IntoEvent};
+use crate::response::IntoEvent;
 
 /// Splits text into words or lines and paces them. All other events pass unchanged.
 ///

@@ -11,9 +11,10 @@ use futures_util::{FutureExt, StreamExt, stream};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::boxed::BoxError;
 use crate::event::{AgentEvent, Text};
 use crate::json::Json;
-use crate::response::{BoxError, IntoEvent, panic_message};
+use crate::response::{IntoEvent, panic_message};
 
 /// How many events may wait in the queue.
 const QUEUED_EVENTS: usize = 64;

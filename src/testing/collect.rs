@@ -6,8 +6,8 @@ use std::pin::pin;
 use bytes::Buf;
 use http_body::Body;
 
+use crate::boxed::BoxError;
 use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk};
-use crate::response::BoxError;
 use crate::sse::{Decoder, Event};
 
 /// Reads the body of a response to its end and returns its chunks. Accepts a

@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_core::Stream;
 use tokio::time::{Sleep, sleep};
 
+use crate::boxed::BoxError;
 use crate::event::AgentEvent;
-use crate::response::BoxError;
 
 /// An agent that emits given events in order, and can pause, fail or panic between them.
 ///

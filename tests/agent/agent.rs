@@ -16,8 +16,7 @@ use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
 use ui_message_stream::request::Limits;
-use ui_message_stream::response::BoxError;
-use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream::{BoxError, ChatRequest, Json};
 
 /// A model that makes these calls first, and then emits the number of results that it read.
 #[derive(Debug)]

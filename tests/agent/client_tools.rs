@@ -204,7 +204,7 @@ async fn a_predicate_that_panics_before_it_returns_a_future_requests_approval() 
     async fn is_dear(
         _: Arc<City>,
         _: ApprovalContext,
-    ) -> Result<bool, ui_message_stream::response::BoxError> {
+    ) -> Result<bool, ui_message_stream::BoxError> {
         Ok(false)
     }
     let tool =

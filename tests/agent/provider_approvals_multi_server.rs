@@ -6,13 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
-use ui_message_stream::ChatRequest;
-use ui_message_stream::chat::store::{
-    BoxFuture, ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat,
-};
+use ui_message_stream::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
 use ui_message_stream::chat::{Chat, ChatServer};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
+use ui_message_stream::{BoxFuture, ChatRequest};
 
 use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part, user_message};
 

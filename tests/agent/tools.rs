@@ -24,9 +24,9 @@ use ui_message_stream::id::ApprovalId;
 use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
-use ui_message_stream::response::{BoxError, Smooth};
+use ui_message_stream::response::Smooth;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream::{BoxError, ChatRequest, Json};
 
 #[derive(Deserialize, JsonSchema)]
 struct Input {

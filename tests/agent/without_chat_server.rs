@@ -8,6 +8,7 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use ui_message_stream::ChatRequest;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
 use ui_message_stream::chat::{Chat, ChatAgent, Recorder, Turn};
@@ -15,6 +16,7 @@ use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::request::Limits;
 
 /// A model that deletes the notes, and then repeats the result that it reads.
 #[derive(Debug)]
@@ -102,6 +104,20 @@ async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() 
         assert!(text.text.contains(expected_text), "{}", text.text);
         assert_eq!(deleted.lock().unwrap().len(), usize::from(approved));
     }
+}
+
+#[tokio::test]
+async fn a_turn_of_a_request_that_was_not_validated_fails_if_its_tools_are_invalid() {
+    let delete = Tool::new("delete", async |_: File| Ok::<_, ToolError>("deleted"));
+    let agent = Agent::new(Deletes).tool(delete).with_client_tools();
+    let tools = json!([{"name": "delete", "inputSchema": {}}]);
+    let body = json!({"id": "chat", "messages": user_request().messages, "clientTools": tools});
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let error = agent.validate_request(&request).unwrap_err();
+    let mut turn = Turn::new(user_request(), "m2", &Approvals::new(agent.clone()));
+    turn.request = Some(Arc::new(request));
+    let events: Vec<_> = agent.respond(turn).map(Result::unwrap).collect().await;
+    assert_eq!(events, [AgentEvent::error(error.to_string())]);
 }
 
 #[tokio::test(start_paused = true)]

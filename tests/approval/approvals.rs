@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ui_message_stream::Json;
 use ui_message_stream::approval::store::{
-    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, update,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, update,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId,
     Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome, Transition,
 };
+use ui_message_stream::{BoxFuture, Json};
 
 use super::one_tool::{
     Bench, LEASE, Panics, Tool, ada, body, body_with_new_message, call, unanswered,

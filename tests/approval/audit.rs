@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use test_support::thread_subscriber::subscribe;
 use tracing_subscriber::fmt::MakeWriter;
 use ui_message_stream::approval::store::{
-    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalRequest, AuditEvent, IssuedApproval, KeyRing, PendingToolCall,
@@ -21,7 +21,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::checker::Checker;
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, Chunk, Json, Translator};
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Chunk, Json, Translator};
 
 use super::one_tool::{Bench, LEASE, Panics, ada, body, body_with_new_message, call, unanswered};
 

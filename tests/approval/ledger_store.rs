@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use test_support::contention;
 use test_support::external_processes::{number, say};
+use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, conformance,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, conformance,
 };
 use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
 

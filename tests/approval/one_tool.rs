@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use ui_message_stream::approval::store::{BoxFuture, InMemoryLedger, LedgerStore, update};
+use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, update};
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
     DeferredToolResults, DefinitionDigest, IssuedApproval, LeaseHolderId, OnNewMessage, Principal,
     RecordId, RecordedDecision, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream::{BoxFuture, ChatRequest, Json};
 
 /// A tool that records the inputs that it ran with.
 #[derive(Debug, Clone, Default)]

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DeferredOutcome, DeferredToolResult,
     DefinitionDigest, EXPIRED, OUTCOME_UNKNOWN, Principal, REFUSED, REVOKED, ToolInfo, ToolOutcome,
@@ -15,7 +14,7 @@ use ui_message_stream::chat::{Chat, ChatServer, Recorder, Turn};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Role;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json, UiMessage};
+use ui_message_stream::{BoxFuture, ChatRequest, Json, UiMessage};
 
 /// A tool that fails with this text.
 #[derive(Debug)]

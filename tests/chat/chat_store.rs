@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::stream;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{
-    BoxFuture, ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat,
-};
+use ui_message_stream::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
 use ui_message_stream::chat::{Chat, ChatError, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
 
 #[tokio::test]
 async fn an_evicted_chat_does_not_replace_a_newer_chat_with_the_same_id() {

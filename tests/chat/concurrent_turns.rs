@@ -10,7 +10,6 @@ use async_stream::stream;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome,
     Toolbox,
@@ -18,7 +17,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream::{BoxFuture, ChatRequest, Json};
 
 /// A tool that ends when it receives a permit.
 #[derive(Debug, Clone)]

@@ -10,8 +10,9 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, Scripted};
+use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    BoxFuture, InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 

@@ -46,7 +46,7 @@ pub use ::rmcp;
 pub use self::tool::McpTool;
 
 use self::tool::ListedTool;
-use ui_message_stream::response::BoxError;
+use ui_message_stream::BoxError;
 
 /// A client of a Model Context Protocol server, with the server's list of tools.
 ///

@@ -13,10 +13,9 @@ use ui_message_stream::agent::{
     ApprovalContext, DynTool, DynToolDefinition, IntoTool, ToolContext, ToolError,
 };
 use ui_message_stream::approval::OnNewMessage;
-use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
-use ui_message_stream::response::BoxError;
+use ui_message_stream::{BoxError, BoxFuture};
 
 /// A tool of a Model Context Protocol server.
 ///

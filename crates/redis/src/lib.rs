@@ -14,9 +14,9 @@ use ::redis::{Client, FromRedisValue, IntoConnectionInfo, RedisResult, Script, S
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    BoxFuture, LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot,
-    VersionedRecord,
+    LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 

@@ -52,7 +52,7 @@ use crate::id::{ChatId, MessageId};
 /// ```
 /// use ui_message_stream::Json;
 /// use ui_message_stream::approval::{ApprovalDecision, Approvals, DeferredOutcome, Principal};
-/// # use ui_message_stream::approval::store::BoxFuture;
+/// # use ui_message_stream::BoxFuture;
 /// # use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
 /// #
 /// # #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::approval::store::BoxFuture;
 use crate::approval::{
     Claim, DefinitionDigest, OnNewMessage, Principal, REFUSED, RecordId, RecordedDecision,
     ToolOutcome,
 };
+use crate::boxed::BoxFuture;
 use crate::id::{ChatId, ToolCallId};
 use crate::json::Json;
 
@@ -22,9 +22,8 @@ use crate::json::Json;
 /// ```
 /// use std::future::ready;
 ///
-/// use ui_message_stream::Json;
+/// use ui_message_stream::{BoxFuture, Json};
 /// use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
-/// use ui_message_stream::approval::store::BoxFuture;
 ///
 /// #[derive(Debug)]
 /// struct Bell;

@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{
-    BoxFuture, LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot,
-    VersionedRecord,
+    LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use crate::approval::{ApprovalRecord, Principal, RecordId, UnixMillis};
+use crate::boxed::BoxFuture;
 use crate::id::ChatId;
 
 /// A ledger in the memory of this process.

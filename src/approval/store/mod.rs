@@ -13,12 +13,11 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-pub use futures_core::future::BoxFuture;
-
 pub use self::memory::InMemoryLedger;
 pub(crate) use self::memory::system_time;
 
 use crate::approval::{ApprovalRecord, Principal, RecordId, Transition, UnixMillis};
+use crate::boxed::{BoxError, BoxFuture};
 use crate::id::ChatId;
 
 /// The storage of approval records.
@@ -152,11 +151,11 @@ pub struct VersionedRecord {
 
 /// A failure of the store: it is unreachable, too slow, or refuses the operation.
 #[derive(Debug)]
-pub struct LedgerStoreError(Box<dyn StdError + Send + Sync>);
+pub struct LedgerStoreError(BoxError);
 
 impl LedgerStoreError {
     /// Creates an error with its cause: an error of the store, or a text.
-    pub fn new(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+    pub fn new(source: impl Into<BoxError>) -> Self {
         LedgerStoreError(source.into())
     }
 }

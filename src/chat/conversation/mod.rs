@@ -270,7 +270,10 @@ impl Chat {
         }
         // The message may have been stored before, while the agent was writing it.
         call_outcomes.retain(|recorded| {
-            !self.call_outcomes.iter().any(|known| is_outcome_of(known, &id, &recorded.tool_call_id))
+            !self
+                .call_outcomes
+                .iter()
+                .any(|known| is_outcome_of(known, &id, &recorded.tool_call_id))
         });
         self.call_outcomes.extend(call_outcomes);
         self.add_client_executed(&id, client_executed);
@@ -283,9 +286,8 @@ impl Chat {
         let is_settled = |call: &PendingToolCall| {
             parts().any(|part| part.tool_call_id == call.tool_call_id && part.is_settled())
         };
-        let is_new = |call: &PendingToolCall| {
-            !self.client_executed.contains(call) && !is_settled(call)
-        };
+        let is_new =
+            |call: &PendingToolCall| !self.client_executed.contains(call) && !is_settled(call);
         let new: Vec<PendingToolCall> = calls.into_iter().filter(is_new).collect();
         self.client_executed.extend(new);
     }

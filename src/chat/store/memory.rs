@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{BoxFuture, ChatStore, ChatStoreError, VersionedChat};
+use super::{ChatStore, ChatStoreError, VersionedChat};
+use crate::boxed::BoxFuture;
 use crate::chat::Chat;
 use crate::id::ChatId;
 

@@ -8,10 +8,9 @@ mod memory;
 use std::error::Error as StdError;
 use std::fmt;
 
-pub use futures_core::future::BoxFuture;
-
 pub use self::memory::InMemoryChatStore;
 
+use crate::boxed::{BoxError, BoxFuture};
 use crate::chat::Chat;
 use crate::id::ChatId;
 
@@ -67,8 +66,9 @@ use crate::id::ChatId;
 /// client):
 ///
 /// ```
+/// use ui_message_stream::BoxFuture;
 /// use ui_message_stream::chat::Chat;
-/// use ui_message_stream::chat::store::{BoxFuture, ChatStore, ChatStoreError, VersionedChat};
+/// use ui_message_stream::chat::store::{ChatStore, ChatStoreError, VersionedChat};
 /// use ui_message_stream::id::ChatId;
 /// # type Values<'a> = &'a [&'a (dyn std::fmt::Debug + Sync)];
 /// # #[derive(Debug)]
@@ -181,11 +181,11 @@ pub struct VersionedChat {
 
 /// A failure of the store: it is unreachable, too slow, or returns what this version cannot read.
 #[derive(Debug)]
-pub struct ChatStoreError(Box<dyn StdError + Send + Sync>);
+pub struct ChatStoreError(BoxError);
 
 impl ChatStoreError {
     /// Wraps the error of the store, which becomes the [source](StdError::source).
-    pub fn new(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+    pub fn new(source: impl Into<BoxError>) -> Self {
         ChatStoreError(source.into())
     }
 }

@@ -16,12 +16,13 @@ use super::run::Run;
 use crate::approval::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ResolvedApprovals,
 };
+use crate::boxed::BoxError;
 use crate::chat::{Chat, ChatError, Turn};
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
-use crate::response::{BoxError, ResponseOutcome, UiMessageStream, panic_message};
+use crate::response::{ResponseOutcome, UiMessageStream, panic_message};
 use crate::translator::Translator;
 
 impl Run {

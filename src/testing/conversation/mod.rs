@@ -18,12 +18,12 @@ use super::send_automatically::{
     last_assistant_message_is_complete_with_approval_responses,
     last_assistant_message_is_complete_with_tool_calls,
 };
+use crate::boxed::BoxError;
 use crate::chunk::{Chunk, Version};
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, Trigger};
-use crate::response::BoxError;
 
 /// A client of a chat that runs in the thread of the test, without a socket.
 ///

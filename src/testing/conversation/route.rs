@@ -1,16 +1,16 @@
 //! The handler or service that a conversation talks to, called without a socket.
 
 use std::fmt;
-use std::pin::Pin;
 use std::rc::Rc;
 
+use futures_core::future::LocalBoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 
+use crate::boxed::BoxError;
 use crate::id::ChatId;
 use crate::request::{ChatRequest, Limits};
-use crate::response::BoxError;
 use crate::testing::collect::ReadBody;
 
 /// A type-erased handler: takes a request and returns the reply.
@@ -21,9 +21,7 @@ pub(super) struct Route<'h> {
 }
 
 /// A handler. Takes a request, and after how many chunks of the response the client disconnects.
-type Handler<'h, R> = Box<dyn Fn(R, Option<usize>) -> BoxFuture<'h, Reply> + 'h>;
-
-type BoxFuture<'h, T> = Pin<Box<dyn Future<Output = T> + 'h>>;
+type Handler<'h, R> = Box<dyn Fn(R, Option<usize>) -> LocalBoxFuture<'h, Reply> + 'h>;
 
 /// The reply of a handler.
 pub(super) struct Reply {
@@ -47,7 +45,7 @@ impl<'h> Route<'h> {
         B: Body<Error: Into<BoxError>> + 'h,
     {
         let handler = Rc::new(handler);
-        let post = move |body: String, max_chunks| -> BoxFuture<'h, Reply> {
+        let post = move |body: String, max_chunks| -> LocalBoxFuture<'h, Reply> {
             let handler = Rc::clone(&handler);
             Box::pin(async move {
                 match ChatRequest::parse(body.as_bytes(), &Limits::default()) {
@@ -86,7 +84,7 @@ impl<'h> Route<'h> {
         E: fmt::Debug + 'h,
     {
         let handler = Rc::new(handler);
-        let call = move |request: Request<String>, max_chunks| -> BoxFuture<'h, Reply> {
+        let call = move |request: Request<String>, max_chunks| -> LocalBoxFuture<'h, Reply> {
             let handler = Rc::clone(&handler);
             Box::pin(async move {
                 let response = handler(request).await;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use ui_message_stream::BoxError;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
-use ui_message_stream::response::BoxError;
 
 use super::side_by_side::lines_of;
 

@@ -12,15 +12,13 @@ use axum::routing::post;
 use futures::Stream;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
-use ui_message_stream::approval::store::{
-    BoxFuture, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
-};
+use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, Snapshot};
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal,
     RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessageStream};
 use ui_message_stream_redis::RedisLedger;
 
 use super::effects::EffectLog;

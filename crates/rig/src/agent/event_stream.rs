@@ -16,13 +16,13 @@ use super::bus_task::BusTask;
 use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome;
 use crate::model::{CallRequest, ModelCall, PartReader, finish_reason};
+use ui_message_stream::BoxError;
 use ui_message_stream::approval::ToolOutcome;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{Usage, UsageMetadata};
-use ui_message_stream::response::BoxError;
 
 /// The events of one turn.
 pub(super) struct RigEventStream {

@@ -51,8 +51,8 @@ use self::bus_task::BusTask;
 use self::call_tracker::CallTracker;
 use self::event_stream::RigEventStream;
 use crate::model::{awaited_calls, messages};
+use ui_message_stream::BoxFuture;
 use ui_message_stream::agent::tool_policy::{ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy};
-use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome, Toolbox,
 };

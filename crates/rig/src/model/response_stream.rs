@@ -11,11 +11,11 @@ use rig_core::message::{AssistantContent, Opaque, turn_failure};
 use rig_core::streaming::{CompletionStream, Relayed, StreamEvents};
 
 use super::stream_parts::{CallRequest, ModelCall, PartReader};
+use ui_message_stream::BoxError;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::model::{ModelEvent, Usage};
-use ui_message_stream::response::BoxError;
 
 /// The response of a model. Dropping it stops reading.
 pub(super) struct ResponseStream {

@@ -82,10 +82,8 @@ async fn structured_output_is_emitted_as_text_after_the_call_that_contains_it() 
 
 #[tokio::test]
 async fn structured_output_is_recognised_by_the_name_of_the_tool_and_not_by_its_input() {
-    let calls_of_response = [
-        ("t1", "look", r#"{"what":"calm"}"#),
-        ("t2", "final_result", r#"{"what":"calm"}"#),
-    ];
+    let calls_of_response =
+        [("t1", "look", r#"{"what":"calm"}"#), ("t2", "final_result", r#"{"what":"calm"}"#)];
     let provider = Provider::with_streams([stream_with_calls(&calls_of_response)]);
     let (builder, executed) = agent_builder(&provider);
     let builder = builder.output_schema::<Harbour>().output_mode(OutputMode::Tool);

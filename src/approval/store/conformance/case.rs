@@ -4,7 +4,8 @@ use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::approval::store::{BoxFuture, LedgerStore, LedgerStoreError};
+use crate::approval::store::{LedgerStore, LedgerStoreError};
+use crate::boxed::BoxFuture;
 
 /// A test case: a name, and a function that runs it against a store.
 pub(super) struct Case {

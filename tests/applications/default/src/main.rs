@@ -6,8 +6,7 @@ use futures_util::stream;
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::axum::{chat_routes, without_authentication};
 use ui_message_stream::chat::{ChatServer, Turn};
-use ui_message_stream::response::BoxError;
-use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
+use ui_message_stream::{AgentEvent, BoxError, ChatRequest, UiMessageStream};
 
 async fn chat(chat: ChatRequest) -> UiMessageStream {
     UiMessageStream::reply(&chat, stream::iter([AgentEvent::text("Hello")]))

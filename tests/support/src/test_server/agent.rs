@@ -10,8 +10,7 @@ use ui_message_stream::chat::{ChatAgent, Turn};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::{Part, Role};
-use ui_message_stream::response::BoxError;
-use ui_message_stream::{AgentEvent, Json, UiMessage};
+use ui_message_stream::{AgentEvent, BoxError, Json, UiMessage};
 use uuid::Uuid;
 
 use super::tools::Tools;

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use ui_message_stream::Json;
-use ui_message_stream::approval::store::BoxFuture;
 use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
+use ui_message_stream::{BoxFuture, Json};
 
 /// An effect of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
