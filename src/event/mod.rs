@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 pub use self::text::Text;
 
 use crate::approval::{self, DeferredOutcome, DeferredToolResult, ToolOutcome};
-pub(crate) use crate::approval::{OUTCOME_UNKNOWN, REFUSED};
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;

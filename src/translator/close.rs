@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use super::out::Out;
 use super::tool_calls::{CallState, ResultKind, ToolCalls};
 use super::tools::{CallMetadata, close_streaming, output_error};
+use crate::approval::OUTCOME_UNKNOWN;
 use crate::chunk::{Chunk, FinishReason};
-use crate::event::{Executor, OUTCOME_UNKNOWN};
+use crate::event::Executor;
 use crate::json::Json;
 
 /// Ends all streaming inputs, at the end of a step: in a later step the client would make a second

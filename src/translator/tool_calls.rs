@@ -74,9 +74,9 @@ pub(crate) enum ResultKind {
     InputError,
     Error,
     Denied,
-    /// The error with the text [`REFUSED`](crate::event::REFUSED).
+    /// The error with the text [`REFUSED`](crate::approval::REFUSED).
     Rejected,
-    /// The error with the text [`OUTCOME_UNKNOWN`](crate::event::OUTCOME_UNKNOWN).
+    /// The error with the text [`OUTCOME_UNKNOWN`](crate::approval::OUTCOME_UNKNOWN).
     OutcomeUnknown,
 }
 
