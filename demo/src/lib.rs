@@ -99,13 +99,13 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         .tool(
             delete
                 .with_title("Delete a file")
-                .approval_description(|input| format!("Delete {}", input.path))
+                .with_approval_description(|input| format!("Delete {}", input.path))
                 .needs_approval(),
         )
         .tool(
             transfer
                 .with_title("Transfer money")
-                .approval_description(|input| format!("Send {} to {}", input.amount, input.to))
+                .with_approval_description(|input| format!("Send {} to {}", input.amount, input.to))
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
         .tool(location.with_title("Share your location")))

@@ -91,7 +91,7 @@ impl Agent {
     /// Writes the token usage of each message into its metadata. See
     /// [`ToolLoop::with_usage_metadata`](crate::agent::tool_loop::ToolLoop::with_usage_metadata).
     #[must_use]
-    pub fn with_usage_in_metadata(self) -> Self {
+    pub fn with_usage_metadata(self) -> Self {
         self.with(|settings| settings.has_usage_metadata = true)
     }
 

@@ -178,10 +178,10 @@ pub enum EmitError {
     #[error(transparent)]
     Json(#[from] JsonError),
     /// The value is longer than the remaining number of bytes.
-    #[error("it is longer than the output of the tool may be, of which {most} bytes are left")]
+    #[error("it is longer than the output of the tool may be, of which {max_bytes} bytes are left")]
     TooLong {
         /// The maximum length of the value, in bytes.
-        most: usize,
+        max_bytes: usize,
     },
     /// The call has already added the maximum number of parts.
     #[error("the call has added {MAX_PARTS} parts to the message already, and no more fit")]
@@ -222,7 +222,7 @@ impl PartEmitter {
     async fn send(&self, event: ToolEvent) -> Result<(), EmitError> {
         match &event {
             ToolEvent::Preliminary(output) if output.as_str().len() > self.max_bytes => {
-                return Err(EmitError::TooLong { most: self.max_bytes });
+                return Err(EmitError::TooLong { max_bytes: self.max_bytes });
             }
             ToolEvent::Data(data) => {
                 let id = data.id.as_deref().unwrap_or_default();
@@ -260,7 +260,9 @@ impl PartEmitter {
             return Err(EmitError::TooMany);
         }
         if other_bytes + bytes > self.max_bytes {
-            return Err(EmitError::TooLong { most: self.max_bytes.saturating_sub(other_bytes) });
+            return Err(EmitError::TooLong {
+                max_bytes: self.max_bytes.saturating_sub(other_bytes),
+            });
         }
         (emitted.parts, emitted.bytes) = (parts, other_bytes + bytes);
         if let Some(key) = key {

@@ -99,8 +99,11 @@ impl AgentRun {
                 Box::pin(ModelInputs::new(&*settings.model, request, tools.clone(), chat))
             }
             Effect::ValidateInput(call) => {
-                let fits = tools.validate_input(&call.tool_name, &call.input);
-                single_input(ready(Input::InputValidated { tool_call_id: call.tool_call_id, fits }))
+                let result = tools.validate_input(&call.tool_name, &call.input);
+                single_input(ready(Input::InputValidated {
+                    tool_call_id: call.tool_call_id,
+                    result,
+                }))
             }
             Effect::DecideApproval(call) => {
                 let tools = tools.clone();
@@ -109,8 +112,8 @@ impl AgentRun {
                     false => Arc::clone(&turn.chat),
                 };
                 single_input(async move {
-                    let verdict = tools.decide(&call, chat).await;
-                    Input::ApprovalDecided { tool_call_id: call.tool_call_id, verdict }
+                    let decision = tools.decide(&call, chat).await;
+                    Input::ApprovalDecided { tool_call_id: call.tool_call_id, decision }
                 })
             }
             Effect::RequestApproval(call) => {

@@ -11,7 +11,7 @@ use crate::json::Json;
 use crate::message::UiMessage;
 use crate::model::OutputSchema;
 use crate::model::sanitize_tool_name;
-use crate::model::schema::validator_of;
+use crate::model::schema::compile_validator;
 
 /// The structured output of an agent.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ impl StructuredOutput {
         let (name, schema) = (T::schema_name(), schema_for!(T));
         let is_object = schema.get("type").is_some_and(|kind| kind == "object");
         assert!(is_object, "structured output must be an object; {name} is not");
-        let Some(validator) = validator_of(schema.as_value()) else {
+        let Some(validator) = compile_validator(schema.as_value()) else {
             panic!("the schema of {name} is not a valid JSON Schema");
         };
         StructuredOutput {

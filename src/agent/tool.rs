@@ -42,7 +42,7 @@ use crate::model::ToolDefinition;
 /// });
 /// let delete = delete
 ///     .needs_approval()
-///     .approval_description(|input| format!("Delete {}", input.path));
+///     .with_approval_description(|input| format!("Delete {}", input.path));
 /// # let _ = delete;
 /// ```
 pub struct Tool<I> {
@@ -248,7 +248,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// Sets the function that makes the text of the approval request from the input. By default the
     /// text is the name of the tool and the beginning of the input.
     #[must_use]
-    pub fn approval_description(
+    pub fn with_approval_description(
         mut self,
         describe: impl Fn(&I) -> String + Send + Sync + 'static,
     ) -> Self {

@@ -109,7 +109,7 @@ pub(super) async fn execute(
             return Ok(output);
         }
         Ok(Ok(Ok(_))) => ("too_large", OUTPUT_TOO_LARGE.to_owned()),
-        Ok(Ok(Err(error))) if error.is::<ToolError>() => ("told", user_message(&error)),
+        Ok(Ok(Err(error))) if error.is::<ToolError>() => ("tool_error", user_message(&error)),
         Ok(Ok(Err(error))) => {
             tracing::error!(%error, "a tool failed");
             ("tool", user_message(&error))

@@ -162,7 +162,7 @@ async fn respond(
                 ResponseOutcome::Aborted => StopReasonBody::Aborted,
                 _ => StopReasonBody::Error,
             },
-            approvals: response.approvals.iter().map(PendingApprovalBody::of).collect(),
+            approvals: response.approvals.iter().map(PendingApprovalBody::new).collect(),
             tool_calls: response
                 .client_executed
                 .iter()
@@ -211,7 +211,7 @@ async fn pending(
     let pending = chats.approvals().pending(&principal).await;
     let pending = pending.map_err(|error| ChatRejection::chat(error.into()))?;
     Ok(json(&PendingApprovalsBody {
-        approvals: pending.iter().map(PendingApprovalBody::of).collect(),
+        approvals: pending.iter().map(PendingApprovalBody::new).collect(),
     }))
 }
 
@@ -223,7 +223,7 @@ async fn decide(
     let (body, limits) = read_json(request, &()).await?;
     let decisions = match serde_json::from_slice(&body) {
         Ok(DecisionsBody { decisions: Some(decisions), chat_id: None, .. }) => {
-            limits.take_answers(decisions.len()).map_err(ChatRejection::parse)?;
+            limits.check_answer_count(decisions.len()).map_err(ChatRejection::parse)?;
             decisions
         }
         Ok(DecisionsBody {
@@ -328,7 +328,7 @@ struct PendingApprovalBody<'a> {
 }
 
 impl<'a> PendingApprovalBody<'a> {
-    fn of(PendingApproval { approval_id, record, .. }: &'a PendingApproval) -> Self {
+    fn new(PendingApproval { approval_id, record, .. }: &'a PendingApproval) -> Self {
         PendingApprovalBody {
             approval_id,
             chat_id: &record.chat_id,

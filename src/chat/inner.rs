@@ -20,34 +20,38 @@ pub(super) struct Inner {
 
 impl Inner {
     /// Removes the pending response with this id from the conversation, if there is one. Does
-    /// nothing if `of` holds a message with this id.
-    pub(super) async fn cancel_response(&self, of: &Chat, id: &MessageId) -> Result<(), ChatError> {
-        if of.message(id).is_some() {
+    /// nothing if `loaded` holds a message with this id.
+    pub(super) async fn cancel_response(
+        &self,
+        loaded: &Chat,
+        id: &MessageId,
+    ) -> Result<(), ChatError> {
+        if loaded.message(id).is_some() {
             return Ok(());
         }
-        self.change(of, |chat| chat.cancel_response(id)).await.map(drop)
+        self.change(loaded, |chat| chat.cancel_response(id)).await.map(drop)
     }
 
     /// Applies a change to the stored conversation, and again to its new version when another
     /// writer saves it first. If the store no longer holds the conversation, the change is applied
-    /// to `of`. Returns the changed conversation and the last result of `change`.
+    /// to `loaded`. Returns the changed conversation and the last result of `change`.
     ///
     /// # Errors
     /// [`ChatError::NotFound`] if the store has removed the conversation and another user has
     /// started one with the same id, and [`ChatError::Store`].
     pub(super) async fn change<T>(
         &self,
-        of: &Chat,
+        loaded: &Chat,
         change: impl Fn(&mut Chat) -> T,
     ) -> Result<(Chat, T), ChatError> {
         for _ in 0..MAX_SAVE_ATTEMPTS {
-            let stored = self.store.load(of.owner.tenant(), &of.id).await?;
+            let stored = self.store.load(loaded.owner.tenant(), &loaded.id).await?;
             let (mut chat, revision) = match stored {
-                Some(VersionedChat { chat, .. }) if chat.owner != of.owner => {
+                Some(VersionedChat { chat, .. }) if chat.owner != loaded.owner => {
                     return Err(ChatError::NotFound);
                 }
                 Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
-                None => (of.clone(), None),
+                None => (loaded.clone(), None),
             };
             let result = change(&mut chat);
             // A decision alone does not create a removed conversation again.

@@ -105,7 +105,7 @@ impl ChatServer {
         request: ChatRequest,
     ) -> Result<UiMessageStream, ChatError> {
         let (chat, message_id) = self.apply_request(principal, &request).await?;
-        Ok(Run::of_request(&self.0, principal.clone(), chat, message_id, request).begin())
+        Ok(Run::from_request(&self.0, principal.clone(), chat, message_id, request).begin())
     }
 
     /// Applies a request to its conversation, waits until the run has ended, and returns the
@@ -140,7 +140,7 @@ impl ChatServer {
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
         let (chat, message_id) = self.apply_request(principal, &request).await?;
-        let run = Run::of_request(&self.0, principal.clone(), chat, message_id, request);
+        let run = Run::from_request(&self.0, principal.clone(), chat, message_id, request);
         let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
         let (outcome, reason) = run.wait().await;
         let chat = self.chat(principal, &id).await?;

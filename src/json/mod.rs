@@ -150,7 +150,7 @@ impl Json {
     /// Creates a value without a check, from text that the caller built out of checked values.
     ///
     /// The caller must add nothing that breaks a rule of the check.
-    pub(crate) fn of_checked(raw: Box<RawValue>) -> Self {
+    pub(crate) fn from_checked(raw: Box<RawValue>) -> Self {
         Json(Arc::from(raw))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_core::Stream;
 use jsonschema::Validator;
 
-use super::schema::validator_of;
+use super::schema::compile_validator;
 use super::{ModelEvent, ModelMessage};
 use crate::boxed::BoxError;
 use crate::json::Json;
@@ -138,7 +138,7 @@ impl ToolDefinition {
 
     /// Returns a validator of inputs, or `None` if the schema is not a valid JSON Schema.
     pub(crate) fn validator(&self) -> Option<Validator> {
-        validator_of(&self.input_schema.decode().ok()?)
+        compile_validator(&self.input_schema.decode().ok()?)
     }
 }
 

@@ -236,9 +236,9 @@ impl ToolCallContent {
     pub fn input_object(&self) -> Json {
         match Json::parse(self.input.as_str()) {
             Ok(input) if input.is_object() => input,
-            Ok(input) if input.is_null() => object_of(""),
-            Ok(input) => object_of(&format!(r#""input":{input}"#)),
-            Err(_) => object_of(&format!(r#""input":{}"#, Json::string(self.input.as_str()))),
+            Ok(input) if input.is_null() => object_with(""),
+            Ok(input) => object_with(&format!(r#""input":{input}"#)),
+            Err(_) => object_with(&format!(r#""input":{}"#, Json::string(self.input.as_str()))),
         }
     }
 }
@@ -260,9 +260,9 @@ impl ToolResultContent {
 }
 
 /// Returns a JSON object with these fields, which are given as JSON text.
-pub(super) fn object_of(fields: &str) -> Json {
+pub(super) fn object_with(fields: &str) -> Json {
     // Valid JSON after a plain key forms an object. `null` is returned instead of panicking.
-    RawValue::from_string(format!("{{{fields}}}")).map_or_else(|_| Json::null(), Json::of_checked)
+    RawValue::from_string(format!("{{{fields}}}")).map_or_else(|_| Json::null(), Json::from_checked)
 }
 
 /// Deserializes metadata that a provider sent earlier.

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// schemas have for e-mail addresses, is matched with backtracking. Backtracking could take as long
 /// as the author of the schema or of the input wants, so it is limited: beyond the limit the input
 /// is invalid.
-pub(crate) fn validator_of(schema: &Value) -> Option<Validator> {
+pub(crate) fn compile_validator(schema: &Value) -> Option<Validator> {
     let linear = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
     let backtracking = || {
         let limited = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);

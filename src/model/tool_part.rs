@@ -1,7 +1,7 @@
 //! Converts one tool part: the call, and its result or approval response.
 
 use super::call_updates::CallUpdate;
-use super::content::{ToolCallContent, object_of};
+use super::content::{ToolCallContent, object_with};
 use super::{NotExecutedReason, ToolResult};
 use crate::approval::{DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::id::{ApprovalId, ToolCallId};
@@ -67,7 +67,7 @@ pub(super) fn call(part: &ToolPart, tool_call_id: ToolCallId) -> ToolCallContent
     ToolCallContent {
         tool_call_id,
         tool_name: sanitize_tool_name(&part.tool_name),
-        input: input.or(fallback.0).cloned().unwrap_or_else(|| object_of("")),
+        input: input.or(fallback.0).cloned().unwrap_or_else(|| object_with("")),
         provider_executed: part.provider_executed == Some(true),
         provider_metadata: part.call_provider_metadata.as_ref().or(fallback.1).cloned(),
     }

@@ -97,7 +97,7 @@ impl MergedMetadata {
         match self.value.as_ref()? {
             Value::Unparsed(json) => Some(json.clone()),
             // All keys are different, and the keys and values were checked when they were received.
-            value => to_raw_value(value).ok().map(Json::of_checked),
+            value => to_raw_value(value).ok().map(Json::from_checked),
         }
     }
 }
@@ -228,7 +228,7 @@ impl<'a> Cursor<'a> {
             return Value::Object(Box::new(fields));
         }
         let raw = self.raw().map(ToOwned::to_owned);
-        Value::Unparsed(raw.map_or_else(Json::null, Json::of_checked))
+        Value::Unparsed(raw.map_or_else(Json::null, Json::from_checked))
     }
 
     /// Moves past the next value and returns its text.

@@ -97,7 +97,7 @@ impl ChatRequest {
     }
 
     /// Creates the request that a browser would send whose last message this is.
-    pub(crate) fn of_last_message(id: ChatId, message: UiMessage, custom: ExtraFields) -> Self {
+    pub(crate) fn from_last_message(id: ChatId, message: UiMessage, custom: ExtraFields) -> Self {
         ChatRequest {
             id,
             trigger: Trigger::SubmitMessage,

@@ -110,7 +110,7 @@ impl Limits {
     }
 
     /// Refuses more answers than [`Limits::with_max_parts`] allows parts.
-    pub(crate) fn take_answers(&self, answers: usize) -> Result<(), ParseRequestError> {
+    pub(crate) fn check_answer_count(&self, answers: usize) -> Result<(), ParseRequestError> {
         let limit = self.max_parts;
         if answers > limit { Err(ParseRequestError::TooManyAnswers { limit }) } else { Ok(()) }
     }

@@ -110,11 +110,11 @@ impl Names {
     /// Records every id of a value. All values are recorded before the first is written, because an
     /// id may occur in a value before the place that defines it.
     fn record(&mut self, raw: &RawValue, position: Position) {
-        match Value::of(raw) {
+        match Value::parse(raw) {
             Value::Object(fields) => {
-                let kind = Object::of(&fields);
+                let kind = Object::from_fields(&fields);
                 for (key, raw) in &fields.0 {
-                    match (Value::of(raw), kind.id(key, position)) {
+                    match (Value::parse(raw), kind.id(key, position)) {
                         (Value::Text(id), Some(kind)) => self.name(kind, &id),
                         _ => self.record(raw, kind.position_of(key, position)),
                     }
@@ -142,15 +142,15 @@ impl Names {
     }
 
     fn write(&self, raw: &RawValue, position: Position, key: &str, out: &mut String) {
-        match Value::of(raw) {
+        match Value::parse(raw) {
             Value::Object(fields) => {
-                let kind = Object::of(&fields);
+                let kind = Object::from_fields(&fields);
                 out.push('{');
                 for (n, (key, raw)) in fields.0.iter().enumerate() {
                     out.push_str(if n == 0 { "" } else { "," });
                     push_text(key, out);
                     out.push(':');
-                    match (Value::of(raw), kind.id(key, position)) {
+                    match (Value::parse(raw), kind.id(key, position)) {
                         (Value::Text(id), Some(kind)) => {
                             push_text(self.get(kind, &id).unwrap_or(&id), out);
                         }
@@ -192,7 +192,7 @@ enum Object {
 }
 
 impl Object {
-    fn of(fields: &Fields<'_>) -> Self {
+    fn from_fields(fields: &Fields<'_>) -> Self {
         let word = |name: &str| {
             let field = fields.0.iter().find(|(key, _)| key == name);
             field.and_then(|(_, raw)| serde_json::from_str::<String>(raw.get()).ok())
@@ -249,7 +249,7 @@ enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    fn of(raw: &'a RawValue) -> Self {
+    fn parse(raw: &'a RawValue) -> Self {
         let text = raw.get();
         let value = match text.as_bytes().first() {
             Some(b'{') => serde_json::from_str(text).map(Value::Object),

@@ -22,7 +22,7 @@ pub(super) struct CallMetadata<'a> {
 impl<'a> CallMetadata<'a> {
     pub(super) const NONE: Self = CallMetadata { provider_metadata: None, tool_metadata: None };
 
-    fn of(announced: Option<&'a ToolCall>) -> Self {
+    fn new(announced: Option<&'a ToolCall>) -> Self {
         CallMetadata {
             provider_metadata: announced.and_then(|call| call.provider_metadata.as_ref()),
             tool_metadata: announced.and_then(|call| call.tool_metadata.as_ref()),
@@ -397,7 +397,7 @@ fn input_available<'a>(
     announced: Option<&'a ToolCall>,
     input: &'a Json,
 ) -> Chunk<'a> {
-    let metadata = CallMetadata::of(announced);
+    let metadata = CallMetadata::new(announced);
     Chunk::ToolInputAvailable {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         tool_name: Cow::Borrowed(&call.tool_name),
@@ -416,7 +416,7 @@ fn input_error<'a>(
     input: &'a Json,
     error: &'a str,
 ) -> Chunk<'a> {
-    let metadata = CallMetadata::of(announced);
+    let metadata = CallMetadata::new(announced);
     Chunk::ToolInputError {
         tool_call_id: Cow::Borrowed(&call.wire_id),
         tool_name: Cow::Borrowed(&call.tool_name),

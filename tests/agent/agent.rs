@@ -503,7 +503,7 @@ async fn token_usage_is_in_the_message_metadata_if_enabled() {
     }
     let metadata = |chunks: Vec<Value>| chunks.last().unwrap()["messageMetadata"].clone();
     assert_eq!(metadata(first_turn(Agent::new(Costs)).await), Value::Null);
-    let metadata_of_turn = metadata(first_turn(Agent::new(Costs).with_usage_in_metadata()).await);
+    let metadata_of_turn = metadata(first_turn(Agent::new(Costs).with_usage_metadata()).await);
     assert_eq!(metadata_of_turn, json!({"usage": {"inputTokens": 7, "outputTokens": 3}}));
 }
 
@@ -528,7 +528,7 @@ async fn token_usage_includes_the_steps_before_an_approval() {
         }
     }
     let agent = Agent::new(Costs).tool(Tool::new("double", double).needs_approval());
-    let chats = agent.with_usage_in_metadata().into_chat_server();
+    let chats = agent.with_usage_metadata().into_chat_server();
     let user = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
     post(&chats, &json!({"id": "chat", "messages": [user]})).await;
     let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();

@@ -162,7 +162,7 @@ fn agent(tools: &'static [&'static str]) -> ChatServer {
     Agent::new(Calls(tools, AtomicUsize::new(0)))
         .with_instructions("a secret instruction")
         .tool(works())
-        .tool(asks.needs_approval().approval_description(|input| input.what.clone()))
+        .tool(asks.needs_approval().with_approval_description(|input| input.what.clone()))
         .tool(fails)
         .tool(breaks)
         .into_chat_server()
@@ -276,7 +276,7 @@ async fn failed_spans_have_an_error_status_and_hold_no_content() {
     assert_eq!(
         kinds.collect::<Vec<_>>(),
         [
-            ("fails", Some("told"), Some("ERROR")),
+            ("fails", Some("tool_error"), Some("ERROR")),
             ("breaks", Some("panic"), Some("ERROR")),
             ("works", None, None),
         ]

@@ -289,7 +289,7 @@ async fn a_tool_adds_data_sources_and_files_to_the_message() {
         }
         assert!(context.emit_data_with_id("ships", "x".repeat(400), &1).await.is_err());
         let too_long = context.emit_data("looking-at", &"x".repeat(400)).await.unwrap_err();
-        assert!(matches!(too_long, EmitError::TooLong { most } if most < 400));
+        assert!(matches!(too_long, EmitError::TooLong { max_bytes } if max_bytes < 400));
         let (source_id, url) = ("s1".into(), "https://harbour.example".into());
         context.emit_source(Source::Url { source_id, url, title: None }).await.unwrap();
         let url = "https://harbour.example/ships.png".into();
@@ -357,7 +357,7 @@ async fn the_tool_context_and_the_approval_record_describe_the_call() {
     let asks = Tool::new("asks", run)
         .with_title("First ask")
         .needs_approval()
-        .approval_description(|input| format!("Do it {} times", input.n))
+        .with_approval_description(|input| format!("Do it {} times", input.n))
         .with_approval_ttl(Duration::from_secs(90))
         .idempotent();
     let chats =

@@ -46,7 +46,7 @@ use ui_message_stream::{BoxError, BoxFuture};
 ///         Ok(payment) => payment.cents > 1_000,
 ///         Err(_) => true,
 ///     })
-///     .approval_description(|input| match input.decode::<Payment>() {
+///     .with_approval_description(|input| match input.decode::<Payment>() {
 ///         Ok(payment) => format!("Send {} cents to {}?", payment.cents, payment.to),
 ///         Err(_) => format!("Make this payment? {}", input.as_str()),
 ///     })
@@ -132,7 +132,7 @@ impl McpTool {
     /// Sets the text of the approval request, made from the input. By default, and if the function
     /// panics, the user sees the name of the tool and the input.
     #[must_use]
-    pub fn approval_description(
+    pub fn with_approval_description(
         mut self,
         describe: impl Fn(&Json) -> String + Send + Sync + 'static,
     ) -> Self {

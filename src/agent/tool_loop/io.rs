@@ -88,14 +88,14 @@ pub enum Input {
         tool_call_id: ToolCallId,
         /// Whether the tool accepts the input. The error is the reason, which the model and the
         /// user read.
-        fits: Result<(), String>,
+        result: Result<(), String>,
     },
     /// The decision about a call was made.
     ApprovalDecided {
         /// The id of the call.
         tool_call_id: ToolCallId,
         /// The decision.
-        verdict: CallDecision,
+        decision: CallDecision,
     },
     /// The approval request was created.
     ApprovalRequested {

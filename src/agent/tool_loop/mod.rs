@@ -193,11 +193,11 @@ impl ToolLoop {
             Input::ModelFailed(message) => {
                 self.model = ModelState::Interrupted(AgentEvent::error(message))
             }
-            Input::InputValidated { tool_call_id, fits } => {
-                self.handle_validation(&tool_call_id, fits)
+            Input::InputValidated { tool_call_id, result } => {
+                self.handle_validation(&tool_call_id, result)
             }
-            Input::ApprovalDecided { tool_call_id, verdict } => {
-                self.handle_decision(&tool_call_id, verdict)
+            Input::ApprovalDecided { tool_call_id, decision } => {
+                self.handle_decision(&tool_call_id, decision)
             }
             Input::ApprovalRequested { tool_call_id, approval_id, details } => {
                 let Some(call) = self.call(&tool_call_id, CallState::RequestingApproval) else {
@@ -317,11 +317,11 @@ impl ToolLoop {
         self.calls.push(Call { tool_call: call, pending, state: CallState::ValidatingInput });
     }
 
-    fn handle_validation(&mut self, id: &ToolCallId, fits: Result<(), String>) {
+    fn handle_validation(&mut self, id: &ToolCallId, result: Result<(), String>) {
         let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::ValidatingInput) else { return };
         let (tool_call, input) = (call.tool_call.clone(), call.pending.input.clone());
-        match fits {
+        match result {
             Ok(()) => {
                 call.state = CallState::DecidingApproval;
                 let effect = Effect::DecideApproval(call.pending.clone());
@@ -338,11 +338,11 @@ impl ToolLoop {
         }
     }
 
-    fn handle_decision(&mut self, id: &ToolCallId, verdict: CallDecision) {
+    fn handle_decision(&mut self, id: &ToolCallId, decision: CallDecision) {
         let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
         let pending = call.pending.clone();
-        let (state, effect) = match verdict {
+        let (state, effect) = match decision {
             CallDecision::ClientExecuted => {
                 call.state = CallState::Waiting;
                 return;

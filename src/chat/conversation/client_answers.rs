@@ -77,7 +77,7 @@ impl ClientAnswers {
         }
         let decisions: Vec<ApprovalDecision> = remove_list(&mut body, decisions)?;
         let custom = body.into_extra()?;
-        limits.take_answers(bodies.len() + decisions.len())?;
+        limits.check_answer_count(bodies.len() + decisions.len())?;
         let mut seen = HashSet::new();
         let mut tool_outputs: Vec<ClientToolOutput> = Vec::new();
         for (at, body) in bodies.into_iter().enumerate() {

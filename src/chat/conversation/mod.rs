@@ -330,7 +330,7 @@ impl Chat {
     ) -> Result<ChatRequest, ParseRequestError> {
         let last = self.messages.last().filter(|message| message.role == Role::Assistant);
         let message = apply_answers(last.cloned(), &self.client_executed, answers)?;
-        Ok(ChatRequest::of_last_message(self.id.clone(), message, answers.custom.clone()))
+        Ok(ChatRequest::from_last_message(self.id.clone(), message, answers.custom.clone()))
     }
 
     /// Returns why a message of this conversation ends, as far as the stored conversation shows it.

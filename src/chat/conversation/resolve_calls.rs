@@ -76,7 +76,7 @@ impl Chat {
     }
 
     /// Returns whether a provider requested approval of a call that has no final result yet.
-    pub fn has_providers_questions(&self) -> bool {
+    pub fn has_open_provider_approvals(&self) -> bool {
         self.tool_parts().any(|part| {
             part.provider_executed == Some(true)
                 && part.approval_id().is_some()

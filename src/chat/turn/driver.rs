@@ -284,7 +284,7 @@ impl Run {
                 && is_its(&chat.unsent_approvals);
             is_next.then(|| chat.take_unsent_approvals())
         };
-        let taken = if self.chat.has_providers_questions() {
+        let taken = if self.chat.has_open_provider_approvals() {
             // The run that sends the approvals receives their results from now on.
             let approvals = self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id);
             approvals.renew_for_provider(&self.chat.unsent_approvals).await;

@@ -31,7 +31,7 @@ pub(in crate::chat) struct Run {
 
 impl Run {
     /// Creates the run of a chat request.
-    pub(in crate::chat) fn of_request(
+    pub(in crate::chat) fn from_request(
         chats: &Arc<Inner>,
         principal: Principal,
         chat: Chat,

@@ -44,9 +44,9 @@ pub(super) fn set_result(
     tool_call_id: &str,
     result: &Result<Box<RawValue>, String>,
 ) -> UiMessage {
-    let mut message_fields = Fields::of(message);
+    let mut message_fields = Fields::new(message);
     let parts = message.parts.iter().map(|part| {
-        let mut fields = Fields::of(part);
+        let mut fields = Fields::new(part);
         if part.as_tool().is_some_and(|part| &*part.tool_call_id == tool_call_id) {
             let (state, output, error_text) = match result {
                 Ok(output) => ("output-available", Some(output.clone()), None),
@@ -69,7 +69,7 @@ pub(super) fn set_result(
 struct Fields(BTreeMap<String, Box<RawValue>>);
 
 impl Fields {
-    fn of(object: &impl serde::Serialize) -> Self {
+    fn new(object: &impl serde::Serialize) -> Self {
         Fields(serde_json::from_str(raw(object).get()).expect("a message or a part is an object"))
     }
 

@@ -66,17 +66,17 @@ fn output_checked(dice: &mut Dice) -> Input {
 }
 
 fn input_validated(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
-    let fits = if dice.chance(80) { Ok(()) } else { Err("wrong".to_owned()) };
-    Input::InputValidated { tool_call_id, fits }
+    let result = if dice.chance(80) { Ok(()) } else { Err("wrong".to_owned()) };
+    Input::InputValidated { tool_call_id, result }
 }
 
 fn approval_decided(dice: &mut Dice, tool_call_id: ToolCallId) -> Input {
-    let verdict = match dice.below(4) {
+    let decision = match dice.below(4) {
         0 => CallDecision::RequireApproval,
         1 => CallDecision::ClientExecuted,
         _ => CallDecision::Run,
     };
-    Input::ApprovalDecided { tool_call_id, verdict }
+    Input::ApprovalDecided { tool_call_id, decision }
 }
 
 fn approval_requested(tool_call_id: ToolCallId) -> Input {

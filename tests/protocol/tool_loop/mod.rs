@@ -86,11 +86,11 @@ fn call(run: &mut ToolLoop, id: &str) {
 }
 
 fn valid_input(id: &str) -> Input {
-    Input::InputValidated { tool_call_id: id.into(), fits: Ok(()) }
+    Input::InputValidated { tool_call_id: id.into(), result: Ok(()) }
 }
 
 fn decided_to_run(id: &str) -> Input {
-    Input::ApprovalDecided { tool_call_id: id.into(), verdict: CallDecision::Run }
+    Input::ApprovalDecided { tool_call_id: id.into(), decision: CallDecision::Run }
 }
 
 fn output(id: &str, output: &str) -> Input {

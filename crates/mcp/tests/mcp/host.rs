@@ -78,8 +78,8 @@ async fn the_host_can_set_the_title_of_a_tool_and_its_approval_description() {
     for (decide, title, description) in [
         ((|tool| tool) as Decide, "Delete", r#"delete {"path":"notes.txt"}"#),
         (|tool| tool.with_title("Bin"), "Bin", r#"delete {"path":"notes.txt"}"#),
-        (|tool| tool.approval_description(describe), "Delete", r#"Delete "notes.txt"?"#),
-        (|tool| tool.approval_description(panics), "Delete", r#"delete {"path":"notes.txt"}"#),
+        (|tool| tool.with_approval_description(describe), "Delete", r#"Delete "notes.txt"?"#),
+        (|tool| tool.with_approval_description(panics), "Delete", r#"delete {"path":"notes.txt"}"#),
     ] {
         let (_server, connected, _running) = Server::start(vec![delete_tool()]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);

@@ -42,7 +42,7 @@ pub(super) fn mcp_call(item: &Item) -> ToolCall {
 
 /// Returns the items of a call with its result.
 ///
-/// A stored item is referred to by its id if `may_refer` is set. The provider rejects an item that
+/// A stored item is referred to by its id if `can_refer` is set. The provider rejects an item that
 /// followed its reasoning if the request does not contain the reasoning. Such a call is then sent
 /// as one that was executed elsewhere.
 pub(super) fn result_items(

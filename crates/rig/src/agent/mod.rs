@@ -216,7 +216,7 @@ impl RigAgent {
     ///
     /// Without it, or if it returns `None` or panics, the request shows the name and the input.
     #[must_use]
-    pub fn approval_description(
+    pub fn with_approval_description(
         self,
         describe: impl Fn(&str, &Json) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
@@ -276,7 +276,7 @@ impl RigAgent {
     /// [`ToolLoop::with_usage_metadata`](ui_message_stream::agent::tool_loop::ToolLoop::with_usage_metadata)
     /// does.
     #[must_use]
-    pub fn with_usage_in_metadata(self) -> Self {
+    pub fn with_usage_metadata(self) -> Self {
         self.with(|inner| inner.has_usage_metadata = true)
     }
 

@@ -22,7 +22,7 @@ async fn the_tools_of_an_agent_run_and_its_text_and_calls_arrive_in_order() {
         stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "fails", r#"{"what":"b"}"#)]);
     let provider = Provider::with_streams([first, fixture("anthropic/text")]);
     let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build(builder, &executed)).with_usage_in_metadata());
+    let mut browser = browser(RigAgent::new(build(builder, &executed)).with_usage_metadata());
     browser.send("Go").await;
     assert_eq!(browser.error(), None);
     assert_eq!(
@@ -53,8 +53,8 @@ async fn an_approved_call_runs_once_and_the_agent_continues() {
     let provider = Provider::with_streams([first, fixture("anthropic/text")]);
     let (builder, executed) = agent_builder(&provider);
     let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
-    let agent = agent.approval_description(|tool, _| Some(format!("May it {tool}?")));
-    let mut browser = browser(agent.with_usage_in_metadata());
+    let agent = agent.with_approval_description(|tool, _| Some(format!("May it {tool}?")));
+    let mut browser = browser(agent.with_usage_metadata());
     browser.send("Go").await;
     assert_eq!(browser.error(), None);
     assert_eq!(calls(&browser)[0].2, "approval-requested");

@@ -32,7 +32,7 @@ async fn check_arrival_and_return(model: &str) {
     let provider = Provider::with_streams([fixture(name), fixture("anthropic/text")]);
     let model =
         RigModel::new(provider.anthropic(model)).map_request(|request| request.max_tokens(999));
-    let mut browser = conversation(agent(model).with_usage_in_metadata());
+    let mut browser = conversation(agent(model).with_usage_metadata());
     browser.send("How is the weather?").await;
     assert_eq!(browser.error(), None);
     let message = browser.messages().last().unwrap();
