@@ -1,5 +1,8 @@
-//! Your own agent behind `useChat`: return its events, and tell the approvals about its tools. Run
+//! Your own agent behind `useChat`: it returns events, and the approvals know its tools. Run
 //! `cargo run --example your_agent`, then post to it as `useChat` does.
+//!
+//! Besides `ui-message-stream` the program needs `async-stream`, `axum`, `futures`, `tokio` with the
+//! features `macros`, `net` and `rt-multi-thread`, `tracing-subscriber`, and `uuid` with `v4`.
 
 use std::error::Error;
 use std::future::ready;
@@ -10,12 +13,13 @@ use axum::Router;
 use futures::Stream;
 use tokio::net::TcpListener;
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox,
+    Approvals, ApprovedCall, DeferredOutcome, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::axum::{LocalAddress, approval_routes, chat_routes, without_authentication};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::{AgentEvent, BoxFuture, Json};
+use ui_message_stream::message::{Part, Role};
+use ui_message_stream::{AgentEvent, BoxFuture, Json, UiMessage};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -43,22 +47,46 @@ impl Toolbox for Files {
     }
 }
 
-/// Your agent: requests approval, and continues when the user has responded.
+/// Your agent: requests approval to delete a file, and continues when the user has responded.
 fn respond(turn: Turn) -> impl Stream<Item = Result<AgentEvent, BoxError>> {
     try_stream! {
-        if turn.deferred.results().is_empty() {
-            let (tool, input) = ("delete_file", Json::string("notes.txt"));
-            let call = ToolCall::new(format!("call_{}", uuid::Uuid::new_v4().simple()), tool);
-            let id = call.id.clone();
-            yield AgentEvent::text("I would delete notes.txt.");
-            yield AgentEvent::tool_input(call, input.clone());
-            let request = turn.approvals.request_approval(&turn.message_id, &id, tool, &input, None).await?;
-            yield request.event(id);
-        } else {
-            // The result of the call is already in the message: see `turn.chat`.
-            yield AgentEvent::text("As you wish.");
+        let last = turn.chat.messages.last();
+        match last.filter(|message| message.role == Role::User).map(text) {
+            Some(text) => match text.strip_prefix("delete ") {
+                Some(file) => {
+                    let (tool, input) = ("delete_file", Json::string(file));
+                    let call = ToolCall::new(format!("call_{}", uuid::Uuid::new_v4().simple()), tool);
+                    let id = call.id.clone();
+                    yield AgentEvent::text(format!("I would delete {file}."));
+                    yield AgentEvent::tool_input(call, input.clone());
+                    let (approvals, message) = (&turn.approvals, &turn.message_id);
+                    let issued = approvals.request_approval(message, &id, tool, &input, None).await?;
+                    yield issued.event(id);
+                }
+                None => yield AgentEvent::text(r#"Write "delete notes.txt"."#),
+            },
+            // The user has responded. The result of the call is already in the message.
+            None => for result in turn.deferred.results() {
+                yield AgentEvent::text(match &result.outcome {
+                    DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) } => {
+                        format!("The result is {output}.")
+                    }
+                    DeferredOutcome::Denied { reason } => {
+                        format!("I keep the file. {}", reason.as_deref().unwrap_or_default())
+                    }
+                    _ => "The file may still be there.".to_owned(),
+                });
+            },
         }
     }
+}
+
+fn text(message: &UiMessage) -> String {
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(part) => Some(&*part.text),
+        _ => None,
+    });
+    texts.collect()
 }
 
 #[tokio::main]

@@ -1,4 +1,4 @@
-//! [`KeyRing`]: the key that signs approval ids, and retired keys that still verify older ones.
+//! [`KeyRing`]: the key that seals approval ids, and retired keys that still verify older ones.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use zeroize::Zeroizing;
 
 use super::UnixMillis;
 
-/// The keys of approval ids: one active key that signs, and retired keys that still verify.
+/// The keys of approval ids: one active key that seals, and retired keys that still verify.
 ///
 /// To rotate keys, create a ring whose active key is the new key, and add the old key with
-/// [`with_retired_key`](KeyRing::with_retired_key). Keep the old key until the last approval signed
+/// [`with_retired_key`](KeyRing::with_retired_key). Keep the old key until the last approval sealed
 /// with it has expired. All servers that share a ledger must share the keys.
 ///
 /// A secret is never used directly: the key for approvals is derived from the secret with
@@ -61,9 +61,9 @@ impl KeyRing {
     /// The minimum length of a secret, in bytes.
     pub const MIN_SECRET_BYTES: usize = 32;
 
-    /// Creates a ring of one key, which signs and verifies.
+    /// Creates a ring of one key, which seals and verifies.
     ///
-    /// The key id is public. Every approval id contains the id of the key that signed it.
+    /// The key id is public. Every approval id contains the id of the key that sealed it.
     ///
     /// # Errors
     /// [`KeyRingError::TooShort`] if the secret has fewer than [`KeyRing::MIN_SECRET_BYTES`] bytes.
@@ -74,7 +74,7 @@ impl KeyRing {
     /// Adds a retired key, which is accepted up to and including `not_after`.
     ///
     /// New approval records never use a retired key. The key verifies the approval ids of records
-    /// that it signed, and creates the ids of these records again.
+    /// that it sealed, and creates the ids of these records again.
     ///
     /// # Errors
     /// - [`KeyRingError::DuplicateKeyId`] if another key of the ring has this id.

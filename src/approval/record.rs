@@ -29,7 +29,7 @@ pub struct ApprovalRecord {
     /// The id of the record: 16 random bytes. An idempotent tool gets it as its key on every
     /// attempt.
     pub id: RecordId,
-    /// The id of the key that signed the approval id.
+    /// The id of the key that seals the approval id.
     pub key_id: u32,
     /// The time of the approval request.
     pub requested_at: UnixMillis,
@@ -301,7 +301,7 @@ impl ApprovalRecord {
 
     /// Returns the approval id, which the client gets and must send back as proof of this request.
     ///
-    /// The id is computed from the record and is not stored. Returns `None` if the key that signed
+    /// The id is computed from the record and is not stored. Returns `None` if the key that sealed
     /// the id is not in the ring or is past its `not_after`.
     pub fn approval_id(&self, keys: &KeyRing, now: UnixMillis) -> Option<ApprovalId> {
         self.token().seal(keys, now)
@@ -361,7 +361,7 @@ impl ApprovalRecord {
 
     /// Returns the id of the record that an approval id refers to.
     ///
-    /// Returns `None` if this server did not sign the approval id, or if its key is no longer
+    /// Returns `None` if this server did not seal the approval id, or if its key is no longer
     /// valid.
     pub fn record_id_from_token(
         id: &ApprovalId,
@@ -371,12 +371,12 @@ impl ApprovalRecord {
         Some(Token::open(keys, id, now)?.record)
     }
 
-    /// Returns whether this approval id is valid and was signed for exactly this record.
+    /// Returns whether this approval id is valid and was sealed for exactly this record.
     pub fn is_bound_to(&self, id: &ApprovalId, keys: &KeyRing, now: UnixMillis) -> bool {
         Token::open(keys, id, now).is_some_and(|token| token == self.token())
     }
 
-    /// Returns the token of this record, which is its approval id without the signature.
+    /// Returns the token of this record, which is its approval id without the MAC.
     pub(super) fn token(&self) -> Token {
         Token::new(self.id, self.key_id, self.requested_at, self.expires_at, self.binding())
     }

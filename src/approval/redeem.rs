@@ -113,7 +113,7 @@ pub struct RejectedResponse {
 impl ResumePlan {
     /// Starts to redeem the approval responses.
     ///
-    /// Approval ids that this server did not sign are detected here, and their responses are
+    /// Approval ids that this server did not seal are detected here, and their responses are
     /// rejected by [`Redemption::verify`].
     pub fn redeem(self, keys: &KeyRing, now: UnixMillis) -> Redemption {
         let answers = self

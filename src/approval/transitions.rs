@@ -73,7 +73,7 @@ pub enum LeaseResult {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum RejectionReason {
-    /// This server did not sign the approval id, or the key that signed it is no longer valid.
+    /// This server did not seal the approval id, or the key that sealed it is no longer valid.
     Forged,
     /// The approval id does not open and looks like one of a newer version of this crate: upgrade
     /// the server.

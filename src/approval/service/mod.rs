@@ -122,7 +122,7 @@ impl Approvals {
         }))
     }
 
-    /// Sets the keys that sign and verify approval ids. The default is one random key.
+    /// Sets the keys that seal and verify approval ids. The default is one random key.
     #[must_use]
     pub fn with_keys(self, keys: KeyRing) -> Self {
         self.configure(|inner| inner.keys = keys)
