@@ -136,8 +136,9 @@ impl Redemption {
 
     /// Checks the approval responses against the records, and returns the rejected responses.
     ///
-    /// `may_decide` is called for records of other principals. It returns whether `principal` may
-    /// decide for them.
+    /// `chat` is the id of the chat, and `owner` its owner: two users may have chats with the same
+    /// id. `may_decide` is called for records of other principals than `principal`. It returns
+    /// whether `principal` may decide for them.
     ///
     /// An approval response in a message before the continued one was usually handled by an earlier
     /// request. It is skipped unless it is valid and its record is still pending. A rejected
@@ -146,15 +147,21 @@ impl Redemption {
     pub fn verify(
         &mut self,
         records: &HashMap<RecordId, ApprovalRecord>,
-        chat: &ChatId,
+        (owner, chat): (&Principal, &ChatId),
         principal: &Principal,
         may_decide: impl Fn(&ApprovalRecord) -> bool,
     ) -> Vec<RejectedResponse> {
         let mut rejected = Vec::new();
         for (answer, (is_continued, response)) in self.answers.iter_mut().zip(self.plan.answers()) {
             let record = answer.token.and_then(|token| records.get(&token.record));
-            let accepted =
-                check_response(answer.token, record, response, chat, principal, &may_decide);
+            let accepted = check_response(
+                answer.token,
+                record,
+                response,
+                (owner, chat),
+                principal,
+                &may_decide,
+            );
             let is_pending = record.is_some_and(ApprovalRecord::is_pending);
             answer.lapses = self.plan.is_superseded(&response.approval_id)
                 && record.is_some_and(|record| lapses(record, principal));
@@ -343,7 +350,7 @@ fn check_response(
     token: Option<Token>,
     record: Option<&ApprovalRecord>,
     response: &ApprovalResponse,
-    chat: &ChatId,
+    (owner, chat): (&Principal, &ChatId),
     principal: &Principal,
     may_decide: &impl Fn(&ApprovalRecord) -> bool,
 ) -> Result<(), RejectionReason> {
@@ -355,8 +362,8 @@ fn check_response(
     if token != record.token() {
         return Err(RejectionReason::BindingMismatch);
     }
-    let is_own = record.requester == *principal || may_decide(record);
-    if record.chat_id != *chat || !is_own {
+    let is_of_chat = record.requester == *owner && record.chat_id == *chat;
+    if !is_of_chat || (record.requester != *principal && !may_decide(record)) {
         return Err(RejectionReason::WrongPrincipalOrChat);
     }
     if record.tool_name != response.tool_name

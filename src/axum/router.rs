@@ -27,9 +27,11 @@ use crate::response::ResponseOutcome;
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
 /// | `GET /{id}` | Returns the conversation as `{"messages": […]}`, for a page that is opened again. |
 /// | `GET /{id}/stream` | Always returns `204`: there is no live response to reconnect to. |
-/// | `DELETE /{id}/stream` | Stops the runs of the conversation, and returns `204`. |
+/// | `DELETE /{id}/stream` | Stops the runs of the conversation, if it has any, and returns `204`. |
 ///
-/// `{id}` is the id of the conversation: the `id` that the page passes to `useChat`. A run continues
+/// `{id}` is the id of the conversation: the `id` that the page passes to `useChat`. A conversation
+/// belongs to its user, and two users may have conversations with the same id. The routes respond to
+/// the id of another user's conversation as to an id that is not in use. A run continues
 /// after a disconnect. To stop it, a page calls `stop()` and then `DELETE /{id}/stream`.
 ///
 /// The response has the default settings of [`UiMessageStream`](crate::UiMessageStream). For others,
@@ -234,9 +236,8 @@ async fn decide(
         }) => {
             let waiting = chats.approvals().for_chat(&principal, &chat).pending().await;
             let waiting = waiting.map_err(|error| ChatRejection::chat(error.into()))?;
-            let own = waiting.into_iter().filter(|pending| pending.record.requester == principal);
-            let denied = own.map(|PendingApproval { approval_id, .. }| ApprovalDecision {
-                approval_id,
+            let denied = waiting.into_iter().map(|pending| ApprovalDecision {
+                approval_id: pending.approval_id,
                 approved: false,
                 reason: reason.clone(),
             });

@@ -7,8 +7,8 @@ use super::agent::ChatAgent;
 use super::store::{ChatStore, ChatStoreError, VersionedChat};
 use super::turn::live::LiveRuns;
 use super::{Chat, ChatError};
-use crate::approval::Approvals;
-use crate::id::MessageId;
+use crate::approval::{Approvals, Principal};
+use crate::id::{ChatId, MessageId};
 
 /// The agent, the services and the registered runs of a server of conversations.
 pub(super) struct Inner {
@@ -19,6 +19,25 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// Loads the conversation with this id of this owner.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`], also if the store returns the conversation of another owner. It must not
+    /// be disclosed, and a save could never succeed.
+    pub(super) async fn load(
+        &self,
+        owner: &Principal,
+        id: &ChatId,
+    ) -> Result<Option<VersionedChat>, ChatStoreError> {
+        let stored = self.store.load(owner, id).await?;
+        match &stored {
+            Some(stored) if stored.chat.owner != *owner => {
+                Err(ChatStoreError::new("the store returned the chat of another owner"))
+            }
+            _ => Ok(stored),
+        }
+    }
+
     /// Removes the pending response with this id from the conversation, if there is one. Does
     /// nothing if `loaded` holds a message with this id.
     pub(super) async fn cancel_response(
@@ -37,19 +56,14 @@ impl Inner {
     /// to `loaded`. Returns the changed conversation and the last result of `change`.
     ///
     /// # Errors
-    /// [`ChatError::NotFound`] if the store has removed the conversation and another user has
-    /// started one with the same id, and [`ChatError::Store`].
+    /// [`ChatError::Store`].
     pub(super) async fn change<T>(
         &self,
         loaded: &Chat,
         change: impl Fn(&mut Chat) -> T,
     ) -> Result<(Chat, T), ChatError> {
         for _ in 0..MAX_SAVE_ATTEMPTS {
-            let stored = self.store.load(loaded.owner.tenant(), &loaded.id).await?;
-            let (mut chat, revision) = match stored {
-                Some(VersionedChat { chat, .. }) if chat.owner != loaded.owner => {
-                    return Err(ChatError::NotFound);
-                }
+            let (mut chat, revision) = match self.load(&loaded.owner, &loaded.id).await? {
                 Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
                 None => (loaded.clone(), None),
             };

@@ -92,7 +92,6 @@ impl ChatServer {
     ///
     /// # Errors
     /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
-    /// - [`ChatError::NotFound`] if the conversation with this id belongs to another principal.
     /// - [`ChatError::Store`] if the conversation cannot be loaded or saved.
     ///
     /// # Cancel safety
@@ -210,10 +209,7 @@ impl ChatServer {
         let mut accepted = HashSet::new();
         for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
             let (owner, id) = (on_message.requester.clone(), &on_message.chat_id);
-            let chat = match self.0.store.load(owner.tenant(), id).await? {
-                // The store has removed the requester's conversation, and another user has started
-                // one with the same id.
-                Some(stored) if stored.chat.owner != owner => continue,
+            let chat = match self.0.load(&owner, id).await? {
                 Some(stored) => stored.chat,
                 None => Chat::new(id.clone(), owner),
             };
@@ -237,24 +233,22 @@ impl ChatServer {
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
-        match self.0.store.load(principal.tenant(), id).await? {
-            Some(VersionedChat { chat, .. }) if chat.owner == *principal => Ok(chat),
-            _ => Err(ChatError::NotFound),
-        }
+        let stored = self.0.load(principal, id).await?;
+        stored.map(|stored| stored.chat).ok_or(ChatError::NotFound)
     }
 
     /// Stops the runs of a conversation of this principal.
     ///
     /// Only runs of this `ChatServer` and its clones are stopped, not those of other servers. An
-    /// approved call that is already executing is not stopped.
+    /// approved call that is already executing is not stopped. If the conversation has no run, or if
+    /// there is no such conversation, nothing happens.
     ///
     /// # Errors
-    /// As [`chat`](Self::chat).
+    /// None at present. A server that shares its runs with others can fail to reach them.
     #[doc(alias = "abort")]
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
-        self.chat(principal, id).await?;
-        self.0.live.stop(principal.tenant(), id);
+        self.0.live.stop(principal, id);
         Ok(())
     }
 
@@ -268,11 +262,8 @@ impl ChatServer {
         self.0.agent.validate_request(request)?;
         let fresh = fresh_message_id();
         for _ in 0..MAX_SAVE_ATTEMPTS {
-            let stored = self.0.store.load(principal.tenant(), request.id()).await?;
+            let stored = self.0.load(principal, request.id()).await?;
             let (mut chat, revision) = match stored {
-                Some(VersionedChat { chat, .. }) if chat.owner != *principal => {
-                    return Err(ChatError::NotFound);
-                }
                 Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
                 None => (Chat::from_client_history(request, principal.clone()), None),
             };
@@ -285,7 +276,7 @@ impl ChatServer {
             if self.0.store.save(&chat, revision).await? {
                 let removed = answers.iter().filter(|answer| chat.message(answer).is_none());
                 for discarded in chat.discarded_responses().chain(removed) {
-                    self.0.live.stop_answer(principal.tenant(), &chat.id, discarded);
+                    self.0.live.stop_answer(principal, &chat.id, discarded);
                 }
                 return Ok((chat, message_id));
             }

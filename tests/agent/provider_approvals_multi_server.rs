@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
+use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
 use ui_message_stream::chat::{Chat, ChatServer};
 use ui_message_stream::id::ChatId;
@@ -148,10 +149,10 @@ struct StopsAfterClaim {
 impl ChatStore for StopsAfterClaim {
     fn load<'a>(
         &'a self,
-        tenant: Option<&'a str>,
+        owner: &'a Principal,
         id: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
-        self.store.load(tenant, id)
+        self.store.load(owner, id)
     }
 
     fn save<'a>(
@@ -160,7 +161,7 @@ impl ChatStore for StopsAfterClaim {
         revision: Option<u64>,
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         Box::pin(async move {
-            let before = self.store.load(chat.owner.tenant(), &chat.id).await?;
+            let before = self.store.load(&chat.owner, &chat.id).await?;
             let had_unsent_approval =
                 before.is_some_and(|stored| !stored.chat.unsent_approvals.is_empty());
             let saved = self.store.save(chat, revision).await?;
@@ -200,12 +201,12 @@ struct Unreadable {
 impl ChatStore for Unreadable {
     fn load<'a>(
         &'a self,
-        tenant: Option<&'a str>,
+        owner: &'a Principal,
         id: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
         match self.now.load(Ordering::SeqCst) {
             true => Box::pin(async { Err(ChatStoreError::new("it cannot be read")) }),
-            false => self.store.load(tenant, id),
+            false => self.store.load(owner, id),
         }
     }
 

@@ -118,7 +118,7 @@ async fn a_second_approval_by_another_user_returns_the_outcome_of_the_first() {
     let bench = Bench::new().with(|approvals| approvals.authorize_decision(|_, _| true));
     let issued = bench.ask("call_1", notes()).await;
     let answer = body(&[call("call_1", &issued, true)]);
-    let first = bench.outcomes_for(&Principal::new("bob"), &answer).await;
+    let first = bench.outcomes_in_adas_chat(&Principal::new("bob"), &answer).await;
     assert_eq!(bench.outcomes(&answer).await, first);
     assert!(matches!(&first[..], [DeferredOutcome::Executed { .. }]), "{first:?}");
     assert_eq!(bench.effects().len(), 1);

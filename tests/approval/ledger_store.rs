@@ -156,8 +156,9 @@ impl LedgerStore for Faulty {
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         Box::pin(async move {
             match (self.fault, of) {
-                (Fault::MixesTenants, PendingFilter::Chat { chat, .. }) => {
-                    self.inner.pending(PendingFilter::Chat { tenant: None, chat }).await
+                (Fault::MixesTenants, PendingFilter::Chat { requester, chat }) => {
+                    let requester = &principal_without_tenant(requester);
+                    self.inner.pending(PendingFilter::Chat { requester, chat }).await
                 }
                 (Fault::MixesTenants, PendingFilter::Requester(principal)) => {
                     self.inner

@@ -119,6 +119,6 @@ async fn an_approval_by_another_user_does_not_lapse_by_a_message_of_the_requeste
     bench.outcomes(&body_with_new_message(&[unanswered("call_1", &issued)])).await;
     assert!(bench.is_pending(&issued).await);
     let boss = Principal::new("boss");
-    bench.outcomes_for(&boss, &body(&[call("call_1", &issued, true)])).await;
+    bench.outcomes_in_adas_chat(&boss, &body(&[call("call_1", &issued, true)])).await;
     assert_eq!(bench.effects().len(), 1);
 }

@@ -163,10 +163,28 @@ impl Bench {
         principal: &Principal,
         body: impl ToString,
     ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
+        self.resolve(principal, principal, body).await
+    }
+
+    /// The outcomes of an answer that this principal gives in ada's chat.
+    pub(crate) async fn outcomes_in_adas_chat(
+        &self,
+        principal: &Principal,
+        body: &Value,
+    ) -> Vec<DeferredOutcome> {
+        self.resolve(principal, &ada(), body).await.1
+    }
+
+    async fn resolve(
+        &self,
+        principal: &Principal,
+        owner: &Principal,
+        body: impl ToString,
+    ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
         let body = body.to_string();
         let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
         let plan = ResumePlan::new(chat.messages(), chat.continued_message());
-        let approvals = self.approvals.for_chat(principal, chat.id());
+        let approvals = self.approvals.for_chat(principal, chat.id()).on_behalf_of(owner);
         let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
         let mut outcomes = Vec::new();
         while let Some(result) = resolved.next().await {

@@ -14,16 +14,29 @@ use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
 #[tokio::test]
 async fn an_evicted_chat_does_not_replace_a_newer_chat_with_the_same_id() {
     let store = InMemoryChatStore::with_capacity(1);
-    let alices = Chat::new("chat", Principal::new("alice"));
-    assert!(store.save(&alices, None).await.unwrap());
-    let read = store.load(None, &alices.id).await.unwrap().unwrap();
+    let alice = Principal::new("alice");
+    let first = Chat::new("chat", alice.clone());
+    assert!(store.save(&first, None).await.unwrap());
+    let read = store.load(&alice, &first.id).await.unwrap().unwrap();
 
-    let other = Chat::new("other", Principal::new("bob"));
-    let bobs = Chat::new("chat", Principal::new("bob"));
+    let other = Chat::new("other", alice.clone());
     assert!(store.save(&other, None).await.unwrap());
-    assert!(store.save(&bobs, None).await.unwrap());
-    assert!(!store.save(&alices, Some(read.revision)).await.unwrap());
-    assert_eq!(store.load(None, &bobs.id).await.unwrap().unwrap().chat, bobs);
+    assert!(store.save(&first, None).await.unwrap());
+    assert!(!store.save(&first, Some(read.revision)).await.unwrap());
+}
+
+#[tokio::test]
+async fn chats_of_two_users_with_one_id_are_kept_apart() {
+    let store = InMemoryChatStore::new();
+    let acme = Principal::new("alice").with_tenant("acme");
+    let owners = [Principal::new("alice"), Principal::new("bob"), acme, Principal::anonymous()];
+    for owner in &owners {
+        assert!(store.save(&Chat::new("chat", owner.clone()), None).await.unwrap());
+    }
+    for owner in owners {
+        let stored = store.load(&owner, &"chat".into()).await.unwrap().unwrap();
+        assert_eq!(stored.chat.owner, owner);
+    }
 }
 
 /// A store that rejects the first 100 000 saves as concurrent changes.
@@ -33,7 +46,7 @@ struct AlwaysConflicts(AtomicUsize);
 impl ChatStore for AlwaysConflicts {
     fn load<'a>(
         &'a self,
-        _: Option<&'a str>,
+        _: &'a Principal,
         _: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
         Box::pin(async { Ok(None) })

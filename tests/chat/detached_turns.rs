@@ -99,23 +99,22 @@ async fn a_decision_for_an_evicted_chat_does_not_reach_another_users_chat_with_i
     let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
-    Client::new("bob", "other").say(&host, "hello").await;
     Client::new("bob", "chat").say(&host, "what is mine").await;
     let (bobs, prompts) = (host.get("bob", "/api/chat/chat").await.text, host.model.prompts());
 
     let approval =
         json!({"decisions": [{"approvalId": alice.approval_ids()[0], "approved": true}]});
     let decided = host.decide("alice", &approval).await.json();
-    assert_eq!(decided["decisions"][0]["counts"], false, "{decided}");
+    assert_eq!(decided["decisions"][0]["counts"], true, "{decided}");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(host.get("bob", "/api/chat/chat").await.text, bobs);
     assert_eq!(host.model.prompts(), prompts, "alice's turn must not send bob's chat to the model");
-    assert!(host.tools.effects().is_empty());
+    assert_eq!(host.tools.effects().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_of_an_evicted_chat_does_not_write_into_another_users_chat_with_its_id() {
-    let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
+    let host = Host::new().with_store(InMemoryChatStore::with_capacity(2));
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
     host.tools.hold(true);
@@ -128,13 +127,14 @@ async fn a_run_of_an_evicted_chat_does_not_write_into_another_users_chat_with_it
     }
     Client::new("bob", "other").say(&host, "hello").await;
     Client::new("bob", "chat").say(&host, "what is mine").await;
-    let (bobs, prompts) = (host.get("bob", "/api/chat/chat").await.text, host.model.prompts());
+    assert_eq!(host.get("alice", "/api/chat/chat").await.status, 404);
+    let bobs = host.get("bob", "/api/chat/chat").await.text;
 
     host.tools.hold(false);
-    let answer = answered.await.unwrap();
-    assert_eq!(answer.of_type("error").len(), 1, "{}", answer.text);
+    answered.await.unwrap();
     assert_eq!(host.get("bob", "/api/chat/chat").await.text, bobs);
-    assert_eq!(host.model.prompts(), prompts, "alice's turn must not send bob's chat to the model");
+    let last_prompt = host.model.prompts().pop().unwrap();
+    assert!(!last_prompt.contains("what is mine"), "{last_prompt}");
 }
 
 #[tokio::test(start_paused = true)]

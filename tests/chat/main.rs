@@ -10,4 +10,5 @@ mod json_responses;
 mod out_of_band_decisions;
 mod rejected_responses;
 mod retried_requests;
+mod same_chat_id;
 mod stored_formats;

@@ -287,9 +287,11 @@ async fn an_approver_may_decide_for_other_users_where_the_host_authorizes_it() {
     assert_eq!(counts(&host.decide("eve", &both).await.json()), [false, false]);
     assert!(host.tools.effects().is_empty());
     assert_eq!(counts(&host.decide("boss", &both).await.json()), [false, true]);
-    // The approver has no access to the chat itself.
+    // The approver has no access to the chat itself: this is a new chat of the approver.
     let foreign = host.chat("boss", browser.answered(true).to_string()).await;
-    assert_eq!(foreign.status, StatusCode::NOT_FOUND);
+    assert_eq!(foreign.of_type("tool-output-error").len(), 2, "{}", foreign.text);
+    let boss_messages = host.get("boss", "/api/chat/chat").await.text;
+    assert!(!boss_messages.contains("notes.txt"), "{boss_messages}");
 
     browser.answer(&host, true).await;
     let tools: Vec<String> = host.tools.effects().into_iter().map(|effect| effect.tool).collect();

@@ -160,18 +160,28 @@ async fn a_chat_of_another_user_is_answered_like_an_unknown_chat() {
     let honest = scene.client.answered(true);
     let mut changed = scene.deletion(|part| part["input"]["path"] = "budget.xlsx".into());
     changed["messages"].as_array_mut().unwrap().truncate(2);
-    let foreign = scene.host.chat("mallory", honest.to_string()).await;
-    assert_eq!(foreign.status, 404);
-    for body in [
+    let parts = json!([{"type": "text", "text": "hello"}]);
+    let message = json!({"id": "u", "role": "user", "parts": parts});
+    for (at, body) in [
+        honest,
         changed,
         json!({"id": "chat", "messages": []}),
-        json!({
-            "id": "chat", "messages": [{"id": "u", "role": "user", "parts": []}],
-        }),
-    ] {
-        let answer = scene.host.chat("mallory", body.to_string()).await;
-        assert_eq!(answer.text_with_numbered_ids(), foreign.text_with_numbered_ids());
+        json!({"id": "chat", "messages": [message]}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Each user has no chat yet.
+        let user = format!("mallory {at}");
+        let mut unknown = body.clone();
+        unknown["id"] = "nowhere".into();
+        let foreign = scene.host.chat(&user, body.to_string()).await;
+        let unknown = scene.host.chat(&user, unknown.to_string()).await;
+        assert_eq!(foreign.status, 200);
+        assert_eq!(foreign.text_with_numbered_ids(), unknown.text_with_numbered_ids());
     }
+    let effects = scene.host.tools.effects().len();
+    assert_eq!(effects, 1, "only the approval that alice redeemed before has run");
 }
 
 /// Prints how long each kind of rejection takes. Times are not asserted, because they depend on the

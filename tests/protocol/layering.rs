@@ -50,7 +50,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         true,
         &["approval", "chunk", "event", "message", "reducer", "request", "translator"],
     ),
-    ("chat/store", false, &["chat/conversation"]),
+    ("chat/store", false, &["approval", "chat/conversation"]),
     (
         "chat",
         false,

@@ -152,8 +152,9 @@ impl RedisLedger {
 
     fn pending_key(&self, filter: PendingFilter<'_>) -> String {
         match filter {
-            PendingFilter::Chat { tenant, chat } => {
-                self.key(format_args!("chat:{}", digest([tenant, Some(chat)])))
+            PendingFilter::Chat { requester, chat } => {
+                let digest = digest([requester.tenant(), requester.id(), Some(chat)]);
+                self.key(format_args!("chat:{digest}"))
             }
             PendingFilter::Requester(principal) => {
                 let digest = digest([principal.tenant(), principal.id()]);
@@ -173,7 +174,7 @@ impl RedisLedger {
         record: &ApprovalRecord,
     ) -> Result<ScriptInvocation<'s>, LedgerStoreError> {
         let requester = &record.requester;
-        let in_chat = PendingFilter::Chat { tenant: requester.tenant(), chat: &record.chat_id };
+        let in_chat = PendingFilter::Chat { requester, chat: &record.chat_id };
         let mut attempt = [0_u8; 16];
         getrandom::fill(&mut attempt).map_err(LedgerStoreError::new)?;
         let json = serde_json::to_string(record).map_err(LedgerStoreError::new)?;
@@ -295,11 +296,11 @@ impl fmt::Debug for RedisLedger {
     }
 }
 
-/// Returns the SHA-256 digest of two optional texts, in hex.
+/// Returns the SHA-256 digest of optional texts, in hex.
 ///
-/// Each text is hashed with its presence and its length, so that different pairs never hash the
+/// Each text is hashed with its presence and its length, so that different texts never hash the
 /// same bytes.
-fn digest(texts: [Option<&str>; 2]) -> String {
+fn digest<const N: usize>(texts: [Option<&str>; N]) -> String {
     let mut digest = Sha256::new();
     for text in texts {
         match text {

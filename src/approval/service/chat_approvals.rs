@@ -40,9 +40,7 @@ impl ChatApprovals {
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.
     pub async fn pending(&self) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        let mut pending = self.inner.pending(self.pending_filter()).await?;
-        pending.retain(|pending| self.is_requested_by_owner(&pending.record));
-        Ok(pending)
+        self.inner.pending(self.pending_filter()).await
     }
 
     /// Returns the outcomes of these approval requests. It does not matter which server received
@@ -142,7 +140,7 @@ impl ChatApprovals {
     }
 
     pub(super) fn pending_filter(&self) -> PendingFilter<'_> {
-        PendingFilter::Chat { tenant: self.owner.tenant(), chat: &self.chat }
+        PendingFilter::Chat { requester: &self.owner, chat: &self.chat }
     }
 
     pub(super) fn decision(&self, now: UnixMillis, reason: Option<String>) -> RecordedDecision {

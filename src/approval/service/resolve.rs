@@ -70,7 +70,8 @@ impl ChatApprovals {
             let loaded = inner.ledger.load(&ids).await?.records.into_iter();
             records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
         }
-        for rejected in redemption.verify(&records, &self.chat, &self.principal, |record| {
+        let chat = (&self.owner, &self.chat);
+        for rejected in redemption.verify(&records, chat, &self.principal, |record| {
             inner.can_decide(&self.principal, record)
         }) {
             let record = rejected.record.and_then(|id| records.get(&id));
@@ -79,9 +80,6 @@ impl ChatApprovals {
         let requests = redemption.ledger_requests();
         let mut unanswered = Vec::new();
         for record in pending.records.into_iter().map(|versioned| versioned.record) {
-            if !self.is_requested_by_owner(&record) {
-                continue;
-            }
             let is_answered = requests.iter().any(|request| request.record == record.id);
             let id = record.approval_id(&inner.keys, now);
             unanswered.extend(id.filter(|_| !is_answered).map(|id| (record, id)));

@@ -38,8 +38,8 @@ type RecordIndex = BTreeSet<(UnixMillis, RecordId)>;
 #[derive(Debug, Default)]
 struct Records {
     by_id: HashMap<RecordId, VersionedRecord>,
-    /// The pending records of each chat, by the time of the request.
-    pending_by_chat: HashMap<(Option<Box<str>>, ChatId), RecordIndex>,
+    /// The pending records of each requester in each chat, by the time of the request.
+    pending_by_chat: HashMap<(Principal, ChatId), RecordIndex>,
     /// The pending records of each requester, by the time of the request.
     pending_by_requester: HashMap<Principal, RecordIndex>,
     /// All records, by the end of their retention.
@@ -114,8 +114,8 @@ impl LedgerStore for InMemoryLedger {
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         let (now, records) = self.lock();
         let pending = match filter {
-            PendingFilter::Chat { tenant, chat } => {
-                records.pending_by_chat.get(&(tenant.map(Into::into), chat.clone()))
+            PendingFilter::Chat { requester, chat } => {
+                records.pending_by_chat.get(&(requester.clone(), chat.clone()))
             }
             PendingFilter::Requester(principal) => records.pending_by_requester.get(principal),
         };
@@ -184,8 +184,8 @@ impl Records {
     }
 }
 
-fn chat_key(record: &ApprovalRecord) -> (Option<Box<str>>, ChatId) {
-    (record.requester.tenant().map(Into::into), record.chat_id.clone())
+fn chat_key(record: &ApprovalRecord) -> (Principal, ChatId) {
+    (record.requester.clone(), record.chat_id.clone())
 }
 
 /// Returns the time of the system's clock.

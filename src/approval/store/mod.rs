@@ -120,10 +120,10 @@ pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// Selects pending records. The enum is exhaustive, because a store must support every filter.
 #[derive(Debug, Clone, Copy)]
 pub enum PendingFilter<'a> {
-    /// The records of one chat.
+    /// The records of one requester in one chat. Two users may have chats with the same id.
     Chat {
-        /// The tenant that owns the chat.
-        tenant: Option<&'a str>,
+        /// The owner of the chat.
+        requester: &'a Principal,
         /// The id of the chat.
         chat: &'a ChatId,
     },

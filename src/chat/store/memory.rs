@@ -5,6 +5,7 @@ use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{ChatStore, ChatStoreError, VersionedChat};
+use crate::approval::Principal;
 use crate::boxed::BoxFuture;
 use crate::chat::Chat;
 use crate::id::ChatId;
@@ -22,7 +23,7 @@ pub struct InMemoryChatStore {
     max_chats: usize,
 }
 
-type Key = (Option<Box<str>>, ChatId);
+type Key = (Principal, ChatId);
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -59,10 +60,10 @@ impl Default for InMemoryChatStore {
 impl ChatStore for InMemoryChatStore {
     fn load<'a>(
         &'a self,
-        tenant: Option<&'a str>,
+        owner: &'a Principal,
         id: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
-        let key = (tenant.map(Into::into), id.clone());
+        let key = (owner.clone(), id.clone());
         let found = self.lock().chats.get(&key).cloned();
         Box::pin(ready(Ok(found)))
     }
@@ -72,7 +73,7 @@ impl ChatStore for InMemoryChatStore {
         chat: &'a Chat,
         revision: Option<u64>,
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        let key = (chat.owner.tenant().map(Into::into), chat.id.clone());
+        let key = (chat.owner.clone(), chat.id.clone());
         let mut entries = self.lock();
         let current = entries.chats.get(&key).map(|stored| stored.revision);
         if current != revision {

@@ -10,11 +10,13 @@ use std::fmt;
 
 pub use self::memory::InMemoryChatStore;
 
+use crate::approval::Principal;
 use crate::boxed::{BoxError, BoxFuture};
 use crate::chat::Chat;
 use crate::id::ChatId;
 
-/// A store of conversations. The key of a conversation is its tenant and its id.
+/// A store of conversations. The key of a conversation is its owner (the tenant and the id of the
+/// [`Principal`]) and its id: two users may have conversations with the same id.
 ///
 /// # Requirements
 /// - [`save`](Self::save) compares the revision and writes the conversation in one atomic step.
@@ -37,13 +39,13 @@ use crate::id::ChatId;
 ///
 /// let store = InMemoryChatStore::new();
 /// let chat = Chat::new("c", Principal::new("ada"));
-/// // SQL: INSERT … ON CONFLICT (tenant, id) DO NOTHING
+/// // SQL: INSERT … ON CONFLICT (tenant, owner, id) DO NOTHING
 /// assert!(store.save(&chat, None).await?);
 /// // The conversation exists already.
 /// assert!(!store.save(&chat, None).await?);
 ///
-/// let stored = store.load(None, &chat.id).await?.expect("the conversation was saved");
-/// // SQL: UPDATE … WHERE tenant = … AND id = … AND revision = …
+/// let stored = store.load(&chat.owner, &chat.id).await?.expect("the conversation was saved");
+/// // SQL: UPDATE … WHERE tenant = … AND owner = … AND id = … AND revision = …
 /// assert!(store.save(&stored.chat, Some(stored.revision)).await?);
 /// // Another request has saved the conversation since this revision was loaded.
 /// assert!(!store.save(&stored.chat, Some(stored.revision)).await?);
@@ -56,8 +58,8 @@ use crate::id::ChatId;
 ///
 /// ```sql
 /// CREATE TABLE chats (
-///     tenant TEXT, id TEXT NOT NULL, owner TEXT, revision BIGINT NOT NULL, body TEXT NOT NULL,
-///     UNIQUE NULLS NOT DISTINCT (tenant, id)
+///     tenant TEXT, owner TEXT, id TEXT NOT NULL, revision BIGINT NOT NULL, body TEXT NOT NULL,
+///     UNIQUE NULLS NOT DISTINCT (tenant, owner, id)
 /// );
 /// CREATE SEQUENCE chat_revision;
 /// ```
@@ -67,6 +69,7 @@ use crate::id::ChatId;
 ///
 /// ```
 /// use ui_message_stream::BoxFuture;
+/// use ui_message_stream::approval::Principal;
 /// use ui_message_stream::chat::Chat;
 /// use ui_message_stream::chat::store::{ChatStore, ChatStoreError, VersionedChat};
 /// use ui_message_stream::id::ChatId;
@@ -85,21 +88,22 @@ use crate::id::ChatId;
 ///     db: Db,
 /// }
 ///
-/// const LOAD: &str =
-///     "SELECT body, revision FROM chats WHERE tenant IS NOT DISTINCT FROM $1 AND id = $2";
-/// const INSERT: &str = "INSERT INTO chats (tenant, id, owner, body, revision) \
+/// const LOAD: &str = "SELECT body, revision FROM chats WHERE tenant IS NOT DISTINCT FROM $1 \
+///     AND owner IS NOT DISTINCT FROM $2 AND id = $3";
+/// const INSERT: &str = "INSERT INTO chats (tenant, owner, id, body, revision) \
 ///     VALUES ($1, $2, $3, $4, nextval('chat_revision')) ON CONFLICT DO NOTHING";
-/// const UPDATE: &str = "UPDATE chats SET owner = $3, body = $4, revision = nextval('chat_revision') \
-///     WHERE tenant IS NOT DISTINCT FROM $1 AND id = $2 AND revision = $5";
+/// const UPDATE: &str = "UPDATE chats SET body = $4, revision = nextval('chat_revision') \
+///     WHERE tenant IS NOT DISTINCT FROM $1 AND owner IS NOT DISTINCT FROM $2 AND id = $3 \
+///     AND revision = $5";
 ///
 /// impl ChatStore for SqlChats {
 ///     fn load<'a>(
 ///         &'a self,
-///         tenant: Option<&'a str>,
+///         owner: &'a Principal,
 ///         id: &'a ChatId,
 ///     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
 ///         Box::pin(async move {
-///             let row = self.db.row(LOAD, &[&tenant, &id.as_str()]).await;
+///             let row = self.db.row(LOAD, &[&owner.tenant(), &owner.id(), &id.as_str()]).await;
 ///             let Some((body, revision)) = row.map_err(ChatStoreError::new)? else {
 ///                 return Ok(None);
 ///             };
@@ -117,13 +121,13 @@ use crate::id::ChatId;
 ///     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
 ///         Box::pin(async move {
 ///             let body = serde_json::to_string(chat).map_err(ChatStoreError::new)?;
-///             let (tenant, id, owner) = (chat.owner.tenant(), chat.id.as_str(), chat.owner.id());
+///             let (tenant, owner, id) = (chat.owner.tenant(), chat.owner.id(), chat.id.as_str());
 ///             let rows = match revision {
-///                 None => self.db.execute(INSERT, &[&tenant, &id, &owner, &body]).await,
+///                 None => self.db.execute(INSERT, &[&tenant, &owner, &id, &body]).await,
 ///                 Some(revision) => {
 ///                     // The store gave this revision, so it fits into an `i64`.
 ///                     let revision = i64::try_from(revision).map_err(ChatStoreError::new)?;
-///                     self.db.execute(UPDATE, &[&tenant, &id, &owner, &body, &revision]).await
+///                     self.db.execute(UPDATE, &[&tenant, &owner, &id, &body, &revision]).await
 ///                 }
 ///             };
 ///             Ok(rows.map_err(ChatStoreError::new)? == 1)
@@ -139,24 +143,21 @@ use crate::id::ChatId;
 #[doc(alias = "database")]
 #[doc(alias = "postgres")]
 pub trait ChatStore: Send + Sync + fmt::Debug + 'static {
-    /// Loads the conversation with this id of this tenant. Returns `None` if the store has none.
-    ///
-    /// The tenant is that of the conversation's owner; `None` if the host has no tenants. The owner
-    /// is not part of the key: [`ChatServer`](crate::chat::ChatServer) compares the owner of the
-    /// loaded conversation.
+    /// Loads the conversation with this id that belongs to this owner. Returns `None` if the owner
+    /// has none, also if another user has a conversation with this id.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the conversation cannot be read.
     fn load<'a>(
         &'a self,
-        tenant: Option<&'a str>,
+        owner: &'a Principal,
         id: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>>;
 
     /// Saves a conversation if the store still holds the revision that the caller loaded.
     ///
     /// - `Some(revision)`: replaces the stored conversation if it has this revision.
-    /// - `None`: inserts the conversation if the store has none with this tenant and id.
+    /// - `None`: inserts the conversation if its owner has none with this id.
     ///
     /// Returns `true` if the conversation was saved. Otherwise returns `false` and changes nothing.
     ///

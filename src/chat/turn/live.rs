@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::approval::Principal;
 use crate::id::{ChatId, MessageId};
 
-/// The active runs of this process, by tenant and chat, oldest first.
+/// The active runs of this process, by owner and chat, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(in crate::chat) struct LiveRuns(Arc<Mutex<HashMap<Key, Vec<Writes>>>>);
 
-type Key = (Option<Box<str>>, ChatId);
+type Key = (Principal, ChatId);
 
 /// The registry entry of a run: the message that the run writes, and its state.
 #[derive(Debug, Clone)]
@@ -41,20 +42,20 @@ impl LiveRuns {
     /// Registers a run that writes this message.
     pub(in crate::chat) fn register(
         &self,
-        tenant: Option<&str>,
+        owner: &Principal,
         chat: &ChatId,
         message_id: &MessageId,
     ) -> LiveRun {
         let (sender, _) = watch::channel(Live::Runs);
-        let key = key(tenant, chat);
+        let key = key(owner, chat);
         let writes = Writes { message_id: message_id.clone(), sender: sender.clone() };
         self.lock().entry(key.clone()).or_default().push(writes);
         LiveRun { runs: self.clone(), key, sender }
     }
 
     /// Requests that the runs of a chat stop.
-    pub(in crate::chat) fn stop(&self, tenant: Option<&str>, chat: &ChatId) {
-        for run in self.lock().get(&key(tenant, chat)).into_iter().flatten() {
+    pub(in crate::chat) fn stop(&self, owner: &Principal, chat: &ChatId) {
+        for run in self.lock().get(&key(owner, chat)).into_iter().flatten() {
             run.sender.send_replace(Live::IsToStop);
         }
     }
@@ -62,12 +63,12 @@ impl LiveRuns {
     /// Requests that the runs of a chat that write this message stop.
     pub(in crate::chat) fn stop_answer(
         &self,
-        tenant: Option<&str>,
+        owner: &Principal,
         chat: &ChatId,
         answer: &MessageId,
     ) {
         let runs = self.lock();
-        let runs = runs.get(&key(tenant, chat)).into_iter().flatten();
+        let runs = runs.get(&key(owner, chat)).into_iter().flatten();
         for run in runs.filter(|run| run.message_id == *answer) {
             run.sender.send_replace(Live::IsToStop);
         }
@@ -75,10 +76,10 @@ impl LiveRuns {
 
     /// Waits until all runs of a chat that are registered now have ended. A registered run must not
     /// call this, because it would wait for itself.
-    pub(in crate::chat) async fn are_over(&self, tenant: Option<&str>, chat: &ChatId) {
+    pub(in crate::chat) async fn are_over(&self, owner: &Principal, chat: &ChatId) {
         let runs: Vec<watch::Receiver<Live>> = {
             let runs = self.lock();
-            let runs = runs.get(&key(tenant, chat)).into_iter().flatten();
+            let runs = runs.get(&key(owner, chat)).into_iter().flatten();
             runs.map(|run| run.sender.subscribe()).collect()
         };
         are_over(runs).await;
@@ -148,6 +149,6 @@ async fn are_over(runs: Vec<watch::Receiver<Live>>) {
     }
 }
 
-fn key(tenant: Option<&str>, chat: &ChatId) -> Key {
-    (tenant.map(Into::into), chat.clone())
+fn key(owner: &Principal, chat: &ChatId) -> Key {
+    (owner.clone(), chat.clone())
 }

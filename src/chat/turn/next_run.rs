@@ -71,8 +71,8 @@ impl Run {
 
     /// Loads the stored chat. Returns `None` if the store has removed it.
     pub(in crate::chat) async fn kept(&self) -> Result<Option<Chat>, ChatError> {
-        let kept = self.chats.store.load(self.chat.owner.tenant(), &self.chat.id).await?;
-        Ok(kept.map(|kept| kept.chat).filter(|chat| chat.owner == self.chat.owner))
+        let kept = self.chats.load(&self.chat.owner, &self.chat.id).await?;
+        Ok(kept.map(|kept| kept.chat))
     }
 
     /// Returns whether another server may receive the result of this provider-executed call, so

@@ -17,7 +17,7 @@ impl Run {
         &mut self,
         settled: &[DeferredToolResult],
     ) -> Result<(), ChatError> {
-        self.chats.live.are_over(self.chat.owner.tenant(), &self.chat.id).await;
+        self.chats.live.are_over(&self.chat.owner, &self.chat.id).await;
         let Some(chat) = self.kept().await? else { return Ok(()) };
         // The result of a provider-executed call comes from the run that sent the approval to the
         // provider. The ledger does not hold it.

@@ -99,7 +99,7 @@ impl Run {
     /// Registers this run, so that other runs can stop it and wait for its end.
     pub(in crate::chat) fn register(&self) -> LiveRun {
         let live = &self.chats.live;
-        live.register(self.chat.owner.tenant(), &self.chat.id, &self.message_id)
+        live.register(&self.chat.owner, &self.chat.id, &self.message_id)
     }
 }
 

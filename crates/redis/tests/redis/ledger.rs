@@ -239,7 +239,8 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
     let subscriber =
         tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
     let _subscription = subscribe(subscriber);
-    let pending = PendingFilter::Chat { tenant: None, chat: &"chat".into() };
+    let requester = contention::record(id(1)).requester;
+    let pending = PendingFilter::Chat { requester: &requester, chat: &"chat".into() };
     for failed in [ledger.load(&[id(1), id(2)]).await, ledger.pending(pending).await] {
         let error = failed.unwrap_err();
         assert_eq!(error.to_string(), "the approval ledger failed");

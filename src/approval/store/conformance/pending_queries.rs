@@ -1,4 +1,5 @@
-//! The lists of pending records: of one chat and of one requester, without the records of others.
+//! The lists of pending records: of one requester and of one chat of a requester, without the
+//! records of others.
 
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
@@ -11,8 +12,8 @@ use crate::id::ChatId;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::new("a chat without approval requests lists no records", |store: Store| async move {
-            let chat = new_chat_id();
-            let of = PendingFilter::Chat { tenant: None, chat: &chat };
+            let (requester, chat) = (new_principal(), new_chat_id());
+            let of = PendingFilter::Chat { requester: &requester, chat: &chat };
             expect_equal("what is pending", pending_ids(&*store, of).await?, vec![])
         }),
         Case::new(
@@ -28,18 +29,18 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "a chat lists its approval requests, the oldest first",
             |store: Store| async move {
-                let (chat, now) = (new_chat_id(), now(&*store).await?);
+                let (requester, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
                 let mut expected = Vec::new();
                 for age in [3, 0, 4, 1, 2] {
                     let mut record =
-                        new_record(&new_principal(), &chat, UnixMillis(now.0.saturating_sub(age)));
+                        new_record(&requester, &chat, UnixMillis(now.0.saturating_sub(age)));
                     // The later the approval was requested, the sooner it expires.
                     record.expires_at = UnixMillis(now.0 + 1_000_000 + age * 1_000);
                     insert(&*store, &record).await?;
                     expected.push((record.requested_at, record.id));
                 }
                 expected.sort();
-                let of = PendingFilter::Chat { tenant: None, chat: &chat };
+                let of = PendingFilter::Chat { requester: &requester, chat: &chat };
                 expect_equal("what is pending", pending_ids(&*store, of).await?, ids_of(expected))
             },
         ),
@@ -85,7 +86,7 @@ pub(super) fn cases() -> Vec<Case> {
             expected.remove(1);
             expected.sort();
             for of in [
-                PendingFilter::Chat { tenant: None, chat: &chat },
+                PendingFilter::Chat { requester: &principal, chat: &chat },
                 PendingFilter::Requester(&principal),
             ] {
                 expect_equal("what is pending", pending_ids(&*store, of).await?, expected.clone())?;
@@ -154,29 +155,29 @@ fn separation_cases() -> Vec<Case> {
         Case::new(format!("chats {how} are kept apart"), move |store: Store| async move {
             let (salt, now) = (random_id(), now(&*store).await?);
             let name = |(tenant, name): Name| {
+                let principal = Principal::new(format!("person {salt}"));
                 let principal = match tenant {
-                    Some(tenant) => new_principal().with_tenant(tenant),
-                    None => new_principal(),
+                    Some(tenant) => principal.with_tenant(tenant),
+                    None => principal,
                 };
                 (principal, ChatId::from(format!("{name}{salt}")))
             };
-            let ((ada, ada_chat), (bob, bob_chat)) = (name(one), name(other));
-            let (first, second) =
-                (new_record(&ada, &ada_chat, now), new_record(&bob, &bob_chat, now));
-            insert(&*store, &first).await?;
-            insert(&*store, &second).await?;
-            let ada_chat = PendingFilter::Chat { tenant: ada.tenant(), chat: &ada_chat };
-            expect_equal(
-                "what is pending in one",
-                pending_ids(&*store, ada_chat).await?,
-                vec![first.id],
-            )?;
-            let bob_chat = PendingFilter::Chat { tenant: bob.tenant(), chat: &bob_chat };
-            expect_equal(
-                "what is pending in the other",
-                pending_ids(&*store, bob_chat).await?,
-                vec![second.id],
-            )
+            check_chats_separated(&*store, &name(one), &name(other), now).await
+        })
+    });
+    let users = [
+        ("that have the same id and belong to two users", ("ada", "x"), ("bob", "x")),
+        ("that read the same when joined with their users", ("a", "bx"), ("ab", "x")),
+        ("whose user and id are exchanged", ("a", "b"), ("b", "a")),
+    ];
+    let chats_of_users = users.map(|(how, one, other)| {
+        Case::new(format!("chats {how} are kept apart"), move |store: Store| async move {
+            let (salt, now) = (random_id(), now(&*store).await?);
+            let tenant = format!("tenant {salt}");
+            let name = |(user, chat): (&str, &str)| {
+                (Principal::new(user).with_tenant(tenant.clone()), ChatId::from(chat))
+            };
+            check_chats_separated(&*store, &name(one), &name(other), now).await
         })
     });
     let requesters = pairs.map(|(how, one, other)| {
@@ -218,7 +219,25 @@ fn separation_cases() -> Vec<Case> {
             check_separated(&*store, &anonymous, &principal, now).await
         },
     );
-    chats.into_iter().chain(requesters).chain([anonymous, anonymous_of_tenant]).collect()
+    let chats = chats.into_iter().chain(chats_of_users);
+    chats.chain(requesters).chain([anonymous, anonymous_of_tenant]).collect()
+}
+
+/// Checks that the pending records of two chats are listed separately.
+async fn check_chats_separated(
+    store: &dyn LedgerStore,
+    (one, one_chat): &(Principal, ChatId),
+    (other, other_chat): &(Principal, ChatId),
+    now: UnixMillis,
+) -> Result<(), CaseFailure> {
+    let (first, second) = (new_record(one, one_chat, now), new_record(other, other_chat, now));
+    insert(store, &first).await?;
+    insert(store, &second).await?;
+    let one_chat = PendingFilter::Chat { requester: one, chat: one_chat };
+    expect_equal("what is pending in one", pending_ids(store, one_chat).await?, vec![first.id])?;
+    let other_chat = PendingFilter::Chat { requester: other, chat: other_chat };
+    let listed = pending_ids(store, other_chat).await?;
+    expect_equal("what is pending in the other", listed, vec![second.id])
 }
 
 /// Checks that the pending records of two principals are listed separately.

@@ -92,7 +92,7 @@ pub(super) async fn check_listed_if_pending(
         _ => &[],
     };
     let (requester, chat) = (&record.requester, &record.chat_id);
-    let in_chat = PendingFilter::Chat { tenant: requester.tenant(), chat };
+    let in_chat = PendingFilter::Chat { requester, chat };
     expect_equal("what is pending in the chat", &*pending_ids(store, in_chat).await?, expected)?;
     let by_requester = PendingFilter::Requester(requester);
     expect_equal(

@@ -147,9 +147,10 @@ pub(super) fn cases() -> Vec<Case> {
             expect_equal("how many there are", store.load(&[]).await?.records.len(), 0)
         }),
         Case::new("the clock does not run backwards", |store: Store| async move {
-            let (chat, mut latest) = (new_chat_id(), UnixMillis(0));
+            let (requester, chat) = (new_principal(), new_chat_id());
+            let mut latest = UnixMillis(0);
             for _ in 0..50 {
-                let of = PendingFilter::Chat { tenant: None, chat: &chat };
+                let of = PendingFilter::Chat { requester: &requester, chat: &chat };
                 for now in [now(&*store).await?, store.pending(of).await?.now] {
                     if now < latest {
                         return Err(CaseFailure(format!("after {latest:?} it is {now:?}")));
