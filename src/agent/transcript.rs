@@ -51,7 +51,7 @@ impl Transcript {
 
     /// Returns the chat, including the current message.
     pub(super) fn chat(&mut self) -> &Chat {
-        self.chat.messages[self.index].clone_from(self.recorder.message());
+        self.chat.messages.replace(self.index, self.recorder.message().clone());
         &self.chat
     }
 
@@ -61,7 +61,7 @@ impl Transcript {
         let is_call = |part: &Part| {
             part.as_tool().is_some_and(|part| part.tool_call_id == *call && !part.is_settled())
         };
-        chat.messages[self.index].parts.retain(|part| !is_call(part));
+        chat.messages.update(self.index, |message| message.parts.retain(|part| !is_call(part)));
         chat
     }
 

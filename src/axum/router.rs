@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::extract::read_json;
 use super::rejection::ChatRejection;
 use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
-use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, StopReason};
+use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, Messages, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 use crate::message::UiMessage;
@@ -307,7 +307,7 @@ impl From<StopReason> for StopReasonBody {
 
 #[derive(Serialize)]
 struct HistoryBody<'a> {
-    messages: &'a [UiMessage],
+    messages: &'a Messages,
 }
 
 #[derive(Serialize)]

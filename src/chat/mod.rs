@@ -29,7 +29,9 @@ mod turn;
 
 #[cfg(feature = "approvals")]
 pub use self::agent::{AgentEventStream, ChatAgent};
-pub use self::conversation::{Chat, ClientAnswers, RecordedMessage, Recorder, StopReason};
+pub use self::conversation::{
+    Chat, ClientAnswers, Messages, MessagesIter, RecordedMessage, Recorder, StopReason,
+};
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;
 #[cfg(feature = "approvals")]

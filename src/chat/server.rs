@@ -267,14 +267,17 @@ impl ChatServer {
                 Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
                 None => (Chat::from_client_history(request, principal.clone()), None),
             };
-            let answers = chat.messages.iter().filter(|message| message.role == Role::Assistant);
-            let answers: Vec<MessageId> = answers.map(|message| message.id.clone()).collect();
+            let before = chat.messages.clone();
             let message_id = chat.apply_request(request).unwrap_or_else(|| {
                 chat.begin_response(fresh.clone());
                 fresh.clone()
             });
             if self.0.store.save(&chat, revision).await? {
-                let removed = answers.iter().filter(|answer| chat.message(answer).is_none());
+                let changed = before.common_prefix(&chat.messages)..before.len();
+                let changed = changed.filter_map(|at| before.get(at));
+                let answers = changed.filter(|message| message.role == Role::Assistant);
+                let ids = answers.map(|message| &message.id);
+                let removed = ids.filter(|answer| chat.message(answer).is_none());
                 for discarded in chat.discarded_responses().chain(removed) {
                     self.0.live.stop_answer(principal, &chat.id, discarded);
                 }

@@ -24,7 +24,7 @@ pub(super) struct CallUpdates<'a>(HashMap<(usize, usize), CallUpdate<'a>>);
 impl<'a> CallUpdates<'a> {
     /// Assigns each update to an open call: to the call with the approval id of the update, else to
     /// the latest call with its tool call id.
-    pub(super) fn new(deferred: &'a DeferredToolResults, messages: &[UiMessage]) -> Self {
+    pub(super) fn new(deferred: &'a DeferredToolResults, messages: &[&UiMessage]) -> Self {
         let open = OpenCalls::new(messages);
         let still_open = |calls: &'a [PendingToolCall], update: CallUpdate<'a>| {
             calls.iter().map(move |call| (call.approval_id.as_ref(), &call.tool_call_id, update))
@@ -80,7 +80,7 @@ struct OpenCalls<'m> {
 }
 
 impl<'m> OpenCalls<'m> {
-    fn new(messages: &'m [UiMessage]) -> Self {
+    fn new(messages: &[&'m UiMessage]) -> Self {
         let mut open = OpenCalls::default();
         let assistants =
             messages.iter().enumerate().filter(|(_, message)| message.role == Role::Assistant);

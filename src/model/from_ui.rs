@@ -154,13 +154,17 @@ impl<'a> ToModelMessages<'a> {
         self
     }
 
-    /// Converts the messages. The [module](crate::model) documents what the result guarantees.
+    /// Converts the messages, oldest first. The [module](crate::model) documents what the result guarantees.
     ///
     /// The result ends as the history ends: with an assistant message if the user sent no later
     /// message.
-    pub fn model_messages(&self, messages: &[UiMessage]) -> Vec<ModelMessage> {
+    pub fn model_messages<'m>(
+        &self,
+        messages: impl IntoIterator<Item = &'m UiMessage>,
+    ) -> Vec<ModelMessage> {
+        let messages: Vec<&UiMessage> = messages.into_iter().collect();
         let updates =
-            self.deferred.map(|deferred| CallUpdates::new(deferred, messages)).unwrap_or_default();
+            self.deferred.map(|deferred| CallUpdates::new(deferred, &messages)).unwrap_or_default();
         let last_user_message = messages.iter().rposition(|message| message.role == Role::User);
         let mut transcript = Transcript::default();
         for (at, message) in messages.iter().enumerate() {

@@ -11,6 +11,7 @@
 mod apply_answers;
 mod call_state;
 mod client_answers;
+mod messages;
 mod recorder;
 mod resolve_calls;
 mod stop_reason;
@@ -20,6 +21,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
+pub use self::messages::{Messages, MessagesIter};
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 
@@ -65,8 +67,8 @@ pub struct Chat {
     pub id: ChatId,
     /// The principal to whom the conversation belongs.
     pub owner: Principal,
-    /// The messages, oldest first.
-    pub messages: Vec<UiMessage>,
+    /// The messages, oldest first. A copy of the conversation shares them.
+    pub messages: Messages,
     /// The calls that the client executes and that have no result yet.
     #[serde(default, alias = "leftToClient")]
     pub client_executed: Vec<PendingToolCall>,
@@ -114,7 +116,7 @@ impl Chat {
             format: Format::default(),
             id: id.into(),
             owner,
-            messages: Vec::new(),
+            messages: Messages::default(),
             client_executed: Vec::new(),
             unsent_approvals: Vec::new(),
             call_outcomes: Vec::new(),
@@ -132,10 +134,8 @@ impl Chat {
         let mut chat = Chat::new(request.id().clone(), owner);
         let new = request.new_user_message().map(|message| &message.id);
         let before = request.messages().iter().filter(|message| Some(&message.id) != new);
-        chat.messages.extend(before.filter_map(|message| {
-            let imported = UiMessage { parts: importable_parts(message), ..message.clone() };
-            (!imported.parts.is_empty()).then_some(imported)
-        }));
+        let imported = before.map(imported).filter(|message| !message.parts.is_empty());
+        chat.messages.extend(imported);
         chat
     }
 
@@ -158,8 +158,7 @@ impl Chat {
             if let Some(place) = self.place_of(&message.id, Role::User) {
                 self.truncate(place, place);
             }
-            let parts = importable_parts(message);
-            self.messages.push(UiMessage { parts, ..message.clone() });
+            self.messages.push(imported(message));
             return None;
         }
         let continued = &request.continued_message()?.id;
@@ -232,10 +231,10 @@ impl Chat {
             let pending = pending.map(|at| self.pending_responses.remove(at));
             match place {
                 Some(place) => {
-                    let replaced = std::mem::replace(&mut self.messages[place], message);
-                    self.client_executed.retain(|call| {
-                        !replaced.tool_parts().any(|part| part.tool_call_id == call.tool_call_id)
-                    });
+                    let replaced = self.messages.replace(place, message);
+                    let calls = || replaced.iter().flat_map(|message| message.tool_parts());
+                    self.client_executed
+                        .retain(|call| !calls().any(|part| part.tool_call_id == call.tool_call_id));
                 }
                 None => {
                     let place = pending.and_then(|response| self.place_after(&response));
@@ -248,26 +247,30 @@ impl Chat {
             return true;
         };
         let Some(place) = place else { return false };
-        let stored = &mut self.messages[place];
-        let mut parts = message.parts.into_iter();
-        for ((now, before), after) in stored.parts.iter_mut().zip(&begun.parts).zip(&mut parts) {
-            if now == before {
-                *now = after;
-                continue;
+        let known_outcomes = &mut self.call_outcomes;
+        self.messages.update(place, |stored| {
+            let mut parts = message.parts.into_iter();
+            let stored_parts = stored.parts.iter_mut();
+            for ((now, before), after) in stored_parts.zip(&begun.parts).zip(&mut parts) {
+                if now == before {
+                    *now = after;
+                    continue;
+                }
+                let call = now.as_tool().map(|part| part.tool_call_id.clone());
+                let Some(call) = call else { continue };
+                // Another run may have recorded the outcome as unknown before the result arrived.
+                if has_result(&after) && is_outcome_unknown(known_outcomes, &id, &call) {
+                    known_outcomes.retain(|known| !is_outcome_of(known, &id, &call));
+                    *now = after;
+                } else {
+                    call_outcomes.retain(|recorded| recorded.tool_call_id != call);
+                }
             }
-            let Some(call) = now.as_tool().map(|part| part.tool_call_id.clone()) else { continue };
-            // Another run may have recorded the outcome as unknown before the result arrived.
-            if has_result(&after) && is_outcome_unknown(&self.call_outcomes, &id, &call) {
-                self.call_outcomes.retain(|known| !is_outcome_of(known, &id, &call));
-                *now = after;
-            } else {
-                call_outcomes.retain(|recorded| recorded.tool_call_id != call);
+            stored.parts.extend(parts);
+            if stored.metadata == begun.metadata {
+                stored.metadata = message.metadata;
             }
-        }
-        stored.parts.extend(parts);
-        if stored.metadata == begun.metadata {
-            stored.metadata = message.metadata;
-        }
+        });
         // The message may have been stored before, while the agent was writing it.
         call_outcomes.retain(|recorded| {
             !self
@@ -294,7 +297,7 @@ impl Chat {
 
     /// Returns the last message with this id.
     pub fn message(&self, id: &MessageId) -> Option<&UiMessage> {
-        self.messages.iter().rfind(|message| message.id == *id)
+        self.messages.find(id)
     }
 
     /// Builds the request that a browser would send with these answers to the last message of this
@@ -375,21 +378,19 @@ impl Chat {
     /// Removes the messages from index `first_message` on. Discards the pending responses to
     /// messages from index `first_question` on.
     fn truncate(&mut self, first_message: usize, first_question: usize) {
-        let place_of = |id: &Option<MessageId>| {
-            self.messages.iter().position(|message| Some(&message.id) == id.as_ref())
-        };
+        let place_of = |id: &Option<MessageId>| self.messages.position(id.as_ref()?);
         let pending = self.pending_responses.iter();
         let places: Vec<_> = pending.map(|response| place_of(&response.after)).collect();
         for (response, place) in self.pending_responses.iter_mut().zip(places) {
             response.is_discarded |= place.is_none_or(|place| place >= first_question);
         }
         self.messages.truncate(first_message);
-        let parts = self.messages.iter().flat_map(UiMessage::tool_parts);
+        let messages = &self.messages;
+        let parts = messages.with_calls().flat_map(|(_, message)| message.tool_parts());
         let calls: HashSet<&ToolCallId> = parts.map(|part| &part.tool_call_id).collect();
         self.client_executed.retain(|call| calls.contains(&call.tool_call_id));
-        let ids: HashSet<&MessageId> = self.messages.iter().map(|message| &message.id).collect();
-        self.call_outcomes
-            .retain(|known| known.message_id.as_ref().is_some_and(|id| ids.contains(id)));
+        let is_kept = |id: &MessageId| messages.position(id).is_some();
+        self.call_outcomes.retain(|known| known.message_id.as_ref().is_some_and(is_kept));
     }
 
     /// Returns the index at which a response is inserted. Returns `None` if the message before it
@@ -397,25 +398,31 @@ impl Chat {
     fn place_after(&self, response: &PendingResponse) -> Option<usize> {
         match &response.after {
             None => Some(0),
-            Some(id) => self.messages.iter().position(|message| message.id == *id).map(|at| at + 1),
+            Some(id) => self.messages.position(id).map(|at| at + 1),
         }
     }
 
     /// Returns the index of the last message with this role and id.
     fn place_of(&self, id: &MessageId, role: Role) -> Option<usize> {
-        self.messages.iter().rposition(|message| message.role == role && message.id == *id)
+        self.messages.position_of(id, role)
     }
 }
 
-/// Returns the parts of a client's message that the server accepts: texts and files, and in a user
-/// message also data.
-fn importable_parts(message: &UiMessage) -> Vec<Part> {
+/// Returns a client's message with the parts that the server accepts: texts and files, and in a
+/// user message also data.
+fn imported(message: &UiMessage) -> UiMessage {
     let is_importable = |part: &&Part| match part {
         Part::Text(_) | Part::File(_) => true,
         Part::Data(_) => message.role == Role::User,
         _ => false,
     };
-    message.parts.iter().filter(is_importable).cloned().collect()
+    UiMessage {
+        id: message.id.clone(),
+        role: message.role,
+        metadata: message.metadata.clone(),
+        parts: message.parts.iter().filter(is_importable).cloned().collect(),
+        extra: message.extra.clone(),
+    }
 }
 
 fn has_result(part: &Part) -> bool {

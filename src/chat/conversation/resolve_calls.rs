@@ -57,7 +57,7 @@ impl Chat {
 
     /// Whether the conversation holds the approved call of this approval, without a result.
     fn is_awaiting_provider(&self, approval: &DeferredToolResult) -> bool {
-        let mut parts = self.tool_parts();
+        let mut parts = self.unsettled_parts().map(|(_, part)| part);
         parts.any(|part| is_call_of(part, approval) && is_approved_provider_call(part))
     }
 
@@ -77,19 +77,14 @@ impl Chat {
 
     /// Returns whether a provider requested approval of a call that has no final result yet.
     pub fn has_open_provider_approvals(&self) -> bool {
-        self.tool_parts().any(|part| {
-            part.provider_executed == Some(true)
-                && part.approval_id().is_some()
-                && !part.is_settled()
-        })
+        self.unsettled_parts()
+            .any(|(_, part)| part.provider_executed == Some(true) && part.approval_id().is_some())
     }
 
     /// Returns the calls whose approval was sent to the provider and that have no final result yet.
     /// Only the provider knows whether it has executed them.
     pub fn forwarded_approvals(&self) -> Vec<DeferredToolResult> {
-        let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
-        let parts = assistants.flat_map(|message| message.tool_parts().map(move |p| (message, p)));
-        let sent = parts.filter(|(_, part)| {
+        let sent = self.unsettled_parts().filter(|(_, part)| {
             is_approved_provider_call(part) && !self.has_unsent_approval(part.approval_id())
         });
         let results = sent.map(|(message, part)| DeferredToolResult {
@@ -105,8 +100,7 @@ impl Chat {
 
     /// Returns the calls that have an approval request and no final result.
     pub fn open_approvals(&self) -> Vec<PendingToolCall> {
-        let open = self.tool_parts().filter(|part| !part.is_settled());
-        let calls = open.filter_map(|part| {
+        let calls = self.unsettled_parts().filter_map(|(_, part)| {
             let input = part.input().cloned().unwrap_or_else(Json::null);
             let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
             Some(PendingToolCall::awaiting_approval(part.approval_id()?.clone(), id, name, input))
@@ -134,13 +128,15 @@ impl Chat {
                 || is_outcome_unknown(&self.call_outcomes, message, &part.tool_call_id);
             !part.is_settled() || is_executed && is_unknown()
         };
-        let found = last_part(&mut self.messages, |message, part| {
-            is_open(message, part) && is_call_of(part, result)
-        });
-        let Some((message, part)) = found else { return };
-        let Some(state) = state_of_outcome(part, &result.outcome) else { return };
-        part.state = state;
-        self.call_outcomes.retain(|known| !is_outcome_of(known, message, &part.tool_call_id));
+        let place = self
+            .last_place(|message, part| is_open(message, part) && is_call_of(part, result))
+            .and_then(|place| {
+                let part = self.part(place)?;
+                Some((place, state_of_outcome(part, &result.outcome)?))
+            });
+        let Some((place, state)) = place else { return };
+        let Some((message, part)) = self.set_state(place, state) else { return };
+        self.call_outcomes.retain(|known| !is_outcome_of(known, &message, &part.tool_call_id));
         if matches!(
             result.outcome,
             DeferredOutcome::OutcomeUnknown
@@ -149,10 +145,10 @@ impl Chat {
                 | DeferredOutcome::Lapsed
                 | DeferredOutcome::Revoked
         ) {
-            self.call_outcomes.push(call_outcome(message, part, result.outcome.clone()));
+            self.call_outcomes.push(call_outcome(&message, &part, result.outcome.clone()));
         }
-        let is_unsent = is_approved_provider_call(part);
-        let tool_call_id = part.tool_call_id.clone();
+        let is_unsent = is_approved_provider_call(&part);
+        let tool_call_id = part.tool_call_id;
         if let Some(descriptor) = descriptor {
             self.update_descriptor(&tool_call_id, descriptor);
         }
@@ -163,18 +159,22 @@ impl Chat {
 
     /// Replaces the data of the call's last `data-approval` part, if it has one.
     fn update_descriptor(&mut self, call: &ToolCallId, descriptor: &Json) {
-        let parts = self.messages.iter_mut().rev().flat_map(|message| message.parts.iter_mut());
-        let mut data = parts.filter_map(|part| match part {
-            Part::Data(data) => Some(data),
-            _ => None,
+        let is_data = |part: &Part| match part {
+            Part::Data(data) => {
+                &*data.name == APPROVAL_DATA_NAME && data.id.as_deref() == Some(call.as_str())
+            }
+            _ => false,
+        };
+        let place = self
+            .messages
+            .with_calls()
+            .find_map(|(at, message)| Some((at, message.parts.iter().position(is_data)?)));
+        let Some((message, part)) = place else { return };
+        self.messages.update(message, |message| {
+            if let Some(Part::Data(data)) = message.parts.get_mut(part) {
+                data.data = Some(descriptor.clone());
+            }
         });
-        let is_of_call = |id: &str| id == call.as_str();
-        let data = data.find(|data| {
-            &*data.name == APPROVAL_DATA_NAME && data.id.as_deref().is_some_and(is_of_call)
-        });
-        if let Some(data) = data {
-            data.data = Some(descriptor.clone());
-        }
     }
 
     /// Records that the [superseded](DeferredToolResults::superseded) calls were not executed,
@@ -189,10 +189,11 @@ impl Chat {
         for call in deferred.superseded() {
             let PendingToolCall { tool_call_id, approval_id, .. } = call;
             self.client_executed.retain(|call| call.tool_call_id != *tool_call_id);
-            let found = last_part(&mut self.messages, |_, part| {
+            let place = self.last_place(|_, part| {
                 !part.is_settled() && is_call(part, approval_id.as_ref(), tool_call_id)
             });
-            let Some((message, part)) = found else { continue };
+            let found = place.and_then(|place| Some((place, self.part(place)?)));
+            let Some((place, part)) = found else { continue };
             let (state, outcome) = match not_executed_state(part, approval::SUPERSEDED) {
                 Some(state) => (state, DeferredOutcome::Superseded),
                 // The client did not run the call.
@@ -201,11 +202,10 @@ impl Chat {
                     (error_state(part.input().cloned(), None, refused), DeferredOutcome::Rejected)
                 }
             };
-            part.state = state;
-            self.call_outcomes.push(call_outcome(message, part, outcome));
-            let wire_id = part.tool_call_id.clone();
+            let Some((message, part)) = self.set_state(place, state) else { continue };
+            self.call_outcomes.push(call_outcome(&message, &part, outcome));
             if let Some(descriptor) = descriptor(call) {
-                self.update_descriptor(&wire_id, &descriptor);
+                self.update_descriptor(&part.tool_call_id, &descriptor);
             }
         }
     }
@@ -239,7 +239,7 @@ impl Chat {
     /// Returns the event of the recorded result of a call: its output or its error. Returns `None`
     /// if the call has neither, or if there is no such call.
     pub fn result_event(&self, result: &DeferredToolResult) -> Option<AgentEvent> {
-        let part = self.tool_parts().filter(|part| is_call_of(part, result)).last()?;
+        let part = self.last_call(|part| is_call_of(part, result))?;
         let id = part.tool_call_id.clone();
         match &part.state {
             ToolState::OutputAvailable { output: Some(output), .. } => {
@@ -254,30 +254,56 @@ impl Chat {
 
     /// Returns the last matching call.
     fn call(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<&ToolPart> {
-        self.tool_parts().filter(|part| is_call(part, approval, id)).last()
+        self.last_call(|part| is_call(part, approval, id))
     }
 
-    /// Returns the tool parts of the assistant messages, oldest first.
-    fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {
-        let assistants = self.messages.iter().filter(|message| message.role == Role::Assistant);
-        assistants.flat_map(|message| message.tool_parts())
+    /// Returns the last tool part of the assistant messages that matches.
+    fn last_call(&self, is_match: impl Fn(&ToolPart) -> bool) -> Option<&ToolPart> {
+        let messages = self.messages.with_calls().map(|(_, message)| message);
+        let mut assistants = messages.filter(|message| message.role == Role::Assistant);
+        assistants.find_map(|message| {
+            message.parts.iter().rev().filter_map(Part::as_tool).find(|part| is_match(part))
+        })
+    }
+
+    /// Returns the tool parts of the assistant messages that have no final result, oldest first,
+    /// each with its message.
+    fn unsettled_parts(&self) -> impl Iterator<Item = (&UiMessage, &ToolPart)> {
+        let messages = self.messages.with_unsettled_calls();
+        let assistants = messages.filter(|message| message.role == Role::Assistant);
+        let parts = assistants.flat_map(|message| message.tool_parts().map(move |p| (message, p)));
+        parts.filter(|(_, part)| !part.is_settled())
+    }
+
+    /// Returns the place of the last tool part that matches.
+    fn last_place(&self, is_match: impl Fn(&MessageId, &ToolPart) -> bool) -> Option<Place> {
+        self.messages.with_calls().find_map(|(at, message)| {
+            let is_match =
+                |part: &Part| part.as_tool().is_some_and(|part| is_match(&message.id, part));
+            Some(Place { message: at, part: message.parts.iter().rposition(is_match)? })
+        })
+    }
+
+    fn part(&self, place: Place) -> Option<&ToolPart> {
+        self.messages.get(place.message)?.parts.get(place.part)?.as_tool()
+    }
+
+    /// Sets the state of a tool part. Returns the part, and the id of its message.
+    fn set_state(&mut self, place: Place, state: ToolState) -> Option<(MessageId, ToolPart)> {
+        let changed = self.messages.update(place.message, |message| {
+            let Some(Part::Tool(part)) = message.parts.get_mut(place.part) else { return None };
+            part.state = state;
+            Some((message.id.clone(), (**part).clone()))
+        });
+        changed.flatten()
     }
 }
 
-/// Returns the last tool part that matches, and the id of its message.
-fn last_part(
-    messages: &mut [UiMessage],
-    is_match: impl Fn(&MessageId, &ToolPart) -> bool,
-) -> Option<(&MessageId, &mut ToolPart)> {
-    let parts = messages.iter_mut().rev().flat_map(|UiMessage { id, parts, .. }| {
-        let id = &*id;
-        parts.iter_mut().rev().map(move |part| (id, part))
-    });
-    let mut tools = parts.filter_map(|(id, part)| match part {
-        Part::Tool(part) => Some((id, &mut **part)),
-        _ => None,
-    });
-    tools.find(|(id, part)| is_match(id, part))
+/// The place of a tool part in a conversation.
+#[derive(Clone, Copy)]
+struct Place {
+    message: usize,
+    part: usize,
 }
 
 /// The name of the data part that the client shows beside a call with an approval request.

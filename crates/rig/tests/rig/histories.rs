@@ -116,7 +116,7 @@ async fn sent(
     let provider = Provider::with_streams([fixture(fixture_name)]);
     let store = Arc::new(InMemoryChatStore::new());
     let mut chat = Chat::new("c", Principal::anonymous());
-    chat.messages = history.to_vec();
+    chat.messages = history.to_vec().into();
     assert!(store.save(&chat, None).await.unwrap());
     let agent: Agent = agent(model(&provider));
     let chats = ChatServer::new(agent.clone(), Approvals::new(agent)).with_store(store);

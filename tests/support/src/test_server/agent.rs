@@ -78,7 +78,7 @@ impl Model {
         self.prompts.lock().unwrap().push(prompt.join("\n"));
         let user = messages.iter().rposition(|message| message.role == Role::User);
         let user_text = user.map(|at| text_of(&messages[at])).unwrap_or_default();
-        let mut since = messages[user.map_or(0, |at| at + 1)..].iter();
+        let mut since = messages.iter().skip(user.map_or(0, |at| at + 1));
         let continues_turn =
             turn.request.as_ref().is_none_or(|request| request.continued_message().is_some());
         let has_deferred_results = continues_turn && !turn.deferred.results().is_empty();

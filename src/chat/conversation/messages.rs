@@ -1,0 +1,524 @@
+//! [`Messages`]: the messages of a conversation, shared by all copies of it.
+//!
+//! A conversation is read several times in a turn, and each reader has a version of its own. The
+//! versions share the messages, and the pages that list them: to add a message copies one page,
+//! and the list of pages. So the cost of a turn hardly depends on the length of the conversation.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::io::{self, Write};
+use std::ops::Index;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::id::MessageId;
+use crate::message::{Part, Role, ToolPart, UiMessage};
+
+/// The messages of a conversation, oldest first.
+///
+/// A clone shares the messages with the original. To change a message, [`update`](Self::update) it:
+/// a message that is shared is copied first.
+///
+/// ```
+/// use ui_message_stream::UiMessage;
+/// use ui_message_stream::chat::Messages;
+/// use ui_message_stream::message::Role;
+///
+/// let mut messages = Messages::default();
+/// messages.push(UiMessage::new("m1", Role::User, Vec::new()));
+/// let before = messages.clone();
+/// messages.update(0, |message| message.id = "m2".into());
+/// assert_eq!(before[0].id.as_str(), "m1");
+/// assert_eq!(messages.last().unwrap().id.as_str(), "m2");
+/// ```
+#[derive(Clone, Default)]
+pub struct Messages {
+    pages: Arc<Vec<Arc<Page>>>,
+    len: usize,
+}
+
+/// Some adjacent messages.
+#[derive(Clone, Default)]
+struct Page {
+    /// At least one entry, except while the page is being changed.
+    entries: Vec<Entry>,
+    bytes: usize,
+    unsettled: usize,
+}
+
+/// A message, and what would take long to find out again.
+#[derive(Clone)]
+struct Entry {
+    message: Arc<UiMessage>,
+    id_hash: u64,
+    bytes: usize,
+    /// Whether it holds tool calls or data, which may describe a call.
+    has_calls: bool,
+    has_unsettled_calls: bool,
+}
+
+impl Messages {
+    /// Returns the number of messages.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there are no messages.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the number of bytes that the messages have as JSON.
+    pub fn bytes(&self) -> usize {
+        self.pages.iter().map(|page| page.bytes).sum()
+    }
+
+    /// Returns the message at this index.
+    pub fn get(&self, at: usize) -> Option<&UiMessage> {
+        self.shared(at).map(|message| &**message)
+    }
+
+    /// Returns the message at this index, to share it.
+    pub fn shared(&self, at: usize) -> Option<&Arc<UiMessage>> {
+        let (page, at) = self.locate(at)?;
+        Some(&self.pages[page].entries[at].message)
+    }
+
+    /// Returns the oldest message.
+    pub fn first(&self) -> Option<&UiMessage> {
+        self.get(0)
+    }
+
+    /// Returns the newest message.
+    pub fn last(&self) -> Option<&UiMessage> {
+        self.get(self.len.checked_sub(1)?)
+    }
+
+    /// Iterates over the messages, oldest first.
+    pub fn iter(&self) -> MessagesIter<'_> {
+        let last = self.pages.last();
+        MessagesIter {
+            pages: &self.pages,
+            front: (0, 0),
+            back: (self.pages.len().saturating_sub(1), last.map_or(0, |page| page.entries.len())),
+            remaining: self.len,
+        }
+    }
+
+    /// Returns the index of the last message with this id.
+    pub fn position(&self, id: &MessageId) -> Option<usize> {
+        self.rfind(id, |_| true).map(|(at, _)| at)
+    }
+
+    /// Returns the index of the last message with this role and id.
+    pub(super) fn position_of(&self, id: &MessageId, role: Role) -> Option<usize> {
+        self.rfind(id, |message| message.role == role).map(|(at, _)| at)
+    }
+
+    /// Returns the last message with this id.
+    pub fn find(&self, id: &MessageId) -> Option<&UiMessage> {
+        self.rfind(id, |_| true).map(|(_, message)| message)
+    }
+
+    fn rfind(
+        &self,
+        id: &MessageId,
+        is_match: impl Fn(&UiMessage) -> bool,
+    ) -> Option<(usize, &UiMessage)> {
+        let hash = hash_of(id);
+        let found = self.entries_from_back().find(|(_, entry)| {
+            entry.id_hash == hash && entry.message.id == *id && is_match(&entry.message)
+        });
+        found.map(|(at, entry)| (at, &*entry.message))
+    }
+
+    /// Iterates over the messages that hold tool calls or data, newest first, with their indexes.
+    pub(super) fn with_calls(&self) -> impl Iterator<Item = (usize, &UiMessage)> {
+        let with_calls = self.entries_from_back().filter(|(_, entry)| entry.has_calls);
+        with_calls.map(|(at, entry)| (at, &*entry.message))
+    }
+
+    /// Iterates over the messages that hold tool calls without a final result, oldest first.
+    pub(super) fn with_unsettled_calls(&self) -> impl Iterator<Item = &UiMessage> {
+        let pages = self.pages.iter().filter(|page| page.unsettled > 0);
+        let entries = pages.flat_map(|page| &page.entries);
+        entries.filter(|entry| entry.has_unsettled_calls).map(|entry| &*entry.message)
+    }
+
+    /// Returns how many messages at the beginning both share.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn common_prefix(&self, other: &Messages) -> usize {
+        let mut len = 0;
+        for (one, other) in self.pages.iter().zip(other.pages.iter()) {
+            if !Arc::ptr_eq(one, other) {
+                let pairs = one.entries.iter().zip(&other.entries);
+                let same =
+                    |(one, other): &(&Entry, &Entry)| Arc::ptr_eq(&one.message, &other.message);
+                return len + pairs.take_while(same).count();
+            }
+            len += one.entries.len();
+        }
+        len
+    }
+
+    /// Appends a message.
+    pub fn push(&mut self, message: impl Into<Arc<UiMessage>>) {
+        self.insert(self.len, message);
+    }
+
+    /// Inserts a message before the one at this index, or at the end if there is none.
+    pub fn insert(&mut self, at: usize, message: impl Into<Arc<UiMessage>>) {
+        let pages = Arc::make_mut(&mut self.pages);
+        let mut rest = at.min(self.len);
+        let mut place = 0;
+        // The end of a page that has room is better than the start of the next one.
+        while let Some(page) = pages.get(place)
+            && (rest > page.entries.len()
+                || rest == page.entries.len() && page.entries.len() >= PAGE_MESSAGES)
+        {
+            rest -= page.entries.len();
+            place += 1;
+        }
+        if pages.get(place).is_none_or(|page| rest == 0 && page.entries.len() >= PAGE_MESSAGES) {
+            pages.insert(place, Arc::default());
+        }
+        let page = Arc::make_mut(&mut pages[place]);
+        page.entries.insert(rest, Entry::new(message.into()));
+        let second = match page.entries.len() > PAGE_MESSAGES {
+            true => Some(Page::of(page.entries.split_off(PAGE_MESSAGES / 2))),
+            false => None,
+        };
+        page.count();
+        if let Some(second) = second {
+            pages.insert(place + 1, Arc::new(second));
+        }
+        self.len += 1;
+    }
+
+    /// Replaces the message at this index, and returns the replaced one. Does nothing if there is
+    /// none.
+    pub fn replace(
+        &mut self,
+        at: usize,
+        message: impl Into<Arc<UiMessage>>,
+    ) -> Option<Arc<UiMessage>> {
+        let (page, at) = self.locate(at)?;
+        let page = Arc::make_mut(&mut Arc::make_mut(&mut self.pages)[page]);
+        let replaced = std::mem::replace(&mut page.entries[at], Entry::new(message.into()));
+        page.count();
+        Some(replaced.message)
+    }
+
+    /// Changes the message at this index. A shared message is copied first. Returns the result of
+    /// `change`, or `None` if there is no such message.
+    pub fn update<T>(&mut self, at: usize, change: impl FnOnce(&mut UiMessage) -> T) -> Option<T> {
+        let (page, at) = self.locate(at)?;
+        let page = Arc::make_mut(&mut Arc::make_mut(&mut self.pages)[page]);
+        let entry = &mut page.entries[at];
+        let result = change(Arc::make_mut(&mut entry.message));
+        *entry = Entry::new(Arc::clone(&entry.message));
+        page.count();
+        Some(result)
+    }
+
+    /// Removes the messages from this index on.
+    pub fn truncate(&mut self, len: usize) {
+        if len >= self.len {
+            return;
+        }
+        let pages = Arc::make_mut(&mut self.pages);
+        let (mut kept, mut rest) = (0, len);
+        while let Some(page) = pages.get(kept)
+            && page.entries.len() <= rest
+        {
+            rest -= page.entries.len();
+            kept += 1;
+        }
+        pages.truncate(kept + usize::from(rest > 0));
+        if let Some(page) = pages.get_mut(kept) {
+            let page = Arc::make_mut(page);
+            page.entries.truncate(rest);
+            page.count();
+        }
+        self.len = len;
+    }
+
+    /// Returns the page and the place in it of the message at this index.
+    fn locate(&self, at: usize) -> Option<(usize, usize)> {
+        if at >= self.len {
+            return None;
+        }
+        // Most readers want one of the newest messages.
+        let mut start = self.len;
+        self.pages.iter().enumerate().rev().find_map(|(number, page)| {
+            start -= page.entries.len();
+            (at >= start).then(|| (number, at - start))
+        })
+    }
+
+    fn entries_from_back(&self) -> impl Iterator<Item = (usize, &Entry)> {
+        let entries = self.pages.iter().rev().flat_map(|page| page.entries.iter().rev());
+        (0..self.len).rev().zip(entries)
+    }
+}
+
+impl Page {
+    fn of(entries: Vec<Entry>) -> Self {
+        let mut page = Page { entries, bytes: 0, unsettled: 0 };
+        page.count();
+        page
+    }
+
+    fn count(&mut self) {
+        self.bytes = self.entries.iter().map(|entry| entry.bytes).sum();
+        self.unsettled = self.entries.iter().filter(|entry| entry.has_unsettled_calls).count();
+    }
+}
+
+impl Entry {
+    fn new(message: Arc<UiMessage>) -> Self {
+        let mut calls = message.tool_parts();
+        let has_unsettled_calls = !calls.all(ToolPart::is_settled);
+        drop(calls);
+        Entry {
+            id_hash: hash_of(&message.id),
+            bytes: json_len(&message),
+            has_calls: message
+                .parts
+                .iter()
+                .any(|part| matches!(part, Part::Tool(_) | Part::Data(_))),
+            has_unsettled_calls,
+            message,
+        }
+    }
+}
+
+fn hash_of(id: &MessageId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Returns the number of bytes of a value as JSON.
+fn json_len(value: &impl Serialize) -> usize {
+    struct Count(usize);
+
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count(0);
+    // A message always serializes, and counting does not fail.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+/// The maximum number of messages of a page.
+const PAGE_MESSAGES: usize = 64;
+
+impl Index<usize> for Messages {
+    type Output = UiMessage;
+
+    /// # Panics
+    /// If there is no such message.
+    fn index(&self, at: usize) -> &UiMessage {
+        match self.get(at) {
+            Some(message) => message,
+            None => panic!("there are {} messages and none at index {at}", self.len),
+        }
+    }
+}
+
+impl PartialEq for Messages {
+    fn eq(&self, other: &Self) -> bool {
+        let pairs = || self.iter().zip(other.iter());
+        self.len == other.len
+            && (Arc::ptr_eq(&self.pages, &other.pages)
+                || pairs().all(|(one, other)| std::ptr::eq(one, other) || one == other))
+    }
+}
+
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl Serialize for Messages {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Messages {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::<UiMessage>::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl From<Vec<UiMessage>> for Messages {
+    fn from(messages: Vec<UiMessage>) -> Self {
+        messages.into_iter().collect()
+    }
+}
+
+impl<M: Into<Arc<UiMessage>>> FromIterator<M> for Messages {
+    fn from_iter<I: IntoIterator<Item = M>>(messages: I) -> Self {
+        let mut collected = Messages::default();
+        collected.extend(messages);
+        collected
+    }
+}
+
+impl<M: Into<Arc<UiMessage>>> Extend<M> for Messages {
+    fn extend<I: IntoIterator<Item = M>>(&mut self, messages: I) {
+        messages.into_iter().for_each(|message| self.push(message));
+    }
+}
+
+impl<'a> IntoIterator for &'a Messages {
+    type Item = &'a UiMessage;
+    type IntoIter = MessagesIter<'a>;
+
+    fn into_iter(self) -> MessagesIter<'a> {
+        self.iter()
+    }
+}
+
+/// Iterates over [`Messages`].
+#[derive(Clone)]
+pub struct MessagesIter<'a> {
+    pages: &'a [Arc<Page>],
+    /// The page and the place in it of the next message.
+    front: (usize, usize),
+    /// The page of the message before which the iterator ends, and the place in it.
+    back: (usize, usize),
+    remaining: usize,
+}
+
+impl<'a> Iterator for MessagesIter<'a> {
+    type Item = &'a UiMessage;
+
+    fn next(&mut self) -> Option<&'a UiMessage> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        while self.front.1 >= self.pages[self.front.0].entries.len() {
+            self.front = (self.front.0 + 1, 0);
+        }
+        let entry = &self.pages[self.front.0].entries[self.front.1];
+        self.front.1 += 1;
+        Some(&entry.message)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.remaining, Some(self.remaining))
+    }
+}
+
+impl DoubleEndedIterator for MessagesIter<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        while self.back.1 == 0 {
+            let page = self.back.0 - 1;
+            self.back = (page, self.pages[page].entries.len());
+        }
+        self.back.1 -= 1;
+        Some(&self.pages[self.back.0].entries[self.back.1].message)
+    }
+}
+
+impl ExactSizeIterator for MessagesIter<'_> {}
+
+impl fmt::Debug for MessagesIter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(id: u32) -> UiMessage {
+        UiMessage::new(format!("m{id}"), Role::User, Vec::new())
+    }
+
+    #[derive(Debug, Clone)]
+    enum Change {
+        Push,
+        Insert(usize),
+        Replace(usize),
+        Update(usize),
+        Truncate(usize),
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let change = prop_oneof![
+            40 => Just(Change::Push),
+            20 => (0_usize..400).prop_map(Change::Insert),
+            5 => (0_usize..400).prop_map(Change::Replace),
+            5 => (0_usize..400).prop_map(Change::Update),
+            1 => (0_usize..400).prop_map(Change::Truncate),
+        ];
+        proptest::collection::vec(change, 0..400)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn messages_hold_what_a_vec_would_hold(changes in changes()) {
+            let (mut messages, mut expected) = (Messages::default(), Vec::new());
+            for (number, change) in (0..).zip(changes) {
+                let before = (messages.clone(), expected.clone());
+                match change {
+                    Change::Push => {
+                        messages.push(message(number));
+                        expected.push(message(number));
+                    }
+                    Change::Insert(at) => {
+                        messages.insert(at, message(number));
+                        expected.insert(at.min(expected.len()), message(number));
+                    }
+                    Change::Replace(at) => {
+                        messages.replace(at, message(number));
+                        if let Some(replaced) = expected.get_mut(at) {
+                            *replaced = message(number);
+                        }
+                    }
+                    Change::Update(at) => {
+                        messages.update(at, |message| message.role = Role::Assistant);
+                        if let Some(updated) = expected.get_mut(at) {
+                            updated.role = Role::Assistant;
+                        }
+                    }
+                    Change::Truncate(len) => {
+                        messages.truncate(len);
+                        expected.truncate(len);
+                    }
+                }
+                prop_assert!(before.0.iter().eq(&before.1), "a change reached a clone");
+            }
+            prop_assert!(messages.iter().eq(&expected));
+            prop_assert!(messages.iter().rev().eq(expected.iter().rev()));
+            prop_assert_eq!(messages.len(), expected.len());
+            prop_assert_eq!(messages.last(), expected.last());
+            let bytes: usize = expected.iter().map(json_len).sum();
+            prop_assert_eq!(messages.bytes(), bytes);
+            prop_assert!(messages.pages.iter().all(|page| !page.entries.is_empty()));
+            for (at, expected) in expected.iter().enumerate() {
+                prop_assert_eq!(&messages[at], expected);
+                prop_assert_eq!(messages.position(&expected.id), Some(at));
+            }
+        }
+    }
+}
