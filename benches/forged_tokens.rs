@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, AuditEvent, AuditSink, DefinitionDigest, KeyRing,
@@ -47,7 +47,7 @@ impl LedgerStore for Counted {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
         self.of_the_chat.fetch_add(1, Ordering::Relaxed);
         self.ledger.pending(of)
     }

@@ -68,8 +68,8 @@ pub use self::resume::{ApprovalDecision, ResumePlan};
 #[cfg(feature = "approvals")]
 pub use self::service::{
     Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, ChatApprovals, EmptyToolbox,
-    IssuedApproval, MessageDecisions, PendingApproval, RequestApprovalError, ResolvedApprovals,
-    ToolInfo, Toolbox, TracingAudit,
+    IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals, RequestApprovalError,
+    ResolvedApprovals, ToolInfo, Toolbox, TracingAudit,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

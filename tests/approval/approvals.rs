@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, update,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot, update,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId,
@@ -328,7 +328,7 @@ impl LedgerStore for ReadOnly {
         self.0.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
         self.0.pending(of)
     }
 
@@ -361,7 +361,7 @@ impl LedgerStore for DecidedElsewhere {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
         Box::pin(async move {
             let read = self.ledger.pending(of).await;
             let decided = update(&*self.ledger, self.id, |record, now| {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use test_support::thread_subscriber::subscribe;
 use tracing_subscriber::fmt::MakeWriter;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalRequest, AuditEvent, IssuedApproval, KeyRing, PendingToolCall,
@@ -247,7 +247,7 @@ impl LedgerStore for Remote {
         Box::pin(self.with_latency(self.0.load(ids)))
     }
 
-    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
         Box::pin(self.with_latency(self.0.pending(of)))
     }
 

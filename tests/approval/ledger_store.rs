@@ -7,7 +7,8 @@ use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot, conformance,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, PendingQuery, PendingRecords,
+    Snapshot, conformance,
 };
 use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
 
@@ -48,8 +49,8 @@ impl LedgerStore for Yielding {
 
     fn pending<'a>(
         &'a self,
-        of: PendingFilter<'a>,
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        of: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         self.0.pending(of)
     }
 
@@ -152,18 +153,18 @@ impl LedgerStore for Faulty {
 
     fn pending<'a>(
         &'a self,
-        of: PendingFilter<'a>,
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        of: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         Box::pin(async move {
-            match (self.fault, of) {
+            let with = |filter| PendingQuery { filter, ..of };
+            match (self.fault, of.filter) {
                 (Fault::MixesTenants, PendingFilter::Chat { requester, chat }) => {
                     let requester = &principal_without_tenant(requester);
-                    self.inner.pending(PendingFilter::Chat { requester, chat }).await
+                    self.inner.pending(with(PendingFilter::Chat { requester, chat })).await
                 }
                 (Fault::MixesTenants, PendingFilter::Requester(principal)) => {
-                    self.inner
-                        .pending(PendingFilter::Requester(&principal_without_tenant(principal)))
-                        .await
+                    let principal = principal_without_tenant(principal);
+                    self.inner.pending(with(PendingFilter::Requester(&principal))).await
                 }
                 (Fault::ListsDecidedRecords, PendingFilter::Requester(principal)) => {
                     let mut loaded = self.inner.pending(of).await?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, Scripted};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, Snapshot,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
@@ -415,7 +415,7 @@ impl LedgerStore for CountsLoads {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingFilter<'a>) -> Answer<'a, Snapshot> {
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
         self.ledger.pending(of)
     }
 

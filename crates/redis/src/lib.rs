@@ -16,7 +16,8 @@ use tokio::time::timeout;
 
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot, VersionedRecord,
+    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
+    RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 
@@ -167,7 +168,7 @@ impl RedisLedger {
     ///
     /// The keys are the record, its two indexes and the clock. The arguments are the id of the
     /// record, its JSON, a random id of this attempt, the time at which the record expires in
-    /// Redis, and whether the record is pending.
+    /// Redis, whether the record is pending, and the time of the approval request.
     fn prepare_write<'s>(
         &self,
         script: &'s Script,
@@ -189,7 +190,8 @@ impl RedisLedger {
             .arg(json)
             .arg(&attempt)
             .arg(delete_at)
-            .arg(u8::from(record.is_pending()));
+            .arg(u8::from(record.is_pending()))
+            .arg(record.requested_at.0);
         Ok(invocation)
     }
 
@@ -211,15 +213,11 @@ impl RedisLedger {
         .await
     }
 
-    /// Runs a script that returns the time and records. Records that cannot be read are left out.
+    /// Parses the records that a script returned. Records that cannot be read are left out.
     ///
     /// A record of a format that this version does not read fails the operation. If it were left
     /// out, its approval would be rejected as lost, although a newer server can redeem it.
-    async fn read_snapshot(
-        &self,
-        script: &ScriptInvocation<'_>,
-    ) -> Result<Snapshot, LedgerStoreError> {
-        let (now, rows): (u64, Vec<(String, u64, String)>) = self.run_script(script).await?;
+    fn parse_records(rows: Vec<Row>) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
         let mut records = Vec::with_capacity(rows.len());
         for (key, revision, json) in rows {
             match serde_json::from_str::<ApprovalRecord>(&json) {
@@ -237,9 +235,12 @@ impl RedisLedger {
                 }
             }
         }
-        Ok(Snapshot { now: UnixMillis(now), records })
+        Ok(records)
     }
 }
+
+/// The key of a record, its revision and its JSON.
+type Row = (String, u64, String);
 
 impl LedgerStore for RedisLedger {
     fn insert<'a>(
@@ -258,22 +259,39 @@ impl LedgerStore for RedisLedger {
             for id in ids {
                 invocation.key(self.record_key(*id));
             }
-            self.read_snapshot(&invocation).await
+            let (now, rows): (u64, Vec<Row>) = self.run_script(&invocation).await?;
+            Ok(Snapshot { now: UnixMillis(now), records: Self::parse_records(rows)? })
         })
     }
 
     fn pending<'a>(
         &'a self,
-        filter: PendingFilter<'a>,
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        query: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         Box::pin(async move {
             let mut invocation = PENDING.key(self.key("clock"));
-            invocation.key(self.pending_key(filter)).arg(self.key("record:"));
-            let mut snapshot = self.read_snapshot(&invocation).await?;
-            snapshot
-                .records
-                .sort_by_key(|VersionedRecord { record, .. }| (record.requested_at, record.id));
-            Ok(snapshot)
+            invocation
+                .key(self.pending_key(query.filter))
+                .arg(self.key("record:"))
+                .arg(query.after.map_or(-1, |after| after.requested_at.0 as i64))
+                .arg(query.after.map(|after| after.id.to_string()).unwrap_or_default())
+                .arg(query.limit.min(MAX_PAGE))
+                .arg(RECORD_RETENTION.as_millis() as u64);
+            let (now, rows, next, unexpired): (u64, Vec<Row>, Vec<(u64, String)>, usize) =
+                self.run_script(&invocation).await?;
+            let next = next.into_iter().next().map(|(requested_at, id)| {
+                let id = id.parse().map_err(LedgerStoreError::new)?;
+                Ok::<_, LedgerStoreError>(PendingCursor {
+                    requested_at: UnixMillis(requested_at),
+                    id,
+                })
+            });
+            Ok(PendingRecords {
+                now: UnixMillis(now),
+                records: Self::parse_records(rows)?,
+                next: next.transpose()?,
+                unexpired,
+            })
         })
     }
 
@@ -341,10 +359,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The maximum number of records of a page. A Lua table of so many fits into the memory of Redis.
+const MAX_PAGE: usize = 1 << 20;
+
 /// The latest time, in milliseconds, that a Lua number represents exactly.
 const MAX_EXACT_MILLIS: u64 = (1 << 53) - 1;
 
-// A record is a Redis hash. `record` is its JSON. `revision` counts the replacements. `inserted`
+// A record is a Redis hash. `record` is its JSON. `revision` counts the replacements. `requested` is
+// the time of the approval request, by which the records are listed. `inserted`
 // and `replaced` are the ids of the attempts that wrote the record, by which a repeated script
 // recognises its own write. An index is a sorted set of record ids, scored by the time at which the
 // record expires in Redis. Redis stores and replicates the writes of one script as one transaction.
@@ -384,16 +406,34 @@ end
 return {now, found}
 ";
 
-/// Returns the time and the records of an index.
+/// Returns the time, a page of the records of an index, the place after which the next page begins,
+/// and the number of all records of the index that have not expired.
+///
+/// A record that an earlier version inserted has no field `requested` and comes first.
 const PENDING_BODY: &str = r"
 tell_time(KEYS[1])
-local found = {}
+local after, after_id, limit = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local rest = {}
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-    local key = ARGV[1] .. id
-    local kept = redis.call('HMGET', key, 'revision', 'record')
-    if kept[1] then found[#found + 1] = {key, kept[1], kept[2]} end
+    local kept = redis.call('HMGET', ARGV[1] .. id, 'revision', 'requested')
+    local requested = tonumber(kept[2] or '0')
+    if kept[1] and (requested > after or requested == after and id > after_id) then
+        rest[#rest + 1] = {requested, id}
+    end
 end
-return {now, found}
+table.sort(rest, function(one, other)
+    return one[1] < other[1] or one[1] == other[1] and one[2] < other[2]
+end)
+local found = {}
+for at = 1, math.min(limit, #rest) do
+    local key = ARGV[1] .. rest[at][2]
+    local kept = redis.call('HMGET', key, 'revision', 'record')
+    found[at] = {key, kept[1], kept[2]}
+end
+local next_page = {}
+if #rest > #found and #found > 0 then next_page[1] = rest[#found] end
+local expired = string.format('(%.0f', now + tonumber(ARGV[5]))
+return {now, found, next_page, redis.call('ZCOUNT', KEYS[2], expired, '+inf')}
 ";
 
 /// Defines `wrote`, which updates the indexes after a write, and stores the time that the ledger's
@@ -401,6 +441,7 @@ return {now, found}
 const WRITE_PREAMBLE: &str = r"
 local id, json, attempt, forget_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local is_pending = ARGV[5] == '1'
+local requested = ARGV[6]
 local function wrote()
     for at = 2, 3 do
         local index = KEYS[at]
@@ -425,7 +466,8 @@ end
 const INSERT_BODY: &str = r"
 local by = redis.call('HGET', KEYS[1], 'inserted')
 if by then return by == attempt and 1 or 0 end
-redis.call('HSET', KEYS[1], 'record', json, 'revision', '0', 'inserted', attempt)
+redis.call('HSET', KEYS[1], 'record', json, 'revision', '0', 'inserted', attempt,
+    'requested', requested)
 redis.call('PEXPIREAT', KEYS[1], forget_at)
 return wrote()
 ";
@@ -433,9 +475,9 @@ return wrote()
 /// Replaces a record that has the expected revision. Returns 1 if this attempt replaced it, else 0.
 const COMPARE_AND_SWAP_BODY: &str = r"
 local kept = redis.call('HMGET', KEYS[1], 'revision', 'replaced')
-if kept[1] == ARGV[7] and kept[2] == attempt then return 1 end
-if kept[1] ~= ARGV[6] then return 0 end
-redis.call('HSET', KEYS[1], 'record', json, 'revision', ARGV[7], 'replaced', attempt)
+if kept[1] == ARGV[8] and kept[2] == attempt then return 1 end
+if kept[1] ~= ARGV[7] then return 0 end
+redis.call('HSET', KEYS[1], 'record', json, 'revision', ARGV[8], 'replaced', attempt)
 return wrote()
 ";
 

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{AuditEvent, AuditEventKind, AuditSink, Toolbox};
-use crate::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, update};
+use crate::approval::store::{
+    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, VersionedRecord,
+    update,
+};
 use crate::approval::token::has_newer_format;
 use crate::approval::{
     ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
@@ -41,20 +44,65 @@ pub struct PendingApproval {
     pub record: ApprovalRecord,
 }
 
+/// A page of approval requests without an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PendingApprovals {
+    /// The approval requests, oldest first. There may be fewer than requested, also before the last
+    /// page, because requests that have expired are left out.
+    pub approvals: Vec<PendingApproval>,
+    /// Where the next page begins. `None` after the last page.
+    pub next: Option<PendingCursor>,
+}
+
+/// The number of records that are read from the ledger at once.
+const PAGE_RECORDS: usize = 256;
+
 impl Inner {
-    /// Returns the pending approval requests that have not expired and whose key may still be used.
+    /// Returns all pending approval requests that have not expired and whose key may still be used.
     pub(super) async fn pending(
         &self,
         filter: PendingFilter<'_>,
     ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        let snapshot = self.ledger.pending(filter).await?;
-        let records = snapshot.records.into_iter().map(|versioned| versioned.record);
-        let pending = records.filter(|record| record.expires_at > snapshot.now);
-        let pending = pending.filter_map(|record| {
-            let approval_id = record.approval_id(&self.keys, snapshot.now)?;
+        let (now, records) = self.pending_records(filter).await?;
+        Ok(self.unexpired(records, now))
+    }
+
+    /// Returns a page of the pending approval requests that have not expired and whose key may still
+    /// be used.
+    pub(super) async fn pending_page(
+        &self,
+        query: PendingQuery<'_>,
+    ) -> Result<PendingApprovals, LedgerStoreError> {
+        let page = self.ledger.pending(query).await?;
+        let records = page.records.into_iter().map(|versioned| versioned.record).collect();
+        Ok(PendingApprovals { approvals: self.unexpired(records, page.now), next: page.next })
+    }
+
+    fn unexpired(&self, records: Vec<ApprovalRecord>, now: UnixMillis) -> Vec<PendingApproval> {
+        let records = records.into_iter().filter(|record| record.expires_at > now);
+        let pending = records.filter_map(|record| {
+            let approval_id = record.approval_id(&self.keys, now)?;
             Some(PendingApproval { approval_id, record })
         });
-        Ok(pending.collect())
+        pending.collect()
+    }
+
+    /// Returns all pending records, also those that have expired, and the time of the ledger.
+    pub(super) async fn pending_records(
+        &self,
+        filter: PendingFilter<'_>,
+    ) -> Result<(UnixMillis, Vec<ApprovalRecord>), LedgerStoreError> {
+        let mut all = Vec::new();
+        let mut query = PendingQuery { filter, after: None, limit: PAGE_RECORDS };
+        loop {
+            let page = self.ledger.pending(query).await?;
+            all.extend(page.records.into_iter().map(|VersionedRecord { record, .. }| record));
+            query.after = page.next;
+            if page.next.is_none() {
+                return Ok((page.now, all));
+            }
+        }
     }
 
     /// Records the rejection of a decision on an unknown record, or by a principal that may not

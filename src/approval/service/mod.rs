@@ -26,13 +26,14 @@ use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
 pub use self::chat_approvals::{ChatApprovals, IssuedApproval, RequestApprovalError};
-pub use self::inner::PendingApproval;
+pub use self::inner::{PendingApproval, PendingApprovals};
 pub use self::resolve::ResolvedApprovals;
 pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
 
 use self::inner::{Inner, random_bytes};
 use crate::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, system_time,
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
+    system_time,
 };
 use crate::approval::{
     ApprovalDecision, ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, ResumePlan,
@@ -273,6 +274,24 @@ impl Approvals {
         principal: &Principal,
     ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
         self.0.pending(PendingFilter::Requester(principal)).await
+    }
+
+    /// Returns a page of the pending approval requests of this principal in all chats, oldest first.
+    ///
+    /// The first page has no `after`, and each other page has the `next` of the page before. A
+    /// request that stays pending is on exactly one of the pages, also if others are answered
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the records cannot be read.
+    pub async fn pending_page(
+        &self,
+        principal: &Principal,
+        after: Option<PendingCursor>,
+        limit: usize,
+    ) -> Result<PendingApprovals, LedgerStoreError> {
+        let filter = PendingFilter::Requester(principal);
+        self.0.pending_page(PendingQuery { filter, after, limit }).await
     }
 
     /// Revokes a pending approval request. Returns `false` if it is not pending.

@@ -64,8 +64,8 @@ impl ChatApprovals {
         let inner = &self.inner;
         let mut redemption = plan.redeem(&inner.keys, system_time());
         let ids: Vec<RecordId> = redemption.records().collect();
-        let pending = inner.ledger.pending(self.pending_filter()).await?;
-        let (now, mut records) = (pending.now, HashMap::new());
+        let (now, pending) = inner.pending_records(self.pending_filter()).await?;
+        let mut records = HashMap::new();
         if !ids.is_empty() {
             let loaded = inner.ledger.load(&ids).await?.records.into_iter();
             records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
@@ -79,7 +79,7 @@ impl ChatApprovals {
         }
         let requests = redemption.ledger_requests();
         let mut unanswered = Vec::new();
-        for record in pending.records.into_iter().map(|versioned| versioned.record) {
+        for record in pending {
             let is_answered = requests.iter().any(|request| request.record == record.id);
             let id = record.approval_id(&inner.keys, now);
             unanswered.extend(id.filter(|_| !is_answered).map(|id| (record, id)));

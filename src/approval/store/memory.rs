@@ -1,13 +1,15 @@
 //! [`InMemoryLedger`]: a ledger in the memory of one process.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::ready;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{
-    LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, Snapshot, VersionedRecord,
+    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
+    RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use crate::approval::{ApprovalRecord, Principal, RecordId, UnixMillis};
 use crate::boxed::BoxFuture;
@@ -35,13 +37,16 @@ enum Clock {
 /// Record ids, ordered by a time.
 type RecordIndex = BTreeSet<(UnixMillis, RecordId)>;
 
+/// The times at which pending records expire, by the time of the request.
+type PendingIndex = BTreeMap<(UnixMillis, RecordId), UnixMillis>;
+
 #[derive(Debug, Default)]
 struct Records {
     by_id: HashMap<RecordId, VersionedRecord>,
     /// The pending records of each requester in each chat, by the time of the request.
-    pending_by_chat: HashMap<(Principal, ChatId), RecordIndex>,
+    pending_by_chat: HashMap<(Principal, ChatId), PendingIndex>,
     /// The pending records of each requester, by the time of the request.
-    pending_by_requester: HashMap<Principal, RecordIndex>,
+    pending_by_requester: HashMap<Principal, PendingIndex>,
     /// All records, by the end of their retention.
     by_retention_end: RecordIndex,
     /// The latest time that was returned: the clock must not run backwards.
@@ -110,18 +115,28 @@ impl LedgerStore for InMemoryLedger {
 
     fn pending<'a>(
         &'a self,
-        filter: PendingFilter<'a>,
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        query: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         let (now, records) = self.lock();
-        let pending = match filter {
+        let pending = match query.filter {
             PendingFilter::Chat { requester, chat } => {
                 records.pending_by_chat.get(&(requester.clone(), chat.clone()))
             }
             PendingFilter::Requester(principal) => records.pending_by_requester.get(principal),
         };
-        let ids = pending.into_iter().flatten();
-        let found = ids.filter_map(|(_, id)| records.by_id.get(id).cloned()).collect();
-        Box::pin(ready(Ok(Snapshot { now, records: found })))
+        let none = PendingIndex::new();
+        let pending = pending.unwrap_or(&none);
+        let unexpired = pending.values().filter(|expires_at| **expires_at > now).count();
+        let after = query.after.map(|after| (after.requested_at, after.id));
+        let mut rest = pending
+            .range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+            .map(|(place, _)| *place);
+        let page: Vec<_> = rest.by_ref().take(query.limit).collect();
+        let last = page.last().filter(|_| rest.next().is_some());
+        let next = last.map(|&(requested_at, id)| PendingCursor { requested_at, id });
+        let found = page.iter().filter_map(|(_, id)| records.by_id.get(id).cloned());
+        let records = found.collect();
+        Box::pin(ready(Ok(PendingRecords { now, records, next, unexpired })))
     }
 
     fn compare_and_swap<'a>(
@@ -145,8 +160,10 @@ impl Records {
         let record = &versioned.record;
         let entry = (record.requested_at, record.id);
         if record.is_pending() {
-            self.pending_by_chat.entry(chat_key(record)).or_default().insert(entry);
-            self.pending_by_requester.entry(record.requester.clone()).or_default().insert(entry);
+            let (by_chat, expires_at) = (chat_key(record), record.expires_at);
+            let requester = record.requester.clone();
+            self.pending_by_chat.entry(by_chat).or_default().insert(entry, expires_at);
+            self.pending_by_requester.entry(requester).or_default().insert(entry, expires_at);
         } else {
             self.remove_pending(record);
         }

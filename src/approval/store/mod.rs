@@ -11,6 +11,7 @@ mod memory;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 pub use self::memory::InMemoryLedger;
@@ -89,7 +90,8 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
     fn load<'a>(&'a self, ids: &'a [RecordId])
     -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>>;
 
-    /// Loads the pending records that match a filter, oldest first.
+    /// Loads a page of the pending records that match a filter, oldest first: by the time of the
+    /// request, and by their id where the times are equal.
     ///
     /// A record whose `expires_at` has passed is still listed while its state is
     /// [`Pending`](crate::approval::ApprovalState::Pending).
@@ -98,8 +100,8 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
     /// [`LedgerStoreError`] if the store fails.
     fn pending<'a>(
         &'a self,
-        filter: PendingFilter<'a>,
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>>;
+        query: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>>;
 
     /// Replaces a record if its revision is still `revision`. Returns `false` if the record has
     /// another revision or does not exist.
@@ -129,6 +131,69 @@ pub enum PendingFilter<'a> {
     },
     /// The records of one requester, in all chats.
     Requester(&'a Principal),
+}
+
+/// Selects a page of pending records.
+#[derive(Debug, Clone, Copy)]
+pub struct PendingQuery<'a> {
+    /// Which records are listed.
+    pub filter: PendingFilter<'a>,
+    /// The place after which the page begins. `None` for the first page.
+    pub after: Option<PendingCursor>,
+    /// The maximum number of records in the page.
+    pub limit: usize,
+}
+
+/// Selects all pending records at once.
+impl<'a> From<PendingFilter<'a>> for PendingQuery<'a> {
+    fn from(filter: PendingFilter<'a>) -> Self {
+        PendingQuery { filter, after: None, limit: usize::MAX }
+    }
+}
+
+/// A place in a list of pending records: after the record with this time and this id.
+///
+/// The place stays valid if that record is decided. Its text is `time-id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PendingCursor {
+    /// The time of the approval request.
+    pub requested_at: UnixMillis,
+    /// The id of the record.
+    pub id: RecordId,
+}
+
+impl fmt::Display for PendingCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.requested_at.0, self.id)
+    }
+}
+
+impl FromStr for PendingCursor {
+    type Err = PendingCursorError;
+
+    fn from_str(text: &str) -> Result<Self, PendingCursorError> {
+        let (time, id) = text.split_once('-').ok_or(PendingCursorError)?;
+        let requested_at = UnixMillis(time.parse().map_err(|_| PendingCursorError)?);
+        Ok(PendingCursor { requested_at, id: id.parse().map_err(|_| PendingCursorError)? })
+    }
+}
+
+/// The error of a text that is not a [`PendingCursor`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a place in the list of approvals")]
+pub struct PendingCursorError;
+
+/// A page of pending records at one time.
+#[derive(Debug, Clone)]
+pub struct PendingRecords {
+    /// The time, by the store's clock.
+    pub now: UnixMillis,
+    /// The records of the page.
+    pub records: Vec<VersionedRecord>,
+    /// Where the next page begins. `None` if there are no more records.
+    pub next: Option<PendingCursor>,
+    /// How many records match the filter and have not expired, on all pages together.
+    pub unexpired: usize,
 }
 
 /// The records at one time.

@@ -12,7 +12,9 @@ use axum::routing::post;
 use futures::Stream;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
-use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, Snapshot};
+use ui_message_stream::approval::store::{
+    LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+};
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal,
     RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox,
@@ -185,8 +187,8 @@ impl LedgerStore for Ledger {
 
     fn pending<'a>(
         &'a self,
-        filter: PendingFilter<'a>,
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        filter: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         self.inner.pending(filter)
     }
 

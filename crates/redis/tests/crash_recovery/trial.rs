@@ -188,8 +188,11 @@ impl fmt::Display for Status {
 
 /// Returns the only pending approval request.
 async fn pending(ledger: &RedisLedger) -> RecordId {
-    let pending =
-        ledger.pending(PendingFilter::Requester(&Principal::anonymous())).await.unwrap().records;
+    let pending = ledger
+        .pending(PendingFilter::Requester(&Principal::anonymous()).into())
+        .await
+        .unwrap()
+        .records;
     assert_eq!(pending.len(), 1);
     pending[0].record.id
 }

@@ -55,7 +55,7 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnect
     redis.start_again();
     assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimResult::InFlight);
     let filter = PendingFilter::Requester(&pending.requester);
-    let listed = ledger.pending(filter).await.unwrap().records;
+    let listed = ledger.pending(filter.into()).await.unwrap().records;
     assert_eq!(listed.iter().map(|stored| &stored.record).collect::<Vec<_>>(), [&pending]);
 }
 
@@ -186,7 +186,8 @@ async fn lists_drop_records_whose_retention_has_ended() {
     let stored = contention::record(id(2));
     assert!(ledger.insert(&stored).await.unwrap());
     assert!(ledger.insert(&expired).await.unwrap());
-    let listed = ledger.pending(PendingFilter::Requester(&stored.requester)).await.unwrap().records;
+    let listed =
+        ledger.pending(PendingFilter::Requester(&stored.requester).into()).await.unwrap().records;
     assert_eq!(listed.iter().map(|stored| stored.record.id).collect::<Vec<_>>(), [id(2)]);
     assert!(ledger.insert(&contention::record(id(3))).await.unwrap());
     let count = "return redis.call('ZCARD', redis.call('KEYS', '*:person:*')[1])";
@@ -203,7 +204,7 @@ async fn ledgers_with_different_prefixes_share_no_records() {
     assert!(second.load(&[id(1)]).await.unwrap().records.is_empty());
     assert!(
         second
-            .pending(PendingFilter::Requester(&record.requester))
+            .pending(PendingFilter::Requester(&record.requester).into())
             .await
             .unwrap()
             .records
@@ -241,7 +242,10 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
     let _subscription = subscribe(subscriber);
     let requester = contention::record(id(1)).requester;
     let pending = PendingFilter::Chat { requester: &requester, chat: &"chat".into() };
-    for failed in [ledger.load(&[id(1), id(2)]).await, ledger.pending(pending).await] {
+    for failed in [
+        ledger.load(&[id(1), id(2)]).await.map(drop),
+        ledger.pending(pending.into()).await.map(drop),
+    ] {
         let error = failed.unwrap_err();
         assert_eq!(error.to_string(), "the approval ledger failed");
         assert_eq!(

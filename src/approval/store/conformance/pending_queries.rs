@@ -5,8 +5,10 @@ use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids, random_id,
 };
-use crate::approval::store::{LedgerStore, PendingFilter};
-use crate::approval::{ApprovalState, Principal, RecordId, UnixMillis};
+use crate::approval::store::{LedgerStore, PendingFilter, PendingQuery, update};
+use crate::approval::{
+    ApprovalRecord, ApprovalState, Principal, RecordId, RevocationReason, UnixMillis,
+};
 use crate::id::ChatId;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -48,10 +50,15 @@ pub(super) fn cases() -> Vec<Case> {
             "a principal's approval requests of all chats are listed, the oldest first",
             pending_of_requester,
         ),
+        Case::new(
+            "the pages of a list hold each record once, while some are decided",
+            pages_of_requester,
+        ),
         Case::new("a list holds the records with their revisions", |store: Store| async move {
             let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             insert(&*store, &record).await?;
-            let listed = store.pending(PendingFilter::Requester(&record.requester)).await?.records;
+            let listed =
+                store.pending(PendingFilter::Requester(&record.requester).into()).await?.records;
             expect_equal("how many there are", listed.len(), 1)?;
             let revision = load_one(&*store, record.id).await?.revision;
             for versioned in listed {
@@ -110,6 +117,56 @@ pub(super) fn cases() -> Vec<Case> {
     ];
     cases.extend(separation_cases());
     cases
+}
+
+async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
+    let (requester, now) = (new_principal(), now(&*store).await?);
+    let mut records = Vec::new();
+    for number in 0_u64..25 {
+        // Several records have the same time.
+        let requested_at = UnixMillis(now.0.saturating_sub(number / 4));
+        let mut record = new_record(&requester, &new_chat_id(), requested_at);
+        if number % 5 == 0 {
+            record.expires_at = now;
+        }
+        insert(&*store, &record).await?;
+        records.push(record);
+    }
+    records.sort_by_key(|record| (record.requested_at, record.id));
+    let decided: Vec<RecordId> = [2, 6, 11].map(|at: usize| records[at].id).to_vec();
+    let filter = PendingFilter::Requester(&requester);
+    let mut query = PendingQuery { filter, after: None, limit: 7 };
+    let (mut listed, mut pages) = (Vec::new(), 0);
+    loop {
+        let page = store.pending(query).await?;
+        if pages == 0 {
+            expect_equal("how many have not expired", page.unexpired, 20)?;
+        }
+        if page.records.len() > query.limit {
+            return Err(CaseFailure(format!("{} records in a page of 7", page.records.len())));
+        }
+        listed.extend(page.records.into_iter().map(|versioned| versioned.record.id));
+        query.after = page.next;
+        pages += 1;
+        if query.after.is_none() {
+            break;
+        }
+        if pages == 1 {
+            // One of the first page, its last one, and one of the second page.
+            for id in &decided {
+                let revoke =
+                    |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+                update(&*store, *id, revoke).await?;
+            }
+        }
+    }
+    let mut expected: Vec<RecordId> = records.iter().map(|record| record.id).collect();
+    expected.retain(|id| *id != decided[2]);
+    expect_equal("what the pages hold", listed, expected)?;
+    expect_equal("the number of pages", pages, 4)?;
+    let left = store.pending(filter.into()).await?;
+    expect_equal("how many are left", left.records.len(), 22)?;
+    expect_equal("whether there are more", left.next, None)
 }
 
 async fn pending_of_requester(store: Store) -> Result<(), CaseFailure> {

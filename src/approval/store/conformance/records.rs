@@ -77,7 +77,7 @@ pub(super) async fn pending_ids(
     store: &dyn LedgerStore,
     of: PendingFilter<'_>,
 ) -> Result<Vec<RecordId>, CaseFailure> {
-    let records = store.pending(of).await?.records;
+    let records = store.pending(of.into()).await?.records;
     Ok(records.into_iter().map(|versioned| versioned.record.id).collect())
 }
 

@@ -151,7 +151,7 @@ pub(super) fn cases() -> Vec<Case> {
             let mut latest = UnixMillis(0);
             for _ in 0..50 {
                 let of = PendingFilter::Chat { requester: &requester, chat: &chat };
-                for now in [now(&*store).await?, store.pending(of).await?.now] {
+                for now in [now(&*store).await?, store.pending(of.into()).await?.now] {
                     if now < latest {
                         return Err(CaseFailure(format!("after {latest:?} it is {now:?}")));
                     }
@@ -229,7 +229,7 @@ async fn dropped_futures(store: Store) -> Result<(), CaseFailure> {
     let mut decided = record.clone();
     decided.state = ApprovalState::Expired;
     poll_immediate(store.load(&ids)).await;
-    poll_immediate(store.pending(PendingFilter::Requester(&record.requester))).await;
+    poll_immediate(store.pending(PendingFilter::Requester(&record.requester).into())).await;
     poll_immediate(store.compare_and_swap(&decided, revision)).await;
     let current = load_one(&*store, record.id).await?;
     if current.record.is_pending() {
