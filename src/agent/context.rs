@@ -2,6 +2,7 @@
 //! in addition to the input.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -278,6 +279,13 @@ const MAX_PARTS: usize = 32;
 
 /// The context of an approval decision: what a predicate receives in addition to the input.
 ///
+/// A chat may not hold everything that happened in its conversation. For example, a server imports a
+/// chat without its tool calls from the messages of a client, if it has lost the chat in a restart. A
+/// predicate that [reads](Self::chat) such a history cannot be trusted: the call then needs approval,
+/// even if the predicate returns `false`. A predicate that does not read the chat decides itself. So
+/// does a predicate that handles incomplete histories, which it declares by reading the chat with
+/// [`chat_even_if_incomplete`](Self::chat_even_if_incomplete).
+///
 /// ```
 /// use ui_message_stream::agent::ApprovalContext;
 /// use ui_message_stream::approval::Principal;
@@ -285,8 +293,9 @@ const MAX_PARTS: usize = 32;
 /// use ui_message_stream::message::UiMessage;
 ///
 /// /// Returns whether the chat contains a call that read a web page, which may hold injected text.
+/// /// If the history of the chat is incomplete, the call needs approval in any case.
 /// fn has_read_a_page(context: &ApprovalContext) -> bool {
-///     let mut calls = context.chat.messages.iter().flat_map(UiMessage::tool_parts);
+///     let mut calls = context.chat().messages.iter().flat_map(UiMessage::tool_parts);
 ///     calls.any(|call| &*call.tool_name == "fetch")
 /// }
 ///
@@ -300,15 +309,49 @@ pub struct ApprovalContext {
     pub tool_call_id: ToolCallId,
     /// The owner of the chat.
     pub principal: Principal,
-    /// The conversation so far, including what this turn emitted before the call. It also contains
-    /// other calls of the same step: the presence of a call does not mean that it was approved.
-    pub chat: Arc<Chat>,
+    chat: Arc<Chat>,
+    /// Whether [`chat`](Self::chat) was called. All clones of the context share it.
+    has_read_chat: Arc<AtomicBool>,
 }
 
 impl ApprovalContext {
     /// Creates a context for the decision about this call, in this chat.
     pub fn new(tool_call_id: impl Into<ToolCallId>, chat: impl Into<Arc<Chat>>) -> Self {
         let chat = chat.into();
-        ApprovalContext { tool_call_id: tool_call_id.into(), principal: chat.owner.clone(), chat }
+        ApprovalContext {
+            tool_call_id: tool_call_id.into(),
+            principal: chat.owner.clone(),
+            chat,
+            has_read_chat: Arc::default(),
+        }
+    }
+
+    /// Returns the conversation so far, including what this turn emitted before the call. It also
+    /// contains other calls of the same step: the presence of a call does not mean that it was
+    /// approved.
+    ///
+    /// If the [history is incomplete](Self::has_complete_history), a predicate that calls this method
+    /// cannot waive the approval: the call needs approval even if the predicate returns `false`.
+    pub fn chat(&self) -> &Chat {
+        self.has_read_chat.store(true, Ordering::Relaxed);
+        &self.chat
+    }
+
+    /// Returns the conversation so far, as [`chat`](Self::chat) does, for a predicate that handles
+    /// incomplete histories. The result of the predicate then decides, also if the history is
+    /// incomplete.
+    pub fn chat_even_if_incomplete(&self) -> &Chat {
+        &self.chat
+    }
+
+    /// Returns whether the chat holds everything that happened in the conversation. See
+    /// [`HistoryCompleteness`](crate::chat::HistoryCompleteness).
+    pub fn has_complete_history(&self) -> bool {
+        self.chat.history.is_complete()
+    }
+
+    /// Returns whether the predicate relied on an incomplete history.
+    pub(super) fn has_read_incomplete_history(&self) -> bool {
+        self.has_read_chat.load(Ordering::Relaxed) && !self.has_complete_history()
     }
 }

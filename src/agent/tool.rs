@@ -202,7 +202,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     ///
     /// The model writes the input. An attacker who injects text into the model's context can
     /// therefore choose the input, and with it the result of the predicate. If the predicate
-    /// panics, the call requires approval.
+    /// panics, or if it [reads an incomplete history](ApprovalContext), the call requires approval.
     #[must_use]
     pub fn needs_approval_when(
         mut self,
@@ -219,8 +219,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// Requires a user's approval for each call for which the asynchronous predicate returns
     /// `true`.
     ///
-    /// The call also requires approval if the predicate returns an error, panics, or runs for
-    /// longer than the [timeout](Self::with_timeout) of the tool. For a synchronous predicate see
+    /// The call also requires approval if the predicate returns an error, panics, [reads an
+    /// incomplete history](ApprovalContext), or runs for longer than the
+    /// [timeout](Self::with_timeout) of the tool. For a synchronous predicate see
     /// [`needs_approval_when`](Self::needs_approval_when).
     ///
     /// ```

@@ -120,7 +120,8 @@ impl ToolPolicy {
     /// Returns whether a call of the tool with this name and input needs a user's approval.
     ///
     /// The call needs approval if a predicate panics, and if an asynchronous predicate returns an
-    /// error or takes longer than the [timeout](Self::timeout).
+    /// error or takes longer than the [timeout](Self::timeout). It also needs approval if a predicate
+    /// [reads](ApprovalContext::chat) an incomplete history.
     ///
     /// # Cancel safety
     /// If the future is dropped, an asynchronous predicate is stopped.
@@ -130,32 +131,38 @@ impl ToolPolicy {
         input: &Json,
         context: ApprovalContext,
     ) -> bool {
-        let problem: BoxError = match &self.approval {
+        // A clone knows whether the predicate has read the chat.
+        let read = context.clone();
+        let decision = match &self.approval {
             ApprovalRequirement::Unspecified { needs_approval } => return *needs_approval,
             ApprovalRequirement::Never => return false,
             ApprovalRequirement::Always => return true,
-            ApprovalRequirement::When(predicate) => {
-                match catch_unwind(AssertUnwindSafe(|| predicate(input, &context))) {
-                    Ok(needs_approval) => return needs_approval,
-                    Err(_) => "it panicked".into(),
-                }
-            }
+            ApprovalRequirement::When(predicate) => call(|| predicate(input, &context)),
             ApprovalRequirement::WhenAsync(predicate) => {
                 let (predicate, input) = (Arc::clone(predicate), input.clone());
-                // A task of its own, so that the timeout applies to a predicate that blocks its
-                // thread. The predicate is called in the task: it may panic before it returns a
-                // future.
-                let call = async move { predicate(input, context).await };
-                match timeout(self.timeout, AbortOnDropHandle::new(tokio::spawn(call))).await {
-                    Ok(Ok(Ok(needs_approval))) => return needs_approval,
-                    Ok(Ok(Err(error))) => error,
-                    Ok(Err(panic)) => panic.into(),
-                    Err(elapsed) => elapsed.into(),
-                }
+                self.call_async(async move { predicate(input, context).await }).await
             }
         };
-        tracing::error!(%problem, tool, "the approval predicate failed: the call needs approval");
-        true
+        match decision {
+            Ok(needs_approval) if needs_approval || !read.has_read_incomplete_history() => {
+                needs_approval
+            }
+            Ok(_) => {
+                tracing::info!(
+                    tool,
+                    "the approval predicate read an incomplete history: the call needs approval"
+                );
+                true
+            }
+            Err(problem) => {
+                tracing::error!(
+                    %problem,
+                    tool,
+                    "the approval predicate failed: the call needs approval"
+                );
+                true
+            }
+        }
     }
 
     /// Returns the text of the approval request for a call of the tool with this name and input.
@@ -171,6 +178,24 @@ impl ToolPolicy {
     pub fn model_output(&self, output: &Json) -> Option<Json> {
         let read = self.model_output.as_ref()?;
         catch_unwind(AssertUnwindSafe(|| read(output))).unwrap_or(None)
+    }
+
+    /// Calls an asynchronous function of the host that decides about a call.
+    ///
+    /// The function runs on a task of its own, so that the [timeout](Self::timeout) applies even if
+    /// it blocks its thread.
+    ///
+    /// # Errors
+    /// The error of the function, its panic, or its timeout.
+    async fn call_async(
+        &self,
+        decide: impl Future<Output = Result<bool, BoxError>> + Send + 'static,
+    ) -> Result<bool, BoxError> {
+        match timeout(self.timeout, AbortOnDropHandle::new(tokio::spawn(decide))).await {
+            Ok(Ok(decision)) => decision,
+            Ok(Err(panic)) => Err(panic.into()),
+            Err(elapsed) => Err(elapsed.into()),
+        }
     }
 }
 
@@ -192,7 +217,7 @@ impl Default for ToolPolicy {
 
 impl ApprovalRequirement {
     /// Creates a requirement that depends on the call. A call needs approval if `predicate` returns
-    /// `true` for its input and context.
+    /// `true` for its input and context, or if it [reads an incomplete history](ApprovalContext).
     ///
     /// The model writes the input. An attacker who injects text into the model's context can
     /// therefore choose the input, and with it the result of the predicate.
@@ -202,7 +227,8 @@ impl ApprovalRequirement {
         ApprovalRequirement::When(Arc::new(predicate))
     }
 
-    /// Creates a requirement that depends on the call and is decided asynchronously.
+    /// Creates a requirement that depends on the call and is decided asynchronously. Otherwise as
+    /// [`when`](Self::when).
     pub fn when_async<F, Fut>(predicate: F) -> Self
     where
         F: Fn(Json, ApprovalContext) -> Fut + Send + Sync + 'static,
@@ -218,6 +244,11 @@ impl ApprovalRequirement {
     pub fn depends_on_call(&self) -> bool {
         matches!(self, ApprovalRequirement::When(_) | ApprovalRequirement::WhenAsync(_))
     }
+}
+
+/// Calls a function of the host that decides about a call. A panic is an error.
+fn call(decide: impl FnOnce() -> bool) -> Result<bool, BoxError> {
+    catch_unwind(AssertUnwindSafe(decide)).map_err(|_| "it panicked".into())
 }
 
 impl fmt::Debug for ToolPolicy {

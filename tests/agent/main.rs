@@ -4,6 +4,7 @@ mod agent;
 mod approval_orderings_http;
 mod chunk_order;
 mod client_tools;
+mod incomplete_histories;
 mod provider_approvals;
 mod provider_approvals_multi_server;
 mod provider_double;

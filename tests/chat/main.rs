@@ -6,6 +6,7 @@ mod concurrent_turns;
 mod detached_turns;
 mod edited_while_running;
 mod embedding;
+mod history_completeness;
 mod json_responses;
 mod out_of_band_decisions;
 mod rejected_responses;

@@ -119,7 +119,8 @@ impl McpTool {
     /// of the claims of the server, and for each call after the server's definition has changed.
     ///
     /// The input comes from the model, so text that was injected into its context can control it.
-    /// If the predicate panics, the call requires approval.
+    /// If the predicate panics, or if it [reads an incomplete history](ApprovalContext), the call
+    /// requires approval.
     #[must_use]
     pub fn needs_approval_when(
         mut self,

@@ -11,6 +11,7 @@
 mod apply_answers;
 mod call_state;
 mod client_answers;
+mod history_completeness;
 mod messages;
 mod recorder;
 mod resolve_calls;
@@ -21,6 +22,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
+pub use self::history_completeness::HistoryCompleteness;
 pub use self::messages::{Messages, MessagesIter};
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
@@ -69,6 +71,10 @@ pub struct Chat {
     pub owner: Principal,
     /// The messages, oldest first. A copy of the conversation shares them.
     pub messages: Messages,
+    /// Whether the messages are everything that happened in the conversation. A host that stores
+    /// only a part of the messages sets it to [`HistoryCompleteness::Truncated`].
+    #[serde(default, skip_serializing_if = "HistoryCompleteness::is_complete")]
+    pub history: HistoryCompleteness,
     /// The calls that the client executes and that have no result yet.
     #[serde(default, alias = "leftToClient")]
     pub client_executed: Vec<PendingToolCall>,
@@ -117,6 +123,7 @@ impl Chat {
             id: id.into(),
             owner,
             messages: Messages::default(),
+            history: HistoryCompleteness::Complete,
             client_executed: Vec::new(),
             unsent_approvals: Vec::new(),
             call_outcomes: Vec::new(),
@@ -130,10 +137,18 @@ impl Chat {
     /// Imports the texts, the files and the user's data parts of all messages except the user's new
     /// one, which [`apply_request`](Self::apply_request) adds. Tool calls and their results are not
     /// imported, because the client can forge them.
+    ///
+    /// The [history](Self::history) of the conversation is [`HistoryCompleteness::Imported`], unless
+    /// the request holds nothing except the user's new message. Such a request begins a new
+    /// conversation.
     pub fn from_client_history(request: &ChatRequest, owner: Principal) -> Self {
         let mut chat = Chat::new(request.id().clone(), owner);
         let new = request.new_user_message().map(|message| &message.id);
         let before = request.messages().iter().filter(|message| Some(&message.id) != new);
+        let mut before = before.peekable();
+        if before.peek().is_some() {
+            chat.history = HistoryCompleteness::Imported;
+        }
         let imported = before.map(imported).filter(|message| !message.parts.is_empty());
         chat.messages.extend(imported);
         chat
@@ -145,6 +160,8 @@ impl Chat {
     /// - An edited message replaces the message with its id and removes all messages after it.
     /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
     ///   all messages after it.
+    ///
+    /// If tool calls are removed, the [history](Self::history) is no longer complete.
     ///
     /// Returns the id of the assistant message that the response continues. Returns `None` if the
     /// response is a new message. This is the case after each of the three changes above, and if
@@ -200,7 +217,8 @@ impl Chat {
     }
 
     /// Inserts or updates an assistant message, which is the result of [`Recorder::finish`] or a
-    /// [`UiMessage`]. Returns `false` and changes nothing if the message was discarded.
+    /// [`UiMessage`]. Returns `false` and does not store the message if it was discarded. If a
+    /// discarded message holds tool calls, the [history](Self::history) is no longer complete.
     ///
     /// If `begun` is `None`, the message is a new response. A stored message with the same id is
     /// replaced. Otherwise the message is inserted where [`begin_response`](Self::begin_response)
@@ -226,6 +244,7 @@ impl Chat {
             let mut pending = self.pending_responses.iter();
             let pending = pending.position(|response| response.message_id == message.id);
             if pending.is_some_and(|at| self.pending_responses[at].is_discarded) {
+                self.forget_calls_of(&message);
                 return false;
             }
             let pending = pending.map(|at| self.pending_responses.remove(at));
@@ -246,7 +265,10 @@ impl Chat {
             self.add_client_executed(&id, client_executed);
             return true;
         };
-        let Some(place) = place else { return false };
+        let Some(place) = place else {
+            self.forget_calls_of(&message);
+            return false;
+        };
         let known_outcomes = &mut self.call_outcomes;
         self.messages.update(place, |stored| {
             let mut parts = message.parts.into_iter();
@@ -381,8 +403,16 @@ impl Chat {
         let place_of = |id: &Option<MessageId>| self.messages.position(id.as_ref()?);
         let pending = self.pending_responses.iter();
         let places: Vec<_> = pending.map(|response| place_of(&response.after)).collect();
+        let mut removed = self.messages.iter().skip(first_message);
+        let mut is_call_lost = removed.any(has_calls);
         for (response, place) in self.pending_responses.iter_mut().zip(places) {
-            response.is_discarded |= place.is_none_or(|place| place >= first_question);
+            let is_discarded = place.is_none_or(|place| place >= first_question);
+            // A response that is still being written may already have run tools.
+            is_call_lost |= is_discarded && !response.is_discarded;
+            response.is_discarded |= is_discarded;
+        }
+        if is_call_lost {
+            self.mark_truncated();
         }
         self.messages.truncate(first_message);
         let messages = &self.messages;
@@ -391,6 +421,19 @@ impl Chat {
         self.client_executed.retain(|call| calls.contains(&call.tool_call_id));
         let is_kept = |id: &MessageId| messages.position(id).is_some();
         self.call_outcomes.retain(|known| known.message_id.as_ref().is_some_and(is_kept));
+    }
+
+    /// Records that this message is not stored.
+    fn forget_calls_of(&mut self, message: &UiMessage) {
+        if has_calls(message) {
+            self.mark_truncated();
+        }
+    }
+
+    fn mark_truncated(&mut self) {
+        if self.history.is_complete() {
+            self.history = HistoryCompleteness::Truncated;
+        }
     }
 
     /// Returns the index at which a response is inserted. Returns `None` if the message before it
@@ -423,6 +466,10 @@ fn imported(message: &UiMessage) -> UiMessage {
         parts: message.parts.iter().filter(is_importable).cloned().collect(),
         extra: message.extra.clone(),
     }
+}
+
+fn has_calls(message: &UiMessage) -> bool {
+    message.tool_parts().next().is_some()
 }
 
 fn has_result(part: &Part) -> bool {

@@ -4,9 +4,9 @@
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
 use test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
-use ui_message_stream::Json;
 use ui_message_stream::agent::{Agent, ApprovalContext};
 use ui_message_stream::approval::Principal;
+use ui_message_stream::{Json, UiMessage};
 use ui_message_stream_mcp::McpTool;
 
 use super::server::{Server, read_only_tool, tool};
@@ -144,5 +144,27 @@ async fn the_host_can_set_the_maximum_length_of_an_output() {
         page.send("Go").await;
         let shown = if is_shown { json!(text) } else { error.clone() };
         assert!(outcomes(&chunks(&page)) == [shown], "{bytes} bytes, of {max_bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_predicate_that_reads_an_imported_history_cannot_waive_the_approval() {
+    type Predicate = fn(&Json, &ApprovalContext) -> bool;
+    let reads: Predicate = |_, context| context.chat().messages.is_empty();
+    let handles: Predicate = |_, context| context.chat_even_if_incomplete().messages.is_empty();
+    let by_input: Predicate = |_, _| false;
+    for (predicate, is_requested) in [(reads, true), (handles, false), (by_input, false)] {
+        let (_server, connected, _running) = Server::start(vec![tool("change")]).await;
+        let tools = connected.tools().await.unwrap().into_iter();
+        let tools = tools.map(|tool| tool.needs_approval_when(predicate));
+        let page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
+        // The server does not know this conversation.
+        let messages = r#"[{"id": "m1", "role": "assistant", "parts": [
+            {"type": "text", "text": "Hello"}
+        ]}]"#;
+        let messages: Vec<UiMessage> = serde_json::from_str(messages).unwrap();
+        let mut page = page.with_messages(messages);
+        page.send("Go").await;
+        assert_eq!(requests_approval(&chunks(&page)), is_requested);
     }
 }

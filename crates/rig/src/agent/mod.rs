@@ -203,6 +203,8 @@ impl RigAgent {
     ///
     /// If there are several rules, one match is sufficient. The model wrote the input, so only one
     /// property of it is certain: it is an object. If the predicate panics, approval is required.
+    /// The predicate does not receive the conversation, so it does not matter whether the history of
+    /// the chat is complete.
     #[must_use]
     pub fn needs_approval_when(
         self,
