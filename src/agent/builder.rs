@@ -236,7 +236,7 @@ impl Toolbox for Agent {
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(ready(self.0.tools.validate_input(&call.tool_name, &call.input).is_ok()))
+        Box::pin(self.0.tools.permits(call))
     }
 
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {

@@ -15,7 +15,7 @@ use super::context::{ApprovalContext, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
 use super::tool_handler::{ToolHandler, emit_outputs};
 use super::tool_policy::{ApprovalRequirement, ToolPolicy};
-use crate::approval::OnNewMessage;
+use crate::approval::{OnNewMessage, Principal};
 use crate::boxed::{BoxError, BoxFuture};
 use crate::json::Json;
 use crate::model::ToolDefinition;
@@ -180,6 +180,68 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     #[must_use]
     pub fn with_description(mut self, description: impl Into<Box<str>>) -> Self {
         self.definition.model.description = description.into();
+        self
+    }
+
+    /// Sets who may make a call of the tool. If `authorize` returns `false` or panics, the call does
+    /// not run, and the model and the user read that it is not permitted. No approval is requested.
+    ///
+    /// `authorize` receives the owner of the chat, in whose name the tool runs, and the input. It is
+    /// called for each call: before it runs without approval, before an approval is requested, and
+    /// again when an approval is redeemed, which can be much later. If this method is called several
+    /// times, a call is permitted only if all functions return `true`.
+    ///
+    /// [`Approvals::authorize_decision`](crate::approval::Approvals::authorize_decision) decides
+    /// something else: who may approve the call of another principal.
+    ///
+    /// ```
+    /// # use ui_message_stream::agent::{ToolError, Tool};
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Refund { order: String }
+    /// let refund = Tool::new("refund", async |_: Refund| Ok::<_, ToolError>("refunded"))
+    ///     .authorize(|principal, refund| {
+    ///         principal.tenant() == Some("support") && refund.order.starts_with("order-")
+    ///     })
+    ///     .needs_approval();
+    /// # let _ = refund;
+    /// ```
+    #[must_use]
+    pub fn authorize(
+        mut self,
+        authorize: impl Fn(&Principal, &I) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.policy = self.policy.with_authorization(move |principal, input| {
+            input.decode::<I>().is_ok_and(|input| authorize(principal, &input))
+        });
+        self
+    }
+
+    /// Sets who may make a call of the tool, by an asynchronous function.
+    ///
+    /// The call is not permitted either if the function returns an error, panics, or runs for longer
+    /// than the [timeout](Self::with_timeout) of the tool. Otherwise as
+    /// [`authorize`](Self::authorize).
+    ///
+    /// ```
+    /// # use ui_message_stream::agent::{ToolError, Tool};
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Refund { order: String }
+    /// # async fn owner_of(_order: &str) -> Result<String, std::io::Error> { Ok("ada".to_owned()) }
+    /// let refund = Tool::new("refund", async |_: Refund| Ok::<_, ToolError>("refunded"))
+    ///     .authorize_async(async |principal, refund| {
+    ///         Ok(principal.id() == Some(&*owner_of(&refund.order).await?))
+    ///     });
+    /// # let _ = refund;
+    /// ```
+    #[must_use]
+    pub fn authorize_async<F, Fut>(mut self, authorize: F) -> Self
+    where
+        F: Fn(Principal, Arc<I>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
+    {
+        let authorize = Arc::new(authorize);
+        self.policy = self.policy.with_authorization_async(move |principal, input| {
+            let authorize = Arc::clone(&authorize);
+            async move { authorize(principal, Arc::new(input.decode()?)).await }
+        });
         self
     }
 

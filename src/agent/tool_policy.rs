@@ -1,5 +1,5 @@
-//! [`ToolPolicy`]: when a call of a tool needs approval, and the limits of the call. It is the same
-//! for all tools, wherever a tool comes from.
+//! [`ToolPolicy`]: who may make a call of a tool, when the call needs approval, and its limits. It is
+//! the same for all tools, wherever a tool comes from.
 
 use std::fmt;
 use std::future::Future;
@@ -11,11 +11,11 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ApprovalContext;
-use crate::approval::OnNewMessage;
+use crate::approval::{OnNewMessage, Principal};
 use crate::boxed::{BoxError, BoxFuture};
 use crate::json::Json;
 
-/// When the calls of a tool need approval, and their limits.
+/// Who may make the calls of a tool, when the calls need approval, and their limits.
 ///
 /// [`Tool`](super::Tool) sets it with typed functions. A tool of another source sets it for itself
 /// and returns it from [`DynTool::policy`](super::DynTool::policy).
@@ -61,6 +61,7 @@ pub struct ToolPolicy {
     pub max_output_bytes: usize,
     /// Whether an approved call may run again after the process that ran it has crashed.
     pub idempotent: bool,
+    authorizations: Vec<Authorization>,
     approval_description: Option<Arc<ReadJson<String>>>,
     model_output: Option<Arc<ReadJson<Json>>>,
 }
@@ -87,6 +88,17 @@ pub enum ApprovalRequirement {
     /// A call needs approval if the predicate returns `true`. See [`when_async`](Self::when_async).
     WhenAsync(Arc<AsyncPredicate>),
 }
+
+/// A function that decides whether a principal may make a call.
+#[derive(Clone)]
+enum Authorization {
+    Sync(Arc<Authorize>),
+    Async(Arc<AuthorizeAsync>),
+}
+
+type Authorize = dyn Fn(&Principal, &Json) -> bool + Send + Sync;
+type AuthorizeAsync =
+    dyn Fn(Principal, Json) -> BoxFuture<'static, Result<bool, BoxError>> + Send + Sync;
 
 type Predicate = dyn Fn(&Json, &ApprovalContext) -> bool + Send + Sync;
 type AsyncPredicate =
@@ -115,6 +127,71 @@ impl ToolPolicy {
     ) -> Self {
         self.model_output = Some(Arc::new(read));
         self
+    }
+
+    /// Adds a function that decides whether a principal may make a call with this input. A call is
+    /// permitted only if all such functions return `true`.
+    ///
+    /// The principal is the owner of the chat, in whose name the tool runs. The functions are called
+    /// for each call: before it runs without approval, before an approval is requested, and again
+    /// when an approval is redeemed.
+    #[must_use]
+    pub fn with_authorization(
+        mut self,
+        authorize: impl Fn(&Principal, &Json) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.authorizations.push(Authorization::Sync(Arc::new(authorize)));
+        self
+    }
+
+    /// Adds an asynchronous function that decides whether a principal may make a call with this
+    /// input. Otherwise as [`with_authorization`](Self::with_authorization).
+    #[must_use]
+    pub fn with_authorization_async<F, Fut>(mut self, authorize: F) -> Self
+    where
+        F: Fn(Principal, Json) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
+    {
+        self.authorizations.push(Authorization::Async(Arc::new(move |principal, input| {
+            Box::pin(authorize(principal, input))
+        })));
+        self
+    }
+
+    /// Returns whether this principal may make a call of the tool with this name and input.
+    ///
+    /// The call is not permitted if an authorization panics, and if an asynchronous authorization
+    /// returns an error or takes longer than the [timeout](Self::timeout).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, an asynchronous authorization is stopped.
+    pub async fn authorizes(&self, tool: &str, principal: &Principal, input: &Json) -> bool {
+        for authorization in &self.authorizations {
+            let decision = match authorization {
+                Authorization::Sync(authorize) => call(|| authorize(principal, input)),
+                Authorization::Async(authorize) => {
+                    let authorize = Arc::clone(authorize);
+                    let (principal, input) = (principal.clone(), input.clone());
+                    self.call_async(async move { authorize(principal, input).await }).await
+                }
+            };
+            match decision {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::info!(tool, "a tool call is not permitted");
+                    return false;
+                }
+                Err(problem) => {
+                    tracing::error!(
+                        %problem,
+                        tool,
+                        "the authorization failed: the tool call is not permitted"
+                    );
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Returns whether a call of the tool with this name and input needs a user's approval.
@@ -209,6 +286,7 @@ impl Default for ToolPolicy {
             timeout: Duration::from_secs(60),
             max_output_bytes: 256 * 1024,
             idempotent: false,
+            authorizations: Vec::new(),
             approval_description: None,
             model_output: None,
         }
@@ -254,6 +332,7 @@ fn call(decide: impl FnOnce() -> bool) -> Result<bool, BoxError> {
 impl fmt::Debug for ToolPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolPolicy")
+            .field("authorizations", &self.authorizations.len())
             .field("approval", &self.approval)
             .field("approval_ttl", &self.approval_ttl)
             .field("on_new_message", &self.on_new_message)

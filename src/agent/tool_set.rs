@@ -207,7 +207,8 @@ impl ToolSet {
         self.find(name).is_some_and(|found| found.tool.policy().approval.depends_on_call())
     }
 
-    /// Decides whether a call runs, needs a user's approval, or is executed by the client.
+    /// Decides whether a call is permitted, and whether it runs, needs a user's approval, or is
+    /// executed by the client.
     pub(super) async fn decide(&self, call: &PendingToolCall, chat: Arc<Chat>) -> CallDecision {
         let registered = self.find(&call.tool_name);
         let compiled = registered
@@ -220,6 +221,9 @@ impl ToolSet {
             return CallDecision::ClientExecuted;
         }
         let policy = tool.policy();
+        if !policy.authorizes(&call.tool_name, &chat.owner, &call.input).await {
+            return CallDecision::NotPermitted;
+        }
         let is_unspecified = matches!(policy.approval, ApprovalRequirement::Unspecified { .. });
         if compiled.definition.has_changed || self.is_approval_default && is_unspecified {
             return CallDecision::RequireApproval;
@@ -229,6 +233,15 @@ impl ToolSet {
             true => CallDecision::RequireApproval,
             false => CallDecision::Run,
         }
+    }
+
+    /// Returns whether an approved call may still run: its tool accepts the input, and its requester
+    /// is authorized.
+    pub(super) async fn permits(&self, call: &ApprovedCall) -> bool {
+        let Some(registered) = self.find(&call.tool_name) else { return false };
+        let policy = registered.tool.policy();
+        self.validate_input(&call.tool_name, &call.input).is_ok()
+            && policy.authorizes(&call.tool_name, &call.requester, &call.input).await
     }
 
     /// Runs a call that needs no approval.

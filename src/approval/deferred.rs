@@ -450,6 +450,9 @@ pub const LAPSED: &str =
 /// The error text shown to the user for a call whose approval request was revoked.
 pub const REVOKED: &str = "This tool call was not executed: it is no longer permitted.";
 
+/// The error text shown to the user for a call that its requester is not authorized to make.
+pub const NOT_PERMITTED: &str = "This tool call was not executed: it is not permitted.";
+
 /// The error text shown to the user for a call whose outcome was lost.
 pub const OUTCOME_UNKNOWN: &str =
     "It is not known whether this tool call was executed. Verify before repeating it.";

@@ -52,7 +52,7 @@ mod transitions;
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
-    LAPSED, OUTCOME_UNKNOWN, PendingToolCall, REFUSED, REVOKED, SUPERSEDED,
+    LAPSED, NOT_PERMITTED, OUTCOME_UNKNOWN, PendingToolCall, REFUSED, REVOKED, SUPERSEDED,
 };
 pub use self::history::{ApprovalRequest, ApprovalResponse, ClientToolOutput, ClientToolResult};
 pub use self::ids::{DefinitionDigest, HexError, LeaseHolderId, RecordId};

@@ -2,6 +2,7 @@
 
 mod agent;
 mod approval_orderings_http;
+mod authorization;
 mod chunk_order;
 mod client_tools;
 mod incomplete_histories;

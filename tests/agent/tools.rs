@@ -215,7 +215,8 @@ async fn an_approval_predicate_reads_the_earlier_calls_of_its_turn() {
     let fetch = Tool::new("fetch", async |_: Input| Ok::<_, ToolError>("a page of strangers"));
     let send = Tool::new("send", async |_: Input| Ok::<_, ToolError>("sent"));
     let send = send.needs_approval_when(move |_, context| {
-        let parts: Vec<_> = context.chat().messages.iter().flat_map(UiMessage::tool_parts).collect();
+        let parts: Vec<_> =
+            context.chat().messages.iter().flat_map(UiMessage::tool_parts).collect();
         let read = parts.iter().any(|part| {
             &*part.tool_call_id == "fetch_0"
                 && matches!(part.state, ToolState::OutputAvailable { .. })

@@ -12,7 +12,7 @@ use ui_message_stream::agent::tool_policy::{ApprovalRequirement, ToolPolicy};
 use ui_message_stream::agent::{
     ApprovalContext, DynTool, DynToolDefinition, IntoTool, ToolContext, ToolError,
 };
-use ui_message_stream::approval::OnNewMessage;
+use ui_message_stream::approval::{OnNewMessage, Principal};
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
 use ui_message_stream::{BoxError, BoxFuture};
@@ -97,6 +97,38 @@ impl McpTool {
     #[must_use]
     pub fn with_title(mut self, title: impl Into<Box<str>>) -> Self {
         self.title = Some(title.into());
+        self
+    }
+
+    /// Sets who may make a call of the tool. If `authorize` returns `false` or panics, the call does
+    /// not run, and the model and the user read that it is not permitted. No approval is requested.
+    ///
+    /// `authorize` receives the owner of the chat, in whose name the tool runs, and the input. It is
+    /// called for each call: before it runs without approval, before an approval is requested, and
+    /// again when an approval is redeemed. If this method is called several times, a call is
+    /// permitted only if all functions return `true`. It does not decide who may approve a call: see
+    /// [`Approvals::authorize_decision`](ui_message_stream::approval::Approvals::authorize_decision).
+    #[must_use]
+    pub fn authorize(
+        mut self,
+        authorize: impl Fn(&Principal, &Json) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.policy = self.policy.with_authorization(authorize);
+        self
+    }
+
+    /// Sets who may make a call of the tool, by an asynchronous function.
+    ///
+    /// The call is not permitted either if the function returns an error, panics, or runs for longer
+    /// than the [timeout](Self::with_timeout) of the tool. Otherwise as
+    /// [`authorize`](Self::authorize).
+    #[must_use]
+    pub fn authorize_async<F, Fut>(mut self, authorize: F) -> Self
+    where
+        F: Fn(Principal, Json) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
+    {
+        self.policy = self.policy.with_authorization_async(authorize);
         self
     }
 

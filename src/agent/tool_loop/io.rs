@@ -127,6 +127,9 @@ pub enum CallDecision {
     RequireApproval,
     /// The client executes the call.
     ClientExecuted,
+    /// The call is not permitted and does not run. The model and the user read
+    /// [`NOT_PERMITTED`](crate::approval::NOT_PERMITTED).
+    NotPermitted,
 }
 
 /// An event of a running tool.

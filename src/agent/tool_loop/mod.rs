@@ -22,7 +22,7 @@ use std::collections::{HashSet, VecDeque};
 pub use self::io::{Action, CallDecision, Effect, Input, RunEnd, ToolEvent};
 
 use self::call_ids::CallIdMap;
-use crate::approval::PendingToolCall;
+use crate::approval::{NOT_PERMITTED, PendingToolCall};
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Executor, ToolCall};
 use crate::id::ToolCallId;
@@ -349,6 +349,9 @@ impl ToolLoop {
             }
             _ if is_interrupted => {
                 return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_STARTED));
+            }
+            CallDecision::NotPermitted => {
+                return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_PERMITTED));
             }
             CallDecision::Run => (CallState::Running, Effect::RunTool(pending)),
             CallDecision::RequireApproval => {

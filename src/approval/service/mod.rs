@@ -180,6 +180,9 @@ impl Approvals {
     /// `may_decide` receives the principal that decides, and the approval record of another
     /// principal. The record can belong to any tenant, so `may_decide` must compare the tenants. By
     /// default only the requester can decide.
+    ///
+    /// Whether the tool may run in the name of the requester is another decision: see
+    /// [`Toolbox::permits`], which `Tool::authorize` of an `Agent` implements.
     #[doc(alias = "auth")]
     #[doc(alias = "permission")]
     #[doc(alias = "reviewer")]

@@ -1,11 +1,14 @@
 //! What the host decides about the tools of a server, and the effect of the server's annotations if
 //! the host decides nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
 use test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
 use ui_message_stream::agent::{Agent, ApprovalContext};
-use ui_message_stream::approval::Principal;
+use ui_message_stream::approval::{NOT_PERMITTED, Principal, REVOKED};
 use ui_message_stream::{Json, UiMessage};
 use ui_message_stream_mcp::McpTool;
 
@@ -144,6 +147,60 @@ async fn the_host_can_set_the_maximum_length_of_an_output() {
         page.send("Go").await;
         let shown = if is_shown { json!(text) } else { error.clone() };
         assert!(outcomes(&chunks(&page)) == [shown], "{bytes} bytes, of {max_bytes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_the_requester_may_not_make_does_not_reach_the_server() {
+    type Decide = fn(McpTool) -> McpTool;
+    let refused: [Decide; 5] = [
+        |tool| tool.authorize(|principal, _| *principal != Principal::new("ada")),
+        |tool| tool.authorize(|_, input| *input != Json::parse(r#"{"path":"notes.txt"}"#).unwrap()),
+        |tool| tool.authorize(|_, _| panic!("no decision")),
+        |tool| tool.authorize_async(async |_, _| Err("the directory is down".into())),
+        |tool| tool.authorize_async(async |_, _| std::future::pending().await),
+    ];
+    for decide in refused {
+        for tool in [tool("change"), read_only_tool("change")] {
+            let (server, connected, _running) = Server::start(vec![tool]).await;
+            let tools = connected.tools().await.unwrap().into_iter().map(decide);
+            let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
+            page.send("Go").await;
+            assert!(!requests_approval(&chunks(&page)));
+            assert_eq!(outcomes(&chunks(&page)), [json!(NOT_PERMITTED)]);
+            assert!(server.called_tools().is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_permission_was_withdrawn_before_the_approval_does_not_reach_the_server() {
+    for is_async in [false, true] {
+        for is_withdrawn in [false, true] {
+            let (server, connected, _running) = Server::start(vec![tool("change")]).await;
+            let is_permitted = Arc::new(AtomicBool::new(true));
+            let permits = Arc::clone(&is_permitted);
+            let permits = move || permits.load(Ordering::SeqCst);
+            let tools = connected.tools().await.unwrap().into_iter();
+            let tools = tools.map(|tool| {
+                let permits = permits.clone();
+                match is_async {
+                    false => tool.authorize(move |_, _| permits()),
+                    true => tool.authorize_async(move |_, _| {
+                        let decision = Ok(permits());
+                        async { decision }
+                    }),
+                }
+            });
+            let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
+            page.send("Go").await;
+            assert!(requests_approval(&chunks(&page)));
+            is_permitted.store(!is_withdrawn, Ordering::SeqCst);
+            page.approve("change").await;
+            let outcome = if is_withdrawn { json!(REVOKED) } else { json!({"ok": true}) };
+            assert_eq!(outcomes(&chunks(&page)), [outcome]);
+            assert_eq!(server.called_tools().is_empty(), is_withdrawn);
+        }
     }
 }
 

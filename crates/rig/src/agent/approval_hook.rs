@@ -17,7 +17,9 @@ use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome::{self, is_internal};
 use crate::model::{provider_approval_call, strip_sent_approvals};
 use ui_message_stream::agent::ApprovalContext;
-use ui_message_stream::approval::{IssuedApproval, RequestApprovalError, TOOL_FAILED, ToolOutcome};
+use ui_message_stream::approval::{
+    IssuedApproval, NOT_PERMITTED, RequestApprovalError, TOOL_FAILED, ToolOutcome,
+};
 use ui_message_stream::chat::Turn;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::{Json, JsonError};
@@ -158,6 +160,11 @@ impl AgentHook for ApprovalHook {
             Err(why) => return DispatchAction::skip(why),
         };
         let policy = self.host.policy(tool);
+        if !policy.authorizes(tool, &self.turn.chat.owner, &input).await {
+            let outcome = ToolOutcome::Failed(NOT_PERMITTED.to_owned());
+            self.tracker.push(CallUpdate::Finished(id, outcome));
+            return DispatchAction::skip(NOT_PERMITTED);
+        }
         let context = ApprovalContext::new(id.clone(), Arc::clone(&self.turn.chat));
         if !policy.requires_approval(tool, &input, context).await {
             return DispatchAction::proceed();

@@ -36,7 +36,6 @@ mod outcome;
 mod event_stream;
 
 use std::fmt;
-use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +58,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
+use ui_message_stream::BoxError;
 
 /// An agent built with rig.
 ///
@@ -144,6 +144,10 @@ struct Inner {
     /// `None` if rig or the host drives the agent's bus.
     bus_task: Option<BusTask>,
     rules: Vec<Arc<NeedsApproval>>,
+    /// Whether each call needs approval, except those of `approval_exceptions`.
+    is_approval_default: bool,
+    approval_exceptions: Vec<Box<str>>,
+    authorizations: Vec<Arc<AddAuthorization>>,
     describe: Option<Arc<Describe>>,
     /// The limits of all tools. [`RigAgent::policy`] adds the rules for one tool.
     limits: ToolPolicy,
@@ -153,6 +157,8 @@ struct Inner {
 }
 
 type NeedsApproval = dyn Fn(&str, &Json) -> bool + Send + Sync;
+/// Adds an authorization to the policy of the tool with this name.
+type AddAuthorization = dyn Fn(ToolPolicy, &str) -> ToolPolicy + Send + Sync;
 type Describe = dyn Fn(&str, &Json) -> Option<String> + Send + Sync;
 type CreateContext = dyn Fn(&Principal, &ChatId) -> ToolContext + Send + Sync;
 type MapRunner = dyn Fn(AgentRunner, &Turn) -> AgentRunner + Send + Sync;
@@ -177,6 +183,9 @@ impl RigAgent {
             agent,
             bus_task,
             rules: Vec::new(),
+            is_approval_default: false,
+            approval_exceptions: Vec::new(),
+            authorizations: Vec::new(),
             describe: None,
             limits: ToolPolicy::default(),
             context: None,
@@ -189,13 +198,94 @@ impl RigAgent {
     ///
     /// Calls by another agent that is a tool of this agent need approval only as calls of that
     /// tool.
+    ///
+    /// # Panics
+    /// Panics if the agent has no tool with this name, so that a misspelt name is found when the
+    /// server starts. For a tool that the agent receives later, use
+    /// [`needs_approval_when`](Self::needs_approval_when), or
+    /// [`require_approval_by_default`](Self::require_approval_by_default).
     #[must_use]
+    #[track_caller]
     pub fn needs_approval(self, tool: &str) -> Self {
-        if self.tool(tool).is_none() {
-            tracing::warn!(tool, "`needs_approval` names a tool that the agent does not have yet");
-        }
+        self.assert_has_tool(tool);
         let needed: Box<str> = tool.into();
         self.needs_approval_when(move |tool, _| *tool == *needed)
+    }
+
+    /// Requires approval of each call of each tool, also of a tool that the agent receives later.
+    /// [`never_needs_approval`](Self::never_needs_approval) makes exceptions.
+    ///
+    /// ```
+    /// # fn f(agent: rig_agent::Agent) -> ui_message_stream_rig::RigAgent {
+    /// # use ui_message_stream_rig::RigAgent;
+    /// RigAgent::new(agent).require_approval_by_default().never_needs_approval("weather")
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn require_approval_by_default(self) -> Self {
+        self.with(|inner| inner.is_approval_default = true)
+    }
+
+    /// Makes an exception from
+    /// [`require_approval_by_default`](Self::require_approval_by_default): the calls of this tool do
+    /// not need approval by default. A rule that requires approval of a call still applies.
+    ///
+    /// # Panics
+    /// Panics if the agent has no tool with this name.
+    #[must_use]
+    #[track_caller]
+    pub fn never_needs_approval(self, tool: &str) -> Self {
+        self.assert_has_tool(tool);
+        self.with(|inner| inner.approval_exceptions.push(tool.into()))
+    }
+
+    /// Sets who may make a call, given the owner of the chat, the tool's name and the input. If
+    /// `authorize` returns `false` or panics, the call is not executed, and the model and the user
+    /// read that it is not permitted. No approval is requested.
+    ///
+    /// The owner of the chat is the principal in whose name the tool is executed. `authorize` is
+    /// called for each call by this agent's model: before it is executed without approval, before
+    /// approval is requested, and again when an approval is redeemed. If this method is called
+    /// several times, a call is permitted only if all functions return `true`. It does not decide
+    /// who may approve a call: see [`Approvals::authorize_decision`].
+    ///
+    /// ```
+    /// # fn f(agent: rig_agent::Agent) -> ui_message_stream_rig::RigAgent {
+    /// # use ui_message_stream_rig::RigAgent;
+    /// RigAgent::new(agent)
+    ///     .authorize(|principal, tool, _| tool != "refund" || principal.tenant() == Some("support"))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn authorize(
+        self,
+        authorize: impl Fn(&Principal, &str, &Json) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let authorize = Arc::new(authorize);
+        self.with_authorization(move |policy, tool| {
+            let (authorize, tool) = (Arc::clone(&authorize), tool.to_owned());
+            policy.with_authorization(move |principal, input| authorize(principal, &tool, input))
+        })
+    }
+
+    /// Sets who may make a call, by an asynchronous function.
+    ///
+    /// The call is not permitted either if the function returns an error, panics, or runs for longer
+    /// than the [tool timeout](Self::with_tool_timeout). Otherwise as
+    /// [`authorize`](Self::authorize).
+    #[must_use]
+    pub fn authorize_async<F, Fut>(self, authorize: F) -> Self
+    where
+        F: Fn(Principal, String, Json) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, BoxError>> + Send + 'static,
+    {
+        let authorize = Arc::new(authorize);
+        self.with_authorization(move |policy, tool| {
+            let (authorize, tool) = (Arc::clone(&authorize), tool.to_owned());
+            policy.with_authorization_async(move |principal, input| {
+                authorize(principal, tool.clone(), input)
+            })
+        })
     }
 
     /// Requires approval of each call for which the predicate returns `true`, given the tool's name
@@ -296,10 +386,30 @@ impl RigAgent {
         RigAgent(Arc::new(inner))
     }
 
-    /// Returns the policy of the tool with this name: the limits, the rules and the description.
+    fn with_authorization(
+        self,
+        add: impl Fn(ToolPolicy, &str) -> ToolPolicy + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|inner| inner.authorizations.push(Arc::new(add)))
+    }
+
+    /// Panics if the agent has no tool with this name.
+    #[track_caller]
+    fn assert_has_tool(&self, tool: &str) {
+        let tools = self.0.agent.tool_server_handle().toolset();
+        let names: Vec<&str> = tools.names().collect();
+        assert!(names.contains(&tool), "the agent has no tool named {tool:?}, only {names:?}");
+    }
+
+    /// Returns the policy of the tool with this name: the limits, the authorizations, the rules and
+    /// the description.
     fn policy(&self, tool: &str) -> ToolPolicy {
-        let mut policy = self.0.limits.clone();
-        if !self.0.rules.is_empty() {
+        let policy = self.0.limits.clone();
+        let mut policy = self.0.authorizations.iter().fold(policy, |policy, add| add(policy, tool));
+        let is_exception = self.0.approval_exceptions.iter().any(|exception| **exception == *tool);
+        if self.0.is_approval_default && !is_exception {
+            policy.approval = ApprovalRequirement::Always;
+        } else if !self.0.rules.is_empty() {
             let (rules, tool) = (self.0.rules.clone(), tool.to_owned());
             policy.approval = ApprovalRequirement::when(move |input, _| {
                 rules.iter().any(|predicate| predicate(&tool, input))
@@ -357,10 +467,13 @@ impl Toolbox for RigAgent {
         Some(ToolInfo::new(DefinitionDigest::new(name, &definition.description, &schema)))
     }
 
-    /// Always permits the call: the tool exists and accepts the input that the user saw, or returns
-    /// an error itself.
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(ready(true))
+    /// Permits the call if its requester is [authorized](RigAgent::authorize). The tool exists, and
+    /// it accepts the input that the user saw or returns an error itself.
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(async {
+            let policy = self.policy(&call.tool_name);
+            policy.authorizes(&call.tool_name, &call.requester, &call.input).await
+        })
     }
 
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
@@ -381,6 +494,7 @@ impl fmt::Debug for RigAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RigAgent")
             .field("agent", &self.0.agent.name())
+            .field("authorizations", &self.0.authorizations.len())
             .field("rules", &self.0.rules.len())
             .finish_non_exhaustive()
     }

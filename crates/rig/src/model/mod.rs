@@ -128,7 +128,7 @@ impl Model for RigModel {
 
 impl fmt::Debug for RigModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RigModel").field("model", &self.model).finish_non_exhaustive()
+        f.debug_struct("RigModel").field("model", &self.model.id()).finish_non_exhaustive()
     }
 }
 

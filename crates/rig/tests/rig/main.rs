@@ -6,6 +6,7 @@ mod agent;
 mod agents;
 mod agreed;
 mod answers;
+mod authorization;
 mod chats;
 mod client;
 mod doubled;
