@@ -3,8 +3,10 @@
 //! All of them are opaque strings, cheap to clone. This crate never parses them. A client may choose
 //! any string as an id, including the empty string. The AI SDK generates 16 random letters and
 //! digits by default.
+//!
+//! Where an id stands in a log, a span or an audit event, it is written as [`log_text`] returns it.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -63,17 +65,17 @@ macro_rules! ids {
     )*};
 }
 
-macro_rules! debug_in_full {
+macro_rules! debug_as_log_text {
     ($($name:ident)*) => {$(
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
+                write!(f, "\"{}\"", log_text(&self.0))
             }
         }
     )*};
 }
 
-debug_in_full! { ChatId MessageId PartId ToolCallId }
+debug_as_log_text! { ChatId MessageId PartId ToolCallId }
 
 /// Shows only the first 24 characters of a longer id: who knows the whole id, and is authenticated
 /// as the user, can approve.
@@ -91,6 +93,43 @@ impl fmt::Debug for ApprovalId {
 /// They are enough to recognise an id that an agent made itself. In a sealed id they end before the
 /// first random byte.
 const MAX_DEBUG_CHARS: usize = 24;
+
+/// Returns a text in the form in which logs, spans and audit events hold it: at most 128 characters of
+/// it, then `…`, with control characters, line breaks and invisible characters escaped.
+///
+/// A client, a model or a tool server chooses ids and names, so they can have any length, and can hold
+/// characters that forge lines of a log or change the colours of a terminal.
+///
+/// ```
+/// use ui_message_stream::id::log_text;
+///
+/// assert_eq!(log_text("call_1"), "call_1");
+/// assert_eq!(log_text("call\n\u{1b}[31m"), r"call\n\u{1b}[31m");
+/// assert_eq!(log_text(&"x".repeat(2_000_000)), "x".repeat(128) + "…");
+/// ```
+pub fn log_text(text: &str) -> Cow<'_, str> {
+    let end = text.char_indices().nth(MAX_LOG_CHARS).map_or(text.len(), |(end, _)| end);
+    let (shown, is_cut) = (&text[..end], end < text.len());
+    // `escape_debug` escapes quotation marks too, which need no escape here.
+    let is_plain = |c: char| matches!(c, '"' | '\'') || c.escape_debug().eq([c]);
+    if !is_cut && shown.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::new();
+    for c in shown.chars() {
+        match is_plain(c) {
+            true => escaped.push(c),
+            false => escaped.extend(c.escape_debug()),
+        }
+    }
+    if is_cut {
+        escaped.push('…');
+    }
+    Cow::Owned(escaped)
+}
+
+/// The maximum number of characters of an id or a name in a log.
+const MAX_LOG_CHARS: usize = 128;
 
 ids! {
     /// The id of an approval request. The approval response carries the same id.

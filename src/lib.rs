@@ -67,6 +67,9 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
+#[macro_use]
+mod debug;
+
 #[cfg(feature = "body")]
 mod boxed;
 pub mod json;

@@ -21,7 +21,7 @@ use crate::approval::{PendingToolCall, RequestApprovalError};
 use crate::boxed::BoxError;
 use crate::chat::Turn;
 use crate::event::AgentEvent;
-use crate::id::ToolCallId;
+use crate::id::{ToolCallId, log_text};
 use crate::message::UiMessage;
 use crate::model::ModelRequest;
 use crate::model::Usage;
@@ -221,7 +221,8 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
                 RequestApprovalError::InexactInput(error) => error.to_string(),
                 _ => APPROVAL_NOT_REQUESTED.to_owned(),
             };
-            tracing::warn!(%error, tool = &*tool_name, "the approval of a tool call could not be requested");
+            let tool = &*log_text(&tool_name);
+            tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
             Input::Tool { tool_call_id, event: ToolEvent::Failed(reason) }
         }
     }

@@ -4,7 +4,7 @@
 use tracing::{Span, field};
 
 use super::context::ToolContext;
-use crate::id::ChatId;
+use crate::id::{ChatId, log_text};
 use crate::model::{Model, Usage};
 
 /// Creates the span of a run.
@@ -13,7 +13,7 @@ pub(super) fn run_span(model: &dyn Model, chat: &ChatId) -> Span {
         "invoke_agent",
         gen_ai.operation.name = "invoke_agent",
         gen_ai.provider.name = model.provider(),
-        gen_ai.conversation.id = chat.as_str(),
+        gen_ai.conversation.id = &*log_text(chat),
         gen_ai.usage.input_tokens = field::Empty,
         gen_ai.usage.output_tokens = field::Empty,
         otel.status_code = field::Empty,
@@ -36,7 +36,7 @@ pub(super) fn model_span(model: &dyn Model, chat: &ChatId) -> Span {
         gen_ai.operation.name = "chat",
         gen_ai.provider.name = model.provider(),
         gen_ai.request.model = model.name(),
-        gen_ai.conversation.id = chat.as_str(),
+        gen_ai.conversation.id = &*log_text(chat),
         gen_ai.response.finish_reasons = field::Empty,
         gen_ai.usage.input_tokens = field::Empty,
         gen_ai.usage.output_tokens = field::Empty,
@@ -48,13 +48,13 @@ pub(super) fn model_span(model: &dyn Model, chat: &ChatId) -> Span {
 pub(super) fn tool_span(tool: &str, context: &ToolContext) -> Span {
     tracing::info_span!(
         "execute_tool",
-        otel.name = format!("execute_tool {tool}"),
+        otel.name = format!("execute_tool {}", log_text(tool)),
         otel.status_code = field::Empty,
         gen_ai.operation.name = "execute_tool",
-        gen_ai.conversation.id = context.chat_id.as_str(),
-        gen_ai.tool.name = tool,
+        gen_ai.conversation.id = &*log_text(&context.chat_id),
+        gen_ai.tool.name = &*log_text(tool),
         gen_ai.tool.type = "function",
-        gen_ai.tool.call.id = context.tool_call_id.as_str(),
+        gen_ai.tool.call.id = &*log_text(&context.tool_call_id),
         error.type = field::Empty,
     )
 }

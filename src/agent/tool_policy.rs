@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::context::ApprovalContext;
 use crate::approval::{OnNewMessage, Principal};
 use crate::boxed::{BoxError, BoxFuture};
+use crate::id::log_text;
 use crate::json::Json;
 
 /// Who may make the calls of a tool, when the calls need approval, and their limits.
@@ -178,13 +179,14 @@ impl ToolPolicy {
             match decision {
                 Ok(true) => {}
                 Ok(false) => {
+                    let tool = &*log_text(tool);
                     tracing::info!(tool, "a tool call is not permitted");
                     return false;
                 }
                 Err(problem) => {
                     tracing::error!(
                         %problem,
-                        tool,
+                        tool = &*log_text(tool),
                         "the authorization failed: the tool call is not permitted"
                     );
                     return false;
@@ -226,7 +228,7 @@ impl ToolPolicy {
             }
             Ok(_) => {
                 tracing::info!(
-                    tool,
+                    tool = &*log_text(tool),
                     "the approval predicate read an incomplete history: the call needs approval"
                 );
                 true
@@ -234,7 +236,7 @@ impl ToolPolicy {
             Err(problem) => {
                 tracing::error!(
                     %problem,
-                    tool,
+                    tool = &*log_text(tool),
                     "the approval predicate failed: the call needs approval"
                 );
                 true
@@ -246,6 +248,7 @@ impl ToolPolicy {
     pub fn approval_description(&self, tool: &str, input: &Json) -> Option<String> {
         let describe = self.approval_description.as_ref()?;
         catch_unwind(AssertUnwindSafe(|| describe(input))).unwrap_or_else(|_| {
+            let tool = &*log_text(tool);
             tracing::error!(tool, "the description of a call panicked");
             None
         })

@@ -13,13 +13,15 @@ use crate::json::Json;
 /// [`Redemption::settle`](super::Redemption::settle), or from [`DeferredToolResults::builder`] if
 /// the host itself decides. The results can be serialized and kept in a store. A process that can
 /// write to that store can approve calls.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeferredToolResults {
     results: Vec<DeferredToolResult>,
     pending: Vec<PendingToolCall>,
     superseded: Vec<PendingToolCall>,
 }
+
+debug_without_content!(DeferredToolResults { ; results, pending, superseded });
 
 /// The result of one deferred tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

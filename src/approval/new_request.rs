@@ -47,7 +47,7 @@ use crate::json::{Format, Json};
 /// assert!(record.is_bound_to(&approval_id, &keys, now));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct NewApprovalRequest {
     /// The principal that owns the chat.
     pub requester: Principal,
@@ -77,6 +77,16 @@ pub struct NewApprovalRequest {
     /// The time that the user has to respond. The request expires after it.
     pub approval_ttl: Duration,
 }
+
+debug_without_content!(NewApprovalRequest {
+    requester,
+    chat_id,
+    message_id,
+    tool_call_id,
+    tool_name,
+    provider_executed,
+    approval_ttl
+});
 
 impl NewApprovalRequest {
     /// Creates the record of this approval request, in the state [`ApprovalState::Pending`].

@@ -1,5 +1,7 @@
 //! [`ApprovalRecord`]: one approval request as the server stores it, from creation to outcome.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -20,7 +22,7 @@ use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format
 /// The record is serialized as JSON with the number of its format, which is 2. A record of format 1
 /// is read as well. It has no number, and some of its names are older. A record of a newer format
 /// is an error that names the format, as [`check_format`](Self::check_format) does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ApprovalRecord {
@@ -63,6 +65,24 @@ pub struct ApprovalRecord {
     pub description: Box<str>,
     /// The state of the approval request.
     pub state: ApprovalState,
+}
+
+/// Leaves out the input, the description, the reason and the outcome.
+impl fmt::Debug for ApprovalRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApprovalRecord")
+            .field("id", &self.id)
+            .field("requested_at", &self.requested_at)
+            .field("expires_at", &self.expires_at)
+            .field("requester", &self.requester)
+            .field("chat_id", &self.chat_id)
+            .field("message_id", &self.message_id)
+            .field("tool_call_id", &self.tool_call_id)
+            .field("tool_name", &self.tool_name)
+            .field("input_digest", &self.input_digest())
+            .field("status", &self.status(self.requested_at))
+            .finish_non_exhaustive()
+    }
 }
 
 /// The kind of an [`ApprovalRecord`] among the stored records.

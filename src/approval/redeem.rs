@@ -27,12 +27,13 @@ use crate::json::Json;
 /// ledger.
 ///
 /// Created by [`ResumePlan::redeem`].
-#[derive(Debug)]
 #[must_use]
 pub struct Redemption {
     plan: ResumePlan,
     answers: Vec<Answer>,
 }
+
+debug_without_content!(Redemption { plan; answers });
 
 #[derive(Debug)]
 struct Answer {

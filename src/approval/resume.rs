@@ -51,7 +51,7 @@ use crate::message::{
 /// ));
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct ResumePlan {
     approvals: Vec<(usize, ApprovalResponse)>,
@@ -63,6 +63,8 @@ pub struct ResumePlan {
     continued: Option<usize>,
 }
 
+debug_without_content!(ResumePlan { continued; approvals, pending, superseded, outputs });
+
 /// A tool result in the history.
 #[derive(Debug, Clone)]
 struct HistoryOutput {
@@ -72,7 +74,7 @@ struct HistoryOutput {
 }
 
 /// A user's decision about an approval request, sent separately from the chat history.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalDecision {
     /// The id of the approval request.
@@ -83,6 +85,8 @@ pub struct ApprovalDecision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
+
+debug_without_content!(ApprovalDecision { approval_id, approved });
 
 impl ResumePlan {
     /// Reads a history.

@@ -283,7 +283,7 @@ mod tests {
             for record in &records {
                 let bytes = record.token().sealed;
                 prop_assert_eq!(*known.entry(bytes).or_insert(record), record);
-                let fields = format!("{record:?}");
+                let fields = serde_json::to_string(record).unwrap();
                 prop_assert_eq!(*distinct.entry(fields).or_insert(bytes), bytes);
             }
             prop_assert_eq!(known.len(), distinct.len());

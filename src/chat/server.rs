@@ -298,7 +298,7 @@ impl fmt::Debug for ChatServer {
 }
 
 /// The complete response to a request, for clients that do not read a stream.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ChatResponse {
     /// The assistant message as the server stores it. `None` if the agent emitted no events.
@@ -317,6 +317,8 @@ pub struct ChatResponse {
     /// output and the finished message does not contain valid output.
     pub outcome: ResponseOutcome,
 }
+
+debug_without_content!(ChatResponse { stop_reason, outcome; approvals, client_executed });
 
 /// The result of a decision that was passed to [`ChatServer::decide`].
 #[derive(Debug, Clone, PartialEq)]

@@ -77,7 +77,7 @@ impl<M: Model + ?Sized> Model for Arc<M> {
 }
 
 /// The input of one model call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ModelRequest {
     /// The instructions, which precede all messages.
@@ -89,6 +89,17 @@ pub struct ModelRequest {
     /// The schema of the final response, the one that calls no tool. `None` if the response is free
     /// text.
     pub output: Option<Arc<OutputSchema>>,
+}
+
+/// Leaves out the instructions and the messages.
+impl fmt::Debug for ModelRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tools: Vec<&str> = self.tools.iter().map(|tool| &*tool.name).collect();
+        f.debug_struct("ModelRequest")
+            .field("messages", &self.messages.len())
+            .field("tools", &tools)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A tool as the model reads it.

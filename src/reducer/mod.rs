@@ -71,7 +71,7 @@ use crate::message::{Part, Role, UiMessage};
 /// assert_eq!(error.unwrap_err().to_string(), r#"`text-end` names part "1", which is not open"#);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct Reducer {
     state: State,
@@ -83,6 +83,8 @@ pub struct Reducer {
     hidden: Vec<Part>,
     reading: Reading,
 }
+
+debug_without_content!(Reducer { shown_parts; hidden });
 
 /// What the reducer does after an `error` chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -23,7 +23,7 @@ use crate::json::Json;
 /// input.push(r#"s.txt","force":tr"#);
 /// assert_eq!(input.read().unwrap().as_str(), r#"{"path":"notes.txt","force":true}"#);
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct PartialJson {
     text: String,
     /// The length of the prefix that a repair keeps, in bytes.
@@ -34,6 +34,8 @@ pub struct PartialJson {
     open: Vec<Level>,
     token: Token,
 }
+
+debug_without_content!(PartialJson { kept_len, has_begun; text, open });
 
 /// The position within an open object or array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -50,7 +50,7 @@ use crate::message::{Role, UiMessage};
 /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
 /// ```
 #[doc(alias = "useChat")]
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ChatRequest {
     id: ChatId,
     trigger: Trigger,
@@ -61,6 +61,8 @@ pub struct ChatRequest {
     continued: Option<usize>,
     custom: ExtraFields,
 }
+
+debug_without_content!(ChatRequest { id, trigger, message_id; messages });
 
 impl ChatRequest {
     /// Parses the body of a POST.

@@ -75,7 +75,6 @@ pub enum ResponseOutcome {
 }
 
 /// A summary of a response that has ended.
-#[derive(Debug)]
 #[non_exhaustive]
 pub struct ResponseSummary {
     /// How the response ended.
@@ -88,6 +87,8 @@ pub struct ResponseSummary {
     /// [`Translator::continuing`]: the continued message is then not known here.
     pub message: Option<UiMessage>,
 }
+
+debug_without_content!(ResponseSummary { outcome, finish_reason });
 
 /// The text that the user sees instead of an error that is masked.
 pub const MASKED_ERROR: &str = "An error occurred.";

@@ -3,6 +3,7 @@
 //! It is a transform of events: a stream in, a stream out. An [`Agent`](crate::agent::Agent)
 //! accepts it, or any function of that form, in `with_transform`.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -68,7 +69,6 @@ impl Smooth {
 }
 
 /// A stream of events with paced text, created by [`Smooth::apply`].
-#[derive(Debug)]
 pub struct SmoothStream<S> {
     smooth: Smooth,
     /// `None` after the end of the stream.
@@ -78,6 +78,13 @@ pub struct SmoothStream<S> {
     next: Option<Result<AgentEvent, BoxError>>,
     /// The timer until the next piece may be sent.
     due: Option<Pin<Box<Sleep>>>,
+}
+
+/// Leaves out the events.
+impl<S> fmt::Debug for SmoothStream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmoothStream").field("smooth", &self.smooth).finish_non_exhaustive()
+    }
 }
 
 /// Text of one part that is not completely sent.

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 /// assert_eq!(decoder.poll().unwrap().data, "[DONE]");
 /// assert_eq!(decoder.poll(), None);
 /// ```
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Decoder {
     /// The incomplete last line.
     line: Vec<u8>,
@@ -34,6 +34,8 @@ pub struct Decoder {
     /// The first line has ended. Only the first line may begin with a byte order mark.
     is_past_first_line: bool,
 }
+
+debug_without_content!(Decoder { lines; line, ready });
 
 /// One event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]

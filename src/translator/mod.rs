@@ -51,7 +51,6 @@ use crate::metadata::ProviderMetadata;
 /// );
 /// # Ok::<(), ui_message_stream::translator::TranslateError>(())
 /// ```
-#[derive(Debug)]
 #[must_use]
 pub struct Translator {
     version: Version,
@@ -66,6 +65,8 @@ pub struct Translator {
     parts: OpenParts,
     calls: ToolCalls,
 }
+
+debug_without_content!(Translator { version, message_id, started, ended });
 
 /// The current step.
 #[derive(Debug, Default)]

@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
+use ui_message_stream::BoxError;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::{ApprovalDecision, Approvals, NOT_PERMITTED, Principal, REVOKED};
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::request::Limits;
-use ui_message_stream::BoxError;
 
 #[derive(Deserialize, JsonSchema)]
 struct Transfer {

@@ -5,6 +5,8 @@ mod approval_orderings_http;
 mod authorization;
 mod chunk_order;
 mod client_tools;
+mod debug_output;
+mod hostile_ids;
 mod incomplete_histories;
 mod provider_approvals;
 mod provider_approvals_multi_server;

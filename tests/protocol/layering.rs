@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// A part of the crate (its path under `src/`), whether it is core, and the parts that it uses, in the
 /// order of the pipeline. A file belongs to the part with the longest path that holds it.
 const PARTS: &[(&str, bool, &[&str])] = &[
+    ("debug", true, &[]),
     ("boxed", false, &[]),
     ("json", true, &[]),
     ("id", true, &[]),

@@ -47,6 +47,7 @@ pub use self::tool::McpTool;
 
 use self::tool::ListedTool;
 use ui_message_stream::BoxError;
+use ui_message_stream::id::log_text;
 
 /// A client of a Model Context Protocol server, with the server's list of tools.
 ///
@@ -255,7 +256,8 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.tools().iter().map(|tool| tool.tool.name.clone()).collect();
+        let tools = self.tools();
+        let names: Vec<_> = tools.iter().map(|tool| log_text(&tool.tool.name)).collect();
         f.debug_struct("McpClient").field("tools", &names).finish_non_exhaustive()
     }
 }

@@ -13,6 +13,7 @@ use ui_message_stream::agent::{
     ApprovalContext, DynTool, DynToolDefinition, IntoTool, ToolContext, ToolError,
 };
 use ui_message_stream::approval::{OnNewMessage, Principal};
+use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
 use ui_message_stream::{BoxError, BoxFuture};
@@ -223,7 +224,8 @@ impl fmt::Debug for McpTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpTool")
             .field("name", &self.name)
-            .field("listed_tool", &self.listed.tool)
+            .field("listed_name", &log_text(&self.listed.tool.name))
+            .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
 }
@@ -304,10 +306,8 @@ impl ListedTool {
             .ok()
             .filter(|schema| ToolDefinition::new("", "", schema.clone()).has_valid_schema());
         if input_schema.is_none() {
-            tracing::warn!(
-                tool = &*tool.name,
-                "a tool whose schema is not a valid JSON Schema is left out"
-            );
+            let tool = &*log_text(&tool.name);
+            tracing::warn!(tool, "a tool whose schema is not a valid JSON Schema is left out");
         }
         let claims = Json::from_serialize(&(&tool.title, &tool.annotations)).ok()?;
         Some(ListedTool { input_schema: input_schema?, claims, tool })

@@ -48,7 +48,6 @@ use crate::model::{ModelEvent, Usage, UsageMetadata};
 /// assert!(matches!(run.poll(), Action::Emit(AgentEvent::Finish { .. })));
 /// assert!(matches!(run.poll(), Action::End(RunEnd::Finished)));
 /// ```
-#[derive(Debug)]
 pub struct ToolLoop {
     step: u32,
     max_steps: u32,
@@ -70,6 +69,8 @@ pub struct ToolLoop {
     has_output_check: bool,
     end: Option<RunEnd>,
 }
+
+debug_without_content!(ToolLoop { step, max_steps, usage; calls, actions });
 
 /// The state of the model call of a step.
 #[derive(Debug, Clone, PartialEq)]

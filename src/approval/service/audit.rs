@@ -1,16 +1,20 @@
 //! [`AuditEvent`]: a change of an approval record, or a rejected decision, for the audit log.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use serde::Serialize;
 use tracing::Span;
 
 use crate::approval::{
-    ApprovalState, Principal, RecordId, RejectionReason, RevocationReason, ToolOutcome, UnixMillis,
+    ApprovalRecord, ApprovalState, Principal, RecordId, RejectionReason, RevocationReason,
+    ToolOutcome, UnixMillis,
 };
-use crate::id::{ChatId, ToolCallId};
+use crate::id::{ChatId, ToolCallId, log_text};
 
-/// An event in the life of an approval request. It holds no token, no input and no output.
+/// An event in the life of an approval request. It holds no token, no input and no output. The ids and
+/// the name of the tool are in the form of [`log_text`]: bounded and escaped.
 ///
 /// An event can be serialized as one line of JSON, which is broken into four lines here:
 ///
@@ -110,6 +114,47 @@ pub enum AuditEventKind {
     },
     /// The call was claimed, and it is not known whether the tool was executed.
     OutcomeUnknown,
+}
+
+impl AuditEvent {
+    /// Creates an event that belongs to no chat and no call.
+    pub(super) fn new(at: UnixMillis, principal: &Principal, kind: AuditEventKind) -> Self {
+        AuditEvent {
+            at,
+            record: None,
+            chat_id: None,
+            principal: principal.clone(),
+            tool_call_id: None,
+            tool_name: None,
+            input_digest: None,
+            requested_at: None,
+            kind,
+        }
+    }
+
+    /// Sets the chat and the call.
+    pub(super) fn with_call(mut self, chat: &ChatId, call: &ToolCallId, tool_name: &str) -> Self {
+        self.chat_id = Some(for_log(chat));
+        self.tool_call_id = Some(for_log(call));
+        self.tool_name = Some(log_text(tool_name).into());
+        self
+    }
+
+    /// Sets what the record of the approval request says about itself, except its chat and its call.
+    pub(super) fn with_record(mut self, record: &ApprovalRecord) -> Self {
+        self.record = Some(record.id);
+        self.input_digest = Some(record.input_digest());
+        self.requested_at = Some(record.requested_at);
+        self
+    }
+}
+
+/// Returns an id as [`log_text`] writes it.
+fn for_log<Id: Deref<Target = str> + From<String> + Clone>(id: &Id) -> Id {
+    match log_text(id) {
+        Cow::Borrowed(_) => id.clone(),
+        Cow::Owned(escaped) => escaped.into(),
+    }
 }
 
 impl AuditEventKind {
@@ -222,8 +267,6 @@ impl AuditSink for TracingAudit {
             target: "ui_message_stream::audit",
             at = event.at.0,
             record = event.record.map(tracing::field::display),
-            // `Debug` escapes line breaks: the client chose these texts, and one event must stay
-            // one line of the log.
             chat = ?event.chat_id,
             // Two fields, so that an id cannot be mistaken for a tenant. The anonymous one has no id.
             principal = event.principal.id().map(tracing::field::debug),

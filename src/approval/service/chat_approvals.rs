@@ -193,7 +193,7 @@ impl ChatApprovals {
 
 /// An approval request whose record is stored in the ledger: the data that the client shows to the
 /// user.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct IssuedApproval {
     /// The approval id that the answer must carry.
@@ -203,6 +203,8 @@ pub struct IssuedApproval {
     /// The data that the client shows beside the tool call.
     pub descriptor: Json,
 }
+
+debug_without_content!(IssuedApproval { approval_id, record });
 
 /// The reason why no approval was requested.
 #[derive(Debug, thiserror::Error)]

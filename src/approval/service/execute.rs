@@ -18,6 +18,7 @@ use crate::approval::{
     LedgerRequest, LedgerResponse, RecordId, RecordedDecision, RevocationReason, TOOL_FAILED,
     ToolOutcome,
 };
+use crate::id::log_text;
 
 /// A ledger request on its way, and the tool call that it may start.
 pub(super) struct PendingExecution {
@@ -89,7 +90,8 @@ async fn execute(
         }
     };
     let outcome = joined.unwrap_or_else(|error| {
-        tracing::error!(tool = %record.tool_name, %error, "an approved tool panicked");
+        let tool = &*log_text(&record.tool_name);
+        tracing::error!(tool, %error, "an approved tool panicked");
         ToolOutcome::Failed(TOOL_FAILED.to_owned())
     });
     match store_outcome(approvals, claim, &outcome).await {

@@ -117,17 +117,7 @@ impl Inner {
             true => RejectionReason::NewerFormat,
             false => RejectionReason::WrongPrincipalOrChat,
         };
-        self.audit.record(&AuditEvent {
-            at,
-            record: None,
-            chat_id: None,
-            principal: principal.clone(),
-            tool_call_id: None,
-            tool_name: None,
-            input_digest: None,
-            requested_at: None,
-            kind: AuditEventKind::Rejected { cause },
-        });
+        self.audit.record(&AuditEvent::new(at, principal, AuditEventKind::Rejected { cause }));
     }
 
     pub(super) fn can_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {
@@ -164,17 +154,9 @@ impl Inner {
         principal: &Principal,
         kind: AuditEventKind,
     ) {
-        self.audit.record(&AuditEvent {
-            at,
-            record: Some(record.id),
-            chat_id: Some(record.chat_id.clone()),
-            principal: principal.clone(),
-            tool_call_id: Some(record.tool_call_id.clone()),
-            tool_name: Some(record.tool_name.clone()),
-            input_digest: Some(record.input_digest()),
-            requested_at: Some(record.requested_at),
-            kind,
-        });
+        let event = AuditEvent::new(at, principal, kind).with_record(record);
+        let event = event.with_call(&record.chat_id, &record.tool_call_id, &record.tool_name);
+        self.audit.record(&event);
     }
 }
 

@@ -204,17 +204,14 @@ impl ChatApprovals {
         rejected: RejectedResponse,
         record: Option<&ApprovalRecord>,
     ) {
-        self.inner.audit.record(&AuditEvent {
-            at,
-            record: rejected.record,
-            chat_id: Some(self.chat.clone()),
-            principal: self.principal.clone(),
-            tool_call_id: Some(rejected.tool_call_id),
-            tool_name: Some(rejected.tool_name),
-            input_digest: record.map(ApprovalRecord::input_digest),
-            requested_at: record.map(|record| record.requested_at),
-            kind: AuditEventKind::Rejected { cause: rejected.cause },
-        });
+        let kind = AuditEventKind::Rejected { cause: rejected.cause };
+        let mut event = AuditEvent::new(at, &self.principal, kind);
+        event.record = rejected.record;
+        if let Some(record) = record {
+            event = event.with_record(record);
+        }
+        let event = event.with_call(&self.chat, &rejected.tool_call_id, &rejected.tool_name);
+        self.inner.audit.record(&event);
     }
 }
 

@@ -139,7 +139,7 @@ impl ToolInfo {
 }
 
 /// An approved tool call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ApprovedCall {
     /// The owner of the chat.
@@ -159,6 +159,15 @@ pub struct ApprovedCall {
     /// The claim of this attempt. `None` in [`Toolbox::permits`], before the call is claimed.
     pub claim: Option<Claim>,
 }
+
+debug_without_content!(ApprovedCall {
+    requester,
+    chat_id,
+    tool_call_id,
+    tool_name,
+    idempotency_key,
+    claim
+});
 
 /// A toolbox without tools, for an agent that requests no approvals.
 #[derive(Debug, Clone, Copy, Default)]

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::future::ready;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,10 +21,21 @@ use crate::id::ChatId;
 /// The records are lost when the process ends. After a restart, the answers to earlier approval
 /// requests are rejected.
 #[doc(alias = "memory")]
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct InMemoryLedger {
     records: Mutex<Records>,
     clock: Clock,
+}
+
+impl fmt::Debug for InMemoryLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (_, records) = self.lock();
+        let pending: usize = records.pending_by_chat.values().map(BTreeMap::len).sum();
+        f.debug_struct("InMemoryLedger")
+            .field("records", &records.by_id.len())
+            .field("pending", &pending)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The source of the time.

@@ -43,7 +43,7 @@ use crate::request::{Limits, ParseRequestError};
 /// assert_eq!(error.to_string(), "toolOutputs[0].output: missing");
 /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct ClientAnswers {
     /// The outputs of the calls that the client executed.
@@ -53,6 +53,8 @@ pub struct ClientAnswers {
     /// The application's own fields.
     pub custom: ExtraFields,
 }
+
+debug_without_content!(ClientAnswers { ; tool_outputs, decisions });
 
 impl ClientAnswers {
     /// Parses the body of a POST request.

@@ -59,7 +59,7 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
 /// ```
 #[doc(alias = "history")]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Chat {
@@ -92,6 +92,11 @@ pub struct Chat {
     #[serde(default, alias = "underWay", skip_serializing_if = "Vec::is_empty")]
     pending_responses: Vec<PendingResponse>,
 }
+
+debug_without_content!(Chat {
+    id, owner, history;
+    messages, client_executed, unsent_approvals, call_outcomes, pending_responses
+});
 
 /// The kind of a [`Chat`] among the stored records.
 #[derive(Debug, Clone, Default, PartialEq)]

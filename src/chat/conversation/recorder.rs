@@ -25,7 +25,6 @@ use crate::translator::{ResultKind, Translator};
 /// assert!(recorded.client_executed.is_empty());
 /// ```
 #[doc(alias = "persist")]
-#[derive(Debug)]
 pub struct Recorder {
     translator: Translator,
     reducer: Reducer,
@@ -33,9 +32,11 @@ pub struct Recorder {
     has_events: bool,
 }
 
+debug_without_content!(Recorder { has_events; client_executed });
+
 /// A message that a [`Recorder`] has built, and the properties of its calls that the message does
 /// not show. [`Chat::upsert_message`](super::Chat::upsert_message) stores it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RecordedMessage {
     /// The message.
@@ -46,6 +47,8 @@ pub struct RecordedMessage {
     /// they were executed. The message shows only an error text for each.
     pub call_outcomes: Vec<DeferredToolResult>,
 }
+
+debug_without_content!(RecordedMessage { ; client_executed, call_outcomes });
 
 impl From<UiMessage> for RecordedMessage {
     fn from(message: UiMessage) -> Self {

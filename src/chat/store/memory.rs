@@ -1,6 +1,7 @@
 //! [`InMemoryChatStore`]: conversations in the memory of one process, lost when the process ends.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,10 +18,18 @@ use crate::id::ChatId;
 /// When the client of a removed conversation sends its next request,
 /// [`ChatServer`](crate::chat::ChatServer) imports the conversation again from the client's
 /// messages: only their texts, files and the user's data parts.
-#[derive(Debug)]
 pub struct InMemoryChatStore {
     entries: Mutex<Entries>,
     max_chats: usize,
+}
+
+impl fmt::Debug for InMemoryChatStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InMemoryChatStore")
+            .field("chats", &self.lock().chats.len())
+            .field("max_chats", &self.max_chats)
+            .finish_non_exhaustive()
+    }
 }
 
 type Key = (Principal, ChatId);

@@ -21,7 +21,7 @@ use ui_message_stream::approval::{
     IssuedApproval, NOT_PERMITTED, RequestApprovalError, TOOL_FAILED, ToolOutcome,
 };
 use ui_message_stream::chat::Turn;
-use ui_message_stream::id::ToolCallId;
+use ui_message_stream::id::{ToolCallId, log_text};
 use ui_message_stream::json::{Json, JsonError};
 use ui_message_stream::model::NotExecutedReason;
 
@@ -139,6 +139,7 @@ impl ApprovalHook {
                 Ok(())
             }
             Err(error) => {
+                let tool = &*log_text(tool);
                 tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
                 Err(match &error {
                     RequestApprovalError::InexactInput(why) => why.to_string(),
@@ -204,6 +205,7 @@ impl AgentHook for ApprovalHook {
         match event.outcome {
             // Handled like a panic of the tool: rig's message is internal and is not shown.
             Err(report) if is_internal(report.kind) => {
+                let tool = &*log_text(tool);
                 tracing::error!(error = %report, tool, "a tool call has no outcome");
                 self.fail(id, TOOL_FAILED.to_owned())
             }

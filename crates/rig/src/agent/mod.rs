@@ -50,6 +50,7 @@ use self::bus_task::BusTask;
 use self::call_tracker::CallTracker;
 use self::event_stream::RigEventStream;
 use crate::model::{awaited_calls, messages};
+use ui_message_stream::BoxError;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::agent::tool_policy::{ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy};
 use ui_message_stream::approval::{
@@ -58,7 +59,6 @@ use ui_message_stream::approval::{
 use ui_message_stream::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
-use ui_message_stream::BoxError;
 
 /// An agent built with rig.
 ///

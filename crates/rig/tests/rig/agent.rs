@@ -6,7 +6,7 @@ use rig_agent::tool::DynamicTool;
 use rig_core::message::ToolName;
 use serde_json::{Value, json};
 use ui_message_stream::approval::Principal;
-use ui_message_stream_rig::RigAgent;
+use ui_message_stream_rig::{RigAgent, RigModel};
 
 use super::agents::{
     Requester, agent_builder, awaiting_tool, browser, build, build_with, calls, contents,
@@ -335,4 +335,17 @@ async fn no_approval_is_requested_for_an_input_that_a_browser_would_show_changed
     let result = &tool_results(&provider, 1)[0].1;
     assert!(result.contains("send large numbers as strings"), "{result}");
     assert_eq!(contents(&browser).text, format!("So.{LAST}"));
+}
+
+#[test]
+fn the_debug_output_of_agents_and_models_holds_no_key_and_no_instructions() {
+    let provider = Provider::with_streams([]);
+    let (builder, executed) = agent_builder(&provider);
+    let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
+    let model = RigModel::new(provider.anthropic("claude-sonnet-4-5"));
+    let printed = format!("{agent:?} {:?} {model:?}", agent.clone().into_chat_server());
+    assert!(printed.contains("claude-sonnet-4-5"), "{printed}");
+    for text in ["secret", "Be brief."] {
+        assert!(!printed.contains(text), "{printed}");
+    }
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
+use ui_message_stream::BoxError;
 use ui_message_stream::UiMessage;
 use ui_message_stream::approval::{NOT_PERMITTED, REVOKED};
-use ui_message_stream::BoxError;
 use ui_message_stream_rig::RigAgent;
 
 use super::agents::{agent_builder, browser, build, calls, contents, expected_call, tool_results};
@@ -160,7 +160,7 @@ async fn a_name_that_no_tool_has_is_found_when_the_agent_is_built() {
     let names: [Name; 2] =
         [|agent| agent.needs_approval("delet"), |agent| agent.never_needs_approval("delet")];
     for name in names {
-        let provider = Provider::with_streams(Vec::<String>::new());
+        let provider = Provider::with_streams([]);
         let (builder, executed) = agent_builder(&provider);
         let agent = RigAgent::new(build(builder, &executed));
         let panic = catch_unwind(AssertUnwindSafe(|| name(agent))).unwrap_err();
