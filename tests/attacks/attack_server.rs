@@ -54,6 +54,7 @@ async fn open_host(State(hosts): State<Hosts>, Json(new_host): Json<NewHost>) ->
 #[serde(tag = "server", rename_all = "snake_case")]
 enum Step {
     AdvanceClock { ms: u64 },
+    LoseChats {},
     Forbid { tool: String },
     RemoveTool { tool: String },
     RedefineTool { description: Option<String>, path_starts_with: Option<String> },
@@ -66,6 +67,7 @@ async fn apply_step(State(hosts): State<Hosts>, Path(host): Path<usize>, Json(st
     let host = host_of(&hosts, host);
     match step {
         Step::AdvanceClock { ms } => host.wait(Duration::from_millis(ms)),
+        Step::LoseChats {} => host.lose_chats(),
         Step::Forbid { tool } => host.tools.forbid(&tool),
         Step::RemoveTool { tool } => host.tools.remove(&tool),
         Step::RedefineTool { description, path_starts_with } => {

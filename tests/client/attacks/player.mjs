@@ -43,7 +43,7 @@ const KEYS = [
   ...['route', 'path', 'body'],
   ...['server', 'ms', 'description', 'path_starts_with', 'output', 'error'],
   ...['chat', 'as', 'headers', 'change', 'times', 'keep', 'label'],
-  ...['status', 'answered', 'asks', 'reads'],
+  ...['status', 'answered', 'asks', 'reads', 'shows'],
 ];
 
 class Player {
@@ -150,7 +150,7 @@ class Player {
 
   #chat = (name = 'main') => (this.#chats[name] ??= { id: randomUUID(), messages: [] });
 
-  #check({ status, answered, asks, reads }, post) {
+  #check({ status, answered, asks, reads, shows }, post) {
     if (status && ![status].flat().includes(post.status)) {
       this.#find('status', `answered ${post.status}, not ${[status].flat().join(' or ')}`);
     }
@@ -160,6 +160,10 @@ class Player {
     if (asks && !isDeepStrictEqual(askedBy(post.message), asks)) {
       const asked = askedBy(post.message).map(described).join(', ') || 'nothing';
       this.#find('asks', `asks for ${asked}`);
+    }
+    if (shows && !isDeepStrictEqual(shownBy(post.message), shows)) {
+      const shown = shownBy(post.message).map(({ tool, state }) => `${tool} as ${state}`);
+      this.#find('shows', `shows ${shown.join(', ') || 'no call'}`);
     }
     if (reads && !textOf(post.message).includes(reads)) {
       this.#find('reads', `${nameOf(post.step)}: the text came back changed`);
@@ -215,7 +219,6 @@ class Player {
 
 /** What the person does at the client. */
 async function act(chat, { say, answer, give, tool, reason }) {
-  if (say !== undefined) return chat.sendMessage({ text: say });
   const part = tool && openPart(chat.messages, tool, give === undefined);
   if (answer !== undefined) {
     await chat.addToolApprovalResponse({ id: part.approval.id, approved: answer, reason });
@@ -223,7 +226,7 @@ async function act(chat, { say, answer, give, tool, reason }) {
   if (give !== undefined) {
     await chat.addToolOutput({ tool, toolCallId: part.toolCallId, output: give });
   }
-  return chat.sendMessage();
+  return chat.sendMessage(say === undefined ? undefined : { text: say });
 }
 
 function openPart(messages, tool, waitsForApproval) {
@@ -253,10 +256,17 @@ const askedBy = message =>
     .filter(part => part.state === 'approval-requested')
     .map(({ type, input }) => ({ tool: type.slice('tool-'.length), input }));
 
+/** What the client shows of each call. */
+const shownBy = message =>
+  (message?.parts ?? [])
+    .filter(({ type }) => type.startsWith('tool-'))
+    .map(({ type, state }) => ({ tool: type.slice('tool-'.length), state }));
+
 const textOf = message =>
   (message?.parts ?? []).flatMap(part => (part.type === 'text' ? part.text : [])).join('');
 
 const nameOf = ({ say, answer }) => {
+  if (say !== undefined && answer !== undefined) return `the answer beside “${say}”`;
   if (say !== undefined) return `“${say.length > 40 ? `${say.slice(0, 9)}…` : say}”`;
   return answer ? 'the approval' : 'the answer';
 };

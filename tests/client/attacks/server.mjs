@@ -72,6 +72,8 @@ export class NodeServer {
     const changes = {
       // its clock is this process's
       advance_clock: () => {},
+      // it has none: each request brings the history
+      lose_chats: () => {},
       // a person who may not use a tool is not given it
       forbid: () => this.#gone.add(tool),
       remove_tool: () => this.#gone.add(tool),
@@ -109,6 +111,16 @@ export class NodeServer {
         execute: input => {
           this.#effects.push({ tool: 'transfer', input });
           return this.#run('transfer', { ...input, sent: true });
+        },
+      }),
+      publish: tool({
+        description: 'Publishes a text.',
+        inputSchema: z.object({ text: z.string() }),
+        // after data of others was read, a person decides
+        needsApproval: (_, { messages }) => hasCall(messages, 'get_weather'),
+        execute: input => {
+          this.#effects.push({ tool: 'publish', input });
+          return this.#run('publish', { ...input, published: true });
         },
       }),
       get_location: tool({ description: 'Where the person is.', inputSchema: z.object({}) }),
@@ -161,13 +173,23 @@ export class NodeServer {
     const weather = { tool: 'get_weather', input: '{"city":"Lisbon"}' };
     const deletion = { tool: 'delete_file', input: JSON.stringify({ path: file }) };
     const transfer = { tool: 'transfer', input: '{"to":"Harbour Bakery","amount":5000}' };
+    const publication = { tool: 'publish', input: '{"text":"It is sunny."}' };
     const script = [
       ...this.#script,
       { word: 'mixed', calls: [weather, deletion, transfer] },
       { word: 'delete', calls: [deletion] },
       { word: 'weather', calls: [weather] },
+      { word: 'publish', calls: [publication] },
       { word: 'location', calls: [{ tool: 'get_location', input: '{}' }] },
     ];
     return script.find(({ word }) => said.toLowerCase().includes(word))?.calls ?? [];
   }
 }
+
+/** Whether the model's messages hold a call of this tool. */
+const hasCall = (messages, toolName) =>
+  messages
+    .filter(({ role, content }) => role === 'assistant' && Array.isArray(content))
+    .some(({ content }) =>
+      content.some(part => part.type === 'tool-call' && part.toolName === toolName),
+    );

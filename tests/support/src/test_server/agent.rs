@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_stream::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::approval::RequestApprovalError;
+use ui_message_stream::agent::ApprovalContext;
+use ui_message_stream::approval::{NOT_PERMITTED, RequestApprovalError};
 use ui_message_stream::chat::{ChatAgent, Turn};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
@@ -106,11 +107,12 @@ impl Model {
         let weather = || call("get_weather", json!({"city": "Lisbon"}));
         let deletion = || call("delete_file", json!({"path": file}));
         let transfer = || call("transfer", json!({"to": "Harbour Bakery", "amount": 5000}));
-        let found = ["mixed", "delete", "weather", "location"].into_iter();
+        let found = ["mixed", "delete", "weather", "publish", "location"].into_iter();
         Some(match found.into_iter().find(|word| lower.contains(word))? {
             "mixed" => vec![weather(), deletion(), transfer()],
             "delete" => vec![deletion()],
             "weather" => vec![weather()],
+            "publish" => vec![call("publish", json!({"text": "It is sunny."}))],
             _ => vec![call("get_location", json!({}))],
         })
     }
@@ -153,7 +155,15 @@ pub(super) fn scripted(model: Model, tools: Tools) -> impl ChatAgent {
                         yield Ok(AgentEvent::tool_input(announced.client_executed(), input));
                         continue;
                     }
-                    if Tools::needs_approval(&call.tool, &input) {
+                    let policy = tools.policy(&call.tool);
+                    if !policy.authorizes(&call.tool, &turn.principal, &input).await {
+                        results.push(json!({"toolCallId": id, "error": NOT_PERMITTED}));
+                        yield Ok(AgentEvent::tool_input(announced, input));
+                        yield Ok(AgentEvent::tool_failed(id.as_str(), NOT_PERMITTED));
+                        continue;
+                    }
+                    let context = ApprovalContext::new(id.as_str(), turn.chat.clone());
+                    if policy.requires_approval(&call.tool, &input, context).await {
                         let id = id.as_str().into();
                         let approvals = &turn.approvals;
                         match approvals.request_approval(&turn.message_id, &id, &call.tool, &input, None).await {

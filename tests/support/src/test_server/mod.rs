@@ -3,6 +3,7 @@
 //! the model read. `fixtures/attacks/README.md` describes its behaviour.
 
 mod agent;
+mod losable_store;
 mod requests;
 mod tools;
 
@@ -20,6 +21,7 @@ use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::ChatStore;
 
 pub use self::agent::{Line, Model, Scripted};
+use self::losable_store::LosableStore;
 pub use self::requests::{Answer, Client};
 pub use self::tools::{Effect, Tools};
 
@@ -34,6 +36,7 @@ pub struct Host {
     pub tools: Tools,
     /// The model of the agent.
     pub model: Model,
+    store: Arc<LosableStore>,
     ledger: Arc<InMemoryLedger>,
     now: Arc<Mutex<UnixMillis>>,
 }
@@ -63,9 +66,10 @@ impl Host {
         let (tools, model) = (Tools::default(), Model::new(script));
         let approvals = set_up(Approvals::new(tools.clone()).with_ledger(ledger.clone()));
         let agent = agent::scripted(model.clone(), tools.clone());
-        let chats = ChatServer::new(agent, approvals);
+        let store = Arc::new(LosableStore::default());
+        let chats = ChatServer::new(agent, approvals).with_store(store.clone());
         let routes = routes(&chats);
-        Host { routes, chats, tools, model, ledger, now: Arc::new(Mutex::new(now)) }
+        Host { routes, chats, tools, model, store, ledger, now: Arc::new(Mutex::new(now)) }
     }
 
     /// Sets the store of the conversations.
@@ -73,6 +77,11 @@ impl Host {
         self.chats = self.chats.with_store(Arc::new(store));
         self.routes = routes(&self.chats);
         self
+    }
+
+    /// Loses all chats, as a server does that restarts and keeps its chats in memory.
+    pub fn lose_chats(&self) {
+        self.store.lose_chats();
     }
 
     /// Advances the clock.

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use ui_message_stream::agent::ApprovalContext;
+use ui_message_stream::agent::tool_policy::{ApprovalRequirement, ToolPolicy};
 use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
-use ui_message_stream::{BoxFuture, Json};
+use ui_message_stream::{BoxFuture, Json, UiMessage};
 
 /// An effect of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -91,20 +93,27 @@ impl Tools {
                 input["path"].as_str().is_some_and(|path| path.starts_with(&state.path_starts_with))
             }
             "transfer" => input["to"].is_string() && input["amount"].is_number(),
+            "publish" => input["text"].is_string(),
             "get_location" => input.is_object(),
             _ => false,
         };
         taken && !state.removed.contains(tool)
     }
 
-    /// Returns whether this call needs an approval.
-    pub fn needs_approval(tool: &str, input: &Json) -> bool {
-        let amount = || input.decode::<Value>().ok().and_then(|input| input["amount"].as_f64());
-        match tool {
-            "delete_file" => true,
-            "transfer" => amount().is_none_or(|amount| amount > 1000.0),
-            _ => false,
-        }
+    /// Returns who may make a call of this tool, and when the call needs approval.
+    pub fn policy(&self, tool: &str) -> ToolPolicy {
+        let mut policy = ToolPolicy::default();
+        policy.approval = match tool {
+            "delete_file" => ApprovalRequirement::Always,
+            "transfer" => ApprovalRequirement::when(|input, _| {
+                let amount = input.decode::<Value>().ok().and_then(|it| it["amount"].as_f64());
+                amount.is_none_or(|amount| amount > 1000.0)
+            }),
+            "publish" => ApprovalRequirement::when(|_, context| has_read_the_weather(context)),
+            _ => ApprovalRequirement::Never,
+        };
+        let (tools, tool) = (self.clone(), tool.to_owned());
+        policy.with_authorization(move |_, _| !tools.state().forbidden.contains(&tool))
     }
 
     /// Runs a tool and returns its output as JSON text.
@@ -114,7 +123,7 @@ impl Tools {
     pub fn execute(&self, tool: &str, input: &Json) -> Result<String, String> {
         let value: Value = input.decode().map_err(|error| error.to_string())?;
         let mut state = self.state();
-        if matches!(tool, "delete_file" | "transfer") {
+        if matches!(tool, "delete_file" | "transfer" | "publish") {
             state.effects.push(Effect { tool: tool.to_owned(), input: value.clone() });
         }
         if let Some(error) = state.failures.get(tool) {
@@ -126,6 +135,7 @@ impl Tools {
                 json!({"city": value["city"], "celsius": 21, "sky": "clear"}).to_string()
             }
             (None, "delete_file") => json!({"path": value["path"], "deleted": true}).to_string(),
+            (None, "publish") => json!({"text": value["text"], "published": true}).to_string(),
             _ => json!({"to": value["to"], "amount": value["amount"], "sent": true}).to_string(),
         })
     }
@@ -138,8 +148,8 @@ impl Tools {
 impl Toolbox for Tools {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
         let state = self.state();
-        let known = matches!(name, "get_weather" | "delete_file" | "transfer" | "get_location");
-        if !known || state.removed.contains(name) {
+        let known = ["get_weather", "delete_file", "transfer", "publish", "get_location"];
+        if !known.contains(&name) || state.removed.contains(name) {
             return None;
         }
         let description = state.description.as_deref().unwrap_or("What it does.");
@@ -149,8 +159,11 @@ impl Toolbox for Tools {
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        let forbidden = self.state().forbidden.contains(&*call.tool_name);
-        Box::pin(std::future::ready(!forbidden && self.takes(&call.tool_name, &call.input)))
+        Box::pin(async {
+            let policy = self.policy(&call.tool_name);
+            self.takes(&call.tool_name, &call.input)
+                && policy.authorizes(&call.tool_name, &call.requester, &call.input).await
+        })
     }
 
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
@@ -167,4 +180,10 @@ impl Toolbox for Tools {
             }
         })
     }
+}
+
+/// Returns whether the chat holds a call that read data of others.
+fn has_read_the_weather(context: &ApprovalContext) -> bool {
+    let mut calls = context.chat().messages.iter().flat_map(UiMessage::tool_parts);
+    calls.any(|call| &*call.tool_name == "get_weather")
 }
