@@ -347,15 +347,18 @@ fn pending_call(record: &ApprovalRecord, approval_id: ApprovalId) -> PendingTool
     }
 }
 
-fn check_response(
+/// Returns the record of an approval id if the id is genuine and `principal` may decide on the
+/// record.
+///
+/// `token` is the opened approval id, and `record` the record that it names.
+pub(super) fn authorized_record<'r>(
+    approval_id: &ApprovalId,
     token: Option<Token>,
-    record: Option<&ApprovalRecord>,
-    response: &ApprovalResponse,
-    (owner, chat): (&Principal, &ChatId),
+    record: Option<&'r ApprovalRecord>,
     principal: &Principal,
-    may_decide: &impl Fn(&ApprovalRecord) -> bool,
-) -> Result<(), RejectionReason> {
-    let token = token.ok_or_else(|| match has_newer_format(&response.approval_id) {
+    may_decide: impl Fn(&ApprovalRecord) -> bool,
+) -> Result<&'r ApprovalRecord, RejectionReason> {
+    let token = token.ok_or_else(|| match has_newer_format(approval_id) {
         true => RejectionReason::NewerFormat,
         false => RejectionReason::Forged,
     })?;
@@ -363,8 +366,23 @@ fn check_response(
     if token != record.token() {
         return Err(RejectionReason::BindingMismatch);
     }
-    let is_of_chat = record.requester == *owner && record.chat_id == *chat;
-    if !is_of_chat || (record.requester != *principal && !may_decide(record)) {
+    match record.requester == *principal || may_decide(record) {
+        true => Ok(record),
+        false => Err(RejectionReason::WrongPrincipalOrChat),
+    }
+}
+
+fn check_response(
+    token: Option<Token>,
+    record: Option<&ApprovalRecord>,
+    response: &ApprovalResponse,
+    (owner, chat): (&Principal, &ChatId),
+    principal: &Principal,
+    may_decide: impl Fn(&ApprovalRecord) -> bool,
+) -> Result<(), RejectionReason> {
+    let id = &response.approval_id;
+    let record = authorized_record(id, token, record, principal, may_decide)?;
+    if record.requester != *owner || record.chat_id != *chat {
         return Err(RejectionReason::WrongPrincipalOrChat);
     }
     if record.tool_name != response.tool_name

@@ -15,15 +15,18 @@ use ui_message_stream::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalRequest, AuditEvent, IssuedApproval, KeyRing, PendingToolCall,
-    Principal, RecordId, ResumePlan, TracingAudit, UnixMillis,
+    ApprovalDecision, ApprovalRecord, ApprovalRequest, AuditEvent, AuditEventKind, AuditSink,
+    IssuedApproval, KeyRing, PendingToolCall, Principal, RecordId, ResumePlan, TracingAudit,
+    UnixMillis,
 };
 use ui_message_stream::checker::Checker;
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Chunk, Json, Translator};
 
-use super::one_tool::{Bench, LEASE, Panics, ada, body, body_with_new_message, call, unanswered};
+use super::one_tool::{
+    Bench, LEASE, Panics, RecordedAudit, ada, body, body_with_new_message, call, unanswered,
+};
 
 /// Occurs in the input, and therefore in the output.
 const CANARY: &str = "canary-5ec2e7";
@@ -87,6 +90,56 @@ async fn each_state_change_gives_one_audit_event_and_all_name_the_same_record() 
         }
         assert_eq!(events[0].input_digest.as_ref().unwrap().len(), 64);
     }
+}
+
+#[tokio::test]
+async fn a_decision_that_came_elsewhere_is_rejected_for_the_same_reason_as_in_a_chat_request() {
+    let bench = Bench::new();
+    let issued = bench.ask("call_1", secret()).await;
+    let eve = Principal::new("eve");
+    let other_ledger = Arc::new(InMemoryLedger::new());
+    let lost = Bench::new().with(|_| bench.approvals.clone().with_ledger(other_ledger));
+    for (bench, principal, reason) in
+        [(&bench, &eve, "wrong-principal-or-chat"), (&lost, &ada(), "not-found")]
+    {
+        let sink = RecordedAudit::default();
+        let approvals = bench.approvals.clone().with_audit(sink.clone());
+        let bench = Bench::new().with(|_| approvals);
+        bench.outcomes_for(principal, &body(&[answer(&issued, true)])).await;
+        let approval_id = issued.approval_id.clone();
+        let decision = ApprovalDecision { approval_id, approved: true, reason: None };
+        let groups = bench.approvals.group_by_message(principal, vec![decision]).await.unwrap();
+        assert_eq!(groups, []);
+        let events = sink.0.lock().unwrap();
+        let rejections: Vec<(Option<RecordId>, Value)> = events
+            .iter()
+            .map(|event| (event.record, serde_json::to_value(event).unwrap()["cause"].clone()))
+            .collect();
+        assert_eq!(rejections, vec![(Some(issued.record), json!(reason)); 2]);
+    }
+}
+
+/// Panics when an approval request expires.
+#[derive(Debug)]
+struct PanicsOnExpiry;
+
+impl AuditSink for PanicsOnExpiry {
+    fn record(&self, event: &AuditEvent) {
+        assert_ne!(event.kind, AuditEventKind::Expired);
+    }
+}
+
+#[tokio::test]
+async fn open_approvals_stay_pending_although_the_audit_sink_panics() {
+    let bench = Bench::new().with(|approvals| approvals.with_audit(PanicsOnExpiry));
+    let first = bench.ask("call_1", secret()).await;
+    bench.wait(Duration::from_secs(30 * 60));
+    let second = bench.ask("call_2", secret()).await;
+    bench.wait(Duration::from_secs(45 * 60));
+    let calls = [unanswered("call_1", &first), unanswered("call_2", &second)];
+    let (results, _) = bench.settled(&ada(), body(&calls)).await;
+    let pending = results.pending().iter().map(|call| call.tool_call_id.as_str());
+    assert_eq!(pending.collect::<Vec<_>>(), ["call_1", "call_2"]);
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ impl Toolbox for Effects {
 
 /// An audit sink that stores all events.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RecordedAudit(Arc<Mutex<Vec<AuditEvent>>>);
+pub(crate) struct RecordedAudit(pub(crate) Arc<Mutex<Vec<AuditEvent>>>);
 
 impl AuditSink for RecordedAudit {
     fn record(&self, event: &AuditEvent) {

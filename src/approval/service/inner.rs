@@ -10,7 +10,6 @@ use crate::approval::store::{
     LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, VersionedRecord,
     update,
 };
-use crate::approval::token::has_newer_format;
 use crate::approval::{
     ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
     UnixMillis,
@@ -105,19 +104,19 @@ impl Inner {
         }
     }
 
-    /// Records the rejection of a decision on an unknown record, or by a principal that may not
-    /// decide.
+    /// Records the rejection of a decision that this principal may not make. `record` is the record
+    /// that the approval id names, if the id is genuine.
     pub(super) fn audit_unauthorized_decision(
         &self,
         at: UnixMillis,
         principal: &Principal,
-        approval_id: &ApprovalId,
+        record: Option<RecordId>,
+        cause: RejectionReason,
     ) {
-        let cause = match has_newer_format(approval_id) {
-            true => RejectionReason::NewerFormat,
-            false => RejectionReason::WrongPrincipalOrChat,
-        };
-        self.audit.record(&AuditEvent::new(at, principal, AuditEventKind::Rejected { cause }));
+        self.audit.record(&AuditEvent {
+            record,
+            ..AuditEvent::new(at, principal, AuditEventKind::Rejected { cause })
+        });
     }
 
     pub(super) fn can_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {

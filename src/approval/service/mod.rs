@@ -31,10 +31,12 @@ pub use self::resolve::ResolvedApprovals;
 pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
 
 use self::inner::{Inner, random_bytes};
+use crate::approval::redeem::authorized_record;
 use crate::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
     system_time,
 };
+use crate::approval::token::Token;
 use crate::approval::{
     ApprovalDecision, ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, ResumePlan,
     RevocationReason,
@@ -223,16 +225,14 @@ impl Approvals {
         let denials = decisions.iter().filter(|decision| !decision.approved);
         let denied: HashSet<_> = denials.map(|decision| decision.approval_id.clone()).collect();
         let mut seen = HashSet::new();
-        let decisions: Vec<(Option<RecordId>, ApprovalDecision)> = decisions
+        let decisions: Vec<(Option<Token>, ApprovalDecision)> = decisions
             .into_iter()
             .filter(|decision| !decision.approved || !denied.contains(&decision.approval_id))
             .filter(|decision| seen.insert(decision.approval_id.clone()))
-            .map(|decision| {
-                let id = ApprovalRecord::record_id_from_token(&decision.approval_id, keys, now);
-                (id, decision)
-            })
+            .map(|decision| (Token::open(keys, &decision.approval_id, now), decision))
             .collect();
-        let ids: HashSet<RecordId> = decisions.iter().filter_map(|(id, _)| *id).collect();
+        let tokens = decisions.iter().filter_map(|(token, _)| *token);
+        let ids: HashSet<RecordId> = tokens.map(|token| token.record).collect();
         let ids: Vec<RecordId> = ids.into_iter().collect();
         let mut records = HashMap::new();
         if !ids.is_empty() {
@@ -240,14 +240,17 @@ impl Approvals {
             records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
         }
         let mut groups: Vec<MessageDecisions> = Vec::new();
-        for (id, decision) in decisions {
-            let record = id.and_then(|id| records.get(&id)).filter(|record| {
-                let is_own = record.requester == *principal || self.0.can_decide(principal, record);
-                is_own && record.is_bound_to(&decision.approval_id, keys, now)
-            });
-            let Some(record) = record else {
-                self.0.audit_unauthorized_decision(now, principal, &decision.approval_id);
-                continue;
+        for (token, decision) in decisions {
+            let record = token.and_then(|token| records.get(&token.record));
+            let id = &decision.approval_id;
+            let may_decide = |record: &ApprovalRecord| self.0.can_decide(principal, record);
+            let record = match authorized_record(id, token, record, principal, may_decide) {
+                Ok(record) => record,
+                Err(reason) => {
+                    let record = token.map(|token| token.record);
+                    self.0.audit_unauthorized_decision(now, principal, record, reason);
+                    continue;
+                }
             };
             let group = groups.iter_mut().find(|group| {
                 group.requester == record.requester

@@ -114,12 +114,15 @@ impl ChatApprovals {
             }
         }
         let superseded = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
-        let approvals = self.clone();
+        let (approvals, last_known) = (self.clone(), unanswered.clone());
         let closing =
             tokio::spawn(async move { approvals.close_unanswered(unanswered, &superseded).await });
         // The task can panic only in the store or in the audit sink. The records that it closed
-        // before stay closed.
-        let unanswered = closing.await.unwrap_or_default();
+        // before stay closed. The others are still open: the model must not be called.
+        let unanswered = closing.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "the unanswered approvals could not be closed");
+            last_known
+        });
         unanswered.iter().for_each(|(record, _)| describe(record));
         let results = redemption.settle(&unanswered, client_executed);
         Ok(self.resolved_approvals(results, descriptors, approved))
