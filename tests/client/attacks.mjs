@@ -1,9 +1,9 @@
 // Plays the attacks of fixtures/attacks/ against Node servers built with the AI SDK, or against the
-// server of tests/attacks/attack_server.rs, and says what held.
-//   node attacks.mjs [--only TEXT]    a line per attack and server: "N played, M do not hold"
+// server of tests/attacks/attack_server.rs, and prints which requirements were met.
+//   node attacks.mjs [--only TEXT]    a line for each attack and server: "N played, M do not hold"
 //   node attacks.mjs --json           the same as JSON, with the effects
 //   node attacks.mjs --check          compares docs/attacks.md: "N cells, M differ"
-//   node attacks.mjs --update         writes docs/attacks.md anew
+//   node attacks.mjs --update         writes the table of docs/attacks.md
 //   --against URL                     the server there, instead of the Node servers
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ import { loadClient, REFERENCE } from './clients.mjs';
 
 const SECRET = 'a secret of 32 bytes, for a test';
 
-/** The Node servers, by the name that the table's columns have. */
+/** The Node servers, by the name of their column in the table. */
 const NODE_SERVERS = {
   'no secret': {},
   secret: { secret: SECRET },
@@ -45,7 +45,7 @@ const client = await loadClient(REFERENCE);
 const folder = fileURLToPath(new URL('../../fixtures/attacks/', import.meta.url));
 const document = fileURLToPath(new URL('../../docs/attacks.md', import.meta.url));
 
-/** What starts each server, given a recipe's model. */
+/** The functions that start each server with the model of a recipe. */
 const servers = options.against
   ? { [REMOTE]: model => RemoteServer.start(options.against, model) }
   : Object.fromEntries(

@@ -1,5 +1,5 @@
-// Writes the canonical form that the SDK's server hashes of a tool input, a line of JSON in, a line
-// of JSON out, in the order of the lines. The format of both stands in README.md.
+// Writes the canonical form of a tool input that the SDK's server hashes: one line of JSON in, one
+// line out, in the same order. README.md describes both formats.
 //   node canonicalize.mjs
 import { createInterface } from 'node:readline';
 import { canonicalInputBy } from './canonical-input.mjs';

@@ -1,5 +1,5 @@
-// Sends responses to the real `Chat`, a line of JSON in, a line of JSON out, in the order of the
-// lines. The format of both stands in README.md.
+// Passes responses to the real `Chat`: one line of JSON in, one line out, in the same order.
+// README.md describes both formats.
 //   node chat.mjs
 import { createInterface } from 'node:readline';
 import { loadClient, REFERENCE } from './clients.mjs';
@@ -14,7 +14,7 @@ const READING_ERRORS = ['AI_TypeValidationError', 'AI_JSONParseError'];
 
 const USER = { id: 'user-1', role: 'user', parts: [{ type: 'text', text: 'Hi' }] };
 
-/** The real transport, but that it counts what it reads and speaks with nobody. */
+/** The real transport. It reads the given response instead of fetching one, and counts the chunks. */
 class Transport extends client.DefaultChatTransport {
   read = 0;
   errorText = null;
@@ -23,22 +23,22 @@ class Transport extends client.DefaultChatTransport {
     super({ fetch: async () => new Response(sse) });
   }
   processResponseStream(stream) {
-    const watched = new TransformStream({
+    const counting = new TransformStream({
       transform: (chunk, controller) => {
         this.read++;
         if (chunk.type === 'error') this.errorText ??= chunk.errorText;
         controller.enqueue(chunk);
       },
     });
-    return super.processResponseStream(stream).pipeThrough(watched);
+    return super.processResponseStream(stream).pipeThrough(counting);
   }
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  if (line) console.log(JSON.stringify(await held(JSON.parse(line))));
+  if (line) console.log(JSON.stringify(await result(JSON.parse(line))));
 }
 
-async function held({ case: name, sse, message, resumes = false }) {
+async function result({ case: name, sse, message, resumes = false }) {
   const transport = new Transport(sse);
   let thrown = null;
   let finished;
@@ -50,11 +50,11 @@ async function held({ case: name, sse, message, resumes = false }) {
     onFinish: event => (finished = event),
   });
   await (resumes ? chat.resumeStream() : chat.sendMessage());
-  const wasTold = transport.errorText !== null;
+  const hasErrorChunk = transport.errorText !== null;
   const index = READING_ERRORS.includes(thrown?.name) ? transport.read : transport.read - 1;
   return {
     case: name,
-    rejected: thrown && !wasTold ? { name: thrown.name, index } : null,
+    rejected: thrown && !hasErrorChunk ? { name: thrown.name, index } : null,
     errorText: transport.errorText,
     message: json(finished?.message),
     finishReason: finished?.finishReason ?? null,

@@ -1,13 +1,13 @@
-// The real client, in the pinned versions. An npm alias per version (`ai-6.0.326`) lets them live
-// side by side.
+// The real client, in the pinned versions. Each version has an npm alias (`ai-6.0.326`), so that all
+// of them can be installed.
 
-/** The version that the fixtures are recorded with. */
+/** The version with which the fixtures are recorded. */
 export const REFERENCE = '6.0.326';
 
-/** Where v6 changed for a server: its first release, its strict schemas, the newest one. */
+/** The versions in which v6 changed for a server: the first release, strict schemas, the newest. */
 export const V6 = ['6.0.0', '6.0.197', '6.0.230', '6.0.235', REFERENCE];
 
-/** The newest one, asked only about the canonical form: this crate has no wire version for it yet. */
+/** The newest version. Used for the canonical form only: this crate has no wire version for it yet. */
 export const NEWEST = '7.0.173';
 
 /** Every installed version. */
@@ -20,10 +20,10 @@ export async function loadClient(version) {
   return import(`ai-${version}`);
 }
 
-/** The scripted models that a version publishes for tests. */
+/** The scripted models that the package of a version contains for tests. */
 export const loadMocks = (version = REFERENCE) => import(`ai-${version}/test`);
 
-/** Whether `version` is at least `major.minor.patch`; for behaviour that came in with a release. */
+/** Whether `version` is `release` or later; for behaviour that a release introduced. */
 export function isSince(version, release) {
   const [a, b] = [version, release].map(v => v.split('.').map(Number));
   const differing = a.findIndex((n, i) => n !== b[i]);

@@ -1,5 +1,5 @@
-// Judges streams by the real client, a line of JSON in, a line of JSON out, in the order of the
-// lines. The format of both stands in README.md.
+// Reads streams with the real client: one line of JSON in, one line out, in the same order.
+// README.md describes both formats.
 //   node judge.mjs [--threads N]      (default: one per core)
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
@@ -11,7 +11,7 @@ const { values } = parseArgs({
 });
 const workers = Array.from({ length: Number(values.threads) }, startWorker);
 
-// A thread finds its next line waiting, and no more than that is read ahead.
+// Each thread has one line in work and one waiting. No further lines are read ahead.
 const MOST_IN_FLIGHT = 2 * workers.length;
 
 const inFlight = [];

@@ -1,8 +1,8 @@
 // The real `AbstractChat` of a version, without a framework around it.
 
 /**
- * Keeps a chat's state as React's hook does: a message that is replaced is copied, one that is
- * added is not.
+ * Stores the state of a chat as React's hook does: a replaced message is copied, an added message
+ * is not.
  */
 class MemoryState {
   status = 'ready';
@@ -23,7 +23,7 @@ class MemoryState {
   snapshot = value => structuredClone(value);
 }
 
-/** The `Chat` class of `client`; takes what `useChat` takes. */
+/** The `Chat` class of `client`. It takes the options of `useChat`. */
 export const memoryChat = client =>
   class MemoryChat extends client.AbstractChat {
     constructor({ messages = [], ...options }) {

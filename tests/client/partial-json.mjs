@@ -1,5 +1,5 @@
-// Reads half-received JSON as the real client does, a line of JSON in, a line of JSON out, in the
-// order of the lines. The format of both stands in README.md.
+// Reads incomplete JSON as the real client does: one line of JSON in, one line out, in the same
+// order. README.md describes both formats.
 //   node partial-json.mjs
 import { createInterface } from 'node:readline';
 import { isDeepStrictEqual } from 'node:util';
@@ -11,7 +11,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   if (line) console.log(JSON.stringify(await differences(JSON.parse(line))));
 }
 
-/** The prefixes of `text` that the client reads as something else than `read` has for them. */
+/** The prefixes of `text` for which the client reads another value than the one in `read`. */
 async function differences({ text, read }) {
   const differing = [];
   const prefixes = prefixesOf(text);
@@ -23,7 +23,7 @@ async function differences({ text, read }) {
   return { prefixes: prefixes.length, differing };
 }
 
-/** Every prefix that ends behind a whole character, the empty one and `text` itself included. */
+/** Every prefix that ends after a whole character, including the empty one and `text` itself. */
 function prefixesOf(text) {
   const characters = [...text];
   return [...Array(characters.length + 1).keys()].map(n => characters.slice(0, n).join(''));

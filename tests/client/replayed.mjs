@@ -1,5 +1,5 @@
-// Leads a server through the same conversations each time, and prints what the client holds at the
-// end of each: a JSON array of messages per line. Then "conversations: N".
+// Has the same conversations with a server in each run. Prints the messages that the client holds at
+// the end of each conversation, as one line of JSON. Then prints "conversations: N".
 //   node replayed.mjs BASE_URL [--version 6.0.326]
 import { parseArgs } from 'node:util';
 import { loadClient, REFERENCE } from './clients.mjs';
@@ -48,10 +48,10 @@ const conversations = [
 ];
 
 const client = await loadClient(version);
-for (const [number, lead] of conversations.entries()) {
+for (const [number, play] of conversations.entries()) {
   let ids = 0;
   const talk = new Conversation(client, baseUrl, 'either', () => `person-${number}-${ids++}`);
-  await lead(talk);
+  await play(talk);
   console.log(JSON.stringify(talk.messages));
 }
 console.log(`conversations: ${conversations.length}`);

@@ -1,7 +1,7 @@
-// Leads a running demo through conversations with the real client.
+// Has conversations with a running demo through the real client.
 //   node scenarios.mjs BASE_URL [--versions 6.0.0,6.0.326] [--only TEXT] [--concurrency N]
-// Prints a line per failure, then "client scenarios: N ran, M failed". Nothing else may use the
-// demo meanwhile.
+// Prints a line for each failure, then "client scenarios: N ran, M failed". Nothing else may use
+// the demo at the same time.
 import { parseArgs } from 'node:util';
 import { loadClient, V6 } from './clients.mjs';
 import { scenarios } from './scenarios/all.mjs';
@@ -39,7 +39,7 @@ await attempt('all versions: the world adds up', () => world.mustAddUp());
 
 for (const [reason, versions] of Object.entries(sentByHand)) {
   const counts = Object.entries(versions).map(([version, times]) => `${times} × ${version}`);
-  console.log(`note: sent by the application, since ${reason}: ${counts.join(', ')}`);
+  console.log(`note: sent by the application, because ${reason}: ${counts.join(', ')}`);
 }
 console.log(`client scenarios: ${cases.length} ran, ${failed} failed`);
 process.exitCode = failed ? 1 : 0;
@@ -52,9 +52,9 @@ async function runAll(queue) {
   await Promise.all(Array.from({ length: Number(options.concurrency) }, lane));
 }
 
-async function run({ version, client, scenario: { name, helper = 'either', lead } }) {
+async function run({ version, client, scenario: { name, helper = 'either', play } }) {
   const talk = new Conversation(client, baseUrl, helper);
-  await attempt(`${version} ${name}`, () => lead(talk, { world, version }));
+  await attempt(`${version} ${name}`, () => play(talk, { world, version }));
   for (const reason of talk.sentByHand) {
     sentByHand[reason] ??= {};
     sentByHand[reason][version] = (sentByHand[reason][version] ?? 0) + 1;

@@ -1,7 +1,7 @@
-// This crate's rule for tool inputs that a person may be asked about, written a second time and in
-// another way: over what JSON.parse makes of the text, and with exact integers.
+// This crate's rule for the tool inputs for which approval may be requested, implemented a second
+// time and in another way: on the result of JSON.parse, and with exact integers.
 
-/** Whether a browser shows the values that a tool would read in a JSON text, none of them changed. */
+/** Whether a browser shows all values of a JSON text unchanged, as a tool would read them. */
 export function isShownAsIs(text) {
   const value = JSON.parse(text);
   const withoutStrings = text.replace(/"(?:[^"\\]|\\.)*"/g, '');

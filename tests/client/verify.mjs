@@ -1,6 +1,6 @@
 // Checks every fixture in fixtures/upstream/ against the real npm packages.
 //   node verify.mjs             prints "N passed, N failed"
-//   node verify.mjs --update    records anew what the real client does, then checks
+//   node verify.mjs --update    records again what the real client does, then checks
 import { loadClient, REFERENCE } from './clients.mjs';
 import canonicalInputs from './verify/canonical-inputs.mjs';
 import chat from './verify/chat.mjs';

@@ -1,6 +1,6 @@
 // Bytes and JSON as they travel between server and client.
 
-/** What `value` is after a trip through JSON: keys that are `undefined` vanish. */
+/** Returns `value` after conversion to JSON and back. Keys whose value is `undefined` are dropped. */
 export const json = value => (value === undefined ? null : JSON.parse(JSON.stringify(value)));
 
 /** The body of a response that streams `chunks`. */
@@ -19,6 +19,6 @@ export function byteStream(text, sliceSize = 0) {
   });
 }
 
-/** The chunks that the version's own transport reads from `bytes`: SSE, JSON, then its schema. */
+/** The chunks that the transport of this version reads from `bytes`, with its own parser and schema. */
 export const chunksOf = (client, bytes) =>
   new client.DefaultChatTransport().processResponseStream(bytes);

@@ -1,11 +1,11 @@
-// The table of docs/attacks.md: a line per attack, a column per server. Columns that another
-// program measures are left as they are.
+// The table of docs/attacks.md: a line for each attack, a column for each server. Columns that
+// another program measures stay unchanged.
 import { readFileSync, writeFileSync } from 'node:fs';
 
-/** The line that sums up. */
+/** The line with the sums. */
 const ALL = 'all';
 
-/** What the table says otherwise than `results`, line by line. */
+/** The cells of the table that differ from `results`. */
 export function differing(path, results) {
   const { columns, lines } = tableIn(readFileSync(path, 'utf8'));
   const wrong = [];
@@ -18,14 +18,14 @@ export function differing(path, results) {
     const line = lines.get(file) ?? [];
     for (const [column, cell] of Object.entries(measured)) {
       cells++;
-      const said = line[columns.indexOf(column)];
-      if (said !== cell) wrong.push(`${file}, ${column}: "${said ?? ''}" is "${cell}"`);
+      const written = line[columns.indexOf(column)];
+      if (written !== cell) wrong.push(`${file}, ${column}: "${written ?? ''}" is "${cell}"`);
     }
   }
   return { cells, wrong };
 }
 
-/** Writes the table anew, as measured. */
+/** Writes the table with the measured results. */
 export function rewritten(path, results) {
   const text = readFileSync(path, 'utf8');
   const { columns, lines, table } = tableIn(text);
@@ -40,7 +40,7 @@ export function rewritten(path, results) {
   writeFileSync(path, text.replace(table, () => written.join('\n')));
 }
 
-/** The cells by file, and last how much held of all of them. */
+/** The cells by file, and last the sums of all files. */
 function measuredLines(results) {
   const lines = new Map(results.map(result => [result.file, cellsOf(result)]));
   const sums = Object.keys(results[0].servers).map(name => {
@@ -61,7 +61,7 @@ function cellsOf({ file, row, attack, servers }) {
   ]);
 }
 
-/** What broke; or that it held, and how the attack was answered. */
+/** The requirements that were not met; or "holds", with the response to the attack. */
 function cellOf({ findings, seen }) {
   if (findings.length) return escaped(`**${findings.map(({ text }) => text).join('; ')}**`);
   const how = seen.filter(outcome => outcome !== 'answered');

@@ -1,4 +1,5 @@
-// Plays a recipe against a server through the real client, and finds what does not hold.
+// Plays a recipe against a server through the real client, and finds the requirements that are not
+// met.
 import { randomUUID } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import dns from 'node:dns';
@@ -12,7 +13,7 @@ import { Body } from './values.mjs';
 const SERVER = 'http://localhost';
 const CHAT = `${SERVER}/api/chat`;
 
-// What a server fetches is written down, but goes nowhere: no name is found.
+// The requests of a server are recorded. They reach no host: every DNS lookup fails.
 dns.lookup = (name, options, callback) => {
   (callback ?? options)(Object.assign(new Error(`no ${name} here`), { code: 'ENOTFOUND' }));
 };
@@ -52,7 +53,7 @@ class Player {
   #chats = {};
   #posts = [];
   #findings = [];
-  /** Effects that may not be. */
+  /** The number of effects that the recipe does not permit. */
   #unapproved = 0;
 
   constructor(client, server) {
@@ -64,7 +65,7 @@ class Player {
     for (const step of steps) await this.#play(step);
   }
 
-  /** The server did not let it come to the step. */
+  /** Records that the recipe could not be played to its end, because of the server. */
   giveUp(error) {
     if (!(error instanceof NothingToAnswer)) throw error;
     this.#find('unplayable', `not played to the end: ${error.message}`);
@@ -103,7 +104,7 @@ class Player {
   }
 
   #bodyOf({ again, change, raw }) {
-    if (!again) return this.#body(null).meant(raw);
+    if (!again) return this.#body(null).resolve(raw);
     const { sent } = this.#posts.find(({ label }) => label === again);
     return change ? this.#body(JSON.parse(sent)).edit(change).write() : sent;
   }
@@ -132,8 +133,8 @@ class Player {
 
   /** A request to another route than the one that the client posts to. */
   #sendTo(step, post) {
-    const path = this.#body(null).meant(step.path);
-    const body = step.body && JSON.stringify(this.#body(null).meant(step.body));
+    const path = this.#body(null).resolve(step.path);
+    const body = step.body && JSON.stringify(this.#body(null).resolve(step.body));
     return this.#send(step, post, body, { method: step.route, url: SERVER + path });
   }
 
@@ -179,7 +180,7 @@ class Player {
     if (present.prompt?.some(text => !isIn(text, prompts.slice(-1)))) {
       this.#find('prompt', 'is gone from what the model reads');
     }
-    const answers = alike.map(label => namelessOf(this.#posts.find(post => post.label === label)));
+    const answers = alike.map(label => withoutIds(this.#posts.find(post => post.label === label)));
     if (new Set(answers).size > 1) this.#find('alike', 'the refusals differ');
     if (fetches && fetched.length) this.#find('fetches', `it fetched ${fetched.join(', ')}`);
     const attacks = this.#posts.filter(post => post.attacks);
@@ -198,7 +199,7 @@ class Player {
       log.set(key, { effect, times: (log.get(key)?.times ?? 0) + 1 });
     }
     for (const { tool, input, times: [least, most] } of allowed) {
-      const effect = { tool, input: this.#body(null).meant(input) };
+      const effect = { tool, input: this.#body(null).resolve(input) };
       const times = log.get(keyOf(effect))?.times ?? 0;
       log.delete(keyOf(effect));
       this.#unapproved += Math.max(times - most, 0);
@@ -217,7 +218,7 @@ class Player {
   }
 }
 
-/** What the person does at the client. */
+/** Executes the user's action in the client. */
 async function act(chat, { say, answer, give, tool, reason }) {
   const part = tool && openPart(chat.messages, tool, give === undefined);
   if (answer !== undefined) {
@@ -273,7 +274,7 @@ const nameOf = ({ say, answer }) => {
 
 const keyOf = ({ tool, input }) => JSON.stringify([tool, Object.entries(input).sort()]);
 
-/** Short enough for a table. */
+/** Describes a call in a text that fits into a table. */
 const described = ({ tool, input }) => {
   const text = JSON.stringify(input);
   return `${tool} ${text.length > 90 ? `${text.slice(0, 60)}…` : text}`;
@@ -283,17 +284,17 @@ const isIn = (text, haystack) => haystack.some(hay => hay.includes(text));
 
 const NAMED = ['id', 'messageId', 'toolCallId', 'approvalId'];
 
-/** A response without what its ids are. */
-function namelessOf({ status, received }) {
+/** A response in which the ids are replaced by numbers. */
+function withoutIds({ status, received }) {
   const names = new Map();
-  const nameless = (key, value) => {
+  const replaceId = (key, value) => {
     if (!NAMED.includes(key) || typeof value !== 'string') return value;
     if (!names.has(value)) names.set(value, `<${names.size + 1}>`);
     return names.get(value);
   };
   const frames = received.split('\n\n').map(frame => {
     if (!frame.startsWith('data: {')) return frame;
-    return JSON.stringify(JSON.parse(frame.slice(6)), nameless);
+    return JSON.stringify(JSON.parse(frame.slice(6)), replaceId);
   });
   return [status, ...frames].join('\n');
 }

@@ -1,5 +1,5 @@
-// A server under attack in another process, over HTTP. It makes a chat route of its own for every
-// recipe, and tells what ran there and what the model read.
+// A server under attack in another process, over HTTP. It creates a chat route for each recipe, and
+// returns the effects of the tools there and the prompts of the model.
 import http from 'node:http';
 import { Body } from './values.mjs';
 
@@ -12,7 +12,7 @@ export class RemoteServer {
 
   /** A fresh server under `base`, with the recipe's `model`. */
   static async start(base, model = []) {
-    const script = new Body().meant(model);
+    const script = new Body().resolve(model);
     const { host } = await postJson(`${base}/hosts`, { model: script });
     return new RemoteServer(`${base}/hosts/${host}`);
   }
@@ -28,7 +28,7 @@ export class RemoteServer {
     return new Response(text || null, { status });
   }
 
-  /** Does what a `server` step says. */
+  /** Executes a `server` step. */
   change = step => postJson(`${this.#host}/server`, step);
 
   log = async () => JSON.parse((await send(`${this.#host}/log`, { method: 'GET' })).text);
@@ -46,8 +46,9 @@ async function postJson(url, value) {
 }
 
 /**
- * Not by `fetch`, which adds headers of its own and whose requests are counted as the server's. A
- * connection each: a server may close one whose body it did not read to the end.
+ * Does not use `fetch`, which adds headers and whose requests are counted as those of the server.
+ * Each request has its own connection, because a server may close a connection whose body it has
+ * not read.
  */
 function send(url, { method, headers, body }) {
   return new Promise((resolve, reject) => {

@@ -1,5 +1,5 @@
-// A chat route as the documentation of the AI SDK writes it, with a scripted model, four tools, and
-// logs of what ran, what the model read and what was fetched.
+// A chat route as in the documentation of the AI SDK, with a scripted model, four tools, and logs of
+// the effects of the tools and of the prompts of the model.
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { loadMocks } from '../clients.mjs';
@@ -23,14 +23,14 @@ export class NodeServer {
   #modelFailure = null;
 
   /**
-   * `model` is the recipe's. `strict`: the messages pass `validateUIMessages` first, and none may
-   * be the system's.
+   * `model` is the model of the recipe. With `strict`, `validateUIMessages` checks the messages
+   * first, and system messages are rejected.
    */
   constructor(client, { secret, strict = false }, model = []) {
     this.#client = client;
     this.#secret = secret;
     this.#strict = strict;
-    this.#script = new Body().meant(model);
+    this.#script = new Body().resolve(model);
   }
 
   /** What a framework makes of the route: a response, 500 where it throws, and no other route. */
@@ -64,17 +64,17 @@ export class NodeServer {
     return result.toUIMessageStreamResponse({ originalMessages: messages });
   }
 
-  /** What ran, and what the model read. */
+  /** The effects of the tools, and the prompts of the model. */
   log = () => ({ effects: this.#effects, prompts: this.#prompts });
 
-  /** Does what a `server` step says. */
+  /** Executes a `server` step. */
   change({ server, tool, description, path_starts_with, output, error }) {
     const changes = {
-      // its clock is this process's
+      // The server uses the clock of this process.
       advance_clock: () => {},
-      // it has none: each request brings the history
+      // The server keeps no chats: each request brings the history.
       lose_chats: () => {},
-      // a person who may not use a tool is not given it
+      // A user who may not use a tool does not get it.
       forbid: () => this.#gone.add(tool),
       remove_tool: () => this.#gone.add(tool),
       redefine_tool: () => (this.#redefined[tool] = { description, path_starts_with }),
@@ -145,12 +145,12 @@ export class NodeServer {
 
   #turn(prompt) {
     const lastUser = prompt.findLastIndex(message => message.role === 'user');
-    const said = (prompt[lastUser]?.content ?? [])
+    const userText = (prompt[lastUser]?.content ?? [])
       .flatMap(part => (part.type === 'text' ? part.text : []))
       .join(' ');
     const results = prompt.slice(lastUser + 1).filter(message => message.role === 'tool');
-    const calls = results.length ? [] : this.#callsFor(said);
-    const text = results.length ? 'That is what came of it.' : `You said: ${said}`;
+    const calls = results.length ? [] : this.#callsFor(userText);
+    const text = results.length ? 'That is what came of it.' : `You said: ${userText}`;
     const chunks = [{ type: 'stream-start', warnings: [] }];
     if (calls.length === 0) {
       chunks.push({ type: 'text-start', id: 't' }, { type: 'text-delta', id: 't', delta: text });
@@ -168,8 +168,8 @@ export class NodeServer {
     return [...chunks, { type: 'finish', finishReason, usage }];
   }
 
-  #callsFor(said) {
-    const file = FILES.find(name => said.includes(name)) ?? FILES[0];
+  #callsFor(userText) {
+    const file = FILES.find(name => userText.includes(name)) ?? FILES[0];
     const weather = { tool: 'get_weather', input: '{"city":"Lisbon"}' };
     const deletion = { tool: 'delete_file', input: JSON.stringify({ path: file }) };
     const transfer = { tool: 'transfer', input: '{"to":"Harbour Bakery","amount":5000}' };
@@ -182,7 +182,7 @@ export class NodeServer {
       { word: 'publish', calls: [publication] },
       { word: 'location', calls: [{ tool: 'get_location', input: '{}' }] },
     ];
-    return script.find(({ word }) => said.toLowerCase().includes(word))?.calls ?? [];
+    return script.find(({ word }) => userText.toLowerCase().includes(word))?.calls ?? [];
   }
 }
 

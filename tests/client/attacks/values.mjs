@@ -1,12 +1,12 @@
-// The values and edits of a recipe: JSON in which some objects stand for something else. What they
-// mean stands in fixtures/attacks/README.md.
+// The values and edits of a recipe: JSON with placeholders, which fixtures/attacks/README.md
+// describes.
 
-/** A body that was edited, as bytes would carry it: JSON with texts in it that need not be JSON. */
+/** A request body that a recipe edits. It can contain raw text that is not JSON. */
 export class Body {
-  /** Texts that stand in the body under a name until it is written. */
+  /** Raw texts. The body holds a placeholder for each until it is written. */
   #raw = [];
 
-  /** `named` gives what a name of the recipe means: a body sent before, or a chat. */
+  /** `named` returns the value for a name of the recipe: a body that was sent, or a chat. */
   constructor(value, named) {
     this.value = value;
     this.named = named;
@@ -24,31 +24,31 @@ export class Body {
     );
   }
 
-  /** What a value of the recipe is, here and now. */
-  meant(value) {
+  /** Replaces the placeholders in a value of the recipe. */
+  resolve(value) {
     if (value === null || typeof value !== 'object') return value;
-    if (Array.isArray(value)) return value.map(item => this.meant(item));
+    if (Array.isArray(value)) return value.map(item => this.resolve(item));
     if ('$at' in value) {
       const root = value.of === undefined ? this.value : this.named(value.of);
       return structuredClone(at(root, value.$at));
     }
-    if ('$join' in value) return value.$join.map(item => this.meant(item)).join('');
+    if ('$join' in value) return value.$join.map(item => this.resolve(item)).join('');
     if ('$repeat' in value) return value.$repeat.repeat(value.times);
-    if ('$raw' in value) return placeholder(this.#raw.push(this.meant(value.$raw)) - 1);
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, this.meant(item)]));
+    if ('$raw' in value) return placeholder(this.#raw.push(this.resolve(value.$raw)) - 1);
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, this.resolve(item)]));
   }
 
   #apply({ set, add, remove, to, value, times = 1 }) {
     if (add !== undefined) {
       const array = at(this.value, add);
-      for (let i = 0; i < times; i++) array.push(this.meant(value));
+      for (let i = 0; i < times; i++) array.push(this.resolve(value));
       return;
     }
     const pointer = set ?? remove;
     const cut = pointer.lastIndexOf('/');
     const parent = at(this.value, pointer.slice(0, cut));
     const key = keyIn(parent, pointer.slice(cut + 1));
-    if (set !== undefined) parent[key] = this.meant(to);
+    if (set !== undefined) parent[key] = this.resolve(to);
     else if (Array.isArray(parent)) parent.splice(key, 1);
     else delete parent[key];
   }
@@ -56,7 +56,7 @@ export class Body {
 
 const placeholder = index => `@raw ${index}@`;
 
-/** What a pointer leads to, which must be there. */
+/** Returns the value at a pointer. Throws if there is none. */
 export function at(root, pointer) {
   return pointer
     .split('/')

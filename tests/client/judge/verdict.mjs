@@ -1,20 +1,20 @@
-// What one version of the real client makes of one response.
+// How one version of the real client reads one response.
 import { isDeepStrictEqual } from 'node:util';
 import { byteStream, chunksOf } from '../wire.mjs';
 
-// The reducer shows a change only with the next chunk that writes. This one writes and only appends
-// itself, so what stands before it in the snapshot is the final state.
+// The reducer shows a change only with the next chunk that writes. This chunk writes and changes
+// nothing but its own part, so the snapshot without this part is the final state.
 const PROBE = { type: 'data-judge-probe', data: null };
 
 // Thrown before the reducer sees the chunk; everything else is thrown by the reducer.
 const READING_ERRORS = ['AI_TypeValidationError', 'AI_JSONParseError'];
 
-// A schema error quotes the whole chunk and lists every variant it is not.
+// A schema error quotes the whole chunk and lists every variant that does not match.
 const MESSAGE_LIMIT = 500;
 
 /**
  * Sends `sse` through the version's own SSE parser, schema and reducer, continuing `message` if
- * there is one. Nothing after an `error` chunk is read, as in `Chat`; with `readOn` it is, as in
+ * there is one. Reading ends at an `error` chunk, as in `Chat`. With `readOn` it continues, as in
  * `readUIMessageStream`.
  */
 export async function verdict(client, sse, { message, readOn = false }) {
@@ -22,11 +22,11 @@ export async function verdict(client, sse, { message, readOn = false }) {
   let errorText = null;
   let errorChunks = 0;
   let thrown = null;
-  const watched = new TransformStream({
+  const counting = new TransformStream({
     transform(chunk, controller) {
       read++;
       const isError = chunk.type === 'error';
-      // counted before the chunk goes on: the reducer runs within `enqueue`
+      // Counted before the chunk is passed on: the reducer runs within `enqueue`.
       if (isError) {
         errorText ??= chunk.errorText;
         errorChunks++;
@@ -40,8 +40,8 @@ export async function verdict(client, sse, { message, readOn = false }) {
     flush: controller => controller.enqueue({ ...PROBE }),
   });
   const snapshots = client.readUIMessageStream({
-    message: structuredClone(message), // the reducer writes into it
-    stream: chunksOf(client, byteStream(sse)).pipeThrough(watched),
+    message: structuredClone(message), // the reducer changes it
+    stream: chunksOf(client, byteStream(sse)).pipeThrough(counting),
     onError(error) {
       if (errorChunks > 0) errorChunks--;
       else thrown = error;
@@ -78,7 +78,7 @@ export async function verdict(client, sse, { message, readOn = false }) {
   };
 }
 
-/** Whether the SDK's server would take `messages`. */
+/** Whether the SDK's server would accept `messages`. */
 export async function validation(client, messages) {
   const { success, error } = await client.safeValidateUIMessages({ messages });
   return { valid: success, error: success ? null : described(error) };

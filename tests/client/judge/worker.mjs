@@ -1,4 +1,4 @@
-// One thread of the judge: a line in, a line out.
+// One thread of judge.mjs: one line in, one line out.
 import { parentPort } from 'node:worker_threads';
 import { loadClient, REFERENCE, V6 } from '../clients.mjs';
 import { validation, verdict } from './verdict.mjs';

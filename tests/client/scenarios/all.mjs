@@ -1,5 +1,5 @@
-// What people do with the demo. Each scenario is led through with every version of the client; one
-// that deletes a file runs after all that do not.
+// What users do with the demo. Each scenario is played with every version of the client. Scenarios
+// that delete a file are played after all others.
 import assert from 'node:assert/strict';
 import { isSince } from '../clients.mjs';
 import { lateResponses } from './late-responses.mjs';
@@ -7,12 +7,12 @@ import { lateResponses } from './late-responses.mjs';
 const DENIED = { approved: false, reason: 'I still need that' };
 const APPROVED = { approved: true };
 
-/** Since this release the helper takes a denied call for settled. */
+/** Since this release the predicate counts a denied call as settled. */
 const COUNTS_DENIED_CALLS = '6.0.270';
 /** Since this release the client finds an approval on a message that is not the last one. */
 const FINDS_EARLIER_APPROVALS = '6.0.290';
 
-// Why the helper leaves sending to the application.
+// Why the predicate returns false, so that the application has to send.
 const OTHER_ANSWER_MISSING = 'another approval is still to be answered';
 const NOT_THE_LAST_MESSAGE = 'the answered approval is not on the last message';
 const DENIED_CALL_NOT_COUNTED = `before ${COUNTS_DENIED_CALLS} a denied call counts as open`;
@@ -21,7 +21,7 @@ export const scenarios = [
   ...lateResponses,
   {
     name: 'text',
-    async lead(talk) {
+    async play(talk) {
       await talk.say('hello');
       talk.replyOf();
       await talk.end();
@@ -29,7 +29,7 @@ export const scenarios = [
   },
   {
     name: 'text, then regenerated',
-    async lead(talk) {
+    async play(talk) {
       await talk.say('hello');
       await talk.regenerate();
       talk.replyOf();
@@ -38,7 +38,7 @@ export const scenarios = [
   },
   {
     name: 'weather',
-    async lead(talk) {
+    async play(talk) {
       await talk.say('weather');
       talk.toolPart('get_weather', 'output-available');
       talk.replyOf();
@@ -47,36 +47,36 @@ export const scenarios = [
   },
   {
     name: 'fail',
-    async lead(talk) {
-      await talk.sayInVain('fail');
+    async play(talk) {
+      await talk.sayAndExpectError('fail');
       await talk.end();
     },
   },
   {
-    name: 'fail, then writing on',
-    async lead(talk) {
-      await talk.sayInVain('fail');
+    name: 'fail, then a new message',
+    async play(talk) {
+      await talk.sayAndExpectError('fail');
       await talk.say('hello');
       talk.replyOf();
       await talk.end({ turns: 2 });
     },
   },
   {
-    name: 'slow, stopped in the browser and on the server, then writing on',
-    async lead(talk) {
+    name: 'slow, stopped in the browser and on the server, then a new message',
+    async play(talk) {
       await talk.sayAndInterrupt('slow', async () => {
         await talk.stop();
         await talk.stopOnServer();
       });
       await talk.say('hello');
       talk.replyOf();
-      // the client stopped reading before the end of the text came
+      // The client stopped reading before the end of the text.
       await talk.end({ turns: 2, open: ['streaming'] });
     },
   },
   {
     name: 'slow, stopped on the server while the browser reads',
-    async lead(talk) {
+    async play(talk) {
       await talk.sayAndInterrupt('slow', talk.stopOnServer);
       await talk.end();
     },
@@ -95,7 +95,7 @@ export const scenarios = [
   ].map(({ how, result, state }) => ({
     name: `location, answered with an ${how}`,
     helper: 'toolCalls',
-    async lead(talk) {
+    async play(talk) {
       await talk.say('location');
       await talk.giveOutput(talk.toolPart('get_location', 'input-available'), result);
       talk.toolPart('get_location', state);
@@ -106,7 +106,7 @@ export const scenarios = [
   {
     name: 'delete, denied with a reason',
     helper: 'approvals',
-    async lead(talk, { world }) {
+    async play(talk, { world }) {
       await denyDeletion(talk, world, DENIED);
       await talk.end();
     },
@@ -114,15 +114,15 @@ export const scenarios = [
   {
     name: 'delete, denied without a reason',
     helper: 'approvals',
-    async lead(talk, { world }) {
+    async play(talk, { world }) {
       await denyDeletion(talk, world, { approved: false });
       await talk.end();
     },
   },
   {
-    name: 'delete, denied, then writing on',
+    name: 'delete, denied, then a new message',
     helper: 'approvals',
-    async lead(talk, { world }) {
+    async play(talk, { world }) {
       await denyDeletion(talk, world, DENIED);
       await talk.say('hello');
       talk.replyOf();
@@ -131,10 +131,10 @@ export const scenarios = [
     },
   },
   {
-    name: 'delete, writing on instead of answering',
+    name: 'delete, a new message instead of an answer',
     helper: 'approvals',
-    async lead(talk, { world }) {
-      await writeOnInsteadOfAnswering(talk, world);
+    async play(talk, { world }) {
+      await sendMessageInsteadOfAnswering(talk, world);
       await talk.end({ turns: 2, open: ['approval-requested'] });
     },
   },
@@ -142,13 +142,13 @@ export const scenarios = [
     { answer: APPROVED, settledAs: 'output-error' },
     { answer: DENIED, settledAs: 'output-denied' },
   ].map(({ answer, settledAs }) => ({
-    name: `delete, writing on, then ${said(answer)} after all`,
+    name: `delete, a new message, then ${decisionName(answer)} after all`,
     helper: 'approvals',
-    async lead(talk, { world, version }) {
-      const part = await writeOnInsteadOfAnswering(talk, world);
+    async play(talk, { world, version }) {
+      const part = await sendMessageInsteadOfAnswering(talk, world);
       if (isSince(version, FINDS_EARLIER_APPROVALS)) {
         await talk.answerAndSend(part, answer, NOT_THE_LAST_MESSAGE);
-        // writing on was a denial: an approval comes too late, and is refused by an error
+        // The new message superseded the request. An approval is too late, and gets an error.
         talk.toolPart('delete_file', settledAs, talk.message(1));
         talk.replyOf(talk.message(1));
         await world.mustHold(part.input.path);
@@ -162,13 +162,13 @@ export const scenarios = [
   {
     name: 'mixed: transfer approved, deletion left open, then "No, stop"',
     helper: 'approvals',
-    lead: stopWithNewMessage,
+    play: stopWithNewMessage,
   },
   {
     name: 'delete, approved',
     helper: 'approvals',
     deletes: true,
-    async lead(talk, { world }) {
+    async play(talk, { world }) {
       const part = await askForDeletion(talk, 'delete', world.claimFile());
       await talk.answerAndSend(part, APPROVED);
       const { output } = talk.toolPart('delete_file', 'output-available');
@@ -228,7 +228,7 @@ async function denyDeletion(talk, world, answer) {
   await world.mustHold(part.input.path);
 }
 
-async function writeOnInsteadOfAnswering(talk, world) {
+async function sendMessageInsteadOfAnswering(talk, world) {
   const part = await askForDeletion(talk, 'delete', world.keptFile);
   await talk.say('hello');
   talk.replyOf();
@@ -236,7 +236,7 @@ async function writeOnInsteadOfAnswering(talk, world) {
   return part;
 }
 
-/** Says a word that asks for a deletion: of `file`, or of whatever the demo takes. */
+/** Sends a word for which the demo requests to delete `file`, or a file of its choice. */
 async function askForDeletion(talk, word, file) {
   await talk.say(file ? `${word} ${file}` : word);
   const part = talk.toolPart('delete_file', 'approval-requested');
@@ -248,13 +248,13 @@ async function askForDeletion(talk, word, file) {
 function mixed(answers, order, { together }) {
   const [first, second] = order;
   const story = order
-    .map(tool => `${tool} ${said(answers[tool])}`)
+    .map(tool => `${tool} ${decisionName(answers[tool])}`)
     .join(together ? ', ' : ', sent, then ');
   return {
     name: `mixed: ${story}`,
     helper: 'approvals',
     deletes: answers.delete_file.approved,
-    async lead(talk, { world, version }) {
+    async play(talk, { world, version }) {
       const file = answers.delete_file.approved ? world.claimFile() : world.keptFile;
       const asked = {
         delete_file: await askForDeletion(talk, 'mixed', file),
@@ -288,7 +288,7 @@ function mixed(answers, order, { together }) {
       settled(talk, 'transfer');
       if (answers.transfer.approved) world.transferDone(asked.transfer.input);
       await world.transfersMustBePlausible();
-      // an answer sent alone is settled without the model, which hears of both with the second
+      // The model is not called for the first of two answers, and reads both with the second.
       for (const tool of order) mustMention(talk.replyOf(), answers[tool]);
       await talk.end();
     },
@@ -304,6 +304,6 @@ function mustMention(reply, { approved, reason }) {
     assert(reply.includes(reason), `the reply does not mention the reason: ${reply}`);
 }
 
-function said({ approved }) {
+function decisionName({ approved }) {
   return approved ? 'approved' : 'denied';
 }

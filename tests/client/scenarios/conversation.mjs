@@ -1,21 +1,21 @@
-// One chat with the demo, led through the real `AbstractChat` and `DefaultChatTransport` of a
-// version. Every POST has to be announced: the client has no loop guard of its own, so one too many
-// is a failure, at once.
+// One chat with the demo, through the real `AbstractChat` and `DefaultChatTransport` of a version.
+// Every POST has to be announced. The client does not prevent endless automatic requests, so a POST
+// that was not announced is a failure.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { memoryChat } from '../memory-chat.mjs';
 import { json } from '../wire.mjs';
 
 const TIMEOUT_MS = 10_000;
-/** Within this time the client sends by itself, if it does. */
+/** If the client sends automatically, it does so within this time. */
 const REACTION_MS = 20;
 /**
- * A resubmission that comes late comes within this time; nor do people write on sooner after a
+ * A late automatic request is sent within this time. A user does not send a message sooner after a
  * failure.
  */
-const AFTERMATH_MS = 300;
+const LATE_REQUEST_MS = 300;
 
-/** When the client sends by itself: what an application passes as `sendAutomaticallyWhen`. */
+/** When the client sends automatically: the function that an application passes as `sendAutomaticallyWhen`. */
 const HELPERS = {
   approvals: client => client.lastAssistantMessageIsCompleteWithApprovalResponses,
   toolCalls: client => client.lastAssistantMessageIsCompleteWithToolCalls,
@@ -23,7 +23,7 @@ const HELPERS = {
 };
 
 export class Conversation {
-  /** Why the application had to send, each time it had to. */
+  /** The reason for each request that the application had to send itself. */
   sentByHand = [];
   #client;
   #chat;
@@ -36,7 +36,7 @@ export class Conversation {
   #expectedErrors = 0;
   #expectedStatus = 'ready';
 
-  /** The ids that the client makes up are random, unless they come from `generateId`. */
+  /** The ids of the client are random, unless `generateId` is given. */
   constructor(client, baseUrl, helper, generateId) {
     const id = randomUUID();
     const Chat = memoryChat(client);
@@ -56,20 +56,20 @@ export class Conversation {
     });
   }
 
-  /** Says something, and waits for the whole answer. */
+  /** Sends a message, and waits for the complete answer. */
   async say(text) {
     await this.#posting(() => this.#chat.sendMessage({ text }));
   }
 
-  /** Says something that the server answers with an error. */
-  async sayInVain(text) {
+  /** Sends a message that the server answers with an error. */
+  async sayAndExpectError(text) {
     this.#expectedErrors++;
     await this.#posting(() => this.#chat.sendMessage({ text }), 'error');
     assert(this.#chat.error.message, 'the error has no text');
-    await pause(AFTERMATH_MS);
+    await pause(LATE_REQUEST_MS);
   }
 
-  /** Says something, and once its answer has begun to show, has `interrupt` end it. */
+  /** Sends a message, and calls `interrupt` when the first text of the answer is shown. */
   async sayAndInterrupt(text, interrupt) {
     const before = this.#chat.messages.length;
     await this.#posting(async () => {
@@ -81,12 +81,12 @@ export class Conversation {
       await interrupt();
       await sending;
     });
-    await pause(AFTERMATH_MS);
+    await pause(LATE_REQUEST_MS);
   }
 
   stop = () => this.#chat.stop();
 
-  /** Stops the run itself, as an application's stop button does: `stop` only hangs up. */
+  /** Stops the run on the server, as the Stop button of an application does. `stop` only disconnects. */
   stopOnServer = async () => {
     const response = await fetch(this.#streamUrl, { method: 'DELETE' });
     assert(response.ok, `DELETE stream: ${response.status}`);
@@ -96,7 +96,7 @@ export class Conversation {
     await this.#posting(() => this.#chat.regenerate());
   }
 
-  /** Answers an approval; the client must keep it to itself. */
+  /** Answers an approval request. The client must not send the answer yet. */
   async answer(part, { approved, reason }) {
     await this.#chat.addToolApprovalResponse({ id: part.approval.id, approved, reason });
     await pause(REACTION_MS);
@@ -104,8 +104,8 @@ export class Conversation {
   }
 
   /**
-   * Answers an approval and sees it sent: by the client itself or, where it has a reason (`byHand`)
-   * not to send, by a call of the application.
+   * Answers an approval request and waits until the answer is sent: by the client or, if `byHand`
+   * gives a reason why the client does not send it, by the application.
    */
   async answerAndSend(part, { approved, reason }, byHand) {
     await this.#posting(async () => {
@@ -203,7 +203,7 @@ export class Conversation {
     return parts[0];
   }
 
-  /** What the last step of a message says; it must say something. */
+  /** The text of the last step of a message, which must not be empty. */
   replyOf(message = this.lastMessage) {
     const reply = replyOf(message);
     assert(reply, `no reply after the last step: ${shapeOf(message)}`);
@@ -211,12 +211,12 @@ export class Conversation {
   }
 
   /**
-   * The conversation is over, and stays so: each turn one user and one assistant message, nothing
-   * left open but parts in one of the states of `open`, all of it valid to the version's own
-   * server.
+   * Checks the end of the conversation: no further request is sent, each turn has one user and one
+   * assistant message, only parts in one of the states of `open` are open, and the server of this
+   * version accepts the messages.
    */
   async end({ turns = 1, open = [], isValid = true } = {}) {
-    await pause(AFTERMATH_MS);
+    await pause(LATE_REQUEST_MS);
     this.#checkPosts();
     this.#checkOutcome();
     const messages = json(this.#chat.messages);
@@ -261,11 +261,11 @@ export class Conversation {
   }
 
   #checkOutcome() {
-    const told = this.#errors.map(error => `${error.name}: ${error.message.slice(0, 300)}`);
+    const reported = this.#errors.map(error => `${error.name}: ${error.message.slice(0, 300)}`);
     assert.equal(
       this.#errors.length,
       this.#expectedErrors,
-      `errors told to the application: ${told.join(' | ')}`,
+      `errors reported to the application: ${reported.join(' | ')}`,
     );
     assert.equal(this.#chat.status, this.#expectedStatus, 'status of the chat');
   }

@@ -58,7 +58,7 @@ export const lateResponses = TABLE.flatMap(row =>
     name: `delete, ${row.happened}, then a late ${late}`,
     helper: 'approvals',
     deletes: row.runs,
-    async lead(talk, { world }) {
+    async play(talk, { world }) {
       const file = row.runs ? world.claimFile() : world.keptFile;
       await talk.say(`delete ${file}`);
       const part = talk.toolPart('delete_file', 'approval-requested');

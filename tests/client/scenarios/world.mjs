@@ -1,6 +1,6 @@
-// What the demo's tools act on. All chats of the server share it, also those that run at the same
-// time, so a file is set aside for the scenario that deletes it, and what all of them did together
-// is reconciled at the end.
+// The files and transfers of the demo. All chats of the server share them, also chats that run at
+// the same time. So each scenario that deletes a file claims one, and the effects of all scenarios
+// are checked together at the end.
 import assert from 'node:assert/strict';
 
 export class World {
@@ -15,7 +15,7 @@ export class World {
     const world = new World();
     world.#url = `${baseUrl}/api/world`;
     world.#before = await world.read();
-    assert(world.#before.files.length > 0, 'the world has no files left: start the demo anew');
+    assert(world.#before.files.length > 0, 'the world has no files left: restart the demo');
     world.#unclaimed = [...world.#before.files];
     return world;
   }
@@ -26,12 +26,12 @@ export class World {
     return response.json();
   }
 
-  /** A file that stays: for scenarios that delete nothing, which run before those that do. */
+  /** A file for scenarios that delete nothing. They are played before the others. */
   get keptFile() {
     return this.#before.files[0];
   }
 
-  /** A file that only the caller deletes, or undefined when all are spoken for. */
+  /** A file that only the caller deletes, or undefined if all files are claimed. */
   claimFile() {
     return this.#unclaimed.shift();
   }
@@ -40,14 +40,14 @@ export class World {
     assert((await this.read()).files.includes(path), `${path} is gone from the world`);
   }
 
-  /** The file is gone; whether this call deleted it is for `mustAddUp` to say. */
+  /** Checks that the file is gone. `mustAddUp` checks that one call deleted it. */
   async mustHaveDeleted({ path }, output) {
     assert.deepEqual(output, { path, deleted: output?.deleted === true }, 'output of delete_file');
     assert(!(await this.read()).files.includes(path), `${path} is still in the world`);
     if (output.deleted) this.#deleted.push(path);
   }
 
-  /** To be said before the answer goes out: from then on the transfer may happen. */
+  /** Call it before the answer is sent: the transfer may happen from then on. */
   approveTransfer(input) {
     this.#approvedTransfers.push(input);
   }
@@ -56,7 +56,7 @@ export class World {
     this.#doneTransfers.push(input);
   }
 
-  /** No more transfers than were approved by now, no fewer than were reported done. */
+  /** Checks that at most the approved transfers, and at least the reported ones, have happened. */
   async transfersMustBePlausible() {
     const least = this.#doneTransfers.length;
     const count = (await this.read()).transfers.length - this.#before.transfers.length;
@@ -68,8 +68,8 @@ export class World {
   }
 
   /**
-   * Each file that is gone was deleted by one call, and the transfers are exactly the approved
-   * ones.
+   * Checks that one call deleted each file that is gone, and that the transfers are exactly the
+   * approved ones.
    */
   async mustAddUp() {
     const { files, transfers } = await this.read();

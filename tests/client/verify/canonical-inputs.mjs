@@ -1,5 +1,5 @@
-// canonical-inputs.jsonl: the canonical form that both SDKs hash of a tool input, and whether a
-// browser shows that input as it is.
+// canonical-inputs.jsonl: the canonical form of a tool input that both SDKs hash, and whether a
+// browser shows that input unchanged.
 import { isDeepStrictEqual } from 'node:util';
 import { canonicalInputBy } from '../canonical-input.mjs';
 import { NEWEST, REFERENCE } from '../clients.mjs';

@@ -1,12 +1,12 @@
-// client.json: what the real `Chat` does with scripted responses, both as React's hook has it and
-// as the scenarios here have it: that the two agree is what lets the scenarios do without React.
+// client.json: what the real `Chat` does with scripted responses, with React's hook and with
+// memory-chat.mjs. Both must give the same results, so that the scenarios do not need React.
 import { isDeepStrictEqual } from 'node:util';
 import { Chat } from '@ai-sdk/react';
 import { memoryChat } from '../memory-chat.mjs';
 import { json, sseBody } from '../wire.mjs';
 import { readJson, recordJson, stableError } from './fixtures.mjs';
 
-/** A client that resubmits more often than this does so for ever. */
+/** A client that sends more requests than this would send requests without end. */
 const MOST_REQUESTS = 5;
 
 export default async function chat(client, check) {

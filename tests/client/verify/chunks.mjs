@@ -1,4 +1,4 @@
-// chunks.*.jsonl: one chunk each, judged by the real schema; a valid one passes through it
+// chunks.*.jsonl: one chunk on each line, validated by the real schema. It returns a valid chunk
 // unchanged.
 import { isDeepStrictEqual } from 'node:util';
 import { json } from '../wire.mjs';

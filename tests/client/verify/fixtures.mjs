@@ -1,4 +1,4 @@
-// Where the fixtures lie, and the one difference between checking and re-recording them.
+// Reads the fixtures. With `--update` it also records them.
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
@@ -13,7 +13,7 @@ export const readLines = path =>
     .filter(Boolean)
     .map(line => JSON.parse(line));
 
-/** A file of `streams/`: the message to continue, the chunks, the path of what is expected. */
+/** A file of `streams/`: the message to continue, the chunks, and the path of the expected result. */
 export function readStream(path) {
   const lines = readLines(path);
   return {
@@ -23,15 +23,15 @@ export function readStream(path) {
   };
 }
 
-/** Paths of the files of a fixture folder that end in `ending`, in a fixed order. */
+/** The paths of the files in a fixture folder whose names end in `ending`, in a fixed order. */
 export const filesIn = (folder, ending) =>
   readdirSync(FOLDER + folder)
     .filter(name => name.endsWith(ending))
     .sort()
     .map(name => `${folder}/${name}`);
 
-// With `--update` these write what the real client just did; a check that reads it back then
-// passes.
+// With `--update` these functions write the result of the real client. A check that reads the file
+// after that passes.
 export function recordJson(path, value, indent = 2) {
   if (UPDATING) writeFileSync(FOLDER + path, JSON.stringify(value, null, indent) + '\n');
 }
@@ -39,21 +39,21 @@ export function recordLines(path, values) {
   if (UPDATING)
     writeFileSync(FOLDER + path, values.map(value => JSON.stringify(value) + '\n').join(''));
 }
-/** The file's recorded value; with `--update`, `got` becomes it first. */
+/** Returns the value in the file. With `--update`, `got` is written to the file first. */
 export function recorded(path, got) {
   recordJson(path, got);
   return readJson(path);
 }
 
 /**
- * An error as the fixtures keep it. The texts of the schema library and of JSON.parse are no
- * contract: only the fact stays.
+ * An error in the form of the fixtures. The texts of the schema library and of JSON.parse can change
+ * with their versions and are replaced.
  */
 export function stableError(error) {
   const { name, message, chunkType, chunkId } = error;
-  const fact = {
+  const stableText = {
     AI_TypeValidationError: 'Type validation failed',
     AI_JSONParseError: 'JSON parsing failed',
   }[name];
-  return { name, message: fact ?? String(message), ...(chunkType && { chunkType, chunkId }) };
+  return { name, message: stableText ?? String(message), ...(chunkType && { chunkType, chunkId }) };
 }

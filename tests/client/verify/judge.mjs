@@ -1,4 +1,4 @@
-// The judge itself, on streams/*.jsonl: it must see what the recording saw.
+// judge.mjs on streams/*.jsonl: its results must be the recorded ones.
 import { isDeepStrictEqual } from 'node:util';
 import { verdict } from '../judge/verdict.mjs';
 import { json, sseBody } from '../wire.mjs';
@@ -13,8 +13,8 @@ export default async function judge(client, check) {
     check(`judge ${path}`, isDeepStrictEqual(shown, want.message), JSON.stringify(got));
 
     const [error] = want.errors;
-    const told = got.rejected?.message ?? got.errorText;
-    check(`judge ${path}: error`, error ? told.startsWith(error.message) : told === null, told);
+    const reported = got.rejected?.message ?? got.errorText;
+    check(`judge ${path}: error`, error ? reported.startsWith(error.message) : reported === null, reported);
     if (error?.chunkId) {
       const { id, toolCallId = id } = chunks[got.rejected.index];
       check(`judge ${path}: index`, toolCallId === error.chunkId, `${got.rejected.index}`);

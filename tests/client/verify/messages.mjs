@@ -1,5 +1,5 @@
-// messages.*.jsonl: one message each, judged by the real validator, which is given no schemas of
-// its own.
+// messages.*.jsonl: one message on each line, validated by the real validator without schemas of an
+// application.
 import { readLines } from './fixtures.mjs';
 
 export default async function messages(client, check) {

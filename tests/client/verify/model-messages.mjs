@@ -1,4 +1,4 @@
-// model-messages.jsonl: UI messages, and the model messages that the SDK makes of them.
+// model-messages.jsonl: UI messages, and the model messages to which the SDK converts them.
 import { isDeepStrictEqual } from 'node:util';
 import { json } from '../wire.mjs';
 import { readLines, recordLines } from './fixtures.mjs';

@@ -1,4 +1,5 @@
-// older-clients/*.jsonl: streams of keys that 6.0.0 knows, on which older reducers differ.
+// older-clients/*.jsonl: streams with only keys that 6.0.0 knows, which older clients read
+// differently.
 import { isDeepStrictEqual } from 'node:util';
 import { loadClient, REFERENCE } from '../clients.mjs';
 import { verdict } from '../judge/verdict.mjs';

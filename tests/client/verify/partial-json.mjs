@@ -1,4 +1,4 @@
-// partial-json.jsonl: how tool input that is still streaming is read.
+// partial-json.jsonl: how the client reads tool input that is still streaming.
 import { isDeepStrictEqual } from 'node:util';
 import { json } from '../wire.mjs';
 import { readLines, recordLines } from './fixtures.mjs';

@@ -1,5 +1,5 @@
-// predicates.jsonl: when the two helpers for `sendAutomaticallyWhen` say that the client may send
-// by itself.
+// predicates.jsonl: for which messages the SDK's two predicates for `sendAutomaticallyWhen` return
+// true.
 import { isDeepStrictEqual } from 'node:util';
 import { readLines, recordLines } from './fixtures.mjs';
 

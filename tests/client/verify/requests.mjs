@@ -1,5 +1,5 @@
-// requests/*.json: requests captured from the real `Chat`; whether the SDK's server accepts their
-// messages, and the model messages it makes of them.
+// requests/*.json: requests recorded from the real `Chat`, whether the SDK's server accepts their
+// messages, and the model messages to which it converts them.
 import { isDeepStrictEqual } from 'node:util';
 import { json } from '../wire.mjs';
 import { filesIn, readJson, recordJson } from './fixtures.mjs';
@@ -9,7 +9,7 @@ export default async function requests(client, check) {
     const request = readJson(path);
     const messages = request.body?.messages;
     if (messages === undefined) {
-      check(`${path} carries no messages`, !('validates' in request));
+      check(`${path} has no messages`, !('validates' in request));
       continue;
     }
     const { success, error } = await client.safeValidateUIMessages({ messages });

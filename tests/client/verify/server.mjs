@@ -89,8 +89,8 @@ const toolsOf = client => ({
   }),
 });
 
-// Generated ids depend on the SDK's internal order of calls, texts of the schema library on its
-// version.
+// Generated ids depend on the order of calls inside the SDK, and the texts of the schema library on
+// its version.
 const withoutVariation = value =>
   JSON.parse(
     JSON.stringify(value)

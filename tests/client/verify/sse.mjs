@@ -1,4 +1,4 @@
-// sse/*.txt: raw response bodies, fed whole and in slices; how they are cut must not matter.
+// sse/*.txt: raw response bodies, parsed as a whole and in slices, with the same result.
 import { isDeepStrictEqual } from 'node:util';
 import { byteStream, chunksOf, json } from '../wire.mjs';
 import { filesIn, readText, recorded, stableError } from './fixtures.mjs';

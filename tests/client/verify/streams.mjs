@@ -1,4 +1,5 @@
-// streams/*.jsonl: a starting message and chunks, sent as bytes through parser, schema and reducer.
+// streams/*.jsonl: a message to continue and chunks, passed as bytes through parser, schema and
+// reducer.
 import { isDeepStrictEqual } from 'node:util';
 import { byteStream, chunksOf, json, sseBody } from '../wire.mjs';
 import { filesIn, readStream, recorded, stableError } from './fixtures.mjs';
@@ -18,7 +19,7 @@ async function reduce(client, message, chunks) {
   let last;
   const reader = client.readUIMessageStream({
     message,
-    // 7 bytes at a time, so that every chunk is split somewhere
+    // Slices of 7 bytes, so that every chunk is split.
     stream: chunksOf(client, byteStream(sseBody(chunks), 7)),
     onError: error => errors.push(stableError(error)),
   });
