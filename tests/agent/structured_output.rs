@@ -23,7 +23,7 @@ use ui_message_stream::model::{
 };
 use ui_message_stream::testing::Conversation;
 
-/// What became of a refund.
+/// The receipt of a refund.
 #[derive(Debug, Deserialize, JsonSchema, PartialEq)]
 struct Receipt {
     refunded: u64,

@@ -1,11 +1,11 @@
-// What a hostile page reaches in a server on this machine, in a real browser:
+// Checks in a real browser what a hostile page can reach in a server on this machine:
 //
 //   npm ci
 //   node hostile-pages.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001
 //
-// Chromium is told that the attacker's names lead to this machine, as his name server would say.
-// The page is that of a name which leads to the demo itself (DNS rebinding), or of a server beside
-// it (cross-site request forgery). The same is tried on the Next.js app in front of the demo.
+// Chromium resolves the attacker's names to this machine, as the attacker's name server would. A page
+// has a name that leads to the demo itself (DNS rebinding), or comes from another server on this
+// machine (cross-site request forgery). The Next.js app in front of the demo is tested in the same way.
 
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -27,7 +27,7 @@ const chat = id =>
     id,
     messages: [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'delete notes.txt' }] }],
   });
-/** What a page posts that a user opened: of another name the same browser is another user. */
+/** The requests of a page that a user opened. Under another name the same browser is another user. */
 const posts = id => ({
   method: 'POST',
   body: chat(id),
@@ -56,7 +56,7 @@ const browser = await chromium.launch({
   ],
 });
 
-/** What a script of the page gets of a server: a status, or that the browser withheld it. */
+/** What a script of the page receives from a server: a status, or that the browser blocked it. */
 function asks(page, url, init) {
   return page.evaluate(
     ([url, init]) =>
@@ -68,7 +68,7 @@ function asks(page, url, init) {
   );
 }
 
-/** The status that a site gave to what `act` makes the browser send. */
+/** The status of the request that `act` makes the browser send to a site. */
 async function gets(site, page, act) {
   const [answer] = await Promise.all([
     page.waitForResponse(answer => answer.url().startsWith(site.origin)),
@@ -89,7 +89,7 @@ function frames(page, site) {
 
 const json = posts('stolen');
 
-/** Each with the page it begins on, what is tried there, and what must come of it. */
+/** Each case has the page on which it begins, the attempt, and the required result. */
 function tries(site) {
   const at = host => `http://${host}:${site.port}`;
   return [
@@ -211,7 +211,7 @@ const [demo, next] = [new URL(args.demo), new URL(args.next)];
 const TRIES = [
   ...tries(demo).map(([what, ...rest]) => [`demo: ${what}`, ...rest]),
   ...tries(next).map(([what, ...rest]) => [`next: ${what}`, ...rest]),
-  // What only the demo has: it shows its world, and its page to no other name.
+  // Only the demo shows its world. It shows its page under no other name.
   [`localhost reads the world`, demo.href, page => asks(page, '/api/world'), '200 true'],
   ...['rebound.test', 'localhost.rebound.test', '127.0.0.1.rebound.test'].flatMap(host => {
     const url = `http://${host}:${demo.port}`;

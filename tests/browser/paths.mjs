@@ -1,4 +1,4 @@
-// Walks a person's path through both pages, the demo's own and the Next.js one, in a real browser:
+// Walks the path of a user through both pages, the demo's and the Next.js one, in a real browser:
 //
 //   npm ci
 //   node paths.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
@@ -333,7 +333,7 @@ const PATHS = [
 
 const DENIED = new RegExp(`${REASON}|den(y|ied)|declin|refus|not delet`, 'i');
 
-/** Characters that a reader does not see, or that change how others look. */
+/** Characters that a reader cannot see, or that change the appearance of others. */
 const INVISIBLE = /[\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}]/u;
 
 /** A response of one step. */
@@ -376,7 +376,7 @@ const UNKNOWN_TOOL = STREAM([
   { type: 'tool-approval-request', toolCallId: 'c1', approvalId: 'a1' },
 ]);
 
-/** Somebody in front of one page, noting all that should not be. */
+/** A user of one page. Records everything that must not happen. */
 class Person {
   found = [];
   posts = 0;
@@ -434,7 +434,7 @@ class Person {
     this.check(answers === 1, `one assistant message, not ${answers}`);
   }
 
-  /** Waits for a tool card of this turn to reach a state, and for the page's rest if it asks. */
+  /** Waits until a tool card of this turn has a state, and if it asks, until the page is idle. */
   async sees(tool, state) {
     const card = this.#answer().getByTestId(`tool-${tool}`);
     await until(`${tool} is ${state}`, async () => {
@@ -544,7 +544,7 @@ class Person {
       );
   }
 
-  /** What the assistant wrote in this turn, without what its tool cards say. */
+  /** The text that the assistant wrote in this turn, without the texts of its tool cards. */
   async prose() {
     if ((await this.page.getByTestId('message-assistant').count()) <= this.#assistantMessages)
       return '';
@@ -578,7 +578,7 @@ async function someFile() {
   return file;
 }
 
-/** Walks one path; whatever is wrong on it comes back as text. */
+/** Walks one path. Returns everything that was wrong on it as text. */
 async function walk(person, path) {
   person.found = [];
   person.posts = 0;
@@ -590,7 +590,7 @@ async function walk(person, path) {
       document.documentElement.scrollWidth > document.documentElement.clientWidth;
     person.check(!(await person.page.evaluate(tooWide)), 'nothing is wider than the screen');
   } catch (error) {
-    // The first line says what went wrong, the others what was tried.
+    // The first line is the error. The others list the attempts.
     person.found.push(error.message.split('\n', 1)[0]);
   }
   person.check(

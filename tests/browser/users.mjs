@@ -1,4 +1,4 @@
-// Two browsers on each page, the demo's own and the Next.js one: what each of them may see.
+// Two browsers on each page, the demo's and the Next.js one: checks what each of them may see.
 //
 //   npm ci
 //   node users.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001

@@ -48,7 +48,7 @@ const TOLERATED: &[(&str, &[&str])] = &[
         &["user with empty parts", "system with empty parts"],
     ),
     (
-        "a state, or a kind of part, of a later version is kept; nobody acts on it",
+        "a state, or a kind of part, of a later version is kept, and nothing acts on it",
         &[
             "unknown state result (v4)",
             "unknown state output-streaming",
@@ -58,7 +58,7 @@ const TOLERATED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "`addToolOutput` gives a call its output whatever was asked or answered before",
+        "`addToolOutput` gives a call its output in any approval state",
         &[
             "output-available with approval not yet answered",
             "output-available with approved false",
@@ -75,7 +75,7 @@ const TOLERATED: &[(&str, &[&str])] = &[
     ),
     (
         "a field of another state is kept unread: clients keep `approval` when a server repeats \
-         `tool-input-*`, and the output when it asks anew; stores write `null` for none",
+         `tool-input-*`, and the output when it asks again; stores write `null` for none",
         &[
             "input-available with output",
             "input-available with output null",

@@ -84,7 +84,7 @@ class Player {
     for (let i = 0; i < (step.times ?? 1); i++) await this.#post({ keep: !attacks, ...step });
   }
 
-  /** One post of the client's, as it would send it or changed, and what came of it. */
+  /** Sends one POST of the client, unchanged or edited, and records the response. */
   async #post(step) {
     const state = this.#chat(step.chat);
     const post = { label: step.label, attacks: !step.keep, step };

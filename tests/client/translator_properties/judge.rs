@@ -58,7 +58,7 @@ impl Judge {
 
     /// One question and its answer.
     pub(crate) fn ask(&mut self, case: &Case, translated: &Translated) -> Value {
-        let questions = self.questions.as_mut().expect("nobody took the pipe");
+        let questions = self.questions.as_mut().expect("the pipe was not taken before");
         ask(questions, case, translated).expect("the judge listens");
         self.answer()
     }
