@@ -133,20 +133,6 @@ impl ToolDefinition {
         ToolDefinition { name: name.into(), description: description.into(), input_schema }
     }
 
-    /// Whether the schema of the input is a valid JSON Schema, so that inputs can be validated.
-    ///
-    /// ```
-    /// use ui_message_stream::Json;
-    /// use ui_message_stream::model::ToolDefinition;
-    ///
-    /// let schema = |text| Json::parse(text).unwrap();
-    /// assert!(ToolDefinition::new("a", "", schema(r#"{"type":"object"}"#)).has_valid_schema());
-    /// assert!(!ToolDefinition::new("a", "", schema(r#"{"type":"dragon"}"#)).has_valid_schema());
-    /// ```
-    pub fn has_valid_schema(&self) -> bool {
-        self.validator().is_some()
-    }
-
     /// Returns a validator of inputs, or `None` if the schema is not a valid JSON Schema.
     pub(crate) fn validator(&self) -> Option<Validator> {
         compile_validator(&self.input_schema.decode().ok()?)

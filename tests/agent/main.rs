@@ -11,6 +11,7 @@ mod incomplete_histories;
 mod provider_approvals;
 mod provider_approvals_multi_server;
 mod provider_double;
+mod schemas;
 mod spans;
 mod structured_output;
 mod tools;

@@ -15,6 +15,10 @@
 //! not be enough, because a server is not required to send them. If the definition differs, or if
 //! the server does not respond, the approval is revoked. A server that changes what a tool does,
 //! but not its definition, cannot be detected.
+//!
+//! The schema of a tool is sent to the model and is not evaluated here, because a server can write a
+//! schema whose evaluation takes unbounded time. The server validates the inputs of its tools. A
+//! server that reports changes of its tools all the time is queried once in 5 seconds.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
@@ -38,7 +42,7 @@ use ::rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext};
 use ::rmcp::transport::IntoTransport;
 use ::rmcp::{Peer, RoleClient, Service, ServiceError, ServiceExt};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use ::rmcp;
@@ -104,7 +108,7 @@ pub enum McpError {
 
 impl McpClient {
     /// Connects to a server, and refreshes the tools when the server reports that they have
-    /// changed.
+    /// changed, at most once in 5 seconds.
     ///
     /// `handler` handles the requests of the server to its client, as in `rmcp`; use `()` for none.
     ///
@@ -142,8 +146,8 @@ impl McpClient {
 
     /// Returns the current tools of the server.
     ///
-    /// Tools that cannot be called are skipped with a warning: a tool with an invalid schema, or
-    /// with the name of another tool. An existing agent does not receive tools that the server adds
+    /// Tools that cannot be called are skipped with a warning: a tool whose schema cannot be sent to
+    /// a model, or with the name of another tool. An existing agent does not receive tools that the server adds
     /// later.
     ///
     /// # Errors
@@ -262,7 +266,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Refreshes the tools each time the server reports a change.
+/// Refreshes the tools when the server reports a change. Reports within [`REFRESH_INTERVAL`] after a
+/// refresh cause one refresh, at its end.
 async fn refresh_on_change(connection: Weak<Connection>, changed: Arc<Notify>) {
     loop {
         changed.notified().await;
@@ -270,6 +275,8 @@ async fn refresh_on_change(connection: Weak<Connection>, changed: Arc<Notify>) {
         if let Err(error) = connection.refresh().await {
             tracing::warn!(%error, "cannot refresh the tools of a server");
         }
+        drop(connection);
+        sleep(REFRESH_INTERVAL).await;
     }
 }
 
@@ -313,6 +320,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum time for a server to list its tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The minimum time between two refreshes because of reported changes.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of pages that are read.
 const MAX_PAGES: usize = 100;

@@ -27,8 +27,10 @@ use ui_message_stream::{BoxError, BoxFuture};
 /// call needs approval if the server's definition, including the annotations, differs from the one
 /// with which the agent was built, because only that definition was trusted.
 ///
-/// The model reads the current definition, and inputs are validated against the current schema. In
-/// the name that the model reads, `_` replaces characters that model providers do not accept.
+/// The model reads the current definition. Inputs are not validated against the schema here: the
+/// server validates them, and the schema of a server can be written so that its evaluation takes
+/// unbounded time. In the name that the model reads, `_` replaces characters that model providers do
+/// not accept.
 ///
 /// [requires approval by default]: ui_message_stream::agent::Agent::require_approval_by_default
 ///
@@ -253,6 +255,7 @@ impl DynTool for McpTool {
         definition.extras = Some(current.claims.clone());
         definition.has_changed = !current.is_equivalent(&self.listed);
         definition.is_dynamic = true;
+        definition.validates_schema = false;
         Some(definition)
     }
 
@@ -302,12 +305,13 @@ pub(super) struct ListedTool {
 
 impl ListedTool {
     pub(super) fn new(tool: Tool) -> Option<Self> {
-        let input_schema = Json::from_serialize(&*tool.input_schema)
-            .ok()
-            .filter(|schema| ToolDefinition::new("", "", schema.clone()).has_valid_schema());
+        // The protocol requires an object. A model provider could reject a request with another
+        // type, and all tools with it.
+        let is_object = tool.input_schema.get("type").is_none_or(|kind| kind == "object");
+        let input_schema = Json::from_serialize(&*tool.input_schema).ok().filter(|_| is_object);
         if input_schema.is_none() {
             let tool = &*log_text(&tool.name);
-            tracing::warn!(tool, "a tool whose schema is not a valid JSON Schema is left out");
+            tracing::warn!(tool, "a tool whose schema cannot be sent to a model is left out");
         }
         let claims = Json::from_serialize(&(&tool.title, &tool.annotations)).ok()?;
         Some(ListedTool { input_schema: input_schema?, claims, tool })

@@ -2,6 +2,7 @@
 //! only as it was approved.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rmcp::ServiceExt;
@@ -207,31 +208,12 @@ async fn tools_that_cannot_be_called_are_left_out() {
         tool("files/read"),
         tool_with_schema("no_schema", json!({"type": 5})),
         tool_with_schema("elsewhere", json!({"$ref": "http://127.0.0.1:9/schema"})),
-        tool_with_pattern("no_pattern", "^(/"),
         tool_with_schema("prototype", serde_json::from_str(r#"{"__proto__":{}}"#).unwrap()),
-        tool_with_schema("endless", json!({"$ref": "#"})),
-        tool_with_schema("endless_too", json!({"allOf": [{"$ref": "#"}]})),
-        tool_with_schema(
-            "endless_in_turn",
-            json!({
-                "anyOf": [{"$ref": "#/$defs/a"}],
-                "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"not": {"$ref": "#/$defs/a"}}},
-            }),
-        ),
     ])
     .await;
     let tools = connected.tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(DynTool::name).collect();
-    assert_eq!(names, ["files_read", "endless", "endless_too", "endless_in_turn"]);
-    // Validating inputs against recursive schemas does not end the process.
-    let calls = [
-        ("endless", path_input()),
-        ("endless_too", path_input()),
-        ("endless_in_turn", path_input()),
-    ];
-    let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
-    page.send("Go").await;
-    assert!(finishes_without_error(&chunks(&page)));
+    assert_eq!(names, ["files_read", "elsewhere"]);
 
     *server.0.listing.lock().unwrap() = Listing::Endless;
     assert!(matches!(connected.tools().await, Err(McpError::TooMany)));
@@ -243,50 +225,62 @@ fn tool_with_pattern(name: &'static str, pattern: &str) -> Tool {
     tool_with_schema(name, json!({"type": "object", "properties": {"path": path_input}}))
 }
 
-#[tokio::test]
-async fn an_input_of_any_length_is_validated_completely_against_a_pattern() {
-    for pattern in ["^(a+)+$", "^(a|aa)*$", "^(.*)*b$", "^((?!a*b)a)+$", r"^(a*)*(?!\1)b$"] {
-        let (server, connected, _running) =
-            Server::start(vec![tool_with_pattern("read", pattern)]).await;
-        let long = "a".repeat(10_000);
-        let calls = [("read", json!({"path": format!("{long}!")})), ("read", json!({"path": 1}))];
-        let tools = connected.tools().await.unwrap();
-        let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
-        page.send("Go").await;
-        let errors = outcomes(&chunks(&page));
-        assert_eq!(errors.len(), 2, "{errors:#?}");
-        for (error, reason) in errors.iter().zip(["/path: ", "/path: 1 is not of type"]) {
-            let error = error.as_str().unwrap();
-            assert!(error.starts_with("the input does not fit the schema: "), "{error}");
-            assert!(error.contains(reason) && error.len() < 500, "{error}");
-        }
-        assert!(finishes_without_error(&chunks(&page)) && server.called_tools().is_empty());
-    }
+/// Returns a schema of less than 1400 bytes that nothing fits. Each definition refers twice to the
+/// next one, so a validator would evaluate the last one four million times.
+fn expensive_schema() -> Value {
+    const DEPTH: u8 = 22;
+    let name = |at: u8| char::from(b'a' + at).to_string();
+    let next = |at: u8| json!({"$ref": format!("#/$defs/{}", name(at))});
+    let mut definitions: serde_json::Map<String, Value> =
+        (0..DEPTH).map(|at| (name(at), json!({"allOf": [next(at + 1), next(at + 1)]}))).collect();
+    definitions.insert(name(DEPTH), json!({"type": "string"}));
+    json!({"type": "object", "properties": {"path": next(0)}, "$defs": definitions})
 }
 
-/// A server in TypeScript sends this pattern for an e-mail address.
 #[tokio::test]
-async fn a_pattern_may_contain_a_lookahead() {
-    let pattern = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$";
-    let (server, connected, _running) =
-        Server::start(vec![tool_with_pattern("read", pattern)]).await;
-    let long_address =
-        "a-rather-long-name-of-somebody+with.a.tag@mail.some-department.an-institute.example";
-    let calls = [
-        ("read", json!({"path": long_address})),
-        ("read", json!({"path": "a..b@example.com"})),
-        ("read", json!({"path": "nobody"})),
+async fn the_schema_of_a_server_is_sent_to_the_model_and_not_evaluated() {
+    let schema = expensive_schema();
+    assert!(schema.to_string().len() < 1400);
+    let input = json!({"path": 1});
+    let annotations = || ToolAnnotations::new().read_only(true);
+    let tools = vec![
+        tool_with_schema("read", schema.clone()).annotate(annotations()),
+        tool_with_pattern("find", "^(/").annotate(annotations()),
     ];
-    let tools = connected.tools().await.unwrap().into_iter().map(McpTool::never_needs_approval);
-    let mut page = page(Agent::new(Calls::of(&calls)).tools(tools));
+    let (server, connected, _running) = Server::start(tools).await;
+    let calls = Calls::of(&[("read", input.clone()), ("find", input)]);
+    let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
+    let mut page = page(agent);
     page.send("Go").await;
-    let results = outcomes(&chunks(&page));
-    assert_eq!(
-        results.iter().filter(|result| **result == json!({"ok": true})).count(),
-        1,
-        "{results:#?}"
-    );
-    assert_eq!(server.called_tools(), ["read"]);
+    // The server validates its inputs itself.
+    assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true}), json!({"ok": true})]);
+    assert_eq!(server.called_tools(), ["read", "find"]);
+    let offered: Value = calls.offered()[0].input_schema.decode().unwrap();
+    assert_eq!(offered, schema);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_reports_changes_all_the_time_is_listed_once_in_five_seconds() {
+    let (server, connected, running) = Server::start(vec![read_only_tool("read")]).await;
+    let read = connected.tools().await.unwrap().remove(0);
+    let listed_before = server.0.listed.load(Ordering::SeqCst);
+    for _ in 0..1000 {
+        running.peer().notify_tool_list_changed().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // At 0, 5, 10, 15 and 20 seconds.
+    let listed = server.0.listed.load(Ordering::SeqCst) - listed_before;
+    assert!((2..=5).contains(&listed), "listed {listed} times");
+
+    // A change between two listings is in the second one.
+    server.set_tools(vec![tool_with_pattern("read", "^[a-z]+$")]);
+    running.peer().notify_tool_list_changed().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(read.definition().unwrap().model.input_schema.as_str().contains("pattern"));
+    // Without a further change there is no further listing.
+    let listed = server.0.listed.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.0.listed.load(Ordering::SeqCst), listed);
 }
 
 #[tokio::test]
