@@ -2,20 +2,66 @@
 //! fail it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, PendingQuery, PendingRecords,
-    Snapshot, conformance,
+    Snapshot, conformance, update,
 };
-use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
+use ui_message_stream::approval::{
+    ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId,
+    RecordedDecision, UnixMillis,
+};
 
 #[tokio::test]
 async fn the_in_memory_ledger_passes_the_conformance_suite() {
     let cases = conformance::check(async || InMemoryLedger::new()).await;
     say(&format!("conformance of the ledger in memory: {cases} cases"));
+}
+
+/// In this test only the monotonic clock advances. To a ledger that follows the system's clock and
+/// never returns an earlier time, a system clock that jumped forward and back stands still as well.
+#[tokio::test(start_paused = true)]
+async fn requests_and_leases_expire_while_the_clock_of_the_system_stands_still() {
+    let ledger = InMemoryLedger::new();
+    let start = now(&ledger).await;
+    let pending = contention::record(RecordId::from_bytes([1; 16]));
+    let running = contention::record(RecordId::from_bytes([2; 16]));
+    for record in [&pending, &running] {
+        assert!(ledger.insert(record).await.unwrap());
+    }
+    let claim = async |holder: u8| {
+        let claim = |record: &ApprovalRecord, now| {
+            let decided_by = record.requester.clone();
+            let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
+            record.claim(&decision, LeaseHolderId::from_bytes([holder; 16]), MINUTE)
+        };
+        update(&ledger, running.id, claim).await.unwrap().unwrap().1
+    };
+    let expire = async || {
+        let expire = |record: &ApprovalRecord, now| record.expire(now);
+        update(&ledger, pending.id, expire).await.unwrap().unwrap().0.state
+    };
+    assert!(matches!(claim(1).await, ClaimResult::Granted(_)));
+    tokio::time::advance(MINUTE / 2).await;
+    assert!(matches!(claim(2).await, ClaimResult::InFlight));
+    assert_eq!(expire().await, ApprovalState::Pending);
+    tokio::time::advance(MINUTE).await;
+    assert_eq!(claim(2).await, ClaimResult::OutcomeUnknown);
+    tokio::time::advance(60 * MINUTE).await;
+    assert_eq!(expire().await, ApprovalState::Expired);
+    let passed = now(&ledger).await.0 - start.0;
+    assert_eq!(passed, u64::try_from((61 * MINUTE + MINUTE / 2).as_millis()).unwrap());
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Returns the time of the ledger.
+async fn now(ledger: &InMemoryLedger) -> UnixMillis {
+    ledger.load(&[]).await.unwrap().now
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
 use super::{
     LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
     RECORD_RETENTION, Snapshot, VersionedRecord,
@@ -20,8 +22,11 @@ use crate::id::ChatId;
 ///
 /// The records are lost when the process ends. After a restart, the answers to earlier approval
 /// requests are rejected.
+///
+/// The ledger reads the system's clock once, when it is created. From then on a monotonic clock
+/// measures the time, so a system clock that jumps neither expires a request or a lease early nor
+/// keeps it from expiring. The time while the machine is suspended may not count.
 #[doc(alias = "memory")]
-#[derive(Default)]
 pub struct InMemoryLedger {
     records: Mutex<Records>,
     clock: Clock,
@@ -39,10 +44,14 @@ impl fmt::Debug for InMemoryLedger {
 }
 
 /// The source of the time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum Clock {
-    #[default]
-    System,
+    /// The time of the system when the ledger was created, and the same moment on a monotonic
+    /// clock.
+    Monotonic {
+        created_at: UnixMillis,
+        created: Instant,
+    },
     Test(Mutex<UnixMillis>),
 }
 
@@ -68,7 +77,8 @@ struct Records {
 impl InMemoryLedger {
     /// Creates an empty ledger.
     pub fn new() -> Self {
-        Self::default()
+        let clock = Clock::Monotonic { created_at: system_time(), created: Instant::now() };
+        InMemoryLedger { records: Mutex::default(), clock }
     }
 
     /// Creates an empty ledger for tests. Its clock stands at `now` until
@@ -92,11 +102,17 @@ impl InMemoryLedger {
     fn lock(&self) -> (UnixMillis, MutexGuard<'_, Records>) {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         let now = match &self.clock {
-            Clock::System => system_time(),
+            Clock::Monotonic { created_at, created } => created_at.after(created.elapsed()),
             Clock::Test(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
         };
         records.latest_time = records.latest_time.max(now);
         (records.latest_time, records)
+    }
+}
+
+impl Default for InMemoryLedger {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
