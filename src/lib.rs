@@ -54,6 +54,7 @@
 //! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio; `ChatPolicy::check` | yes; `axum`, `approvals`, `agent` and `testing` enable it |
 //! | `axum` | `ChatRequest` and `Principal` as extractors, `UiMessageStream` as response, routes, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
 //! | `approvals` | approvals that are used once: ledger, toolbox, audit; conversations on the server | yes |
+//! | `serve` | `axum::serve` of this crate: an HTTP/1.1 server with timeouts and a maximum number of connections | no |
 //! | `agent` | `Agent`, for applications without an agent of their own: a model, typed tools, the loop. It brings a JSON Schema validator | no |
 //! | `testing` | for your own tests: snapshots, conformance of streams and ledgers, a scripted agent, a conversation | no |
 //!

@@ -15,5 +15,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("A scripted model answers; for a real one: cargo run -p chat-openai");
     }
     let world = Arc::new(SharedWorld::default());
-    demo::serve(Arc::new(ScriptedModel::new(Arc::clone(&world))), world).await
+    demo::run(Arc::new(ScriptedModel::new(Arc::clone(&world))), world).await
 }

@@ -14,11 +14,10 @@ use std::sync::Arc;
 use axum::middleware::from_fn_with_state;
 use axum::response::Json;
 use axum::routing::get;
-use axum::serve::ListenerExt;
-use axum::{Extension, Router};
+use axum::Router;
 use tokio::net::TcpListener;
 use ui_message_stream::agent::{Agent, Tool};
-use ui_message_stream::axum::{LocalAddress, approval_routes, chat_routes, without_authentication};
+use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
 use ui_message_stream::json::JsonError;
 use ui_message_stream::model::Model;
 use ui_message_stream::policy::ChatPolicy;
@@ -37,7 +36,7 @@ use world::{DeleteFile, Transfer, Weather};
 ///
 /// # Errors
 /// If `PORT` is not a port number, or the server cannot listen on that port.
-pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
+pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
@@ -60,17 +59,10 @@ pub async fn serve(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(),
         .nest("/api/approvals", approval_routes(chats))
         .layer(from_fn_with_state(browsers, browsers::identify))
         .layer(without_authentication())
-        .layer(Extension(LocalAddress(address)))
         // Only pages of this server may read the world and stop runs, not only post.
         .layer(ChatPolicy::default());
 
-    // Without it the last frame of a turn waits 40 ms for the client's acknowledgement.
-    let listener = listener.tap_io(|connection| {
-        if let Err(error) = connection.set_nodelay(true) {
-            tracing::warn!(%error, "no TCP_NODELAY");
-        }
-    });
-    axum::serve(listener, app).await?;
+    serve(listener, app).await;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use ::axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
+use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::rejection::ChatRejection;
@@ -31,6 +32,10 @@ pub(super) async fn read_json<S: Send + Sync>(
     let policy = ChatPolicy::from_request_parts(&mut parts, state).await?;
     check_content_type(&parts).map_err(ChatRejection::policy)?;
     let limits = policy.limits().clone();
+    // The length that the client declared, if it did.
+    if body.size_hint().lower() > limits.max_bytes() as u64 {
+        return Err(ChatRejection::too_large(limits.max_bytes()));
+    }
     match Limited::new(body, limits.max_bytes()).collect().await {
         Ok(collected) => Ok((collected.to_bytes(), limits)),
         Err(error) if is_too_large(&*error) => Err(ChatRejection::too_large(limits.max_bytes())),

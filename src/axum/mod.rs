@@ -9,6 +9,9 @@
 //! [`Principal`](crate::approval::Principal) into its extensions where you authenticate, or add the
 //! layer [`without_authentication`].
 //!
+//! `axum::serve` has no timeouts and no maximum number of connections, and does not set
+//! `TCP_NODELAY`. `serve` (feature `serve`) does.
+//!
 //! This module makes no protocol decisions. The modules [`request`](crate::request) and
 //! [`policy`](crate::policy) check requests, and this module converts their errors to a status and
 //! a text.
@@ -20,11 +23,15 @@ mod rejection;
 mod response;
 #[cfg(feature = "approvals")]
 mod router;
+#[cfg(feature = "serve")]
+mod serve;
 mod without_authentication;
 
 pub use self::rejection::{ChatRejection, ChatRejectionKind};
 #[cfg(feature = "approvals")]
 pub use self::router::{approval_routes, chat_routes};
+#[cfg(feature = "serve")]
+pub use self::serve::{Serve, serve};
 pub use self::without_authentication::{
     LocalAddress, WithoutAuthentication, without_authentication,
 };

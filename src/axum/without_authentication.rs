@@ -78,8 +78,8 @@ async fn handle(mut request: Request, next: Next) -> Response {
 
 /// The address of this server on which a request arrived. It is not the address of the client.
 ///
-/// [`without_authentication`] reads it from the extensions of a request. `axum::serve` inserts it
-/// there if it has a `TcpListener` and the application is served with
+/// [`without_authentication`] reads it from the extensions of a request. `serve` (feature `serve`)
+/// inserts it there. `axum::serve` does so if it has a `TcpListener` and the application is served with
 /// `into_make_service_with_connect_info::<LocalAddress>()`. With another listener or server, insert
 /// a `LocalAddress` into the extensions of each request, for example with the layer
 /// `Extension(LocalAddress(address))` if the server listens on one address.

@@ -1,4 +1,5 @@
-//! HTTP: the routes, the body of a response, the users, and the requests that a route rejects.
+//! HTTP: the routes, the body of a response, the users, the requests that a route rejects,
+//! and the server.
 
 mod axum;
 mod body;
@@ -6,3 +7,4 @@ mod cross_origin;
 mod policy;
 mod principal;
 mod route_protection;
+mod serve;

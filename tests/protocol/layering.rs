@@ -107,6 +107,8 @@ const NOT_IN_CORE: &[&str] = &[
     "http",
     "http_body",
     "http_body_util",
+    "hyper",
+    "hyper_util",
     "jsonschema",
     "schemars",
     "tokio",

@@ -13,7 +13,7 @@ use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    demo::serve(model()?, Arc::new(SharedWorld::default())).await
+    demo::run(model()?, Arc::new(SharedWorld::default())).await
 }
 
 /// Creates the model that the environment variables select.
