@@ -11,10 +11,10 @@ mod world;
 use std::error::Error;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::response::Json;
 use axum::routing::get;
-use axum::Router;
 use tokio::net::TcpListener;
 use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
@@ -35,11 +35,12 @@ use world::{DeleteFile, Transfer, Weather};
 /// user.
 ///
 /// # Errors
-/// If `PORT` is not a port number, or the server cannot listen on that port.
+/// If `PORT` is not a port number, or the server cannot listen on that port. The error names it.
 pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener = listener.map_err(|error| format!("127.0.0.1:{port}: {error}; see `PORT`"))?;
     let address = listener.local_addr()?;
     println!("Open http://{address} and ask it to delete a file. Or, without a browser:");
     println!(

@@ -63,13 +63,14 @@ impl SharedWorld {
         self.lock().clone()
     }
 
-    /// Returns the file that a text names, else the first file that is left, else `notes.txt`,
-    /// which is missing then.
+    /// Returns the file that a text names, also if it is missing. If the text names none, returns the
+    /// first file that is left, or `notes.txt`, which is missing then.
     pub(crate) fn file_named_in(&self, text: &str) -> String {
-        let world = self.lock();
-        let named = world.files.iter().find(|file| text.contains(file.as_str()));
-        let chosen = named.or(world.files.first());
-        chosen.cloned().unwrap_or_else(|| "notes.txt".to_owned())
+        let is_punctuation = |c: char| !c.is_alphanumeric();
+        let mut words = text.split_whitespace().map(|word| word.trim_matches(is_punctuation));
+        let named = words.find(|word| word.contains('.')).map(str::to_owned);
+        let chosen = named.or_else(|| self.lock().files.first().cloned());
+        chosen.unwrap_or_else(|| "notes.txt".to_owned())
     }
 
     /// Deletes a file if it exists.

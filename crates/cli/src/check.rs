@@ -9,6 +9,7 @@ use ui_message_stream::checker::{Rule, Severity, Violation};
 use ui_message_stream::chunk::Version;
 
 use crate::input::{Input, Item};
+use crate::reader::Reader;
 use crate::{CliError, StreamArguments};
 
 #[derive(Debug, clap::Args)]
@@ -28,21 +29,22 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     let input = Input::open(&arguments.stream)?;
-    let start = |message: Option<UiMessage>| {
-        let checker = arguments.stream.reader.checker(message.as_ref());
+    let start = |message: Option<UiMessage>, is_response| {
+        let reader = arguments.stream.reader.unwrap_or(Reader::default_for(is_response));
+        let checker = reader.checker(message.as_ref());
         match arguments.client {
             Some(version) => checker.with_oldest_client(version),
             None => checker,
         }
     };
-    let mut checker = start(input.message.clone());
+    let mut checker = start(input.message.clone(), input.is_response());
     let mut findings = Findings { arguments, out: io::stdout().lock(), has_any: false };
     // The number of the stream's last line so far.
     let mut last = None;
     input.for_each(|item| {
         match item {
-            Item::StreamStart { line, message } => {
-                let before = std::mem::replace(&mut checker, start(message));
+            Item::StreamStart { line, message, is_response } => {
+                let before = std::mem::replace(&mut checker, start(message, is_response));
                 if let Some(last) = last.replace(line) {
                     for violation in before.finish() {
                         findings.print(last, &violation)?;

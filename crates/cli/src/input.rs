@@ -21,6 +21,7 @@ use crate::{CliError, StreamArguments};
 /// A stream that is open for reading.
 pub(crate) struct Input {
     reader: Box<dyn BufRead>,
+    is_json: bool,
     /// The message that the stream continues, from `--message`, unless the file names one.
     pub(crate) message: Option<UiMessage>,
 }
@@ -29,8 +30,9 @@ pub(crate) struct Input {
 pub(crate) enum Item<'a> {
     /// The data of an event, with its line number.
     Data { line: usize, data: &'a str },
-    /// The beginning of a stream, with its line number and the message that it continues.
-    StreamStart { line: usize, message: Option<UiMessage> },
+    /// The beginning of a stream, with its line number, the message that it continues, and whether
+    /// it is the response to a POST.
+    StreamStart { line: usize, message: Option<UiMessage>, is_response: bool },
     /// The file ends within an event, which a browser drops.
     Truncated { line: usize },
 }
@@ -41,23 +43,30 @@ impl Input {
             Some(path) => Some(read_message(path)?),
             None => None,
         };
-        Ok(Input { reader: open(arguments.file.as_deref())?, message })
+        let mut reader = open(arguments.file.as_deref())?;
+        let blank = read_leading_blanks(&mut reader)?;
+        let is_json = matches!(reader.fill_buf()?.first(), Some(b'{' | b'[' | b'"'));
+        let reader = Box::new(Cursor::new(blank).chain(reader));
+        Ok(Input { reader, is_json, message })
+    }
+
+    /// Whether the stream at the beginning of the file is the response to a POST: server-sent
+    /// events are.
+    pub(crate) fn is_response(&self) -> bool {
+        !self.is_json
     }
 
     /// Reads to the end and calls `handle` for each item. The memory needed is about the size of
     /// one event.
     pub(crate) fn for_each(
-        mut self,
+        self,
         mut handle: impl FnMut(Item<'_>) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
-        let blank = read_leading_blanks(&mut self.reader)?;
-        let is_json = matches!(self.reader.fill_buf()?.first(), Some(b'{' | b'[' | b'"'));
-        let reader = Cursor::new(blank).chain(self.reader);
-        if is_json {
+        if self.is_json {
             JsonLines { default_message: self.message, has_bare_chunks: false }
-                .read(reader, &mut handle)
+                .read(self.reader, &mut handle)
         } else {
-            events(reader, &mut handle)
+            events(self.reader, &mut handle)
         }
     }
 }
@@ -181,7 +190,7 @@ impl JsonLines {
         } else if let Some(message) = message {
             let message =
                 UiMessage::parse(message.get()).map_err(|error| format!("line {line}: {error}"))?;
-            handle(Item::StreamStart { line, message: Some(message) })
+            handle(Item::StreamStart { line, message: Some(message), is_response: false })
         } else if let Some(request) = envelope.request {
             let default_message = self.default_message.take();
             let message = match ChatRequest::parse(request.get().as_bytes(), &unlimited()) {
@@ -192,7 +201,7 @@ impl JsonLines {
                     default_message
                 }
             };
-            handle(Item::StreamStart { line, message })
+            handle(Item::StreamStart { line, message, is_response: true })
         } else if is_fixture_line && !self.has_bare_chunks {
             // An event of a fixture, or the body of a failed response, which the client shows as no
             // stream.

@@ -4,7 +4,9 @@
 //! Exit codes: 0, no findings; 1, a finding; 2, the command failed or its arguments are wrong.
 
 mod check;
+mod completions;
 mod input;
+mod listen;
 mod parse_request;
 mod reader;
 mod record;
@@ -13,9 +15,10 @@ mod reduce;
 mod replay;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 
 use crate::reader::Reader;
@@ -40,6 +43,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Sits between a front end and a backend, and writes each exchange to a file.
     Record(record::Arguments),
+    /// Prints a script that lets a shell complete the commands and options.
+    Completions(completions::Arguments),
 }
 
 /// A stream, and the message that it goes on with.
@@ -50,22 +55,32 @@ struct StreamArguments {
     /// A file with the assistant message, as JSON, that the stream goes on with.
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
-    /// Whose reading it is: they differ in what a second `start` and an `error` do.
-    #[arg(long, value_enum, default_value_t = Reader::ReadUiMessageStream)]
-    reader: Reader,
+    /// Whose reading it is: they differ in what a second `start` and an `error` do. `chat` unless
+    /// told otherwise for the response to a POST: server-sent events, and what follows a request in
+    /// a recording. `read-ui-message-stream` for other JSON lines.
+    #[arg(long, value_enum)]
+    reader: Option<Reader>,
 }
 
 /// The reason why a command failed. The exit code is 2.
 type CliError = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    // `parse` exits with 2 if the arguments are wrong.
-    let result = match Arguments::parse().command {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        match unknown_command(&error) {
+            Some(message) => eprintln!("{message}"),
+            // Exits with 0 for `--help`, and with 2 if the arguments are wrong.
+            None => error.exit(),
+        }
+        std::process::exit(2)
+    });
+    let result = match arguments.command {
         Command::Check(arguments) => check::run(&arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),
         Command::ParseRequest(arguments) => parse_request::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Record(arguments) => record::run(arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         // The reader of the findings, for example `head`, has closed the pipe.
@@ -75,4 +90,19 @@ fn main() -> ExitCode {
         }
         ExitCode::from(2)
     })
+}
+
+/// Returns the message for a command that does not exist, if another one was probably meant: the one
+/// with a similar name, or `check` if a file was named.
+fn unknown_command(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let suggestion = match error.get(ContextKind::SuggestedSubcommand) {
+        _ if Path::new(name).is_file() => format!("check {name}"),
+        Some(ContextValue::String(similar)) => similar.clone(),
+        Some(ContextValue::Strings(similar)) => similar.first()?.clone(),
+        _ => return None,
+    };
+    Some(format!("there is no command `{name}`; did you mean `{suggestion}`?"))
 }

@@ -18,6 +18,11 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
+    /// Returns the reader of a stream if the arguments name none.
+    pub(crate) fn default_for(is_response: bool) -> Self {
+        if is_response { Reader::Chat } else { Reader::ReadUiMessageStream }
+    }
+
     /// Creates a reducer for a stream that continues this message, if there is one.
     pub(crate) fn reducer(self, message: Option<UiMessage>) -> Reducer {
         // A resumed chat continues a message only if the message holds an incomplete tool input.

@@ -30,12 +30,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::value::RawValue;
-use tokio::net::TcpListener;
 use tokio::time::Instant;
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::sse::Decoder;
 
 use crate::CliError;
+use crate::listen::listen;
 use crate::recording::one_line;
 
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, CliError> {
         .fallback(proxy)
         .with_state(Arc::new(recorder))
         .layer(ChatPolicy::default().allow_loopback_origins());
-    let listener = TcpListener::bind(("127.0.0.1", arguments.port)).await?;
+    let listener = listen(arguments.port).await?;
     println!("http://{}", listener.local_addr()?);
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     axum::serve(listener, app).await?;

@@ -1,11 +1,13 @@
 //! The command `reduce`: prints the message that a stream produces.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use ui_message_stream::chunk::ReceivedChunk;
 
 use crate::input::{Input, Item};
+use crate::reader::Reader;
 use crate::{CliError, StreamArguments};
 
 #[derive(Debug, clap::Args)]
@@ -16,14 +18,20 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     let input = Input::open(&arguments.stream)?;
-    let start = |message| arguments.stream.reader.reducer(message);
-    let mut reducer = start(input.message.clone());
+    let start = |message, is_response| {
+        let reader = arguments.stream.reader.unwrap_or(Reader::default_for(is_response));
+        reader.reducer(message)
+    };
+    // The message before the current stream.
+    let mut before = input.message.clone();
+    let mut reducer = start(before.clone(), input.is_response());
     // Whether a chunk of the current stream failed, and whether any chunk of the file failed.
     let (mut has_failed, mut any_has_failed) = (false, false);
     input.for_each(|item| {
         match item {
-            Item::StreamStart { message, .. } => {
-                reducer = start(message);
+            Item::StreamStart { message, is_response, .. } => {
+                before = message.clone();
+                reducer = start(message, is_response);
                 has_failed = false;
             }
             Item::Data { line, data }
@@ -43,7 +51,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
         Ok(())
     })?;
     let mut out = BufWriter::new(io::stdout().lock());
-    serde_json::to_writer(&mut out, &reducer.rendered()).map_err(io::Error::from)?;
+    // If the stream changes nothing, the client still holds the message.
+    let message = reducer.rendered().or(before.map(Cow::Owned));
+    serde_json::to_writer(&mut out, &message).map_err(io::Error::from)?;
     writeln!(out)?;
     out.flush()?;
     Ok(ExitCode::from(u8::from(any_has_failed)))

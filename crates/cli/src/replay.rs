@@ -19,12 +19,12 @@ use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use futures_core::Stream;
 use http_body_util::BodyExt;
-use tokio::net::TcpListener;
 use tower_http::cors::{Any, CorsLayer};
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::response::headers;
 
 use crate::CliError;
+use crate::listen::listen;
 use crate::recording::{self, RecordedChunk};
 
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
         .layer(cors)
         // Outside of CORS, so that a page of another machine gets no permission to read either.
         .layer(ChatPolicy::default().allow_loopback_origins());
-    let listener = TcpListener::bind(("127.0.0.1", arguments.port)).await?;
+    let listener = listen(arguments.port).await?;
     println!("http://{}/api/chat", listener.local_addr()?);
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     axum::serve(listener, app).await?;

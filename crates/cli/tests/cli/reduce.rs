@@ -3,7 +3,7 @@ use std::fs;
 use serde_json::{Value, json};
 use test_support::js_numbers::as_doubles;
 
-use crate::program::{RunResult, run, run_with, text};
+use crate::program::{RunResult, run, run_with, scratch, text};
 use crate::streams::{Stream, responses, streams};
 
 #[test]
@@ -13,7 +13,7 @@ fn every_recorded_stream_is_reduced_to_the_message_of_the_client() {
     for stream in &streams {
         let lines = run(&["reduce", text(&stream.path)]);
         // The message that is continued is on a separate line before the chunks.
-        let before = usize::from(stream.command("reduce").len() > 1);
+        let before = usize::from(stream.has_message());
         let thrown_at =
             check_against_client(stream, &lines, &stream.name, |line| line - 1 - before);
         let arguments = stream.command("reduce");
@@ -152,6 +152,48 @@ fn an_error_in_one_response_does_not_hide_the_next_response() {
 }
 
 #[test]
+fn a_stream_that_changes_nothing_is_reduced_to_the_message_that_the_client_holds() {
+    let message =
+        json!({"id": "m", "role": "assistant", "parts": [{"type": "text", "text": "Hi"}]});
+    let path = scratch("reduce_unchanged").join("message.json");
+    fs::write(&path, message.to_string()).unwrap();
+    let request = json!({"request": {"id": "chat", "messages": [
+        {"id": "u", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}, message,
+    ]}});
+    for (arguments, stream) in [
+        (&["reduce", "--message", text(&path)][..], String::new()),
+        (&["reduce", "--message", text(&path)], "data: [DONE]\n\n".to_owned()),
+        (&["reduce", "--message", text(&path), "--reader", "chat-resume"], String::new()),
+        (&["reduce"], format!("{}\n", json!({ "message": message }))),
+        (&["reduce"], format!("{request}\n")),
+    ] {
+        let result = run_with(arguments, &stream);
+        assert_eq!((result.code, self::message(&result)), (0, message.clone()), "{stream:?}");
+    }
+}
+
+#[test]
+fn the_response_to_a_post_is_read_as_use_chat_reads_it() {
+    let chunk = r#"{"type":"error","errorText":"x"}"#;
+    let request = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
+    for (reads_as_chat, stream) in [
+        (true, format!("data: {chunk}\n\ndata: not json\n\n")),
+        (true, format!("{request}\n{chunk}\nnot json\n")),
+        (false, format!("{chunk}\nnot json\n")),
+        (false, format!("{{\"event\":\"x\"}}\n{chunk}\nnot json\n")),
+    ] {
+        for command in ["check", "reduce"] {
+            let code =
+                |arguments: &[&str]| run_with(&[&[command], arguments].concat(), &stream).code;
+            // `useChat` reads nothing after an error.
+            assert_eq!(code(&[]), i32::from(!reads_as_chat), "{command}: {stream}");
+            assert_eq!(code(&["--reader", "chat"]), 0, "{command}: {stream}");
+            assert_eq!(code(&["--reader", "read-ui-message-stream"]), 1, "{command}: {stream}");
+        }
+    }
+}
+
+#[test]
 fn a_stream_without_a_message_is_reduced_to_null() {
     assert_eq!(run(&["reduce"]), RunResult { code: 0, out: "null\n".into(), err: String::new() });
 }
@@ -173,5 +215,5 @@ fn line_of(text: &str) -> usize {
 fn the_chat_reader_ignores_everything_after_an_error() {
     let stream = "data: {\"type\":\"error\",\"errorText\":\"x\"}\n\ndata: not json\n\n";
     assert_eq!(run_with(&["reduce", "--reader", "chat"], stream).code, 0);
-    assert_eq!(run_with(&["reduce"], stream).code, 1);
+    assert_eq!(run_with(&["reduce", "--reader", "read-ui-message-stream"], stream).code, 1);
 }

@@ -38,7 +38,12 @@ impl Stream {
     /// Returns the arguments of a command that reads the stream from standard input.
     pub(crate) fn command<'a>(&'a self, command: &'a str) -> Vec<&'a str> {
         let message = self.message.iter().flat_map(|path| ["--message", text(path)]);
-        [command].into_iter().chain(message).collect()
+        [command, "--reader", "read-ui-message-stream"].into_iter().chain(message).collect()
+    }
+
+    /// Whether the stream continues a message.
+    pub(crate) fn has_message(&self) -> bool {
+        self.message.is_some()
     }
 }
 
@@ -55,13 +60,14 @@ pub(crate) fn streams(scratch_name: &str) -> Vec<Stream> {
 fn stream(path: PathBuf, folder: &Path) -> Stream {
     let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
     let mut chunks = Vec::new();
-    let mut message = None;
+    let (mut message, mut held) = (None, Value::Null);
     for line in fs::read_to_string(&path).unwrap().lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         if let Some(continued) = line.get("message") {
             let file = folder.join(format!("{name}.json"));
             fs::write(&file, continued.to_string()).unwrap();
             message = Some(file);
+            held = continued.clone();
         }
         chunks.extend(line.get("chunk").map(Value::to_string));
     }
@@ -70,7 +76,10 @@ fn stream(path: PathBuf, folder: &Path) -> Stream {
     let errors = expected["errors"].as_array().unwrap();
     // The client reports an `error` chunk to the application, and throws nothing.
     let thrown = errors.iter().find(|error| error["name"] != "Error").cloned();
-    Stream { name, path, chunks, message, final_message: expected["message"].take(), thrown }
+    let rendered = expected["message"].take();
+    // If the stream changes nothing, the client still holds the message.
+    let final_message = if rendered.is_null() { held } else { rendered };
+    Stream { name, path, chunks, message, final_message, thrown }
 }
 
 /// A recorded response, and the chunks that the client read from it.

@@ -77,10 +77,55 @@ fn a_file_without_a_chunk_is_not_replayed() {
 }
 
 #[test]
+fn an_unknown_command_is_answered_with_the_one_that_was_probably_meant() {
+    let stream = fixture_files("upstream/streams", "text-basic.jsonl").remove(0);
+    let stream = text(&stream);
+    for (name, suggestion) in [
+        ("chekc", "check".to_owned()),
+        ("reduces", "reduce".to_owned()),
+        (stream, format!("check {stream}")),
+    ] {
+        let result = run(&[name]);
+        let expected = format!("there is no command `{name}`; did you mean `{suggestion}`?\n");
+        assert_eq!((result.code, result.err), (2, expected));
+    }
+    let result = run(&["mend"]);
+    assert!(!result.err.contains("did you mean"), "{}", result.err);
+}
+
+#[test]
+fn the_error_names_the_port_that_is_in_use() {
+    let stream = fixture_files("upstream/streams", "text-basic.jsonl").remove(0);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let out = scratch("usage_port");
+    for arguments in [
+        &["replay", text(&stream), "--port", &port][..],
+        &["record", "http://127.0.0.1:1", "--port", &port, "--out", text(&out)],
+    ] {
+        let result = run(arguments);
+        assert_eq!(result.code, 2);
+        assert!(result.err.starts_with(&format!("127.0.0.1:{port}: ")), "{}", result.err);
+        assert!(result.err.contains("in use") && result.err.contains("--port"), "{}", result.err);
+    }
+}
+
+#[test]
+fn a_shell_can_complete_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&["completions", shell]);
+        assert_eq!((script.code, script.err.as_str()), (0, ""), "{shell}");
+        for word in ["ui-message-stream", "parse-request", "reader"] {
+            assert!(script.out.contains(word), "{shell}: no {word}");
+        }
+    }
+}
+
+#[test]
 fn help_and_version_exit_with_code_0() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));
-    for command in ["check", "reduce", "parse-request", "replay", "record"] {
+    for command in ["check", "reduce", "parse-request", "replay", "record", "completions"] {
         assert!(help.out.contains(command), "{}", help.out);
         assert_eq!(run(&[command, "--help"]).code, 0);
     }

@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use self::request::{Prompt, PromptOptions};
+use self::request::{Fingerprints, Prompt, PromptOptions, ReadableReasoning};
 use self::stream::EventReader;
 use crate::endpoint::Endpoint;
 use crate::files::{SupportedFiles, file_settings};
@@ -72,7 +72,8 @@ impl Responses {
     /// reasoning summary, which the user can read, and the encrypted reasoning, which is sent back
     /// with every call.
     ///
-    /// Models without reasoning reject the setting. Without the setting, the reasoning in the
+    /// Models without reasoning reject the setting. Without the setting, a model gets only the
+    /// encrypted reasoning back that it sent itself at the same endpoint; other reasoning in the
     /// conversation is left out of requests.
     #[must_use]
     pub fn with_reasoning(mut self, effort: &str) -> Self {
@@ -140,12 +141,12 @@ impl Responses {
     }
 
     /// Returns what a request may contain if the provider can read its own state.
-    fn prompt_options<'m>(&self, fingerprint: &'m str) -> PromptOptions<'m> {
-        let reasoning_of = self.has_reasoning().then_some(fingerprint);
+    fn prompt_options<'m>(&self, reader: &'m Fingerprints) -> PromptOptions<'m> {
+        let is_configured = self.has_reasoning();
         PromptOptions {
             has_provider_items: true,
             can_refer: self.is_stored,
-            reasoning_of,
+            reasoning: Some(ReadableReasoning { reader, is_configured }),
             files: self.supported_files,
         }
     }
@@ -155,7 +156,7 @@ impl Responses {
         PromptOptions {
             has_provider_items: false,
             can_refer: false,
-            reasoning_of: None,
+            reasoning: None,
             files: self.supported_files,
         }
     }
@@ -214,13 +215,15 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        // The operator of an endpoint can read the reasoning of all its models.
-        let fingerprint = self.endpoint.model_fingerprint("");
-        let prompt = Prompt::new(&request.messages, self.prompt_options(&fingerprint));
+        let fingerprints = Fingerprints {
+            endpoint: self.endpoint.model_fingerprint(""),
+            model: self.endpoint.model_fingerprint(&self.model),
+        };
+        let prompt = Prompt::new(&request.messages, self.prompt_options(&fingerprints));
         let reader = EventReader::new(
             request::approved_calls(&request.messages),
             self.is_stored,
-            fingerprint,
+            fingerprints,
         );
         let has_provider_state = prompt.has_provider_state;
         let body = self.body(&request, prompt);

@@ -30,6 +30,9 @@ pub(super) struct ProviderState {
     /// The fingerprint of the endpoint that produced the reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) made_by: Option<String>,
+    /// The fingerprint of the model that produced the reasoning, at its endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) made_by_model: Option<String>,
     /// The encrypted reasoning, which only the provider can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reasoning_encrypted_content: Option<String>,

@@ -32,10 +32,35 @@ pub(super) struct PromptOptions<'m> {
     pub(super) has_provider_items: bool,
     /// Whether stored items may be referred to by id.
     pub(super) can_refer: bool,
-    /// The fingerprint of the endpoint whose reasoning is sent. `None` leaves reasoning out: only
-    /// reasoning models read it.
-    pub(super) reasoning_of: Option<&'m str>,
+    /// Whose reasoning is sent. `None` leaves reasoning out.
+    pub(super) reasoning: Option<ReadableReasoning<'m>>,
     pub(super) files: SupportedFiles,
+}
+
+/// The reasoning that a model can read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadableReasoning<'m> {
+    pub(super) reader: &'m Fingerprints,
+    /// Whether the model is configured to reason. If it is not, it may not read reasoning at all, so
+    /// it only gets its own back, which it sent unasked.
+    pub(super) is_configured: bool,
+}
+
+/// The opaque identifiers of a model and its endpoint.
+#[derive(Debug, Clone)]
+pub(super) struct Fingerprints {
+    /// The operator of an endpoint can read the reasoning of all its models.
+    pub(super) endpoint: String,
+    pub(super) model: String,
+}
+
+impl ReadableReasoning<'_> {
+    fn includes(&self, state: &ProviderState) -> bool {
+        let Fingerprints { endpoint, model } = self.reader;
+        let is_own = state.made_by_model.as_ref() == Some(model);
+        let is_of_endpoint = state.made_by.as_ref().is_none_or(|made_by| made_by == endpoint);
+        is_own || self.is_configured && is_of_endpoint
+    }
 }
 
 impl Prompt {
@@ -231,14 +256,11 @@ impl<'m> InputBuilder<'m> {
     /// reasoning.
     fn push_reasoning(&mut self, thought: &ReasoningContent) {
         let state = ProviderState::from_metadata(thought.provider_metadata.as_ref());
-        let Some(id) = state.item_id else { return };
+        let Some(id) = state.item_id.clone() else { return };
         let summary = (!thought.text.is_empty())
             .then(|| json!({"type": "summary_text", "text": thought.text}));
         let is_same = |item: &Value| item["type"] == "reasoning" && item["id"] == *id;
-        let is_readable = |fingerprint: &str| {
-            state.made_by.as_deref().is_none_or(|made_by| made_by == fingerprint)
-        };
-        let is_readable = self.options.reasoning_of.is_some_and(is_readable);
+        let is_readable = self.options.reasoning.is_some_and(|readable| readable.includes(&state));
         let encrypted = state.reasoning_encrypted_content.filter(|_| is_readable);
         if let Some(item) = self.input.last_mut().filter(|item| is_same(item)) {
             if let Some(summaries) = item["summary"].as_array_mut() {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::last_item::LastItem;
 use super::provider_state::ProviderState;
 use super::provider_tools;
+use super::request::Fingerprints;
 use crate::error::ProviderError;
 use crate::function_tools::truncated_arguments;
 use crate::response_items::{
@@ -23,8 +24,7 @@ use ui_message_stream::model::{ModelEvent, Usage};
 pub(super) struct EventReader {
     /// The approval requests that were approved, with the calls they are about.
     approved: HashMap<String, ToolCallId>,
-    /// The fingerprint of the endpoint.
-    fingerprint: String,
+    fingerprints: Fingerprints,
     /// The delayed events of the last complete item, if the provider stores the response.
     last: Option<LastItem>,
     /// The open items by their output index.
@@ -52,11 +52,11 @@ impl EventReader {
     pub(super) fn new(
         approved: HashMap<String, ToolCallId>,
         is_stored: bool,
-        fingerprint: String,
+        fingerprints: Fingerprints,
     ) -> Self {
         EventReader {
             approved,
-            fingerprint,
+            fingerprints,
             last: is_stored.then(LastItem::default),
             open: HashMap::new(),
             has_open_calls: false,
@@ -288,7 +288,8 @@ impl EventReader {
         let encrypted = item.get("encrypted_content").and_then(Value::as_str);
         let state = ProviderState {
             item_id: Some(item_id.to_owned()),
-            made_by: encrypted.map(|_| self.fingerprint.clone()),
+            made_by: encrypted.map(|_| self.fingerprints.endpoint.clone()),
+            made_by_model: encrypted.map(|_| self.fingerprints.model.clone()),
             reasoning_encrypted_content: encrypted.map(str::to_owned),
             ..ProviderState::default()
         };

@@ -426,7 +426,7 @@ async fn the_namespace_of_a_function_is_sent_back_with_its_call() {
     let mut browser = conversation(agent(model(&provider)));
     browser.send("Weather?").await;
     assert_eq!(last_contents(&browser).calls[0].3, "Lisbon: sun");
-    let call = &provider.requests()[1].body["input"][1];
+    let call = &provider.requests()[1].body["input"][2];
     assert_eq!((&call["name"], &call["namespace"]), (&json!("weather"), &json!("sky")));
 }
 

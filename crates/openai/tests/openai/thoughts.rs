@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde_json::json;
 use test_support::browser::{Turns, agent, conversation};
 use ui_message_stream::Json;
-use ui_message_stream_openai::Responses;
+use ui_message_stream_openai::{Endpoint, Responses};
 
 use super::provider::{Provider, fixture};
 use super::responses::{THE_TEXT, last_contents, model, provider};
@@ -42,7 +42,7 @@ async fn reasoning_is_shown_and_is_sent_back_unchanged() {
 }
 
 #[tokio::test]
-async fn reasoning_is_sent_only_to_a_model_that_is_configured_for_reasoning() {
+async fn the_reasoning_of_another_model_is_sent_only_to_a_model_that_is_configured_for_reasoning() {
     let effort = Json::parse(r#"{"effort":"low"}"#).unwrap();
     for (configure, is_sent) in [
         ((|model| model) as fn(Responses) -> Responses, false),
@@ -52,7 +52,8 @@ async fn reasoning_is_sent_only_to_a_model_that_is_configured_for_reasoning() {
         (|model| model.with_reasoning("low").with_field("reasoning", &Json::null()), false),
     ] {
         let provider = provider(&["reasoning_and_a_function_call", "text"]).await;
-        let first_model = model(&provider).with_field("reasoning", &effort);
+        let endpoint = Endpoint::new(&provider.address).unwrap();
+        let first_model = Responses::new(endpoint, "another").with_field("reasoning", &effort);
         let turns = Turns::new(first_model, configure(model(&provider)));
         conversation(agent(turns)).send("How is the weather?").await;
         let body = &provider.requests()[1].body;
@@ -60,6 +61,29 @@ async fn reasoning_is_sent_only_to_a_model_that_is_configured_for_reasoning() {
         assert_eq!(input.iter().any(|item| item["type"] == "reasoning"), is_sent, "{body}");
         assert!(input.iter().any(|item| item["type"] == "function_call"));
     }
+}
+
+/// Some servers send encrypted reasoning without being asked for it.
+#[tokio::test]
+async fn reasoning_that_a_model_sent_unasked_goes_back_to_this_model_at_this_endpoint() {
+    let (first, second) = (
+        provider(&["reasoning_and_a_function_call", "text", "text"]).await,
+        provider(&["text"]).await,
+    );
+    let mut browser = conversation(agent(Turns::new(model(&first), model(&first))));
+    browser.send("How is the weather?").await;
+    browser.send("Thanks").await;
+    let requests = first.requests();
+    assert!(requests.iter().all(|request| request.body.get("reasoning").is_none()));
+    for request in &requests[1..] {
+        let reasoning = &request.body["input"][1];
+        assert_eq!(reasoning["encrypted_content"], "gAAA-whole", "{}", request.body);
+    }
+
+    let first = provider(&["reasoning_and_a_function_call"]).await;
+    conversation(agent(Turns::new(model(&first), model(&second)))).send("And now?").await;
+    let body = &second.requests()[0].body;
+    assert!(!body.to_string().contains("gAAA-whole"), "{body}");
 }
 
 #[tokio::test]
