@@ -46,6 +46,19 @@
 //!   approvals.
 //! - Tests of your own routes: `testing`.
 //!
+//! # Terms
+//!
+//! | term | meaning |
+//! |---|---|
+//! | host | your application, which uses this crate |
+//! | client | the front end with `useChat`; its copy of the messages is not trusted |
+//! | chunk, frame | one element of the UI message stream; the bytes of one server-sent event |
+//! | turn, run | one answer of the agent; its execution on the server |
+//! | continued message | the assistant message that a response adds to: with approvals, one message is written by several responses |
+//! | open call | a tool call without a result |
+//! | record, ledger | what the server knows about one approval request; the store of all records |
+//! | redeem, claim | to check an approval against its record; to reserve the call, so that it is executed once |
+//!
 //! # Features
 //!
 //! | feature | what it adds | default |

@@ -54,12 +54,12 @@ use crate::request::{ChatRequest, ParseRequestError};
 ///
 /// let agent = Agent::new(MyModel)
 ///     .tool(Tool::new("transfer", transfer).needs_approval_when(|input, _| input.amount > 1_000));
-/// // Around it belongs your authentication: see `chat_routes`.
+/// // Add your authentication as a layer around these routes: see `chat_routes`.
 /// let app: Router = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
 /// ```
 ///
-/// Without a chat server, on messages that the host stores itself, an agent answers a
-/// [`Turn::new`].
+/// To use an agent without a chat server, create a turn with [`Turn::new`] from the messages that
+/// you store, and pass it to [`respond`](ChatAgent::respond).
 ///
 /// Cloning an `Agent` is cheap. The builder methods on a clone do not change the original, so each
 /// turn can have its own instructions; see [`ChatAgent`].
@@ -98,8 +98,8 @@ impl Agent {
     /// Requires approval for each call of a tool that has no approval setting (`needs_approval…` or
     /// `never_needs_approval`).
     ///
-    /// What a tool server (for example an MCP server) says about its own tools does not count as a
-    /// choice of the host.
+    /// The hints of a tool server (for example an MCP server) about its own tools do not count as a
+    /// setting: its tools require approval too.
     #[must_use]
     pub fn require_approval_by_default(self) -> Self {
         self.with(|settings| settings.tools.is_approval_default = true)
@@ -109,8 +109,8 @@ impl Agent {
     /// body: `[{"name", "description"?, "inputSchema"}, …]`.
     ///
     /// The client executes these tools. The model can call them in this turn only. A request that
-    /// defines a tool with the name of a tool of this agent is rejected. Otherwise the client could
-    /// supply the results of the agent's own tool.
+    /// defines a tool with the name of a tool of this agent is rejected. This prevents a client
+    /// from supplying the results of the agent's own tool.
     #[must_use]
     pub fn with_client_tools(self) -> Self {
         self.with(|settings| settings.can_accept_client_tools = true)
@@ -124,8 +124,8 @@ impl Agent {
     /// output was cut short by the token limit, by a content filter or by an error of the provider,
     /// it is not checked, and the response ends with that finish reason.
     ///
-    /// [`UiMessage::output`] reads the output from the message. If the client asks for JSON, the
-    /// [route](crate::axum::chat_routes) returns it as `output`.
+    /// [`UiMessage::output`] reads the output from the message. For a request with `Accept:
+    /// application/json`, the [route](crate::axum::chat_routes) returns it in the field `output`.
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -209,8 +209,8 @@ impl Agent {
         })
     }
 
-    /// Creates a chat server for this agent that keeps conversations in memory and has its own
-    /// approvals.
+    /// Creates a chat server for this agent. It keeps conversations in memory, and uses new
+    /// [`Approvals`] with the default settings.
     ///
     /// To use your own keys, stores or audit sink, create the [`ChatServer`] yourself:
     /// `ChatServer::new(agent.clone(), Approvals::new(agent))`.

@@ -68,8 +68,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// message. Any other error is logged, and the model and the user read only "The tool failed."
     ///
     /// A handler that needs a database clones the handle for each call, because the future must not
-    /// borrow from the closure. An `async move |input|` closure cannot use what it captured. `?`
-    /// converts every error to a [`BoxError`]:
+    /// borrow from the closure. An `async move |input|` closure that uses a captured value does not
+    /// compile here, for the same reason. In the handler, `?` converts every error to a
+    /// [`BoxError`]:
     ///
     /// ```
     /// use ui_message_stream::BoxError;
@@ -392,8 +393,8 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// Sets what happens to an approval request of this tool when the user sends a newer message, if
-    /// it differs from other tools.
+    /// Sets what happens to the approval requests of this tool when the user sends a newer message.
+    /// It overrides [`Approvals::on_new_message`](crate::approval::Approvals::on_new_message).
     #[must_use]
     pub fn on_new_message(mut self, policy: OnNewMessage) -> Self {
         self.policy.on_new_message = Some(policy);

@@ -7,12 +7,13 @@ use super::{Claim, RecordId, ToolOutcome};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 
-/// The results of tool calls that an earlier turn left open.
+/// What happened to the tool calls without a result at the end of the previous response: approved,
+/// denied, executed by the client, still pending, or superseded.
 ///
 /// They come from [`ResumePlan::settle`](super::ResumePlan::settle) or
 /// [`Redemption::settle`](super::Redemption::settle), or from [`DeferredToolResults::builder`] if
-/// the host itself decides. The results can be serialized and kept in a store. A process that can
-/// write to that store can approve calls.
+/// the host itself decides. The results can be serialized and kept in a store. They are trusted:
+/// everything that can write to that store can approve tool calls.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeferredToolResults {
@@ -216,10 +217,11 @@ impl DeferredToolResults {
         DeferredToolResults { results, ..self }
     }
 
-    /// Returns these results for use after a model call has sent the approvals to the provider.
+    /// Returns these results for the model calls after the first one of a turn, which sent the
+    /// approvals to the provider.
     ///
-    /// Every approval to forward becomes [`DeferredOutcome::ForwardedToProvider`], because an
-    /// approval is sent to the provider only once.
+    /// Each approval of a provider-executed call becomes [`DeferredOutcome::ForwardedToProvider`],
+    /// because an approval is sent to the provider only once.
     ///
     /// ```
     /// use ui_message_stream::approval::DeferredToolResults;
@@ -238,8 +240,9 @@ impl DeferredToolResults {
         notified
     }
 
-    /// Returns the results: first the calls with a response in the order of the history, then the
-    /// calls whose approval request needs no response any more, then the outputs of the client.
+    /// Returns the results: first the calls that the user approved or denied, in the order of the
+    /// history, then the calls whose approval request was closed in another way (expired, for
+    /// example), then the calls that the client executed.
     pub fn results(&self) -> &[DeferredToolResult] {
         &self.results
     }

@@ -9,7 +9,8 @@ use zeroize::Zeroizing;
 
 use super::UnixMillis;
 
-/// The keys of approval ids: one active key that seals, and retired keys that still verify.
+/// The secret keys that authenticate approval ids. The active key creates the MAC of new ids.
+/// Retired keys only verify the ids that they created.
 ///
 /// To rotate keys, create a ring whose active key is the new key, and add the old key with
 /// [`with_retired_key`](KeyRing::with_retired_key). Keep the old key until the last approval sealed

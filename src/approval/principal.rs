@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 /// extractor, which takes it from the extensions of the request.
 ///
 /// An approval request belongs to the principal whose chat contains the call. Other principals
-/// cannot respond to it unless the host permits that. A host without authentication that makes all
-/// users one anonymous principal lets each of them respond to the approval requests of all others.
+/// cannot respond to it unless the host permits that. If a host makes all its users the anonymous
+/// principal, each user can respond to the approval requests of all others.
 ///
-/// `Display` writes `id` or `tenant/id`, and `anonymous` where there is no id. A text that could be
-/// mistaken for another principal is quoted, so different principals are never displayed equal.
+/// `Display` writes `id` or `tenant/id`, and `anonymous` where there is no id. A tenant or an id
+/// that would make the text ambiguous is quoted, so different principals never have the same text.
 ///
 /// ```
 /// use ui_message_stream::approval::Principal;

@@ -87,8 +87,8 @@ impl ChatServer {
         &self.0.approvals
     }
 
-    /// Applies a request to its conversation, starts a run, and returns the response that streams
-    /// the run.
+    /// Adds the messages of a request to its conversation, starts a run of the agent, and returns
+    /// the response that streams its events.
     ///
     /// # Errors
     /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
@@ -190,8 +190,8 @@ impl ChatServer {
     ///
     /// Approved calls are executed, and the agent continues the conversation on a task of its own.
     /// A client that shows the conversation receives the result only with its next request. The
-    /// decisions are applied one message after another. Returns a receipt for each decision, in the
-    /// order of `decisions`.
+    /// decisions are grouped by the message that holds their calls, and the groups are applied one
+    /// after another. Returns a receipt for each decision, in the order of `decisions`.
     ///
     /// # Errors
     /// [`ChatError::Ledger`] if the ledger cannot be read or written, and [`ChatError::Store`] if a
@@ -244,7 +244,7 @@ impl ChatServer {
     /// there is no such conversation, nothing happens.
     ///
     /// # Errors
-    /// None at present. A server that shares its runs with others can fail to reach them.
+    /// None at present. The `Result` is for servers that share their runs with other processes.
     #[doc(alias = "abort")]
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {

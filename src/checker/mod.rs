@@ -105,8 +105,8 @@ impl Checker {
         }
     }
 
-    /// Creates a checker for a stream that continues this message. A message that is not an
-    /// assistant message is not continued: only its id is used.
+    /// Creates a checker for a stream that continues this message. If the message is not an
+    /// assistant message, the stream begins a new message with the same id.
     pub fn continuing(message: &UiMessage) -> Self {
         let mut checker = Self::new();
         checker.message_id = Some(message.id.to_string());
@@ -127,15 +127,17 @@ impl Checker {
         checker
     }
 
-    /// Sets the oldest client version for which the stream is checked. A key that this version does
-    /// not know, and that makes the client throw, is an error. The default is `ai@6.0.326`.
+    /// Sets the oldest client version for which the stream is checked. A key of a chunk that makes
+    /// this version throw, because it does not know the key, is a finding with [`Severity::Error`].
+    /// The default is `ai@6.0.326`.
     pub fn with_oldest_client(mut self, version: Version) -> Self {
         self.oldest_client = version;
         self
     }
 
-    /// Sets the function of the client that reads the stream, because these functions behave
-    /// differently. Call this before the first chunk. The default is `readUIMessageStream`.
+    /// Sets the function of the client that reads the stream: `Chat`, which `useChat` uses, or
+    /// `readUIMessageStream`. They handle some chunks differently, for example after an error. Call
+    /// this before the first chunk. The default is `readUIMessageStream`.
     ///
     /// ```
     /// use ui_message_stream::checker::{Checker, ClientReader, Rule};

@@ -23,12 +23,13 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 ///
 /// Text deltas without an id are added to one text part, the current one. If reasoning, a tool
 /// call, a file, a new step or a part with an id came in between, the next delta begins a new text
-/// part. The same holds for reasoning. Deltas with ids can write several parts at once. Each of
-/// these parts stays open until its end event or the end of the step.
+/// part. Reasoning deltas without an id work in the same way. Deltas with ids can write several
+/// parts at once. Each of these parts stays open until its end event or the end of the step.
 ///
-/// A tool call goes from its announcement to its result: `ToolInput` (whole, or preceded by
-/// `ToolInputStart` and deltas), optionally `ApprovalRequested`, then `ToolOutput`, `ToolFailed` or
-/// `ToolDenied`. If an id is announced again after its call has a result, the id names a new call.
+/// The events of a tool call come in this order: optionally `ToolInputStart` and `ToolInputDelta`s;
+/// then `ToolInput`; optionally `ApprovalRequested`; then `ToolOutput`, `ToolFailed` or
+/// `ToolDenied`. After `ToolInputInvalid` no other event of the call is needed. If an id is
+/// announced again after its call has a result, the id names a new call.
 ///
 /// ```
 /// use ui_message_stream::event::{AgentEvent, ToolCall};
@@ -50,9 +51,9 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum AgentEvent {
-    /// A step begins: one model call and the tool calls that it causes. If the agent does not emit
-    /// this event, the translator begins a step at the first content, and at the first content
-    /// after all tool calls of the step have their results.
+    /// A step begins: one model call and the tool calls that it causes. This event is optional.
+    /// Without it the translator begins a step at the first content. After all tool calls of a step
+    /// have results, the next content begins a new step.
     StepStart,
     /// A text part begins.
     TextStart {
@@ -142,8 +143,8 @@ pub enum AgentEvent {
         /// The id of the call.
         tool_call_id: ToolCallId,
     },
-    /// The denial in the continued message did not count, because the call was approved before. The
-    /// result of the call follows. No chunk is sent for this event.
+    /// The message that the client sent denies this call, but the call was approved before. The
+    /// denial is ignored, and the result of the call follows. No chunk is sent for this event.
     DenialOverruled {
         /// The id of the call.
         tool_call_id: ToolCallId,
@@ -195,8 +196,8 @@ pub enum AgentEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Json>,
     },
-    /// A chunk, for content for which there is no event. The translator applies the same rules to
-    /// it as to an event.
+    /// A chunk of the protocol, for content that has no event of its own. The translator applies
+    /// the same rules to it as to an event.
     Chunk(Box<Chunk<'static>>),
 }
 
@@ -249,11 +250,11 @@ impl AgentEvent {
     }
 
     /// Creates the event that reports a deferred result, which is the result of a call that an
-    /// earlier turn left open. The event is a denial, an output, or an error. The error also
-    /// reports that the call was not executed, or that its outcome is unknown.
+    /// earlier turn left open. The event is a denial, an output, or an error. An error is also the
+    /// event of a call that was not executed, or whose outcome is unknown.
     ///
-    /// Returns `None` if there is nothing to report: the call is not executed yet, the provider
-    /// reports its result, or the client sent the result itself.
+    /// Returns `None` in three cases: the call has not been executed yet, the provider will report
+    /// its result, or the client sent the result itself.
     ///
     /// ```
     /// use ui_message_stream::AgentEvent;

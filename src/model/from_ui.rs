@@ -87,8 +87,7 @@ impl<'a> ToModelMessages<'a> {
         Self::default()
     }
 
-    /// Adds what the current turn knows beyond the history about the calls that are open in the
-    /// history.
+    /// Adds the results from this turn for calls that have no result in the history.
     ///
     /// This covers rejected approval responses (the tool did not run), the decisions and results of
     /// this turn, and the user's approvals of calls that the provider executes. Calls that are
@@ -104,8 +103,9 @@ impl<'a> ToModelMessages<'a> {
     /// Adds the recorded outcomes of calls for which the history holds only an error text:
     /// [`Chat::call_outcomes`](crate::chat::Chat::call_outcomes) of a stored conversation.
     ///
-    /// A tool can fail with the same text. So without a recorded outcome the model reads the error
-    /// text as the error of the tool.
+    /// The history holds an error text, for example for a call that was not executed. A tool can
+    /// fail with the same text, so without the recorded outcome the model reads the text as an
+    /// error of the tool.
     pub fn with_call_outcomes(mut self, outcomes: &'a [DeferredToolResult]) -> Self {
         self.call_outcomes = outcomes;
         self

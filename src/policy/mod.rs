@@ -30,8 +30,8 @@ use crate::request::Limits;
 ///
 /// # With any server
 ///
-/// Call [`check`](Self::check) before the body is read. Nothing else calls it: a route without this
-/// call is not protected.
+/// With a server other than axum, call [`check`](Self::check) on every route, before the body is
+/// read. A route without this call is not protected.
 ///
 /// ```
 /// use http::request::Parts;
@@ -52,14 +52,14 @@ use crate::request::Limits;
 ///
 /// # With axum
 ///
-/// If the routes have no policy, the extractor [`ChatRequest`](crate::ChatRequest) and all routes of
-/// `chat_routes` and `approval_routes` apply the default policy. Its limits replace the body limit
-/// of axum.
+/// Without a `ChatPolicy` layer, the extractor [`ChatRequest`](crate::ChatRequest) and all routes
+/// of `chat_routes` and `approval_routes` apply the default policy. Its limits replace the body
+/// limit of axum.
 ///
-/// Used as a layer, the policy replaces the default policy. It also checks the host and the origin
-/// of every request to the routes inside it, including `GET` and `DELETE`. A rejected request
-/// reaches no handler. If one policy is inside another, both check the request, and the limits of
-/// the inner one apply.
+/// Used as a layer, the policy replaces the default policy, and checks the host and the origin of
+/// every request to the routes inside it, with any method. The content type is checked where a
+/// `ChatRequest` is read. A rejected request reaches no handler. If one policy is inside another,
+/// both check the request, and the limits of the inner one apply.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {
@@ -78,7 +78,7 @@ use crate::request::Limits;
 ///
 /// Used as an extractor, `ChatPolicy` checks the host and the origin of the request and returns the
 /// policy of the layer, or the default policy if there is no layer. A handler with a `ChatPolicy`
-/// argument is therefore protected even without a layer.
+/// argument therefore gets these two checks even without a layer.
 #[derive(Debug, Clone, Default)]
 pub struct ChatPolicy {
     limits: Limits,
@@ -104,17 +104,19 @@ impl ChatPolicy {
     /// `xn--bcher-kva.example`.
     ///
     /// A request for any other name is rejected, to prevent DNS rebinding. In this attack, the
-    /// domain name of a hostile page is pointed at 127.0.0.1. To the browser the page then has the
-    /// same origin as a server at that address, and only the `Host` header shows the difference.
+    /// domain name of a hostile page is pointed at 127.0.0.1. The browser then sends the requests
+    /// of the page to this server and treats them as requests of the same origin. Only the `Host`
+    /// header shows the attacker's name.
     ///
     /// IP addresses, `localhost` and names under `localhost` are always allowed, because an
     /// attacker cannot point them at another address. A request without a host is allowed too,
-    /// because browsers always send one. These rules do not depend on the address on which the
-    /// server listens: this crate does not know it, and a server behind a proxy on the same machine
-    /// listens on a loopback address as well.
+    /// because browsers always send one. These rules are the same for every address on which the
+    /// server listens. A loopback address does not mean that the server is private, because a proxy
+    /// on the same machine can publish it.
     ///
-    /// `X-Forwarded-Host` is not read, because any client can send it. A proxy that replaces the
-    /// name in `Host` by an address has to check the name itself.
+    /// `X-Forwarded-Host` is not read, because any client can send it. If a proxy replaces the name
+    /// in `Host` by an IP address, this check sees only the address, and the proxy has to check the
+    /// name.
     ///
     /// An invalid host never matches a request. It is logged as a warning through `tracing`.
     #[must_use]
@@ -145,7 +147,8 @@ impl ChatPolicy {
     /// Allows requests from pages of this origin: scheme, host and port as the browser sends them,
     /// for example `https://chat.example`.
     ///
-    /// It is also needed for the server's own pages if a proxy changes the `Host` header.
+    /// If a proxy changes the `Host` header, also allow the public origin of the server's own
+    /// pages. Otherwise they count as pages of another origin.
     ///
     /// `null` is the origin of every page in a sandboxed frame and of every local file. If you
     /// allow `null`, you allow all of them.
@@ -162,7 +165,8 @@ impl ChatPolicy {
     /// Allows requests from every page that this machine serves: at `localhost`, a name under
     /// `localhost` or a loopback address, with any port.
     ///
-    /// It is for tools of a developer, whose front end has a port of its own.
+    /// Use it for development, when the front end has its own port, for example that of a
+    /// development server.
     #[must_use]
     pub fn allow_loopback_origins(mut self) -> Self {
         self.loopback_origins = true;

@@ -177,8 +177,8 @@ impl Reducer {
         self.accept(|reducer| reducer.state.apply(chunk, &[]))
     }
 
-    /// Returns the whole message so far. Incomplete tool inputs that changed since the last call
-    /// are repaired, which costs the size of these inputs.
+    /// Returns the whole message so far. It parses each incomplete tool input that changed since
+    /// `message` was last called. The time is linear in the size of these inputs.
     ///
     /// The page in the browser may not show all of this message yet, see
     /// [`rendered`](Self::rendered).
@@ -212,8 +212,8 @@ impl Reducer {
         self.state.message
     }
 
-    /// Returns the fewest chunks that produce the current message, so that the next chunks of this
-    /// stream can follow them.
+    /// Returns the shortest list of chunks that produces the current message. A client that reads
+    /// them can continue with the next chunks of this stream.
     ///
     /// Works like [`compact`], but open texts and tool inputs keep the ids that they have in the
     /// stream. Further deltas for an input that was already complete are not supported.

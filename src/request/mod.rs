@@ -27,7 +27,8 @@ use crate::id::{ChatId, MessageId};
 use crate::json::{ExtraFields, Json};
 use crate::message::{Role, UiMessage};
 
-/// A checked chat request: the history that the client sent, and the reason for the request.
+/// A parsed chat request: the history that the client sent, and the reason for the request. Its
+/// format and size are checked. Its contents are the client's and are not trusted.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
@@ -139,9 +140,8 @@ impl ChatRequest {
     ///   (`providerOptions`, `providerReference`);
     /// - files whose URL scheme is not allowed (by default `https:` and `data:` are allowed, see
     ///   [`Limits::with_file_schemes`]);
-    /// - repeated tool parts: of several parts of a message with the same tool call id, only the
-    ///   part whose call has progressed furthest remains, so that a call with a result never runs
-    ///   again.
+    /// - repeated tool parts: if a message has several parts with the same tool call id, only the
+    ///   most advanced one remains, so that a call with a result never runs again.
     ///
     /// The rest is not verified. A client can invent texts of the model, change tool inputs and
     /// tool outputs, and omit turns.

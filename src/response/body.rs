@@ -157,9 +157,8 @@ impl UiMessageStream {
         }
     }
 
-    /// Sets the version of the AI SDK (npm package `ai`) in the oldest client that reads the
-    /// response. Fields that this version does not know are not sent. The default is
-    /// [`Version::V6`].
+    /// Sets the oldest version of the AI SDK (npm package `ai`) that your clients use. Fields that
+    /// this version does not know are not sent. The default is [`Version::V6`].
     pub fn with_version(mut self, version: Version) -> Self {
         self.pipeline.configure(|translator| translator.with_version(version));
         self
@@ -211,8 +210,8 @@ impl UiMessageStream {
     /// receives a summary with the message to store. The agent's stream is dropped after the call.
     ///
     /// The function is synchronous. It may be called while the response is dropped, on a thread
-    /// without a runtime. To store the message with async code, take a handle of the runtime before
-    /// and spawn a task on it:
+    /// without a runtime. To store the message with async code, call `Handle::current()` before
+    /// `on_finish`, and spawn a task on that handle:
     ///
     /// ```
     /// use tokio::runtime::Handle;

@@ -99,9 +99,9 @@ impl Translator {
     /// holds it.
     ///
     /// The message keeps its id. Events may give results to its tool calls, even before the first
-    /// step. If an event announces one of its calls again that has a complete input and no result,
-    /// no chunk is sent. If the message is not an assistant message, the response begins a new
-    /// message without an id, because the client would replace a message with the same id.
+    /// step. An event that announces a call which the message already holds, with a complete input
+    /// and no result, sends no chunk. If the message is not an assistant message, the response
+    /// begins a new message without an id. With the same id the client would replace the message.
     pub fn continuing(message: &UiMessage) -> Self {
         if message.role != Role::Assistant {
             return Self::without_message_id();
@@ -136,9 +136,8 @@ impl Translator {
         }
     }
 
-    /// Sets the version of the AI SDK (npm package `ai`) in the oldest client that reads the
-    /// response. Fields that this version does not know are not sent. The default is
-    /// [`Version::V6`].
+    /// Sets the oldest version of the AI SDK (npm package `ai`) that your clients use. Fields that
+    /// this version does not know are not sent. The default is [`Version::V6`].
     pub fn with_version(mut self, version: Version) -> Self {
         self.version = version;
         self

@@ -45,12 +45,13 @@ use crate::id::{ChatId, MessageId};
 
 /// Requests the approval of users for tool calls, and executes each approved call once.
 ///
-/// [`new`](Self::new) creates a random key and a ledger in memory: after a restart, the answers to
-/// earlier approval requests are rejected. Servers that share chats must share a
-/// [key](Self::with_keys) and a [ledger](Self::with_ledger).
+/// [`new`](Self::new) creates a random key and a ledger in memory; the ledger stores the approval
+/// records. Both are lost at a restart, so the answers to earlier approval requests are then
+/// rejected. Servers that share chats must share a [key](Self::with_keys) and a
+/// [ledger](Self::with_ledger).
 ///
-/// A clone is cheap and shares its keys, ledger and tools with the original. `ChatServer::new`
-/// takes an `Approvals`; a host without a `ChatServer` calls it as in this example:
+/// A clone is cheap and shares its keys, ledger and tools with the original. Usually an `Approvals`
+/// is passed to `ChatServer::new`. Without a `ChatServer` it is used as in this example:
 ///
 /// ```
 /// use ui_message_stream::Json;
@@ -156,8 +157,8 @@ impl Approvals {
     }
 
     /// Sets what happens to an approval request when its requester sends a newer message. The
-    /// default is [`OnNewMessage::Lapse`]: an unanswered request is superseded, and an approval that
-    /// arrives only with that message does not run the tool.
+    /// default is [`OnNewMessage::Lapse`]: a newer message closes unanswered requests, and an
+    /// approval that arrives in the same request as that message, or later, does not run the tool.
     ///
     /// [`ToolInfo::on_new_message`] overrides it for one tool.
     #[must_use]
@@ -176,14 +177,14 @@ impl Approvals {
         self.configure(|inner| inner.lease = lease)
     }
 
-    /// Allows other principals than the requester, who is the owner of the chat, to approve and
-    /// deny calls. They may decide if `may_decide` returns `true`.
+    /// Allows principals other than the requester to approve and deny calls, if `may_decide`
+    /// returns `true`. The requester is the owner of the chat.
     ///
     /// `may_decide` receives the principal that decides, and the approval record of another
     /// principal. The record can belong to any tenant, so `may_decide` must compare the tenants. By
     /// default only the requester can decide.
     ///
-    /// Whether the tool may run in the name of the requester is another decision: see
+    /// This does not control whether the tool may run in the name of the requester. For that, see
     /// [`Toolbox::permits`], which `Tool::authorize` of an `Agent` implements.
     #[doc(alias = "auth")]
     #[doc(alias = "permission")]
@@ -197,7 +198,7 @@ impl Approvals {
         self.configure(|inner| inner.can_decide = Arc::new(may_decide))
     }
 
-    /// Returns the approvals of one principal in one chat.
+    /// Returns a handle that requests and resolves approvals for one principal in one chat.
     pub fn for_chat(&self, principal: &Principal, chat: &ChatId) -> ChatApprovals {
         ChatApprovals {
             inner: self.0.clone(),
@@ -209,8 +210,8 @@ impl Approvals {
 
     /// Groups decisions by the message that holds their calls.
     ///
-    /// There is one decision for each approval id: the first one, or the denial if `decisions`
-    /// holds both an approval and a denial. A decision that this principal may not make, or whose
+    /// If `decisions` has several entries for one approval id, a denial counts before an approval.
+    /// Otherwise the first entry counts. A decision that this principal may not make, or whose
     /// approval id is not valid, is left out and recorded in the audit as
     /// [`AuditEventKind::Rejected`].
     ///
@@ -284,9 +285,9 @@ impl Approvals {
 
     /// Returns a page of the pending approval requests of this principal in all chats, oldest first.
     ///
-    /// The first page has no `after`, and each other page has the `next` of the page before. A
-    /// request that stays pending is on exactly one of the pages, also if others are answered
-    /// meanwhile.
+    /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
+    /// before. A request that stays pending is on exactly one of the pages, also if others are
+    /// answered meanwhile.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.

@@ -55,8 +55,8 @@ use crate::id::ChatId;
 ///   rejected and its tool is not executed.)
 /// - Atomicity: [`compare_and_swap`](Self::compare_and_swap) is one atomic step. Of several
 ///   simultaneous calls for the same revision, one succeeds.
-/// - One clock: `now` comes from one clock for all servers that share the store, and never runs
-///   backwards.
+/// - One clock: the field `now` of each result comes from one clock for all servers that share the
+///   store, for example that of the database. It never runs backwards.
 /// - Formats: a record that a newer version of this crate wrote is an error and not a missing record.
 ///   [`ApprovalRecord::check_format`] finds it.
 /// - Retention: a record, claimed or not, is kept for at least [`RECORD_RETENTION`] after its

@@ -27,8 +27,8 @@ use crate::id::ChatId;
 ///   of the whole table and not from a counter of the row.
 ///
 /// [`Chat`] implements `Serialize` and `Deserialize`, so that one text column can hold it. It holds
-/// the number of its format. A chat that a newer version of this crate wrote is an error of
-/// `Deserialize`, which the store returns as its own.
+/// the number of its format. Deserializing a chat of a newer format fails, and the store returns
+/// this failure as a [`ChatStoreError`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

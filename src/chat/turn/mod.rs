@@ -64,8 +64,9 @@ pub struct Turn {
     /// The results of the calls that earlier turns left open. If the user sent a new message
     /// instead of waiting, some of these calls may still be
     /// [executing](crate::approval::DeferredOutcome::Executing). The results also contain the
-    /// [approvals for the provider](crate::approval::DeferredOutcome::ForwardToProvider), which the
-    /// first model call of this turn must send.
+    /// user's decisions on calls that the [provider
+    /// executes](crate::approval::DeferredOutcome::ForwardToProvider). The first model call of this
+    /// turn must send these decisions.
     pub deferred: DeferredToolResults,
     /// Requests approvals from the user in this conversation.
     pub approvals: ChatApprovals,
@@ -81,9 +82,9 @@ impl Turn {
     ///
     /// `chat` holds the messages, with the user's new message and the results of earlier calls.
     /// `message_id` is the id of the message that the agent writes: a new id, or the id of the
-    /// assistant message in `chat` that it continues. The owner of `chat` requests the approvals.
-    /// The turn has no [`deferred`](Self::deferred) results and no [`request`](Self::request). Set
-    /// these fields if the host has them. Call
+    /// assistant message in `chat` that it continues. Approval requests are created in the name of
+    /// the owner of `chat`. The turn has no [`deferred`](Self::deferred) results and no
+    /// [`request`](Self::request). Set these fields if the host has them. Call
     /// [`ChatAgent::validate_request`](super::ChatAgent::validate_request) for the request first:
     /// the turn of an invalid request fails.
     ///

@@ -25,16 +25,17 @@ use crate::json::Json;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, Trigger};
 
-/// A client of a chat that runs in the thread of the test, without a socket.
+/// A simulated `useChat` client for tests. It calls your handler in the thread of the test, without
+/// a socket.
 ///
 /// It holds the messages as `Chat` of `ai@6.0.326` does and sends the same requests. It also sends
-/// requests automatically where `sendAutomaticallyWhen` returns true. Each method returns when the
-/// response was read to its end, or as far as [`stop_after`](Self::stop_after) allows. Under
-/// tokio's paused time nothing waits. The id of the chat is `chat-1`. The ids that the client
-/// generates are `client-1`, `client-2`, …
+/// requests automatically where `sendAutomaticallyWhen` returns true. Each method that sends a
+/// request returns after the response was read to its end, or to the place that
+/// [`stop_after`](Self::stop_after) sets. With tokio's paused clock, timers in the handler do not
+/// delay the test. The id of the chat is `chat-1`. The ids that the client generates are
+/// `client-1`, `client-2`, …
 ///
-/// Every response is checked with the [`Checker`](crate::checker::Checker), for clients from
-/// `ai@6.0.0` on.
+/// The [`Checker`](crate::checker::Checker) checks every response for all clients since `ai@6.0.0`.
 ///
 /// ```
 /// use ui_message_stream::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
@@ -75,7 +76,7 @@ use crate::request::{ChatRequest, Trigger};
 ///   [`without_conformance_checks`](Self::without_conformance_checks).
 /// - If the client would send automatic requests without end: after the 5th request without an
 ///   action of the user.
-/// - If the name of a call fits no call, or more than one.
+/// - If the id or the tool name that is passed matches no tool call, or more than one.
 #[doc(alias = "useChat")]
 #[must_use]
 pub struct Conversation<'h> {
@@ -120,8 +121,8 @@ impl<'h> Conversation<'h> {
         Self::over(Route::handler(handler))
     }
 
-    /// Creates a conversation with a service at the URI of its route: for example, an axum `Router`
-    /// called with `oneshot`, with its layers, extractors and rejections.
+    /// Creates a conversation with an HTTP service, for example an axum `Router`. The requests go
+    /// to `uri`, through all layers and extractors of the service.
     ///
     /// ```
     /// # #[cfg(feature = "axum")] {
@@ -206,8 +207,8 @@ impl<'h> Conversation<'h> {
         self
     }
 
-    /// Sets the front end's `sendAutomaticallyWhen`. `|_| false` is a front end without this
-    /// setting, which sends approval responses with [`submit`](Self::submit).
+    /// Sets the front end's `sendAutomaticallyWhen`. To simulate a front end without this setting,
+    /// pass `|_| false` and send approval responses with [`submit`](Self::submit).
     ///
     /// By default the client sends when either of its two helpers returns true:
     /// [`last_assistant_message_is_complete_with_approval_responses`] or
@@ -353,8 +354,8 @@ impl<'h> Conversation<'h> {
     /// Sets the output of a client-executed call. `call` is the id of the call or the name of its
     /// tool.
     ///
-    /// As in the client, any call can be given an output. A call that already has a result can only
-    /// be named by its id.
+    /// As in the client, the result of a settled call can be replaced. Such a call is named by its
+    /// id and not by its tool.
     ///
     /// # Panics
     /// If `call` fits no call without a result, or more than one, or if the output is not valid as
@@ -399,9 +400,9 @@ impl<'h> Conversation<'h> {
         self
     }
 
-    /// Reconnects to a live response with `GET {api}/{chat id}/stream`, as `resumeStream()` does,
-    /// and `useChat({ resume: true })` when the page is loaded. If there is no live response,
-    /// nothing happens.
+    /// Reconnects to a live response with `GET {api}/{chat id}/stream`. The client does this in
+    /// `resumeStream()`, and with `useChat({ resume: true })` when the page is loaded. If there is
+    /// no live response, nothing happens.
     ///
     /// The response is read as a replay from its beginning. To simulate a reload of the page,
     /// create another conversation [`with_messages`](Self::with_messages) that the server has
@@ -419,7 +420,7 @@ impl<'h> Conversation<'h> {
         &self.messages
     }
 
-    /// Returns the chunks of the last response whose type this version of the protocol defines.
+    /// Returns the chunks of the last response, without those of an unknown type.
     #[must_use]
     pub fn last_chunks(&self) -> &[Chunk<'static>] {
         &self.last_chunks
