@@ -11,7 +11,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
@@ -130,6 +133,27 @@ pub fn log_text(text: &str) -> Cow<'_, str> {
 
 /// The maximum number of characters of an id or a name in a log.
 const MAX_LOG_CHARS: usize = 128;
+
+impl ToolCallId {
+    /// Returns a short id in place of one of more than 128 bytes, or `None` if this one is short.
+    ///
+    /// Equal ids have equal short ids. Providers and proxies give ids of several kilobytes, and
+    /// clients, stores and logs would hold each of them many times.
+    pub(crate) fn shortened(&self) -> Option<Self> {
+        if self.len() <= MAX_CALL_ID_BYTES {
+            return None;
+        }
+        let digest = Sha256::digest(self.as_bytes());
+        let text = URL_SAFE_NO_PAD.encode(&digest[..SHORT_ID_DIGEST_BYTES]);
+        Some(ToolCallId::from(format!("call_{text}")))
+    }
+}
+
+/// The maximum number of bytes of a tool call id on the wire.
+const MAX_CALL_ID_BYTES: usize = 128;
+
+/// The bytes of the digest in a short id: enough that two calls do not have the same by accident.
+const SHORT_ID_DIGEST_BYTES: usize = 18;
 
 ids! {
     /// The id of an approval request. The approval response carries the same id.

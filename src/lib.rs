@@ -89,6 +89,7 @@ mod boxed;
 pub mod json;
 pub mod id;
 pub mod metadata;
+pub mod limits;
 pub mod chunk;
 pub mod message;
 pub mod request;

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::id::ToolCallId;
 use crate::json::each_field;
 use crate::json::{Json, JsonError};
 
@@ -49,6 +50,38 @@ impl ProviderMetadata {
     /// Returns the value.
     pub fn as_json(&self) -> &Json {
         &self.0
+    }
+}
+
+/// The provider metadata of this crate itself, under `ui-message-stream`.
+#[derive(Serialize, Deserialize)]
+struct Own {
+    #[serde(rename = "ui-message-stream")]
+    own: OwnFields,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnFields {
+    tool_call_id: ToolCallId,
+}
+
+impl ProviderMetadata {
+    /// Adds the id that the model gave to a call, to metadata that may be absent.
+    pub(crate) fn with_model_id(metadata: Option<&Self>, id: &ToolCallId) -> Option<Self> {
+        let own = serde_json::to_string(&Own { own: OwnFields { tool_call_id: id.clone() } });
+        let own = own.ok()?;
+        let Some(metadata) = metadata else { return Self::parse(&own).ok() };
+        let fields = metadata.0.as_str().trim().strip_prefix('{')?.strip_suffix('}')?;
+        match fields.trim() {
+            "" => Self::parse(&own).ok(),
+            fields => Self::parse(&format!("{{{fields},{}", own.strip_prefix('{')?)).ok(),
+        }
+    }
+
+    /// Returns the id that the model gave to the call, if the metadata holds one.
+    pub(crate) fn model_id(&self) -> Option<ToolCallId> {
+        self.0.decode::<Own>().ok().map(|Own { own }| own.tool_call_id)
     }
 }
 

@@ -8,6 +8,7 @@ mod page;
 mod scripted_model;
 mod world;
 
+use std::env::VarError;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use tokio::net::TcpListener;
 use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
 use ui_message_stream::json::JsonError;
+use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::model::Model;
 use ui_message_stream::policy::ChatPolicy;
 
@@ -35,7 +37,8 @@ use world::{DeleteFile, Transfer, Weather};
 /// user.
 ///
 /// # Errors
-/// If `PORT` is not a port number, or the server cannot listen on that port. The error names it.
+/// If `PORT` is not a port number, if the server cannot listen on that port, which the error then names,
+/// or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], is not a number.
 pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
@@ -50,7 +53,7 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
     println!("Each browser is a user of its own. All clients without its cookie are one user.");
 
     let browsers = Browsers::new(address.port());
-    let chats = agent(model, Arc::clone(&world))?.into_chat_server();
+    let chats = agent(model, Arc::clone(&world))?.into_chat_server().with_limits(limits()?);
     let page =
         get(async || page::page()).layer(from_fn_with_state(browsers.clone(), browsers::welcome));
     let app = Router::new()
@@ -66,6 +69,37 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
     serve(listener, app).await;
     Ok(())
 }
+
+/// Returns the limits of the chats: the defaults, unless the environment sets others.
+fn limits() -> Result<ChatLimits, Box<dyn Error>> {
+    let mut limits = ChatLimits::default();
+    for (name, set) in LIMIT_VARIABLES {
+        match std::env::var(name) {
+            Ok(value) => limits = set(limits, value.parse().map_err(|_| not_a_number(name))?),
+            Err(VarError::NotPresent) => {}
+            Err(VarError::NotUnicode(_)) => return Err(not_a_number(name).into()),
+        }
+    }
+    Ok(limits)
+}
+
+fn not_a_number(variable: &str) -> String {
+    format!("{variable} is not a number")
+}
+
+type SetLimit = fn(ChatLimits, usize) -> ChatLimits;
+
+/// The environment variables that set limits.
+const LIMIT_VARIABLES: [(&str, SetLimit); 8] = [
+    ("UIMS_MAX_CHAT_MESSAGES", ChatLimits::with_max_chat_messages),
+    ("UIMS_MAX_CHAT_BYTES", ChatLimits::with_max_chat_bytes),
+    ("UIMS_MAX_USER_CHATS", ChatLimits::with_max_user_chats),
+    ("UIMS_MAX_USER_BYTES", ChatLimits::with_max_user_bytes),
+    ("UIMS_MAX_STORE_CHATS", ChatLimits::with_max_store_chats),
+    ("UIMS_MAX_STORE_BYTES", ChatLimits::with_max_store_bytes),
+    ("UIMS_MAX_CHAT_APPROVALS", ChatLimits::with_max_chat_approvals),
+    ("UIMS_MAX_USER_APPROVALS", ChatLimits::with_max_user_approvals),
+];
 
 /// Creates an agent whose tools act on `world`.
 fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonError> {

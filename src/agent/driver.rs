@@ -17,7 +17,7 @@ use super::telemetry::{record_failure, record_usage, run_span, step_span};
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
-use crate::approval::{PendingToolCall, RequestApprovalError};
+use crate::approval::PendingToolCall;
 use crate::boxed::BoxError;
 use crate::chat::Turn;
 use crate::event::AgentEvent;
@@ -217,10 +217,7 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
             approval_id: issued.approval_id,
         },
         Err(error) => {
-            let reason = match &error {
-                RequestApprovalError::InexactInput(error) => error.to_string(),
-                _ => APPROVAL_NOT_REQUESTED.to_owned(),
-            };
+            let reason = error.error_text();
             let tool = &*log_text(&tool_name);
             tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
             Input::Tool { tool_call_id, event: ToolEvent::Failed(reason) }
@@ -232,7 +229,3 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
 fn single_input(input: impl Future<Output = Input> + Send + 'static) -> InputStream {
     Box::pin(stream::once(input))
 }
-
-/// The error text of a call that needs approval, if the approval could not be requested.
-const APPROVAL_NOT_REQUESTED: &str =
-    "This tool call was not executed: nobody could be asked to approve it.";

@@ -34,7 +34,8 @@ pub enum ChatRejectionKind {
     OriginNotAllowed,
     /// The principal of the request has no such chat: 404.
     NotFound,
-    /// The request is larger than the [`Limits`](crate::request::Limits) allow: 413. A body that is
+    /// The request is larger than the [`Limits`](crate::request::Limits) allow, or its chat than the
+    /// [`ChatLimits`](crate::limits::ChatLimits): 413. A body that is
     /// nested too deeply is a [`BadRequest`](Self::BadRequest).
     TooLarge,
     /// The request has no user: its extensions hold no
@@ -52,6 +53,8 @@ enum Cause {
     #[cfg(feature = "approvals")]
     BlanketApproval,
     Body(BoxError),
+    #[cfg(feature = "approvals")]
+    ChatLimit(crate::limits::ChatLimitError),
     Parse(ParseRequestError),
     Policy(PolicyError),
     #[cfg(feature = "approvals")]
@@ -86,6 +89,8 @@ impl ChatRejection {
                 }
                 PolicyError::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
             },
+            #[cfg(feature = "approvals")]
+            Cause::ChatLimit(_) => ChatRejectionKind::TooLarge,
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
             Cause::Unauthenticated => ChatRejectionKind::Unauthenticated,
             #[cfg(feature = "approvals")]
@@ -119,6 +124,7 @@ impl ChatRejection {
         ChatRejection(match error {
             crate::chat::ChatError::NotFound => Cause::NotFound,
             crate::chat::ChatError::Request(error) => Cause::Parse(error),
+            crate::chat::ChatError::Limit(error) => Cause::ChatLimit(error),
             other => Cause::Unavailable(other.into()),
         })
     }
@@ -150,6 +156,8 @@ impl fmt::Display for ChatRejection {
                  can only deny what waits there",
             ),
             Cause::Body(_) => f.write_str("the request body could not be read"),
+            #[cfg(feature = "approvals")]
+            Cause::ChatLimit(error) => error.fmt(f),
             Cause::Parse(error) => error.fmt(f),
             Cause::Policy(error) => error.fmt(f),
             #[cfg(feature = "approvals")]

@@ -13,10 +13,10 @@ use super::rejection::ChatRejection;
 use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
 use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, Messages, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
-use crate::json::Json;
+use crate::json::{FieldError, Json};
 use crate::message::UiMessage;
 use crate::policy::ChatPolicy;
-use crate::request::ChatRequest;
+use crate::request::{ChatRequest, Limits, ParseRequestError};
 use crate::response::ResponseOutcome;
 
 /// Creates the routes of a [`ChatServer`]. Nest them under the path to which `useChat` posts.
@@ -140,8 +140,9 @@ async fn submit_answers(
     request: Request,
 ) -> Result<Response, ChatRejection> {
     let (body, limits) = read_json(request, &()).await?;
+    let id = chat_id(id, &limits)?;
     let answers = ClientAnswers::parse(&body, &limits).map_err(ChatRejection::parse)?;
-    let request = chats.request_from_answers(&principal, &id.into(), &answers).await;
+    let request = chats.request_from_answers(&principal, &id, &answers).await;
     respond(&chats, &principal, &headers, request.map_err(ChatRejection::chat)?).await
 }
 
@@ -182,26 +183,33 @@ async fn respond(
 
 async fn history(
     State(chats): State<ChatServer>,
-    _: ChatPolicy,
+    policy: ChatPolicy,
     principal: Principal,
     Path(id): Path<String>,
 ) -> Result<Response, ChatRejection> {
-    let chat = chats.chat(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
+    let id = chat_id(id, policy.limits())?;
+    let chat = chats.chat(&principal, &id).await.map_err(ChatRejection::chat)?;
     Ok(json(&HistoryBody { messages: &chat.messages }))
 }
 
 /// Responds `204`, the same for a chat of this user, of another user, and for none.
-async fn reconnect(_: ChatPolicy, _: Principal, Path(_): Path<String>) -> StatusCode {
-    StatusCode::NO_CONTENT
+async fn reconnect(
+    policy: ChatPolicy,
+    _: Principal,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ChatRejection> {
+    chat_id(id, policy.limits())?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn stop(
     State(chats): State<ChatServer>,
-    _: ChatPolicy,
+    policy: ChatPolicy,
     principal: Principal,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ChatRejection> {
-    chats.stop(&principal, &id.into()).await.map_err(ChatRejection::chat)?;
+    let id = chat_id(id, policy.limits())?;
+    chats.stop(&principal, &id).await.map_err(ChatRejection::chat)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -226,6 +234,11 @@ async fn decide(
     let decisions = match serde_json::from_slice(&body) {
         Ok(DecisionsBody { decisions: Some(decisions), chat_id: None, .. }) => {
             limits.check_answer_count(decisions.len()).map_err(ChatRejection::parse)?;
+            for (at, decision) in decisions.iter().enumerate() {
+                let ApprovalDecision { approval_id, reason, .. } = decision;
+                let checked = limits.check_decision(approval_id, reason.as_deref());
+                checked.map_err(|error| field(error.within(&format!("decisions[{at}]"))))?;
+            }
             decisions
         }
         Ok(DecisionsBody {
@@ -234,6 +247,8 @@ async fn decide(
             approved: Some(false),
             reason,
         }) => {
+            limits.check_id("chatId", &chat).map_err(field)?;
+            limits.check_reason("reason", reason.as_deref()).map_err(field)?;
             let waiting = chats.approvals().for_chat(&principal, &chat).pending().await;
             let waiting = waiting.map_err(|error| ChatRejection::chat(error.into()))?;
             let denied = waiting.into_iter().map(|pending| ApprovalDecision {
@@ -256,6 +271,16 @@ async fn decide(
         counts: *accepted,
     });
     Ok(json(&ReceiptsBody { decisions: decisions.collect() }))
+}
+
+/// Returns the chat id of a path.
+fn chat_id(id: String, limits: &Limits) -> Result<ChatId, ChatRejection> {
+    limits.check_id("id", &id).map_err(field)?;
+    Ok(id.into())
+}
+
+fn field(error: FieldError) -> ChatRejection {
+    ChatRejection::parse(ParseRequestError::Field(error))
 }
 
 /// Whether the client accepts JSON and does not accept a stream of events. `useChat` names neither

@@ -2,6 +2,7 @@
 
 use super::store::ChatStoreError;
 use crate::approval::store::LedgerStoreError;
+use crate::limits::ChatLimitError;
 use crate::request::ParseRequestError;
 
 /// The error of an operation on a conversation.
@@ -14,6 +15,9 @@ pub enum ChatError {
     /// The request is invalid for this conversation or for the agent.
     #[error(transparent)]
     Request(#[from] ParseRequestError),
+    /// The conversation has reached one of its [limits](crate::limits::ChatLimits).
+    #[error(transparent)]
+    Limit(#[from] ChatLimitError),
     /// The conversation cannot be loaded or saved.
     #[error(transparent)]
     Store(#[from] ChatStoreError),

@@ -9,12 +9,16 @@ use super::turn::live::LiveRuns;
 use super::{Chat, ChatError};
 use crate::approval::{Approvals, Principal};
 use crate::id::{ChatId, MessageId};
+use crate::limits::ChatLimits;
 
 /// The agent, the services and the registered runs of a server of conversations.
 pub(super) struct Inner {
     pub(super) agent: Arc<dyn ChatAgent>,
     pub(super) approvals: Approvals,
     pub(super) store: Arc<dyn ChatStore>,
+    /// Whether `store` is the one that the server has created.
+    pub(super) is_default_store: bool,
+    pub(super) limits: ChatLimits,
     pub(super) live: LiveRuns,
 }
 

@@ -25,6 +25,7 @@ use crate::chat::store::{ChatStore, InMemoryChatStore, VersionedChat};
 use crate::chat::{Chat, ChatAgent, ChatError, ClientAnswers, StopReason};
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
+use crate::limits::ChatLimits;
 use crate::message::{Role, UiMessage};
 use crate::request::ChatRequest;
 use crate::response::{ResponseOutcome, UiMessageStream, fresh_message_id};
@@ -67,6 +68,8 @@ impl ChatServer {
             agent: Arc::new(agent),
             approvals,
             store: Arc::new(InMemoryChatStore::new()),
+            is_default_store: true,
+            limits: ChatLimits::default(),
             live: LiveRuns::default(),
         }))
     }
@@ -77,9 +80,40 @@ impl ChatServer {
     #[doc(alias = "persist")]
     #[must_use]
     pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
-        let Inner { agent, approvals, .. } = &*self.0;
-        let (agent, approvals) = (Arc::clone(agent), approvals.clone());
-        ChatServer(Arc::new(Inner { agent, approvals, store, live: LiveRuns::default() }))
+        self.configure(|inner| {
+            inner.store = store;
+            inner.is_default_store = false;
+        })
+    }
+
+    /// Sets the limits of the conversations and their approvals. Call it before the first request.
+    ///
+    /// The limits of the chats and bytes of a user and of all users apply to the store that
+    /// [`new`](Self::new) creates. Another store has its own limits, for example
+    /// [`InMemoryChatStore::with_limits`].
+    #[must_use]
+    pub fn with_limits(self, limits: ChatLimits) -> Self {
+        self.configure(|inner| {
+            inner.approvals = inner.approvals.clone().with_limits(limits.clone());
+            if inner.is_default_store {
+                inner.store = Arc::new(InMemoryChatStore::with_limits(limits.clone()));
+            }
+            inner.limits = limits;
+        })
+    }
+
+    fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
+        let Inner { agent, approvals, store, is_default_store, limits, live: _ } = &*self.0;
+        let mut inner = Inner {
+            agent: Arc::clone(agent),
+            approvals: approvals.clone(),
+            store: Arc::clone(store),
+            is_default_store: *is_default_store,
+            limits: limits.clone(),
+            live: LiveRuns::default(),
+        };
+        set(&mut inner);
+        ChatServer(Arc::new(inner))
     }
 
     /// Returns the approvals service with which the conversations request approvals.
@@ -92,6 +126,7 @@ impl ChatServer {
     ///
     /// # Errors
     /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
+    /// - [`ChatError::Limit`] if the new message does not fit into the conversation.
     /// - [`ChatError::Store`] if the conversation cannot be loaded or saved.
     ///
     /// # Cancel safety
@@ -272,6 +307,9 @@ impl ChatServer {
                 chat.begin_response(fresh.clone());
                 fresh.clone()
             });
+            if request.new_user_message().is_some() {
+                self.0.limits.check_chat(chat.messages.len(), chat.messages.bytes())?;
+            }
             if self.0.store.save(&chat, revision).await? {
                 let changed = before.common_prefix(&chat.messages)..before.len();
                 let changed = changed.filter_map(|at| before.get(at));

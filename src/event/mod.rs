@@ -340,7 +340,13 @@ pub struct ToolCall {
     /// another id. Approval responses still work, because they are matched by approval id. Outputs
     /// of client-executed tools do not, because they are matched by the call id. Give
     /// client-executed calls unique ids.
+    ///
+    /// An id of more than 128 bytes is replaced by a short one on the wire and in stored messages.
+    /// In the messages for the model the call has its own id again.
     pub id: ToolCallId,
+    /// The id that the model gave to the call, if it is longer than 128 bytes and `id` replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_id: Option<ToolCallId>,
     /// The name of the tool.
     pub tool_name: Text,
     /// Who runs the tool.
@@ -365,6 +371,7 @@ impl ToolCall {
     pub fn new(id: impl Into<ToolCallId>, tool_name: impl Into<Text>) -> Self {
         ToolCall {
             id: id.into(),
+            model_id: None,
             tool_name: tool_name.into(),
             executed_by: Executor::Server,
             dynamic: false,

@@ -280,7 +280,7 @@ impl AssistantMessage<'_> {
         let outcome = self.recorded_outcome(&part.tool_call_id);
         let content = CallContent::new(part, outcome, update, self.has_later_user_message);
         let Some(call_content) = content else { return };
-        let tool_call_id = transcript.unique_id(&part.tool_call_id);
+        let tool_call_id = transcript.unique_id(&tool_part::model_id(part));
         let call = tool_part::call(part, tool_call_id.clone());
         let (tool_name, is_provider_executed) = (call.tool_name.clone(), call.provider_executed);
         step.content.push(AssistantContent::ToolCall(call));

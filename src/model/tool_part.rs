@@ -55,6 +55,12 @@ impl CallContent {
     }
 }
 
+/// Returns the id that the model gave to the call.
+pub(super) fn model_id(part: &ToolPart) -> ToolCallId {
+    let model_id = part.call_provider_metadata.as_ref().and_then(ProviderMetadata::model_id);
+    model_id.unwrap_or_else(|| part.tool_call_id.clone())
+}
+
 /// Returns the call of a part.
 pub(super) fn call(part: &ToolPart, tool_call_id: ToolCallId) -> ToolCallContent {
     let fallback = match &part.state {

@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 
+use crate::id::ApprovalId;
+use crate::json::FieldError;
 use crate::message::has_scheme;
 
 /// How much a request may hold, and which URLs its files may have.
 ///
 /// A client sends its whole history every time, files included as `data:` URLs. So a conversation
 /// that outgrows a limit cannot continue. The error of every limit names the setting that raises
-/// it.
+/// it. How much accumulates in stored conversations is limited by
+/// [`ChatLimits`](crate::limits::ChatLimits).
 ///
 /// ```
 /// use ui_message_stream::request::Limits;
@@ -24,12 +27,14 @@ pub struct Limits {
     pub(super) max_parts: usize,
     pub(crate) max_nodes: usize,
     pub(super) max_data_url_bytes: usize,
+    pub(super) max_id_bytes: usize,
+    pub(super) max_reason_bytes: usize,
     pub(super) file_schemes: Cow<'static, [Cow<'static, str>]>,
 }
 
 impl Default for Limits {
     /// 2 MiB, 64 levels, 500 messages, 2 000 parts, 20 000 nodes; files at `https:` and `data:`
-    /// URLs, a `data:` URL of at most 1 MiB.
+    /// URLs, a `data:` URL of at most 1 MiB; ids of at most 128 bytes, reasons of at most 4 KiB.
     fn default() -> Self {
         Limits {
             max_bytes: 2 << 20,
@@ -38,6 +43,8 @@ impl Default for Limits {
             max_parts: 2_000,
             max_nodes: 20_000,
             max_data_url_bytes: 1 << 20,
+            max_id_bytes: 128,
+            max_reason_bytes: 4096,
             file_schemes: Cow::Borrowed(&[Cow::Borrowed("https"), Cow::Borrowed("data")]),
         }
     }
@@ -95,6 +102,21 @@ impl Limits {
         self
     }
 
+    /// Sets how many bytes an id may have: of the chat, a message, a tool call or a data part. An
+    /// approval id may have at least 256.
+    #[must_use]
+    pub fn with_max_id_bytes(mut self, max_id_bytes: usize) -> Self {
+        self.max_id_bytes = max_id_bytes;
+        self
+    }
+
+    /// Sets how many bytes the reason of an approval response may have.
+    #[must_use]
+    pub fn with_max_reason_bytes(mut self, max_reason_bytes: usize) -> Self {
+        self.max_reason_bytes = max_reason_bytes;
+        self
+    }
+
     /// Sets the schemes that the URL of a file may have: `["https", "data"]`.
     ///
     /// If `http` is allowed, a URL may point into the server's own network, and a server that
@@ -108,6 +130,45 @@ impl Limits {
         self
     }
 
+    /// Checks the length of an id, which is named by its path in the request.
+    ///
+    /// # Errors
+    /// [`FieldError`] if the id is longer than [`with_max_id_bytes`](Self::with_max_id_bytes)
+    /// allows.
+    pub fn check_id(&self, field: &'static str, id: &str) -> Result<(), FieldError> {
+        check(field, id, self.max_id_bytes, "with_max_id_bytes")
+    }
+
+    /// Checks the lengths of the texts of a decision.
+    pub(crate) fn check_decision(
+        &self,
+        approval_id: &ApprovalId,
+        reason: Option<&str>,
+    ) -> Result<(), FieldError> {
+        self.check_approval_id("approvalId", approval_id)?;
+        self.check_reason("reason", reason)
+    }
+
+    /// Checks the length of an approval id. An approval id of this crate has 138 bytes.
+    pub(crate) fn check_approval_id(
+        &self,
+        field: &'static str,
+        id: &str,
+    ) -> Result<(), FieldError> {
+        let limit = self.max_id_bytes.max(MAX_APPROVAL_ID_BYTES);
+        check(field, id, limit, "with_max_id_bytes")
+    }
+
+    /// Checks the length of the reason of a decision.
+    pub(crate) fn check_reason(
+        &self,
+        field: &'static str,
+        reason: Option<&str>,
+    ) -> Result<(), FieldError> {
+        let reason = reason.unwrap_or_default();
+        check(field, reason, self.max_reason_bytes, "with_max_reason_bytes")
+    }
+
     /// Returns whether this is a `data:` URL that is too long.
     pub(super) fn is_too_long_data_url(&self, url: &str) -> bool {
         url.len() > self.max_data_url_bytes && has_scheme(url, &["data"])
@@ -117,3 +178,19 @@ impl Limits {
         has_scheme(url, &self.file_schemes)
     }
 }
+
+fn check(
+    field: &'static str,
+    text: &str,
+    limit: usize,
+    setting: &'static str,
+) -> Result<(), FieldError> {
+    if text.len() > limit {
+        let problem = format!("longer than {limit} bytes; `Limits::{setting}` allows more");
+        return Err(FieldError::new(field, problem));
+    }
+    Ok(())
+}
+
+/// The bytes that an approval id may have if fewer are allowed for other ids.
+const MAX_APPROVAL_ID_BYTES: usize = 256;

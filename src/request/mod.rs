@@ -14,6 +14,7 @@ mod error;
 mod limits;
 mod parse;
 mod sanitise;
+mod text_lengths;
 
 use serde::de::DeserializeOwned;
 

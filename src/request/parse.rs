@@ -7,6 +7,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::text_lengths::check_message;
 use super::{Limits, ParseRequestError};
 use crate::id::{ApprovalId, ChatId, MessageId};
 use crate::json::{ExtraFields, FieldError, Key, Object, string_end, unescaped};
@@ -79,8 +80,23 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
         Fault::TooManyNodes => ParseRequestError::TooManyNodes { limit: limits.max_nodes },
     })?;
     refuse_large_files(&body, limits)?;
+    refuse_long_texts(&body, limits)?;
     refuse_contradictions(&body)?;
     Ok(body)
+}
+
+fn refuse_long_texts(body: &Body, limits: &Limits) -> Result<(), ParseRequestError> {
+    limits.check_id("id", &body.id)?;
+    if let Some(id) = &body.message_id {
+        limits.check_id("messageId", id)?;
+    }
+    for (at, message) in body.messages.iter().enumerate() {
+        check_message(message, limits).map_err(|error| match body.last_message_only {
+            true => error.within("message"),
+            false => error.within(&format!("messages[{at}]")),
+        })?;
+    }
+    Ok(())
 }
 
 fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestError> {

@@ -55,6 +55,8 @@ use crate::metadata::ProviderMetadata;
 pub struct Translator {
     version: Version,
     approvals: bool,
+    /// Whether the metadata of a call gets the id that the model gave to it.
+    records_model_ids: bool,
     message_id: Option<MessageId>,
     metadata: Option<Json>,
     /// The continued message has metadata that is not an object, so none can be merged into it.
@@ -125,6 +127,7 @@ impl Translator {
         Translator {
             version: Version::default(),
             approvals: true,
+            records_model_ids: false,
             message_id,
             metadata: None,
             has_unmergeable_metadata: false,
@@ -150,6 +153,13 @@ impl Translator {
     /// disabled.
     pub fn without_approvals(mut self) -> Self {
         self.approvals = false;
+        self
+    }
+
+    /// Adds to the metadata of a call the id that the model gave to it, if that is too long for the
+    /// wire.
+    pub(crate) fn recording_model_ids(mut self) -> Self {
+        self.records_model_ids = true;
         self
     }
 

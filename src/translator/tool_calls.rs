@@ -204,13 +204,20 @@ impl ToolCalls {
         self.calls.push(call);
     }
 
+    /// Returns the index of the current call with this id. In the continued message a long id is
+    /// replaced by a short one.
+    fn index_of(&self, id: &ToolCallId) -> Option<usize> {
+        let by_short_id = || self.by_id.get(&id.shortened()?);
+        self.by_id.get(id).or_else(by_short_id).copied()
+    }
+
     fn find(&self, id: &ToolCallId) -> Option<&Call> {
-        self.by_id.get(id).and_then(|index| self.calls.get(*index))
+        self.calls.get(self.index_of(id)?)
     }
 
     /// Returns the call that an event refers to.
     pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
-        let index = self.by_id.get(id).copied();
+        let index = self.index_of(id);
         index
             .and_then(|index| self.calls.get_mut(index))
             .ok_or_else(|| TranslateError::UnknownCall(id.clone()))
@@ -246,7 +253,7 @@ impl ToolCalls {
         step: u32,
     ) -> Result<Announcement, TranslateError> {
         if !self.is_new(&call.id)
-            && let Some(&index) = self.by_id.get(&call.id)
+            && let Some(index) = self.index_of(&call.id)
             && let Some(known) = self.calls.get_mut(index)
         {
             return match known.state {
@@ -284,11 +291,12 @@ impl ToolCalls {
         Ok(Announcement::New(index))
     }
 
-    /// Returns an id that no call in the message has on the wire.
+    /// Returns an id of at most 128 bytes that no call in the message has on the wire.
     ///
     /// Some providers number their calls from the start in each turn. Old clients would overwrite
     /// the first call with the second.
     fn unused_wire_id(&self, id: &ToolCallId) -> ToolCallId {
+        let id = &id.shortened().unwrap_or_else(|| id.clone());
         if !self.wire_ids.contains(id) {
             return id.clone();
         }

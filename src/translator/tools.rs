@@ -58,6 +58,7 @@ impl Translator {
         encoding: Option<InputEncoding>,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
+        let call = &*self.with_model_id(call);
         match self.announce(call, out)? {
             Announcement::FromHistory => Ok(()),
             Announcement::Streaming(_) => Err(TranslateError::CallOpen(call.id.clone())),
@@ -113,6 +114,7 @@ impl Translator {
         input: &Json,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
+        let call = &*self.with_model_id(call);
         let index = match self.announce(call, out)? {
             Announcement::FromHistory => return Ok(()),
             Announcement::New(index) | Announcement::Streaming(index) => index,
@@ -135,6 +137,7 @@ impl Translator {
         error: &str,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
+        let call = &*self.with_model_id(call);
         let index = match self.announce(call, out) {
             Ok(Announcement::New(index) | Announcement::Streaming(index)) => index,
             // The input is on the wire already: only the failure is left to write.
@@ -340,6 +343,19 @@ impl Translator {
             out.emit(input_available(call, None, &input));
         }
         Ok(())
+    }
+
+    /// Adds the id that the model gave to the call to its metadata if the wire has another one and
+    /// this translator is of a recorder. The stored message then holds it, and the wire does not.
+    fn with_model_id<'c>(&self, call: &'c ToolCall) -> Cow<'c, ToolCall> {
+        let own_id = || call.id.shortened().map(|_| &call.id);
+        let Some(id) = call.model_id.as_ref().or_else(own_id).filter(|_| self.records_model_ids)
+        else {
+            return Cow::Borrowed(call);
+        };
+        let metadata = ProviderMetadata::with_model_id(call.provider_metadata.as_ref(), id);
+        let provider_metadata = metadata.or_else(|| call.provider_metadata.clone());
+        Cow::Owned(ToolCall { provider_metadata, ..call.clone() })
     }
 
     fn announce(

@@ -103,7 +103,7 @@ impl Model for Hostile {
 }
 
 fn request(body: &Value) -> ChatRequest {
-    let limits = Limits::default().with_max_bytes(64 << 20);
+    let limits = Limits::default().with_max_bytes(64 << 20).with_max_id_bytes(64 << 20);
     ChatRequest::parse(body.to_string().as_bytes(), &limits).unwrap()
 }
 

@@ -8,6 +8,7 @@ mod client_tools;
 mod debug_output;
 mod hostile_ids;
 mod incomplete_histories;
+mod limits;
 mod provider_approvals;
 mod provider_approvals_multi_server;
 mod provider_double;

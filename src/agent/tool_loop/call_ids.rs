@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::event::ToolCall;
 use crate::id::ToolCallId;
 
 /// Maps the tool call ids of the model to ids that are unique in the message.
@@ -36,20 +37,29 @@ impl CallIdMap {
         self.mapped.clear();
     }
 
-    /// Returns the unique id of the call whose input begins under this id.
-    pub(super) fn begin(&mut self, id: &ToolCallId) -> ToolCallId {
-        self.map(id, false)
+    /// Gives a unique and short id to the call whose input begins under its id.
+    pub(super) fn begin(&mut self, call: &mut ToolCall) {
+        self.assign(call, false);
     }
 
-    /// Returns the unique id of the call whose input is now complete.
-    pub(super) fn complete(&mut self, id: &ToolCallId) -> ToolCallId {
-        self.map(id, true)
+    /// Gives a unique and short id to the call whose input is now complete.
+    pub(super) fn complete(&mut self, call: &mut ToolCall) {
+        self.assign(call, true);
+    }
+
+    fn assign(&mut self, call: &mut ToolCall, is_complete: bool) {
+        let id = self.map(&call.id, is_complete);
+        let model_id = std::mem::replace(&mut call.id, id);
+        if model_id.shortened().is_some() {
+            call.model_id = Some(model_id);
+        }
     }
 
     /// Returns the unique id of the call that this id refers to. An id of an earlier step is
-    /// returned unchanged.
+    /// returned unchanged, or shortened.
     pub(super) fn resolve(&self, id: &ToolCallId) -> ToolCallId {
-        self.mapped.get(id).map_or(id, |mapped| &mapped.id).clone()
+        let mapped = self.mapped.get(id).map(|mapped| mapped.id.clone());
+        mapped.or_else(|| id.shortened()).unwrap_or_else(|| id.clone())
     }
 
     /// Returns the unique id of the incomplete call under this id, or of a new call if there is
@@ -65,8 +75,10 @@ impl CallIdMap {
         unused
     }
 
-    /// Returns `id` if no call has it, otherwise `id` with a number that makes it unique.
+    /// Returns `id`, or a short id in its place, if no call has it. Otherwise adds a number that
+    /// makes it unique.
     fn unused(&self, id: &ToolCallId) -> ToolCallId {
+        let id = &id.shortened().unwrap_or_else(|| id.clone());
         if !self.used.contains(id) {
             return id.clone();
         }

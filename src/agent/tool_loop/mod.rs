@@ -254,12 +254,12 @@ impl ToolLoop {
                 self.model = ModelState::Interrupted(event);
                 return;
             }
-            AgentEvent::ToolInputStart { call } => call.id = self.call_ids.begin(&call.id),
+            AgentEvent::ToolInputStart { call } => self.call_ids.begin(call),
             AgentEvent::ToolInputDelta { tool_call_id, .. } => {
                 *tool_call_id = self.call_ids.resolve(tool_call_id);
             }
             AgentEvent::ToolInput { call, .. } | AgentEvent::ToolInputInvalid { call, .. } => {
-                call.id = self.call_ids.complete(&call.id);
+                self.call_ids.complete(call);
                 let is_local = call.executed_by != Executor::Provider;
                 match event {
                     AgentEvent::ToolInput { call, input } => return self.add_call(*call, input),
@@ -284,7 +284,7 @@ impl ToolLoop {
     /// Parses the input of a call and gives the call a unique id. Emits an invalid input, so that
     /// the model reads the error, and returns `None`.
     fn parse_input(&mut self, mut call: ToolCall, input: &str) -> Option<(ToolCall, Json)> {
-        call.id = self.call_ids.complete(&call.id);
+        self.call_ids.complete(&mut call);
         // Some models write an empty text if a tool takes no input.
         let input = if input.trim().is_empty() { "{}" } else { input };
         match Json::parse(input) {

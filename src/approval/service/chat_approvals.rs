@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::AuditEventKind;
 use super::inner::{Inner, PendingApproval, RecordUpdate, random_bytes};
-use crate::approval::store::{LedgerStoreError, PendingFilter, system_time};
+use crate::approval::store::{LedgerStoreError, PendingFilter, PendingQuery, system_time, update};
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NewApprovalRequest,
-    Principal, RecordId, RecordedDecision, UnixMillis,
+    Principal, RecordId, RecordedDecision, RevocationReason, UnixMillis,
 };
 use crate::event::{AgentEvent, ApprovalRequestDetails};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -89,6 +89,8 @@ impl ChatApprovals {
     /// - [`RequestApprovalError::Descriptor`] if the texts of the request cannot be written as
     ///   [`Json`].
     /// - [`RequestApprovalError::UnknownTool`] if the toolbox has no such tool.
+    /// - [`RequestApprovalError::TooManyPending`] if too many approval requests of this chat or of
+    ///   its owner are pending.
     /// - [`RequestApprovalError::Ledger`] if the ledger fails.
     pub async fn request_approval(
         &self,
@@ -158,7 +160,7 @@ impl ChatApprovals {
             requester: self.owner.clone(),
             chat_id: self.chat.clone(),
             message_id: message_id.clone(),
-            tool_call_id: tool_call_id.clone(),
+            tool_call_id: tool_call_id.shortened().unwrap_or_else(|| tool_call_id.clone()),
             tool_name: tool_name.into(),
             definition,
             input: input.clone(),
@@ -170,13 +172,36 @@ impl ChatApprovals {
         }
     }
 
+    /// Checks whether this number of approvals may be requested besides those that are pending.
+    /// Returns the time of the ledger.
+    async fn check_pending(&self, new: usize) -> Result<UnixMillis, RequestApprovalError> {
+        let limits = &self.inner.limits;
+        let mut now = UnixMillis::default();
+        for (filter, limit, setting) in [
+            (
+                PendingFilter::Requester(&self.owner),
+                limits.max_user_approvals(),
+                "with_max_user_approvals",
+            ),
+            (self.pending_filter(), limits.max_chat_approvals(), "with_max_chat_approvals"),
+        ] {
+            let query = PendingQuery { filter, after: None, limit: 0 };
+            let pending = self.inner.ledger.pending(query).await?;
+            if pending.unexpired + new > limit {
+                return Err(RequestApprovalError::TooManyPending { limit, setting });
+            }
+            now = pending.now;
+        }
+        Ok(now)
+    }
+
     /// Stores the record of an approval request in the ledger and creates its approval id.
     async fn issue(
         &self,
         request: NewApprovalRequest,
     ) -> Result<IssuedApproval, RequestApprovalError> {
         let inner = &self.inner;
-        let now = inner.ledger.load(&[]).await?.now;
+        let now = self.check_pending(1).await?;
         let record = request.into_record(&inner.keys, RecordId::from_bytes(random_bytes()), now)?;
         // Never `None`: the record was made with the active key of the same key ring.
         let approval_id =
@@ -184,6 +209,13 @@ impl ChatApprovals {
         let descriptor = record.descriptor(now)?;
         if !inner.ledger.insert(&record).await? {
             return Err(LedgerStoreError::new("a record with this id already exists").into());
+        }
+        // Others may have been requested since the first check.
+        if let Err(error) = self.check_pending(0).await {
+            let revoke =
+                |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+            update(&*inner.ledger, record.id, revoke).await?;
+            return Err(error);
         }
         let expires_at = record.expires_at;
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
@@ -221,10 +253,35 @@ pub enum RequestApprovalError {
     /// The toolbox has no tool with this name.
     #[error("there is no tool of this name")]
     UnknownTool,
+    /// Too many approval requests of the chat or of its owner are pending.
+    #[error("{limit} approval requests are pending; `ChatLimits::{setting}` allows more")]
+    TooManyPending {
+        /// The limit.
+        limit: usize,
+        /// The setting of [`ChatLimits`](crate::limits::ChatLimits) that allows more.
+        setting: &'static str,
+    },
     /// The ledger failed. An approval request that is not in the ledger cannot be approved.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),
 }
+
+impl RequestApprovalError {
+    /// Returns the error text of the call, which the model and the user read.
+    pub fn error_text(&self) -> String {
+        match self {
+            RequestApprovalError::InexactInput(error) => error.to_string(),
+            RequestApprovalError::TooManyPending { .. } => TOO_MANY_PENDING.to_owned(),
+            _ => NOT_REQUESTED.to_owned(),
+        }
+    }
+}
+
+/// The error text of a call that needs approval, if the approval could not be requested.
+const NOT_REQUESTED: &str = "This tool call was not executed: nobody could be asked to approve it.";
+
+/// The error text of a call that needs approval, if too many approval requests are pending.
+const TOO_MANY_PENDING: &str = "This tool call was not executed: too many questions wait.";
 
 impl IssuedApproval {
     /// Returns the event that the agent must emit for this approval request.

@@ -15,6 +15,7 @@ use crate::approval::{
     UnixMillis,
 };
 use crate::id::ApprovalId;
+use crate::limits::ChatLimits;
 
 /// The settings and the services that all clones of an [`Approvals`](super::Approvals) share.
 #[derive(Clone)]
@@ -28,6 +29,7 @@ pub(super) struct Inner {
     pub(super) approval_ttl: Duration,
     pub(super) on_new_message: OnNewMessage,
     pub(super) lease: Duration,
+    pub(super) limits: ChatLimits,
 }
 
 /// Returns whether a principal may decide on the record of another principal.
@@ -181,6 +183,7 @@ impl fmt::Debug for Inner {
             .field("approval_ttl", &self.approval_ttl)
             .field("on_new_message", &self.on_new_message)
             .field("lease", &self.lease)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }

@@ -42,6 +42,7 @@ use crate::approval::{
     RevocationReason,
 };
 use crate::id::{ChatId, MessageId};
+use crate::limits::ChatLimits;
 
 /// Requests the approval of users for tool calls, and executes each approved call once.
 ///
@@ -123,6 +124,7 @@ impl Approvals {
             approval_ttl: Duration::from_secs(60 * 60),
             on_new_message: OnNewMessage::default(),
             lease: Duration::from_secs(30),
+            limits: ChatLimits::default(),
         }))
     }
 
@@ -175,6 +177,15 @@ impl Approvals {
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         self.configure(|inner| inner.lease = lease)
+    }
+
+    /// Sets how many approval requests of a chat and of a user may be pending. An approval that
+    /// would exceed a limit is not requested.
+    ///
+    /// [`ChatServer::with_limits`](crate::chat::ChatServer::with_limits) sets it too.
+    #[must_use]
+    pub fn with_limits(self, limits: ChatLimits) -> Self {
+        self.configure(|inner| inner.limits = limits)
     }
 
     /// Allows principals other than the requester to approve and deny calls, if `may_decide`

@@ -84,6 +84,9 @@ impl ClientAnswers {
         let mut tool_outputs: Vec<ClientToolOutput> = Vec::new();
         for (at, body) in bodies.into_iter().enumerate() {
             let output = body.into_output().map_err(|error| error.within(&output_path(at)))?;
+            limits
+                .check_id("toolCallId", &output.tool_call_id)
+                .map_err(|error| error.within(&output_path(at)))?;
             if !seen.insert(output.tool_call_id.clone()) {
                 let duplicate = FieldError::new("toolCallId", "has an output already");
                 return Err(duplicate.within(&output_path(at)).into());
@@ -92,6 +95,9 @@ impl ClientAnswers {
         }
         let mut decided: HashMap<&ApprovalId, bool> = HashMap::new();
         for (at, decision) in decisions.iter().enumerate() {
+            limits
+                .check_decision(&decision.approval_id, decision.reason.as_deref())
+                .map_err(|error| error.within(&format!("decisions[{at}]")))?;
             let first = decided.entry(&decision.approval_id).or_insert(decision.approved);
             if *first != decision.approved {
                 let contradiction = FieldError::new("approved", CONTRADICTS);

@@ -322,6 +322,15 @@ impl Chat {
         self.client_executed.extend(new);
     }
 
+    /// Returns whether the conversation waits for an approval response or for the output of a call
+    /// that the client executes.
+    pub fn has_open_questions(&self) -> bool {
+        let mut parts =
+            self.messages.with_unsettled_calls().flat_map(|message| message.tool_parts());
+        !self.client_executed.is_empty()
+            || parts.any(|part| matches!(part.state, ToolState::ApprovalRequested { .. }))
+    }
+
     /// Returns the last message with this id.
     pub fn message(&self, id: &MessageId) -> Option<&UiMessage> {
         self.messages.find(id)

@@ -68,7 +68,7 @@ impl Recorder {
     }
 
     fn from_parts(translator: Translator, reducer: Reducer) -> Self {
-        let translator = translator.with_version(RECORDED_VERSION);
+        let translator = translator.with_version(RECORDED_VERSION).recording_model_ids();
         Recorder { translator, reducer, client_executed: Vec::new(), has_events: false }
     }
 
@@ -80,7 +80,7 @@ impl Recorder {
             && call.executed_by == Executor::Client
         {
             let pending = PendingToolCall::client_executed(
-                call.id.clone(),
+                call.id.shortened().unwrap_or_else(|| call.id.clone()),
                 call.tool_name.to_string(),
                 input.clone(),
             );

@@ -1,6 +1,7 @@
 //! A subscriber for the spans and events of one test while other tests run in the same process.
 
-use std::sync::LazyLock;
+use std::io::{self, Write};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::Dispatch;
 use tracing::subscriber::{DefaultGuard, NoSubscriber, Subscriber, set_default};
@@ -15,4 +16,26 @@ pub fn subscribe(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
     LazyLock::force(&SECOND);
     set_default(subscriber)
+}
+
+/// The log output of a subscriber.
+#[derive(Debug, Clone, Default)]
+pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
+
+impl CapturedLog {
+    /// Returns the output so far.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for CapturedLog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -2,14 +2,13 @@
 //! each, and a Redis that ends, hangs, is full, or whose replies are lost.
 
 use std::error::Error;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
-use test_support::thread_subscriber::subscribe;
+use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::store::{
     LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, conformance, update,
 };
@@ -303,27 +302,6 @@ fn id(number: u8) -> RecordId {
 
 fn holder(number: u8) -> LeaseHolderId {
     LeaseHolderId::from_bytes([number; 16])
-}
-
-/// The log output.
-#[derive(Debug, Clone, Default)]
-struct CapturedLog(Arc<Mutex<Vec<u8>>>);
-
-impl CapturedLog {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for CapturedLog {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 const HOUR: Duration = Duration::from_secs(60 * 60);

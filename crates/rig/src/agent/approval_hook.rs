@@ -141,10 +141,7 @@ impl ApprovalHook {
             Err(error) => {
                 let tool = &*log_text(tool);
                 tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
-                Err(match &error {
-                    RequestApprovalError::InexactInput(why) => why.to_string(),
-                    _ => APPROVAL_NOT_REQUESTED.to_owned(),
-                })
+                Err(error.error_text())
             }
         }
     }
@@ -257,7 +254,3 @@ impl AgentHook for ApprovalHook {
 fn invalid_input_message(error: &JsonError) -> String {
     format!("the input is not usable: {error}")
 }
-
-/// The result of a call that needs approval if the approval request failed.
-const APPROVAL_NOT_REQUESTED: &str =
-    "This tool call was not executed: nobody could be asked to approve it.";

@@ -19,6 +19,7 @@ use ui_message_stream::approval::{Approvals, Principal, UnixMillis};
 use ui_message_stream::axum::{approval_routes, chat_routes};
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::ChatStore;
+use ui_message_stream::limits::ChatLimits;
 
 pub use self::agent::{Line, Model, Scripted};
 use self::losable_store::LosableStore;
@@ -82,6 +83,13 @@ impl Host {
     /// Loses all chats, as a server does that restarts and keeps its chats in memory.
     pub fn lose_chats(&self) {
         self.store.lose_chats();
+    }
+
+    /// Sets the limits of the chats and the approvals.
+    pub fn with_limits(mut self, limits: ChatLimits) -> Self {
+        self.chats = self.chats.with_limits(limits);
+        self.routes = routes(&self.chats);
+        self
     }
 
     /// Advances the clock.

@@ -1,0 +1,194 @@
+//! [`ChatLimits`]: how much the conversations of a user, and of all users, may hold.
+
+/// How much conversations may hold: each of them, those of one user, and those of all users.
+///
+/// A [`ChatServer`](crate::chat::ChatServer) applies them, as do the stores in memory. How much one
+/// request may hold is limited by [`Limits`](crate::request::Limits). Each refusal names its setting
+/// and its value.
+///
+/// | setting | default | where it is reached |
+/// |---|---|---|
+/// | [`with_max_chat_messages`](Self::with_max_chat_messages) | 10 000 | a new message is refused with status 413 |
+/// | [`with_max_chat_bytes`](Self::with_max_chat_bytes) | 16 MiB | a new message is refused with status 413 |
+/// | [`with_max_user_chats`](Self::with_max_user_chats) | 4 096 | the user's oldest chat is evicted |
+/// | [`with_max_user_bytes`](Self::with_max_user_bytes) | 256 MiB | the user's oldest chat is evicted |
+/// | [`with_max_store_chats`](Self::with_max_store_chats) | 100 000 | a chat is evicted, see below |
+/// | [`with_max_store_bytes`](Self::with_max_store_bytes) | 1 GiB | a chat is evicted, see below |
+/// | [`with_max_chat_approvals`](Self::with_max_chat_approvals) | 64 | a tool call is not executed: too many questions wait |
+/// | [`with_max_user_approvals`](Self::with_max_user_approvals) | 4 096 | a tool call is not executed: too many questions wait |
+///
+/// Only [`InMemoryChatStore`](crate::chat::store::InMemoryChatStore) evicts chats: the oldest of the
+/// user whose chat is saved, those with open questions last. If that user has no other chat, it
+/// evicts one of the user whose chats have the most bytes. Each eviction is logged.
+///
+/// ```
+/// use ui_message_stream::limits::ChatLimits;
+///
+/// let limits = ChatLimits::default().with_max_chat_bytes(64 << 20);
+/// assert_eq!((limits.max_chat_messages(), limits.max_chat_bytes()), (10_000, 64 << 20));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatLimits {
+    max_chat_messages: usize,
+    max_chat_bytes: usize,
+    max_user_chats: usize,
+    max_user_bytes: usize,
+    max_store_chats: usize,
+    max_store_bytes: usize,
+    max_chat_approvals: usize,
+    max_user_approvals: usize,
+}
+
+impl Default for ChatLimits {
+    /// The defaults of the table above.
+    fn default() -> Self {
+        ChatLimits {
+            max_chat_messages: 10_000,
+            max_chat_bytes: 16 << 20,
+            max_user_chats: 4_096,
+            max_user_bytes: 256 << 20,
+            max_store_chats: 100_000,
+            max_store_bytes: 1 << 30,
+            max_chat_approvals: 64,
+            max_user_approvals: 4_096,
+        }
+    }
+}
+
+impl ChatLimits {
+    /// Returns the maximum number of messages of a chat.
+    pub fn max_chat_messages(&self) -> usize {
+        self.max_chat_messages
+    }
+
+    /// Sets the maximum number of messages of a chat to which the user may add one.
+    #[must_use]
+    pub fn with_max_chat_messages(mut self, messages: usize) -> Self {
+        self.max_chat_messages = messages;
+        self
+    }
+
+    /// Returns the maximum number of bytes of a chat.
+    pub fn max_chat_bytes(&self) -> usize {
+        self.max_chat_bytes
+    }
+
+    /// Sets the maximum number of bytes that the messages of a chat have as JSON, with the new
+    /// message of the user.
+    #[must_use]
+    pub fn with_max_chat_bytes(mut self, bytes: usize) -> Self {
+        self.max_chat_bytes = bytes;
+        self
+    }
+
+    /// Returns the maximum number of chats of a user.
+    pub fn max_user_chats(&self) -> usize {
+        self.max_user_chats
+    }
+
+    /// Sets the maximum number of chats of a user.
+    #[must_use]
+    pub fn with_max_user_chats(mut self, chats: usize) -> Self {
+        self.max_user_chats = chats;
+        self
+    }
+
+    /// Returns the maximum number of bytes of all chats of a user.
+    pub fn max_user_bytes(&self) -> usize {
+        self.max_user_bytes
+    }
+
+    /// Sets the maximum number of bytes of all chats of a user: of the messages as JSON, and 1 KiB
+    /// for each chat.
+    #[must_use]
+    pub fn with_max_user_bytes(mut self, bytes: usize) -> Self {
+        self.max_user_bytes = bytes;
+        self
+    }
+
+    /// Returns the maximum number of chats of all users.
+    pub fn max_store_chats(&self) -> usize {
+        self.max_store_chats
+    }
+
+    /// Sets the maximum number of chats of all users.
+    #[must_use]
+    pub fn with_max_store_chats(mut self, chats: usize) -> Self {
+        self.max_store_chats = chats;
+        self
+    }
+
+    /// Returns the maximum number of bytes of the chats of all users.
+    pub fn max_store_bytes(&self) -> usize {
+        self.max_store_bytes
+    }
+
+    /// Sets the maximum number of bytes of the chats of all users, counted as in
+    /// [`with_max_user_bytes`](Self::with_max_user_bytes).
+    #[must_use]
+    pub fn with_max_store_bytes(mut self, bytes: usize) -> Self {
+        self.max_store_bytes = bytes;
+        self
+    }
+
+    /// Returns the maximum number of pending approval requests of a chat.
+    pub fn max_chat_approvals(&self) -> usize {
+        self.max_chat_approvals
+    }
+
+    /// Sets the maximum number of pending approval requests of a chat.
+    #[must_use]
+    pub fn with_max_chat_approvals(mut self, approvals: usize) -> Self {
+        self.max_chat_approvals = approvals;
+        self
+    }
+
+    /// Returns the maximum number of pending approval requests of a user.
+    pub fn max_user_approvals(&self) -> usize {
+        self.max_user_approvals
+    }
+
+    /// Sets the maximum number of pending approval requests of a user, in all chats together.
+    #[must_use]
+    pub fn with_max_user_approvals(mut self, approvals: usize) -> Self {
+        self.max_user_approvals = approvals;
+        self
+    }
+
+    /// Checks the size of a chat to which the user has added a message.
+    ///
+    /// # Errors
+    /// [`ChatLimitError`] if the chat exceeds a limit.
+    pub fn check_chat(&self, messages: usize, bytes: usize) -> Result<(), ChatLimitError> {
+        if messages > self.max_chat_messages {
+            return Err(ChatLimitError::TooManyMessages { limit: self.max_chat_messages });
+        }
+        if bytes > self.max_chat_bytes {
+            return Err(ChatLimitError::TooManyBytes { limit: self.max_chat_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Why a message cannot be added to a chat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatLimitError {
+    /// The chat would have more messages than
+    /// [`ChatLimits::with_max_chat_messages`] allows.
+    #[error(
+        "the chat is full: more than {limit} messages; `ChatLimits::with_max_chat_messages` allows more"
+    )]
+    TooManyMessages {
+        /// The limit.
+        limit: usize,
+    },
+    /// The chat would have more bytes than [`ChatLimits::with_max_chat_bytes`] allows.
+    #[error(
+        "the chat is full: more than {limit} bytes; `ChatLimits::with_max_chat_bytes` allows more"
+    )]
+    TooManyBytes {
+        /// The limit.
+        limit: usize,
+    },
+}

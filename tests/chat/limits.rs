@@ -1,0 +1,255 @@
+//! What a chat, a user and a store may hold, and what happens at each limit.
+
+use axum::http::{Method, StatusCode};
+use serde_json::json;
+use test_support::test_server::{Answer, Client, Host};
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use ui_message_stream::approval::{PendingToolCall, Principal};
+use ui_message_stream::chat::Chat;
+use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore};
+use ui_message_stream::limits::ChatLimits;
+use ui_message_stream::{Json, UiMessage};
+
+/// A POST of one new message, which repeats no history.
+async fn post_text(host: &Host, user: &str, number: usize, text: &str) -> Answer {
+    let message = json!({
+        "id": format!("u{number}"), "role": "user", "parts": [{"type": "text", "text": text}],
+    });
+    host.chat(user, json!({"id": "chat", "message": message}).to_string()).await
+}
+
+#[tokio::test]
+async fn a_message_beyond_the_messages_or_bytes_of_a_chat_is_refused_with_the_setting() {
+    let limits = ChatLimits::default();
+    for (limits, setting) in [
+        (
+            limits.clone().with_max_chat_messages(4),
+            "the chat is full: more than 4 messages; `ChatLimits::with_max_chat_messages` allows \
+             more",
+        ),
+        (
+            limits.with_max_chat_bytes(2_000),
+            "the chat is full: more than 2000 bytes; `ChatLimits::with_max_chat_bytes` allows more",
+        ),
+    ] {
+        let host = Host::new().with_limits(limits);
+        let text = "x".repeat(300);
+        for number in 0..2 {
+            assert_eq!(post_text(&host, "alice", number, &text).await.status, StatusCode::OK);
+        }
+        let stored = host.get("alice", "/api/chat/chat").await.text;
+        let refused = post_text(&host, "alice", 2, &"x".repeat(3_000)).await;
+        assert_eq!((refused.status.as_u16(), &*refused.text), (413, setting));
+        // The chat is unchanged and can be read, and the user can begin another one.
+        assert_eq!(host.get("alice", "/api/chat/chat").await.text, stored);
+        Client::new("alice", "other").say(&host, "hello").await;
+    }
+}
+
+#[tokio::test]
+async fn an_approval_in_a_full_chat_can_still_be_given() {
+    let host = Host::new().with_limits(ChatLimits::default().with_max_chat_bytes(200));
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    assert_eq!(post_text(&host, "alice", 9, "hello").await.status, 413);
+    alice.answer(&host, true).await;
+    assert_eq!(host.tools.effects().len(), 1);
+}
+
+#[tokio::test]
+async fn a_long_id_or_reason_is_refused_with_the_name_of_its_field() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    let answered = alice.answered(true);
+    let tool = answered["messages"][1]["parts"].as_array().unwrap();
+    let tool = tool.iter().position(|part| part["toolCallId"].is_string()).unwrap();
+    let part = format!("messages[1].parts[{tool}]");
+    let pointer = format!("/messages/1/parts/{tool}");
+    let refused = async |answer: Answer, field: &str, setting: &str| {
+        let text = format!("{field}: longer than {setting} allows more");
+        assert_eq!((answer.status.as_u16(), answer.text.as_str()), (400, text.as_str()));
+    };
+    let id = "128 bytes; `Limits::with_max_id_bytes`";
+    let approval_id = "256 bytes; `Limits::with_max_id_bytes`";
+    let reason = "4096 bytes; `Limits::with_max_reason_bytes`";
+    for (pointer, field, length, setting) in [
+        ("/id".to_owned(), "id".to_owned(), 129, id),
+        ("/messageId".to_owned(), "messageId".to_owned(), 129, id),
+        ("/messages/0/id".to_owned(), "messages[0].id".to_owned(), 129, id),
+        (format!("{pointer}/toolCallId"), format!("{part}.toolCallId"), 129, id),
+        (format!("{pointer}/approval/id"), format!("{part}.approval.id"), 257, approval_id),
+        (format!("{pointer}/approval/reason"), format!("{part}.approval.reason"), 4097, reason),
+    ] {
+        let mut body = answered.clone();
+        body["messages"][1]["parts"][tool]["approval"]["reason"] = "no".into();
+        *body.pointer_mut(&pointer).unwrap() = "x".repeat(length).into();
+        refused(host.chat("alice", body.to_string()).await, &field, setting).await;
+        *body.pointer_mut(&pointer).unwrap() = "x".repeat(length - 1).into();
+        assert_eq!(host.chat("mallory", body.to_string()).await.status, 200, "{pointer}");
+    }
+
+    let long = "x".repeat(129);
+    for (method, path) in [
+        (Method::GET, format!("/api/chat/{long}")),
+        (Method::GET, format!("/api/chat/{long}/stream")),
+        (Method::DELETE, format!("/api/chat/{long}/stream")),
+    ] {
+        refused(host.send("alice", method, &path, "").await, "id", id).await;
+    }
+    let decision = |id: &str, reason: &str| json!({"decisions": [{"approvalId": id, "approved": false, "reason": reason}]});
+    let (long_id, long_reason) = ("x".repeat(257), "x".repeat(4097));
+    for (body, field, setting) in [
+        (decision(&long_id, ""), "decisions[0].approvalId", approval_id),
+        (decision("a", &long_reason), "decisions[0].reason", reason),
+        (json!({"chatId": long, "approved": false}), "chatId", id),
+        (json!({"chatId": "c", "approved": false, "reason": long_reason}), "reason", reason),
+    ] {
+        refused(host.decide("alice", &body).await, field, setting).await;
+    }
+    for (body, field, setting) in [
+        (decision(&long_id, ""), "decisions[0].approvalId", approval_id),
+        (decision("a", &long_reason), "decisions[0].reason", reason),
+        (
+            json!({"toolOutputs": [{"toolCallId": long, "output": 1}]}),
+            "toolOutputs[0].toolCallId",
+            id,
+        ),
+    ] {
+        let path = "/api/chat/chat/answers";
+        let answer = host.send("alice", Method::POST, path, body.to_string()).await;
+        refused(answer, field, setting).await;
+    }
+    assert!(host.tools.effects().is_empty());
+}
+
+/// A chat of one message of about this number of bytes.
+fn chat(owner: &str, id: impl ToString, bytes: usize) -> Chat {
+    let mut chat = Chat::new(id.to_string(), Principal::new(owner));
+    let text = json!({"type": "text", "text": "x".repeat(bytes)});
+    let message = json!({"id": "m", "role": "user", "parts": [text]});
+    chat.messages.push(UiMessage::parse(&message.to_string()).unwrap());
+    chat
+}
+
+async fn is_stored(store: &InMemoryChatStore, owner: &str, id: impl ToString) -> bool {
+    let id = id.to_string().into();
+    store.load(&Principal::new(owner), &id).await.unwrap().is_some()
+}
+
+#[tokio::test]
+async fn ten_thousand_chats_of_a_user_evict_own_chats_only_and_those_with_questions_last() {
+    let log = CapturedLog::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let _subscription = subscribe(subscriber);
+    let store = InMemoryChatStore::new();
+    for number in 0..100 {
+        store.save(&chat("bob", number, 1), None).await.unwrap();
+    }
+    let mut asking = chat("alice", "asking", 1);
+    let call = PendingToolCall::client_executed("call", "tool", Json::null());
+    asking.client_executed.push(call);
+    assert!(asking.has_open_questions());
+    store.save(&asking, None).await.unwrap();
+    for number in 0..10_001 {
+        assert!(store.save(&chat("alice", number, 1), None).await.unwrap());
+    }
+    for number in 0..100 {
+        assert!(is_stored(&store, "bob", number).await, "bob's chat {number}");
+    }
+    assert!(is_stored(&store, "alice", "asking").await);
+    assert!(!is_stored(&store, "alice", 5_905).await);
+    assert!(is_stored(&store, "alice", 5_906).await, "4 095 of these chats are kept");
+    assert!(is_stored(&store, "alice", 10_000).await);
+    let evicted = log.text().matches("a chat was evicted").count();
+    assert_eq!(evicted, 10_002 - 4_096);
+    assert!(log.text().contains("ChatLimits::with_max_user_chats limit=4096"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn chats_with_open_questions_are_evicted_too_if_the_user_has_no_others() {
+    let store = InMemoryChatStore::with_limits(ChatLimits::default().with_max_user_chats(3));
+    for number in 0..5 {
+        let mut asking = chat("alice", number, 1);
+        let call = PendingToolCall::client_executed("call", "tool", Json::null());
+        asking.client_executed.push(call);
+        store.save(&asking, None).await.unwrap();
+    }
+    store.save(&chat("alice", "plain", 1), None).await.unwrap();
+    for (id, is_kept) in [("0", false), ("1", false), ("2", false), ("3", true), ("4", true)] {
+        assert_eq!(is_stored(&store, "alice", id).await, is_kept, "{id}");
+    }
+    assert!(is_stored(&store, "alice", "plain").await, "a chat is not evicted when it is saved");
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_user_and_of_the_store_are_bounded() {
+    let limits = ChatLimits::default().with_max_user_bytes(40_000).with_max_store_bytes(60_000);
+    let store = InMemoryChatStore::with_limits(limits);
+    for number in 0..3 {
+        store.save(&chat("alice", number, 10_000), None).await.unwrap();
+    }
+    store.save(&chat("bob", 0, 5_000), None).await.unwrap();
+    // Alice has too many bytes: one of hers goes.
+    store.save(&chat("alice", 3, 10_000), None).await.unwrap();
+    assert!(!is_stored(&store, "alice", 0).await && is_stored(&store, "alice", 1).await);
+    // The store has too many: of the user who saves, and else of the user who has the most.
+    store.save(&chat("bob", 1, 20_000), None).await.unwrap();
+    assert!(!is_stored(&store, "bob", 0).await && is_stored(&store, "bob", 1).await);
+    assert!(is_stored(&store, "alice", 1).await);
+    store.save(&chat("carol", 0, 10_000), None).await.unwrap();
+    assert!(!is_stored(&store, "alice", 1).await && is_stored(&store, "alice", 2).await);
+    assert!(is_stored(&store, "bob", 1).await && is_stored(&store, "carol", 0).await);
+    // A chat that grows is counted once.
+    let (carol, id) = (Principal::new("carol"), "0".into());
+    for _ in 0..20 {
+        let stored = store.load(&carol, &id).await.unwrap().unwrap();
+        assert!(store.save(&stored.chat, Some(stored.revision)).await.unwrap());
+    }
+    assert!(is_stored(&store, "alice", 2).await && is_stored(&store, "bob", 1).await);
+}
+
+#[tokio::test]
+async fn too_many_pending_approvals_of_a_chat_or_a_user_end_the_call_with_an_error() {
+    let limits = ChatLimits::default();
+    for (limits, error) in [
+        (
+            limits.clone().with_max_chat_approvals(1),
+            "1 approval requests are pending; `ChatLimits::with_max_chat_approvals` allows more",
+        ),
+        (
+            limits.with_max_user_approvals(1),
+            "1 approval requests are pending; `ChatLimits::with_max_user_approvals` allows more",
+        ),
+    ] {
+        let host = Host::new().with_limits(limits);
+        let mut alice = Client::new("alice", "chat");
+        let answer = alice.say(&host, "mixed").await;
+        assert_eq!(answer.of_type("tool-approval-request").len(), 1, "{}", answer.text);
+        let errors = answer.of_type("tool-input-error");
+        assert_eq!(errors.len(), 1, "{}", answer.text);
+        assert_eq!(errors[0]["errorText"], error);
+        // The limit of one user does not affect another one, and an answered request is free again.
+        let other = Client::new("bob", "chat").say(&host, "delete notes.txt").await;
+        assert_eq!(other.of_type("tool-approval-request").len(), 1);
+        alice.answer(&host, false).await;
+        let again = alice.say(&host, "delete notes.txt").await;
+        assert_eq!(again.of_type("tool-approval-request").len(), 1, "{}", again.text);
+        assert_eq!(host.pending("alice").await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_expired_approval_request_does_not_count() {
+    let host = Host::new().with_limits(ChatLimits::default().with_max_user_approvals(1));
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    let mut second = Client::new("alice", "second");
+    let refused = second.say(&host, "delete draft.md").await;
+    assert!(refused.of_type("tool-approval-request").is_empty(), "{}", refused.text);
+    host.wait(std::time::Duration::from_secs(2 * 60 * 60));
+    let asked = Client::new("alice", "third").say(&host, "delete draft.md").await;
+    assert_eq!(asked.of_type("tool-approval-request").len(), 1, "{}", asked.text);
+}
