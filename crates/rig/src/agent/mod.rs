@@ -54,7 +54,8 @@ use ui_message_stream::BoxError;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::agent::tool_policy::{ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy};
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome, Toolbox,
+    Approvals, ApprovedCall, DefinitionDigest, OnNewMessage, Principal, ToolInfo, ToolOutcome,
+    Toolbox,
 };
 use ui_message_stream::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
@@ -148,6 +149,8 @@ struct Inner {
     is_approval_default: bool,
     approval_exceptions: Vec<Box<str>>,
     authorizations: Vec<Arc<AddAuthorization>>,
+    /// By tool. The last entry of a tool counts.
+    new_message_policies: Vec<(Box<str>, OnNewMessage)>,
     describe: Option<Arc<Describe>>,
     /// The limits of all tools. [`RigAgent::policy`] adds the rules for one tool.
     limits: ToolPolicy,
@@ -186,6 +189,7 @@ impl RigAgent {
             is_approval_default: false,
             approval_exceptions: Vec::new(),
             authorizations: Vec::new(),
+            new_message_policies: Vec::new(),
             describe: None,
             limits: ToolPolicy::default(),
             context: None,
@@ -237,6 +241,18 @@ impl RigAgent {
     pub fn never_needs_approval(self, tool: &str) -> Self {
         self.assert_has_tool(tool);
         self.with(|inner| inner.approval_exceptions.push(tool.into()))
+    }
+
+    /// Sets what happens to the approval requests of this tool when the user sends a newer message.
+    /// It overrides [`Approvals::on_new_message`].
+    ///
+    /// # Panics
+    /// Panics if the agent has no tool with this name.
+    #[must_use]
+    #[track_caller]
+    pub fn on_new_message(self, tool: &str, policy: OnNewMessage) -> Self {
+        self.assert_has_tool(tool);
+        self.with(|inner| inner.new_message_policies.push((tool.into(), policy)))
     }
 
     /// Sets who may make a call, given the owner of the chat, the tool's name and the input. If
@@ -464,7 +480,11 @@ impl Toolbox for RigAgent {
         let catalog = tools.snapshot_with_dynamic(&[name.to_owned()]);
         let definition = catalog.definitions().iter().find(|tool| &*tool.name == name)?;
         let schema = Json::from_serialize(&definition.parameters).ok()?;
-        Some(ToolInfo::new(DefinitionDigest::new(name, &definition.description, &schema)))
+        let mut info = ToolInfo::new(DefinitionDigest::new(name, &definition.description, &schema));
+        let mut policies = self.0.new_message_policies.iter();
+        info.on_new_message =
+            policies.rfind(|(tool, _)| **tool == *name).map(|(_, policy)| *policy);
+        Some(info)
     }
 
     /// Permits the call if its requester is [authorized](RigAgent::authorize). The tool exists, and

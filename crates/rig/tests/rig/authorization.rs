@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use ui_message_stream::BoxError;
 use ui_message_stream::UiMessage;
-use ui_message_stream::approval::{NOT_PERMITTED, REVOKED};
+use ui_message_stream::approval::{NOT_PERMITTED, OnNewMessage, REVOKED, Toolbox};
 use ui_message_stream_rig::RigAgent;
 
 use super::agents::{agent_builder, browser, build, calls, contents, expected_call, tool_results};
@@ -186,4 +186,18 @@ async fn a_rule_over_the_input_decides_itself_if_the_history_is_imported() {
     browser.send("Go").await;
     assert_eq!(browser.error(), None);
     assert_eq!(calls(&browser)[0].2, "output-available");
+}
+
+#[test]
+fn a_tool_can_have_its_own_policy_for_newer_messages() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _guard = runtime.enter();
+    let provider = Provider::with_streams([]);
+    let (builder, executed) = agent_builder(&provider);
+    let agent =
+        RigAgent::new(build(builder, &executed)).on_new_message("delete", OnNewMessage::Run);
+    assert_eq!(agent.tool("delete").unwrap().on_new_message, Some(OnNewMessage::Run));
+    assert_eq!(agent.tool("look").unwrap().on_new_message, None);
+    let misspelt = AssertUnwindSafe(|| agent.on_new_message("delte", OnNewMessage::Run));
+    assert!(catch_unwind(misspelt).is_err());
 }
