@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 pub enum HistoryCompleteness {
     /// The chat holds everything that happened in the conversation.
-    #[default]
     Complete,
     /// The chat was imported from the messages of a client, without tool calls and results. See
-    /// [`Chat::from_client_history`](super::Chat::from_client_history).
+    /// [`Chat::from_client_history`](super::Chat::from_client_history). A stored chat without this
+    /// information counts as imported.
+    #[default]
     Imported,
     /// Messages with tool calls were removed from the chat: the user edited an earlier message or
     /// requested another response, or the host stores only a part of the messages.

@@ -73,7 +73,7 @@ pub struct Chat {
     pub messages: Messages,
     /// Whether the messages are everything that happened in the conversation. A host that stores
     /// only a part of the messages sets it to [`HistoryCompleteness::Truncated`].
-    #[serde(default, skip_serializing_if = "HistoryCompleteness::is_complete")]
+    #[serde(default)]
     pub history: HistoryCompleteness,
     /// The calls that the client executes and that have no result yet.
     #[serde(default, alias = "leftToClient")]
