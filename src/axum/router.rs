@@ -232,7 +232,12 @@ async fn decide(
 ) -> Result<Response, ChatRejection> {
     let (body, limits) = read_json(request, &()).await?;
     let decisions = match serde_json::from_slice(&body) {
-        Ok(DecisionsBody { decisions: Some(decisions), chat_id: None, .. }) => {
+        Ok(DecisionsBody {
+            decisions: Some(decisions),
+            chat_id: None,
+            approved: None,
+            reason: None,
+        }) => {
             limits.check_answer_count(decisions.len()).map_err(ChatRejection::parse)?;
             for (at, decision) in decisions.iter().enumerate() {
                 let ApprovalDecision { approval_id, reason, .. } = decision;

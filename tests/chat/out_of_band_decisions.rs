@@ -238,6 +238,23 @@ async fn the_pending_approvals_of_a_chat_cannot_be_approved_by_the_id_of_the_cha
 }
 
 #[tokio::test]
+async fn a_body_with_both_decisions_and_one_decision_for_all_is_rejected() {
+    let host = Host::new();
+    let mut browser = Client::new("alice", "chat");
+    browser.say(&host, "delete notes.txt").await;
+    let id = browser.approval_ids()[0].clone();
+    for other in [json!({"approved": false}), json!({"reason": "stop"}), json!({"chatId": "chat"})]
+    {
+        let mut body = decisions(&[(&id, true)]);
+        body.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+        let answer = host.decide("alice", &body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}");
+    }
+    assert_eq!(host.pending("alice").await.len(), 1);
+    assert!(host.tools.effects().is_empty());
+}
+
+#[tokio::test]
 async fn approvals_and_chats_of_other_users_are_answered_like_unknown_ones() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
