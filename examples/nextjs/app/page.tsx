@@ -6,7 +6,7 @@ import {
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
-import { type FormEvent, Fragment, useState } from 'react';
+import { type FormEvent, Fragment, useEffect, useState } from 'react';
 import type { ChatMessage, Data } from './messages';
 import { asksUser, ToolCard } from './tool-card';
 
@@ -39,6 +39,10 @@ function isAnswered(chat: { messages: ChatMessage[] }) {
 }
 
 export default function Page() {
+  // See user-cookie.ts. Without this, a copied address would end with the query.
+  useEffect(() => {
+    if (location.search === '?opened-again') history.replaceState(null, '', '/');
+  }, []);
   const [input, setInput] = useState('');
   // The last message at each stop: the answer, or the user's own message if nothing had come.
   const [stopped, setStopped] = useState<ReadonlySet<string>>(new Set());

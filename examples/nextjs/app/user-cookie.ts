@@ -1,6 +1,9 @@
 import type { NextRequest, NextResponse } from 'next/server';
 import { CHAT_SERVER } from './api/chat/pipe';
 
+/** The query of the page when the browser opens it for the second time. */
+const OPENED_AGAIN = '?opened-again';
+
 /**
  * Gives the browser that opens the page the cookie by which the chat server knows it. It comes with
  * the page of that server. Every request of the chat then carries it (see `pipe`).
@@ -12,7 +15,7 @@ export async function passOnUserCookie(request: NextRequest, response: NextRespo
   if (request.headers.get('sec-fetch-site') === 'cross-site') {
     // The browser withholds its cookies when a page of another site opens this one, and that page
     // must not replace them. So the browser opens the page once more, from here.
-    if (!request.nextUrl.search) response.headers.set('refresh', '0; url=/?opened-again');
+    if (request.nextUrl.search !== OPENED_AGAIN) response.headers.set('refresh', `0; url=/${OPENED_AGAIN}`);
     return;
   }
   const cookie = request.headers.get('cookie');

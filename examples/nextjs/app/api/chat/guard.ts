@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 
 // The names under which browsers reach this app, besides `localhost` and addresses.
-const ALLOWED_HOSTS = (process.env.ALLOWED_HOSTS ?? '').split(',').map(host => host.trim());
+const ALLOWED_HOSTS = (process.env.ALLOWED_HOSTS ?? '').split(',').map(host => hostName(host.trim()));
 
 /**
  * Returns why a request must not be passed on, or `undefined` if it may.
@@ -22,8 +22,13 @@ export function refusal(headers: Headers): string | undefined {
   if (isForeign) return 'Pages of another site may not use this chat.';
 }
 
+/** The name in lower case, without a port and a trailing dot. */
+function hostName(host: string): string {
+  return host.toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '');
+}
+
 function isOwn(host: string): boolean {
-  const name = host.toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '');
+  const name = hostName(host);
   return (
     name === 'localhost' ||
     name.endsWith('.localhost') ||
