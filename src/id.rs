@@ -85,8 +85,8 @@ debug_as_log_text! { ChatId MessageId PartId ToolCallId }
 impl fmt::Debug for ApprovalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.char_indices().nth(MAX_DEBUG_CHARS) {
-            Some((end, _)) => write!(f, "{:?}", format_args!("{}[redacted]", &self.0[..end])),
-            None => fmt::Debug::fmt(&self.0, f),
+            Some((end, _)) => write!(f, "\"{}[redacted]\"", log_text(&self.0[..end])),
+            None => write!(f, "\"{}\"", log_text(&self.0)),
         }
     }
 }

@@ -217,12 +217,12 @@ impl ToolSet {
         let Some((tool, compiled)) = compiled else {
             return CallDecision::RequireApproval;
         };
-        if compiled.definition.is_client_executed {
-            return CallDecision::ClientExecuted;
-        }
         let policy = tool.policy();
         if !policy.authorizes(&call.tool_name, &chat.owner, &call.input).await {
             return CallDecision::NotPermitted;
+        }
+        if compiled.definition.is_client_executed {
+            return CallDecision::ClientExecuted;
         }
         let is_unspecified = matches!(policy.approval, ApprovalRequirement::Unspecified { .. });
         if compiled.definition.has_changed || self.is_approval_default && is_unspecified {

@@ -19,7 +19,8 @@ use ui_message_stream::approval::{
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::id::{ChatId, MessageId, ToolCallId, log_text};
+
+use ui_message_stream::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_text};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
@@ -197,5 +198,15 @@ fn an_id_is_written_to_a_log_at_most_128_characters_long_and_escaped() {
         format!("{:?}", ToolCallId::new(&*hostile)),
     ] {
         assert!(printed.len() < 1_000 && !printed.chars().any(is_forbidden), "{printed:?}");
+    }
+}
+
+#[test]
+fn the_debug_output_of_an_approval_id_is_escaped_and_does_not_hold_the_whole_id() {
+    let forged = "\n\u{1b}[31mERROR forged";
+    for id in [forged.to_owned(), forged.repeat(9)] {
+        let printed = format!("{:?}", ApprovalId::from(id.as_str()));
+        assert!(!printed.contains(['\n', '\u{1b}']), "{printed}");
+        assert!(printed.len() < 60, "{printed}");
     }
 }

@@ -14,7 +14,8 @@ use crate::approval::{
 use crate::id::{ChatId, ToolCallId, log_text};
 
 /// An event in the life of an approval request. It holds no token, no input and no output. The ids and
-/// the name of the tool are in the form of [`log_text`]: bounded and escaped.
+/// the name of the tool are in the form of [`log_text`]: bounded and escaped. The principal is
+/// unchanged, because it comes from the host's authentication.
 ///
 /// An event can be serialized as one line of JSON, which is broken into four lines here:
 ///
