@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! ResumePlan ──redeem(keys)──▶ Redemption ──records()──▶ load ──▶ verify()
+//!                       superseded() ──▶ supersede in the ledger ◀── │
 //!                                  ▲                                 │ ledger_requests()
-//!                                  └── handle_response() ◀── claim, deny in the ledger
-//!              superseded() ──▶ deny in the ledger ──▶ settle() ──▶ DeferredToolResults
+//!                                  └── handle_response() ◀── claim, deny, lapse in the ledger
+//!                                                       settle() ──▶ DeferredToolResults
 //! ```
 //!
 //! A redemption decides and never waits: the glue loads the records that it lists, and sends and
@@ -211,6 +212,8 @@ impl Redemption {
     /// Sets the outcome of an approval response from the ledger's response to its request.
     ///
     /// `record` is the record after the request, or its last known state if there was no response.
+    /// Without a response to a [lapse](LedgerAction::Lapse) the host must stop, as for a record that
+    /// it cannot [supersede](Self::superseded).
     pub fn handle_response(
         &mut self,
         request: &LedgerRequest,
@@ -254,7 +257,9 @@ impl Redemption {
 
     /// Returns the unanswered approval requests that the user superseded with another message.
     ///
-    /// The host must [supersede](ApprovalRecord::supersede) these records.
+    /// The host must [supersede](ApprovalRecord::supersede) these records before it settles the
+    /// redemption. If it cannot write one of them, it must neither call the model nor record that the
+    /// call was not executed, because the request may still be approved.
     pub fn superseded<'r>(
         &self,
         unanswered: impl IntoIterator<Item = (&'r ApprovalRecord, &'r ApprovalId)>,

@@ -232,6 +232,39 @@ async fn an_approval_stays_pending_when_the_ledger_cannot_store_the_decision() {
     }
 }
 
+/// The user may approve on another page until the record is closed, so the host must not store that
+/// the call was not executed.
+#[tokio::test]
+async fn a_request_with_a_newer_message_fails_if_the_ledger_cannot_close_what_it_supersedes() {
+    for is_answered in [false, true] {
+        let bench = Bench::new();
+        let (closed, issued) =
+            (bench.ask("call_1", notes()).await, bench.ask("call_2", notes()).await);
+        let writable = bench.approvals.clone();
+        let ledger = FailsToClose { ledger: bench.ledger.clone(), id: issued.record };
+        let bench = bench.with(|approvals| approvals.with_ledger(Arc::new(ledger)));
+        let open = match is_answered {
+            true => call("call_2", &issued, true),
+            false => unanswered("call_2", &issued),
+        };
+        let request = body_with_new_message(&[call("call_1", &closed, false), open]);
+        bench.try_resolve(&request).await.expect_err("the record is still pending");
+        assert!(bench.is_pending(&issued).await);
+        // If the superseded request cannot be closed, no response has been sent to the ledger.
+        assert_eq!(bench.is_pending(&closed).await, !is_answered);
+        // The user sends the message again.
+        let bench = bench.with(|_| writable);
+        bench.settled(&ada(), &request).await;
+        let late = body(&[call("call_2", &issued, true)]);
+        let expected = match is_answered {
+            true => DeferredOutcome::Lapsed,
+            false => DeferredOutcome::Superseded,
+        };
+        assert_eq!(bench.outcomes(&late).await, [expected]);
+        assert!(bench.effects().is_empty());
+    }
+}
+
 #[tokio::test]
 async fn a_tool_that_panics_before_it_returns_a_future_has_failed() {
     let bench = Bench::new();
@@ -334,6 +367,38 @@ impl LedgerStore for ReadOnly {
 
     fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> Answer<'a, bool> {
         Box::pin(ready(Err(LedgerStoreError::new("disk full"))))
+    }
+}
+
+/// A ledger that cannot write one record.
+#[derive(Debug)]
+struct FailsToClose {
+    ledger: Arc<InMemoryLedger>,
+    id: RecordId,
+}
+
+impl LedgerStore for FailsToClose {
+    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
+        self.ledger.insert(record)
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
+        self.ledger.load(ids)
+    }
+
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
+        self.ledger.pending(of)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        match record.id == self.id {
+            true => Box::pin(ready(Err(LedgerStoreError::new("timeout")))),
+            false => self.ledger.compare_and_swap(record, revision),
+        }
     }
 }
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, update};
+use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
     DeferredToolResults, DefinitionDigest, IssuedApproval, LeaseHolderId, OnNewMessage, Principal,
-    RecordId, RecordedDecision, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    RecordId, RecordedDecision, ResolvedApprovals, ResumePlan, ToolInfo, ToolOutcome, Toolbox,
+    UnixMillis,
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::{BoxFuture, ChatRequest, Json};
@@ -175,17 +176,34 @@ impl Bench {
         self.resolve(principal, &ada(), body).await.1
     }
 
+    /// Resolves a request of ada with a ledger that may fail.
+    pub(crate) async fn try_resolve(
+        &self,
+        body: impl ToString,
+    ) -> Result<ResolvedApprovals, LedgerStoreError> {
+        self.begin(&ada(), &ada(), body).await
+    }
+
+    async fn begin(
+        &self,
+        principal: &Principal,
+        owner: &Principal,
+        body: impl ToString,
+    ) -> Result<ResolvedApprovals, LedgerStoreError> {
+        let body = body.to_string();
+        let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
+        let approvals = self.approvals.for_chat(principal, chat.id()).on_behalf_of(owner);
+        approvals.resolve(plan, &[]).await
+    }
+
     async fn resolve(
         &self,
         principal: &Principal,
         owner: &Principal,
         body: impl ToString,
     ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
-        let body = body.to_string();
-        let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
-        let approvals = self.approvals.for_chat(principal, chat.id()).on_behalf_of(owner);
-        let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
+        let mut resolved = self.begin(principal, owner, body).await.unwrap();
         let mut outcomes = Vec::new();
         while let Some(result) = resolved.next().await {
             outcomes.push(result.outcome);

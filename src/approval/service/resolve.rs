@@ -47,9 +47,15 @@ impl ChatApprovals {
     /// executes, from the host's own record.
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if the records cannot be read. In this case nothing was approved or
-    /// denied. If the ledger fails later, the affected response is handled like an invalid one, and
-    /// its call stays pending.
+    /// [`LedgerStoreError`] if the records cannot be read, if a superseded request cannot be closed,
+    /// or if an approval that lapses cannot be stored. The host must then neither call the model nor
+    /// record that the call was not executed, because the request may still be approved. In the
+    /// first two cases no response of this request was sent to the ledger. The same request can be
+    /// sent again.
+    ///
+    /// If the ledger fails for another response, that response gets a result that is not
+    /// [final](DeferredToolResult::is_final), and its call stays open in the host's history. It is
+    /// then not known whether the ledger stored the response.
     ///
     /// # Cancel safety
     /// If the future is dropped, the work that has begun continues on its own tasks: decisions are
@@ -84,6 +90,9 @@ impl ChatApprovals {
             let id = record.approval_id(&inner.keys, now);
             unanswered.extend(id.filter(|_| !is_answered).map(|id| (record, id)));
         }
+        // Closed before any response is sent, so that a ledger that fails here has approved nothing.
+        let superseded = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
+        let unanswered = self.spawn_closing(unanswered, superseded).await?;
         let mut executions = Vec::new();
         for request in requests {
             // Always there: `verify` settled the responses without a record.
@@ -109,20 +118,12 @@ impl ChatApprovals {
                 }
                 describe(&record);
                 redemption.handle_response(&request, record, response);
+            } else if request.action == LedgerAction::Lapse {
+                return Err(LedgerStoreError::new("an approval that lapses could not be stored"));
             } else if let Some(record) = records.remove(&request.record) {
                 redemption.handle_response(&request, record, LedgerResponse::Unavailable);
             }
         }
-        let superseded = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
-        let (approvals, last_known) = (self.clone(), unanswered.clone());
-        let closing =
-            tokio::spawn(async move { approvals.close_unanswered(unanswered, &superseded).await });
-        // The task can panic only in the store or in the audit sink. The records that it closed
-        // before stay closed. The others are still open: the model must not be called.
-        let unanswered = closing.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "the unanswered approvals could not be closed");
-            last_known
-        });
         unanswered.iter().for_each(|(record, _)| describe(record));
         let results = redemption.settle(&unanswered, client_executed);
         Ok(self.resolved_approvals(results, descriptors, approved))
@@ -138,15 +139,39 @@ impl ChatApprovals {
         }
     }
 
-    /// Closes the superseded approval requests, and the expired ones among the others.
+    /// Closes the superseded approval requests, and the expired ones among the others, on a task of
+    /// its own. Returns all of them as they are afterwards.
     ///
-    /// Returns all of them as they are afterwards.
+    /// # Errors
+    /// [`LedgerStoreError`] if a superseded request may still be open. Some of the others may be
+    /// closed then. An expired request that cannot be closed is no error, because it cannot be
+    /// approved any more.
+    async fn spawn_closing(
+        &self,
+        unanswered: Vec<(ApprovalRecord, ApprovalId)>,
+        superseded: Vec<RecordId>,
+    ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
+        let (approvals, last_known) = (self.clone(), unanswered.clone());
+        let is_superseded = !superseded.is_empty();
+        let closing =
+            tokio::spawn(async move { approvals.close_unanswered(unanswered, &superseded).await });
+        match closing.await {
+            Ok(closed) => closed,
+            // The store or the audit sink panicked.
+            Err(error) if is_superseded => Err(LedgerStoreError::new(error)),
+            Err(error) => {
+                tracing::error!(%error, "the expired approvals could not be closed");
+                Ok(last_known)
+            }
+        }
+    }
+
     async fn close_unanswered(
         &self,
         unanswered: Vec<(ApprovalRecord, ApprovalId)>,
         superseded: &[RecordId],
-    ) -> Vec<(ApprovalRecord, ApprovalId)> {
-        let mut closed = Vec::new();
+    ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
+        let (mut closed, mut failure) = (Vec::new(), None);
         for (record, id) in unanswered {
             let is_superseded = superseded.contains(&record.id);
             let rule = |record: &ApprovalRecord, now| {
@@ -154,13 +179,14 @@ impl ChatApprovals {
             };
             match self.inner.update_record(Some(&self.principal), record.id, rule).await {
                 Ok(updated) => closed.extend(updated.map(|updated| (updated.record, id))),
+                Err(error) if is_superseded => failure = Some(error),
                 Err(error) => {
-                    tracing::error!(%error, "an unanswered approval could not be closed");
+                    tracing::error!(%error, "an expired approval could not be closed");
                     closed.push((record, id));
                 }
             }
         }
-        closed
+        failure.map_or(Ok(closed), Err)
     }
 
     fn resolved_approvals(
