@@ -299,6 +299,11 @@ impl ApprovalRecord {
         self.state == ApprovalState::Pending
     }
 
+    /// Returns whether a newer message of the requester closes this request.
+    pub(super) fn lapses_on_new_message(&self) -> bool {
+        self.on_new_message == OnNewMessage::Lapse
+    }
+
     /// Returns the SHA-256 digest of the input, in lower-case hex.
     ///
     /// The digest identifies the input where the input itself must not be shown.

@@ -18,7 +18,7 @@ use super::resume::ResponseResult;
 use super::token::{Token, has_newer_format};
 use super::{
     ApprovalRecord, ApprovalResponse, CanonicalJson, ClaimResult, DeferredOutcome,
-    DeferredToolResults, DenyResult, KeyRing, OnNewMessage, PendingToolCall, Principal, RecordId,
+    DeferredToolResults, DenyResult, KeyRing, PendingToolCall, Principal, RecordId,
     RejectionReason, ResumePlan, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, ToolCallId};
@@ -165,8 +165,10 @@ impl Redemption {
                 &may_decide,
             );
             let is_pending = record.is_some_and(ApprovalRecord::is_pending);
-            answer.lapses = self.plan.is_superseded(&response.approval_id)
-                && record.is_some_and(|record| lapses(record, principal));
+            answer.lapses = record.is_some_and(|record| {
+                record.lapses_on_new_message()
+                    && self.plan.has_newer_message(record, &response.approval_id)
+            });
             if !(is_continued || accepted.is_ok() && is_pending) {
                 answer.resolution = Resolution::Skipped;
             } else if let Err(cause) = accepted {
@@ -265,7 +267,7 @@ impl Redemption {
         unanswered: impl IntoIterator<Item = (&'r ApprovalRecord, &'r ApprovalId)>,
     ) -> Vec<RecordId> {
         let records = unanswered.into_iter().filter(|(record, id)| {
-            record.on_new_message == OnNewMessage::Lapse && self.plan.is_superseded(id)
+            record.lapses_on_new_message() && self.plan.has_newer_message(record, id)
         });
         records.map(|(record, _)| record.id).collect()
     }
@@ -291,9 +293,7 @@ impl Redemption {
                 Some(DeferredOutcome::Superseded) if self.plan.is_superseded(id) => open.push(call),
                 // The model gets the rejection of that response and is called, so the call is not
                 // pending.
-                None if record.on_new_message == OnNewMessage::Run
-                    && self.plan.is_superseded(id) =>
-                {
+                None if !record.lapses_on_new_message() && self.plan.is_superseded(id) => {
                     pending.push(call);
                 }
                 None if self.has_rejected_response(record, id) => {}
@@ -333,12 +333,6 @@ impl Redemption {
             .map(|(_, (_, response))| &response.tool_call_id)
             .any(|wire_id| is_wire_id_of(wire_id, &record.tool_call_id))
     }
-}
-
-/// Returns whether an approval of this record by `principal` lapses if the user has sent a newer
-/// message. The messages of the requester do not concern another approver.
-fn lapses(record: &ApprovalRecord, principal: &Principal) -> bool {
-    record.on_new_message == OnNewMessage::Lapse && record.requester == *principal
 }
 
 /// Returns the call of a record as a pending call.

@@ -61,6 +61,8 @@ pub struct ResumePlan {
     history: History,
     /// The index of the message that the response continues.
     continued: Option<usize>,
+    /// The messages that a user message follows in the server's own history.
+    followed: HashSet<MessageId>,
 }
 
 debug_without_content!(ResumePlan { continued; approvals, pending, superseded, outputs });
@@ -109,6 +111,7 @@ impl ResumePlan {
             outputs: Vec::new(),
             history: History::new(messages),
             continued: continued.and_then(|continued| assistant_index(messages, continued)),
+            followed: HashSet::new(),
         };
         let new_from = first_new_result(messages, continued);
         let (settled, denied) = settled_and_denied(messages);
@@ -175,6 +178,17 @@ impl ResumePlan {
         });
         let message = UiMessage::new(message_id.clone(), Role::Assistant, answered.collect());
         Self::new(std::slice::from_ref(&message), Some(&message))
+    }
+
+    /// Adds the ids of the messages that a user message follows in the server's own history.
+    ///
+    /// Another page may have sent that message, so that the history of this request does not hold
+    /// it. An approval of a call in one of these messages then arrives after a newer message, and
+    /// lapses. [`redeem`](Self::redeem) compares the ids with the
+    /// [`message_id`](ApprovalRecord::message_id) of the records.
+    pub fn with_followed_messages(mut self, followed: impl IntoIterator<Item = MessageId>) -> Self {
+        self.followed.extend(followed);
+        self
     }
 
     /// Returns the responses to calls without a result, in the order of the history.
@@ -249,6 +263,12 @@ impl ResumePlan {
     pub(super) fn is_superseded(&self, approval_id: &ApprovalId) -> bool {
         let request = self.history.requests.get(approval_id);
         self.history.is_followed_by_user_message(request.map(|request| request.message))
+    }
+
+    /// Returns whether the user has sent a newer message than the one that holds the call of this
+    /// record, by the client's history or by the server's.
+    pub(super) fn has_newer_message(&self, record: &ApprovalRecord, id: &ApprovalId) -> bool {
+        self.is_superseded(id) || self.followed.contains(&record.message_id)
     }
 
     /// Combines the results of the approval responses, the open calls and the closed calls.

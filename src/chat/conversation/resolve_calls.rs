@@ -98,6 +98,21 @@ impl Chat {
         results.collect()
     }
 
+    /// Returns the ids of the messages with tool calls that a user message follows. They include the
+    /// registered responses that will be stored before the user message.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn messages_followed_by_user(&self) -> Vec<MessageId> {
+        let last = self.messages.iter().rposition(|message| message.role == Role::User);
+        let Some(last) = last else { return Vec::new() };
+        let stored = self.messages.with_calls().filter(|(at, _)| *at < last);
+        let stored = stored.map(|(_, message)| message.id.clone());
+        let registered = self.pending_responses.iter().filter(|response| {
+            self.message(&response.message_id).is_none()
+                && self.place_after(response).is_some_and(|place| place <= last)
+        });
+        stored.chain(registered.map(|response| response.message_id.clone())).collect()
+    }
+
     /// Returns the calls that have an approval request and no final result.
     pub fn open_approvals(&self) -> Vec<PendingToolCall> {
         let calls = self.unsettled_parts().filter_map(|(_, part)| {

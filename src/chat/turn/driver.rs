@@ -108,7 +108,15 @@ impl Run {
         let approvals = self.chats.approvals.for_chat(&self.principal, &self.chat.id);
         let client_executed = &self.chat.client_executed;
         let approvals = approvals.on_behalf_of(&self.chat.owner);
-        Ok(approvals.resolve(self.plan.clone(), client_executed).await?)
+        let mut plan = self.plan.clone();
+        if plan.approvals().any(|answer| answer.approved) {
+            // Another page may have sent a message that this request does not hold, also after this
+            // run loaded the chat.
+            let stored = self.kept().await?;
+            let chat = stored.as_ref().unwrap_or(&self.chat);
+            plan = plan.with_followed_messages(chat.messages_followed_by_user());
+        }
+        Ok(approvals.resolve(plan, client_executed).await?)
     }
 
     /// Records the results of the answered calls, and then calls the agent if this run is the one
