@@ -13,6 +13,7 @@ use http::uri::Authority;
 
 pub use self::error::PolicyError;
 use self::host::{Host, InvalidHost};
+use crate::id::log_text;
 use crate::request::Limits;
 
 /// Checks the host, the origin and the content type of each request, and holds the size limits of the
@@ -258,7 +259,8 @@ impl ChatPolicy {
         {
             Ok(())
         } else {
-            Err(PolicyError::OriginNotAllowed(origin))
+            // A client that is not a browser can send any text.
+            Err(PolicyError::OriginNotAllowed(log_text(&origin).into_owned()))
         }
     }
 }

@@ -76,3 +76,11 @@ fn a_refusal_has_a_status_and_names_the_setting() {
     let limits = Limits::default().with_max_bytes(7);
     assert_eq!(ChatPolicy::default().with_limits(limits).limits().max_bytes(), 7);
 }
+
+#[test]
+fn a_refusal_does_not_repeat_a_long_origin() {
+    let long = format!("https://{}", "x".repeat(5000));
+    let origin = [HOST, JSON, ("origin", &*long)];
+    let error = ChatPolicy::default().check(&head("POST", &origin)).unwrap_err();
+    assert!(error.to_string().len() < 300, "{error}");
+}
