@@ -74,7 +74,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         ],
     ),
     ("response", false, &["chunk", "event", "message", "reducer", "request", "sse", "translator"]),
-    ("policy", false, &["id", "request"]),
+    ("policy", false, &["request"]),
     (
         "axum",
         false,
