@@ -19,6 +19,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
+use ui_message_stream::chat::PostedHistory;
 use ui_message_stream::json::JsonError;
 use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::model::Model;
@@ -54,6 +55,8 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
 
     let browsers = Browsers::new(address.port());
     let chats = agent(model, Arc::clone(&world))?.into_chat_server().with_limits(limits()?);
+    // The page may remove messages from its history before it sends the next one.
+    let chats = chats.with_posted_history(PostedHistory::Truncate);
     let page =
         get(async || page::page()).layer(from_fn_with_state(browsers.clone(), browsers::welcome));
     let app = Router::new()

@@ -5,6 +5,8 @@ use std::fmt;
 
 use ::axum::response::{IntoResponse, Response};
 use http::StatusCode;
+#[cfg(feature = "approvals")]
+use http::{HeaderValue, header::RETRY_AFTER};
 
 use crate::boxed::BoxError;
 use crate::policy::PolicyError;
@@ -26,6 +28,9 @@ pub enum ChatRejectionKind {
     AddressNotAllowed,
     /// The body is not a valid request, or it could not be read: 400.
     BadRequest,
+    /// The request was received before: 409. While its response is being written, the response has
+    /// the header `Retry-After`.
+    Conflict,
     /// The request names a host that the [`ChatPolicy`](crate::policy::ChatPolicy) does not allow, or an
     /// invalid host: 403.
     HostNotAllowed,
@@ -50,6 +55,8 @@ pub enum ChatRejectionKind {
 #[derive(Debug)]
 enum Cause {
     AddressNotAllowed,
+    #[cfg(feature = "approvals")]
+    AlreadyReceived(crate::chat::ChatError),
     #[cfg(feature = "approvals")]
     BlanketApproval,
     Body(BoxError),
@@ -78,6 +85,8 @@ impl ChatRejection {
             Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
             #[cfg(feature = "approvals")]
             Cause::BlanketApproval | Cause::NoDecisions => ChatRejectionKind::BadRequest,
+            #[cfg(feature = "approvals")]
+            Cause::AlreadyReceived(_) => ChatRejectionKind::Conflict,
             #[cfg(feature = "approvals")]
             Cause::NotFound => ChatRejectionKind::NotFound,
             Cause::Policy(error) => match error {
@@ -123,6 +132,9 @@ impl ChatRejection {
     pub(super) fn chat(error: crate::chat::ChatError) -> Self {
         ChatRejection(match error {
             crate::chat::ChatError::NotFound => Cause::NotFound,
+            crate::chat::ChatError::ResponsePending | crate::chat::ChatError::AlreadyReceived => {
+                Cause::AlreadyReceived(error)
+            }
             crate::chat::ChatError::Request(error) => Cause::Parse(error),
             crate::chat::ChatError::Limit(error) => Cause::ChatLimit(error),
             other => Cause::Unavailable(other.into()),
@@ -150,6 +162,8 @@ impl fmt::Display for ChatRejection {
                 "this server has no authentication, so it answers only requests to its own \
                  machine, such as to 127.0.0.1",
             ),
+            #[cfg(feature = "approvals")]
+            Cause::AlreadyReceived(error) => error.fmt(f),
             #[cfg(feature = "approvals")]
             Cause::BlanketApproval => f.write_str(
                 "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` \
@@ -202,12 +216,18 @@ impl IntoResponse for ChatRejection {
             ChatRejectionKind::AddressNotAllowed
             | ChatRejectionKind::HostNotAllowed
             | ChatRejectionKind::OriginNotAllowed => StatusCode::FORBIDDEN,
+            ChatRejectionKind::Conflict => StatusCode::CONFLICT,
             ChatRejectionKind::NotFound => StatusCode::NOT_FOUND,
             ChatRejectionKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ChatRejectionKind::Unauthenticated => StatusCode::UNAUTHORIZED,
             ChatRejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
-        (status, self.to_string()).into_response()
+        let mut response = (status, self.to_string()).into_response();
+        #[cfg(feature = "approvals")]
+        if matches!(self.0, Cause::AlreadyReceived(crate::chat::ChatError::ResponsePending)) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }

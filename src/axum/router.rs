@@ -34,6 +34,10 @@ use crate::response::ResponseOutcome;
 /// the id of another user's conversation as to an id that is not in use. A run continues
 /// after a disconnect. To stop it, a page calls `stop()` and then `DELETE /{id}/stream`.
 ///
+/// A `POST` that is delivered twice changes nothing. The second one gets the stored message. While
+/// that message is being written, and if there is none, the response is `409`; in the first case it
+/// has the header `Retry-After`.
+///
 /// The response has the default settings of [`UiMessageStream`](crate::UiMessageStream). For others,
 /// for example [`with_version`](crate::UiMessageStream::with_version), write a `POST` handler under
 /// another path:

@@ -18,6 +18,16 @@ pub enum ChatError {
     /// The conversation has reached one of its [limits](crate::limits::ChatLimits).
     #[error(transparent)]
     Limit(#[from] ChatLimitError),
+    /// The request was received before, and its response is being written.
+    #[error("the response to this message is being written; try again later")]
+    ResponsePending,
+    /// The request was received before, and there is no response to it: none was stored, or the
+    /// message was removed from the conversation.
+    #[error(
+        "this message was received before, and there is no response to it; to get one, regenerate \
+         it or send another message"
+    )]
+    AlreadyReceived,
     /// The conversation cannot be loaded or saved.
     #[error(transparent)]
     Store(#[from] ChatStoreError),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::agent::ChatAgent;
 use super::store::{ChatStore, ChatStoreError, VersionedChat};
 use super::turn::live::LiveRuns;
-use super::{Chat, ChatError};
+use super::{Chat, ChatError, PostedHistory};
 use crate::approval::{Approvals, Principal};
 use crate::id::{ChatId, MessageId};
 use crate::limits::ChatLimits;
@@ -20,6 +20,7 @@ pub(super) struct Inner {
     pub(super) is_default_store: bool,
     pub(super) limits: ChatLimits,
     pub(super) live: LiveRuns,
+    pub(super) posted_history: PostedHistory,
 }
 
 impl Inner {

@@ -30,8 +30,8 @@ mod turn;
 #[cfg(feature = "approvals")]
 pub use self::agent::{AgentEventStream, ChatAgent};
 pub use self::conversation::{
-    Chat, ClientAnswers, HistoryCompleteness, Messages, MessagesIter, RecordedMessage, Recorder,
-    StopReason,
+    Chat, ClientAnswers, HistoryCompleteness, Messages, MessagesIter, PostedHistory,
+    RecordedMessage, Recorder, RequestEffect, StopReason,
 };
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;

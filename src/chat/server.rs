@@ -14,21 +14,27 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::stream;
 use tracing::Instrument;
 
 use super::inner::{Inner, MAX_SAVE_ATTEMPTS, too_many_conflicts};
-use super::turn::live::LiveRuns;
+use super::turn::live::{LiveRun, LiveRuns};
 use super::turn::run::Run;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
 use crate::chat::store::{ChatStore, InMemoryChatStore, VersionedChat};
-use crate::chat::{Chat, ChatAgent, ChatError, ClientAnswers, StopReason};
+use crate::chat::{
+    Chat, ChatAgent, ChatError, ClientAnswers, PostedHistory, RequestEffect, StopReason,
+};
+use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
 use crate::limits::ChatLimits;
 use crate::message::{Role, UiMessage};
-use crate::request::ChatRequest;
+use crate::reducer::compact;
+use crate::request::{ChatRequest, Trigger};
 use crate::response::{ResponseOutcome, UiMessageStream, fresh_message_id};
+use crate::translator::Translator;
 
 /// Serves conversations: stores them, and lets an agent answer each turn.
 ///
@@ -71,7 +77,15 @@ impl ChatServer {
             is_default_store: true,
             limits: ChatLimits::default(),
             live: LiveRuns::default(),
+            posted_history: PostedHistory::default(),
         }))
+    }
+
+    /// Sets whether a new message keeps the stored messages that the posted history lacks. The
+    /// default is [`PostedHistory::Keep`].
+    #[must_use]
+    pub fn with_posted_history(self, posted_history: PostedHistory) -> Self {
+        self.configure(|inner| inner.posted_history = posted_history)
     }
 
     /// Sets the store of the conversations. Call it before the first request: conversations in the
@@ -103,7 +117,8 @@ impl ChatServer {
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
-        let Inner { agent, approvals, store, is_default_store, limits, live: _ } = &*self.0;
+        let Inner { agent, approvals, store, is_default_store, limits, posted_history, live: _ } =
+            &*self.0;
         let mut inner = Inner {
             agent: Arc::clone(agent),
             approvals: approvals.clone(),
@@ -111,6 +126,7 @@ impl ChatServer {
             is_default_store: *is_default_store,
             limits: limits.clone(),
             live: LiveRuns::default(),
+            posted_history: *posted_history,
         };
         set(&mut inner);
         ChatServer(Arc::new(inner))
@@ -124,9 +140,16 @@ impl ChatServer {
     /// Adds the messages of a request to its conversation, starts a run of the agent, and returns
     /// the response that streams its events.
     ///
+    /// A request that was delivered before changes nothing and starts no run; see
+    /// [`Chat::apply_request`]. Its response is the stored message.
+    ///
     /// # Errors
     /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
     /// - [`ChatError::Limit`] if the new message does not fit into the conversation.
+    /// - [`ChatError::ResponsePending`] if the request was delivered before, and its response is
+    ///   being written.
+    /// - [`ChatError::AlreadyReceived`] if the request was delivered before, and there is no
+    ///   response to it.
     /// - [`ChatError::Store`] if the conversation cannot be loaded or saved.
     ///
     /// # Cancel safety
@@ -138,8 +161,13 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<UiMessageStream, ChatError> {
-        let (chat, message_id) = self.apply_request(principal, &request).await?;
-        Ok(Run::from_request(&self.0, principal.clone(), chat, message_id, request).begin())
+        Ok(match self.apply_request(principal, &request).await? {
+            Applied::Run(chat, message_id, live) => {
+                Run::from_request(&self.0, principal.clone(), chat, message_id, request, live)
+                    .begin()
+            }
+            Applied::Stored(chat, message_id) => stored_response(&chat, message_id),
+        })
     }
 
     /// Applies a request to its conversation, waits until the run has ended, and returns the
@@ -173,12 +201,20 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        let (chat, message_id) = self.apply_request(principal, &request).await?;
-        let run = Run::from_request(&self.0, principal.clone(), chat, message_id, request);
-        let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
-        let (outcome, reason) = run.wait().await;
-        let chat = self.chat(principal, &id).await?;
-        let pending = self.0.approvals.for_chat(principal, &id).pending().await?;
+        let (chat, message_id, outcome, reason) =
+            match self.apply_request(principal, &request).await? {
+                Applied::Run(chat, message_id, live) => {
+                    let owner = principal.clone();
+                    let run = Run::from_request(&self.0, owner, chat, message_id, request, live);
+                    let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
+                    let (outcome, reason) = run.wait().await;
+                    (self.chat(principal, &id).await?, message_id, outcome, reason)
+                }
+                Applied::Stored(chat, message_id) => {
+                    (chat, message_id, ResponseOutcome::Finished, None)
+                }
+            };
+        let pending = self.0.approvals.for_chat(principal, &chat.id).pending().await?;
         let stop_reason = chat.stop_reason(&message_id).with_finish_reason(reason);
         let message = chat.message(&message_id).cloned();
         let is_answered = outcome == ResponseOutcome::Finished && stop_reason == StopReason::Stop;
@@ -287,13 +323,12 @@ impl ChatServer {
         Ok(())
     }
 
-    /// Applies a request to its stored conversation and saves the conversation. Returns the
-    /// conversation and the id of the message that answers the request.
+    /// Applies a request to its stored conversation and saves the conversation.
     async fn apply_request(
         &self,
         principal: &Principal,
         request: &ChatRequest,
-    ) -> Result<(Chat, MessageId), ChatError> {
+    ) -> Result<Applied, ChatError> {
         self.0.agent.validate_request(request)?;
         let fresh = fresh_message_id();
         for _ in 0..MAX_SAVE_ATTEMPTS {
@@ -303,13 +338,36 @@ impl ChatServer {
                 None => (Chat::from_client_history(request, principal.clone()), None),
             };
             let before = chat.messages.clone();
-            let message_id = chat.apply_request(request).unwrap_or_else(|| {
-                chat.begin_response(fresh.clone());
-                fresh.clone()
-            });
+            let writes = |id: &MessageId| self.0.live.writes(principal, request.id(), id);
+            let mut effect = chat.apply_request(request, self.0.posted_history);
+            if let RequestEffect::AwaitsResponse(id) = &effect
+                && *request.trigger() == Trigger::RegenerateMessage
+                && !writes(id)
+            {
+                // A server that stopped was writing the response. Only this request can replace it.
+                chat.discard_response(id);
+                effect = chat.apply_request(request, self.0.posted_history);
+            }
+            let message_id = match effect {
+                RequestEffect::NewResponse => {
+                    chat.begin_response(fresh.clone());
+                    fresh.clone()
+                }
+                RequestEffect::Continues(id) => id,
+                RequestEffect::Answered(id) if !writes(&id) => {
+                    return Ok(Applied::Stored(chat, id));
+                }
+                RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_) => {
+                    return Err(ChatError::ResponsePending);
+                }
+                RequestEffect::NotAnswered => return Err(ChatError::AlreadyReceived),
+            };
             if request.new_user_message().is_some() {
                 self.0.limits.check_chat(chat.messages.len(), chat.messages.bytes())?;
             }
+            // Registers the run before a repeated request can find its response in the conversation.
+            let is_new = message_id == fresh;
+            let live = is_new.then(|| self.0.live.register(principal, &chat.id, &message_id));
             if self.0.store.save(&chat, revision).await? {
                 let changed = before.common_prefix(&chat.messages)..before.len();
                 let changed = changed.filter_map(|at| before.get(at));
@@ -319,11 +377,32 @@ impl ChatServer {
                 for discarded in chat.discarded_responses().chain(removed) {
                     self.0.live.stop_answer(principal, &chat.id, discarded);
                 }
-                return Ok((chat, message_id));
+                return Ok(Applied::Run(chat, message_id, live));
             }
         }
         Err(too_many_conflicts())
     }
+}
+
+/// A request that was applied to its conversation, and the id of the message that answers it.
+enum Applied {
+    /// A run has to write the message. A run that writes a new one is registered.
+    Run(Chat, MessageId, Option<LiveRun>),
+    /// The request was delivered before, and the message is stored.
+    Stored(Chat, MessageId),
+}
+
+/// Returns the response that streams a stored message.
+fn stored_response(chat: &Chat, id: MessageId) -> UiMessageStream {
+    let message = chat.message(&id);
+    let chunks = message.and_then(|message| {
+        // Some fields cannot be streamed.
+        let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());
+        compact(message).or_else(|_| compact(&parts())).ok()
+    });
+    let events =
+        chunks.unwrap_or_default().into_iter().map(|chunk| AgentEvent::Chunk(Box::new(chunk)));
+    UiMessageStream::with_translator(Translator::new(id), stream::iter(events))
 }
 
 impl fmt::Debug for ChatServer {

@@ -10,7 +10,7 @@ use ui_message_stream::approval::{
     DefinitionDigest, EXPIRED, OUTCOME_UNKNOWN, Principal, REFUSED, REVOKED, ToolInfo, ToolOutcome,
     Toolbox,
 };
-use ui_message_stream::chat::{Chat, ChatServer, Recorder, Turn};
+use ui_message_stream::chat::{Chat, ChatServer, PostedHistory, Recorder, RequestEffect, Turn};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Role;
 use ui_message_stream::request::Limits;
@@ -40,8 +40,14 @@ fn ada() -> Principal {
 
 fn user_message(id: &str, text: &str) -> ChatRequest {
     let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
-    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    let body = json!({"id": "chat", "messages": [message], "messageId": id}).to_string();
     ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+/// Applies a request whose response is a new message.
+fn apply(chat: &mut Chat, request: &ChatRequest) {
+    let effect = chat.apply_request(request, PostedHistory::Keep);
+    assert_eq!(effect, RequestEffect::NewResponse);
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +95,7 @@ async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
 fn chat_with(part: Value) -> Chat {
     let message = json!({"id": "m2", "role": "assistant", "parts": [part]});
     let mut chat = Chat::new("chat", ada());
-    chat.apply_request(&user_message("m1", "go"));
+    apply(&mut chat, &user_message("m1", "go"));
     chat.upsert_message(UiMessage::parse(&message.to_string()).unwrap(), None);
     chat
 }
@@ -139,7 +145,7 @@ fn removing_a_message_removes_the_outcomes_of_its_calls() {
         let mut stored: Chat =
             serde_json::from_str(&serde_json::to_string(&chat).unwrap()).unwrap();
         assert_eq!(stored, chat);
-        stored.apply_request(&user_message("m1", "go on"));
+        apply(&mut stored, &user_message("m1", "go on"));
         assert_eq!(stored.call_outcomes, []);
         // The agent replaces the message.
         chat.upsert_message(UiMessage::new("m2", Role::Assistant, Vec::new()), None);

@@ -146,7 +146,8 @@ impl Host {
     }
 
     fn request(message: &Value) -> ChatRequest {
-        let body = json!({"id": "chat", "messages": [message]}).to_string();
+        let id = &message["id"];
+        let body = json!({"id": "chat", "messages": [message], "messageId": id}).to_string();
         ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
     }
 
@@ -271,7 +272,8 @@ async fn a_continued_run_stops_when_its_message_is_edited_away() {
     host.approve("first").await;
     wait_one_second().await;
     assert_eq!(host.calls(), 2, "the run has continued and waits for a permit");
-    let edited = json!({"id": "chat", "messages": [user("m1", "once more")]}).to_string();
+    let edited = user("m1", "once more");
+    let edited = json!({"id": "chat", "messages": [edited], "messageId": "m1"}).to_string();
     let request = ChatRequest::parse(edited.as_bytes(), &Limits::default()).unwrap();
     drop(host.chats.stream_response(&ada(), request).await.unwrap());
     wait_one_second().await;

@@ -92,7 +92,7 @@ async fn post(chats: &ChatServer, body: Value) -> String {
 }
 
 async fn say(chats: &ChatServer, id: &str, text: &str) -> String {
-    post(chats, json!({"id": "chat", "messages": [user(id, text)]})).await
+    post(chats, json!({"id": "chat", "messages": [user(id, text)], "messageId": id})).await
 }
 
 /// Sends a message and drops the response unread.

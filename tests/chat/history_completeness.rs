@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::{Chat, HistoryCompleteness};
+use ui_message_stream::chat::{Chat, HistoryCompleteness, PostedHistory, RequestEffect};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
 
@@ -24,6 +24,17 @@ fn call(id: &str) -> Value {
     json!({"id": id, "role": "assistant", "parts": [
         {"type": "tool-fetch", "toolCallId": "c1", "state": "output-available", "input": {}, "output": 1},
     ]})
+}
+
+fn edit_of(id: &str) -> Value {
+    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Stop"}]});
+    json!({"id": "chat", "messages": [message], "messageId": id})
+}
+
+/// Applies a request whose response is a new message.
+fn apply(chat: &mut Chat, body: &Value) {
+    let effect = chat.apply_request(&request(body), PostedHistory::Keep);
+    assert_eq!(effect, RequestEffect::NewResponse, "{body}");
 }
 
 fn message(message: &Value) -> UiMessage {
@@ -50,7 +61,7 @@ fn a_chat_from_a_clients_history_is_imported_unless_it_begins_with_the_request()
 
 #[test]
 fn a_chat_is_truncated_if_an_edit_or_a_regeneration_removes_tool_calls() {
-    let edit = json!({"id": "chat", "messages": [user("m3")]});
+    let edit = edit_of("m3");
     let regenerate =
         json!({"id": "chat", "trigger": "regenerate-message", "messageId": "m4", "messages": []});
     for change in [edit, regenerate] {
@@ -62,7 +73,7 @@ fn a_chat_is_truncated_if_an_edit_or_a_regeneration_removes_tool_calls() {
         ] {
             let mut chat = Chat::new("chat", Principal::new("ada"));
             chat.messages = messages.iter().map(message).collect();
-            assert_eq!(chat.apply_request(&request(&change)), None);
+            apply(&mut chat, &change);
             assert!(chat.message(&"m4".into()).is_none());
             assert_eq!(chat.history, history, "{change} {messages:?}");
         }
@@ -74,7 +85,7 @@ fn a_chat_is_truncated_if_a_response_that_is_being_written_is_discarded() {
     let mut chat = Chat::new("chat", Principal::new("ada"));
     chat.messages.push(message(&user("m1")));
     chat.begin_response("m2".into());
-    chat.apply_request(&request(&json!({"id": "chat", "messages": [user("m1")]})));
+    apply(&mut chat, &edit_of("m1"));
     assert_eq!(chat.history, Truncated, "its tools may have run");
     assert!(!chat.upsert_message(message(&call("m2")), None));
 }
@@ -85,7 +96,7 @@ fn a_chat_is_truncated_if_it_does_not_store_the_calls_of_a_discarded_message() {
         let mut chat = Chat::new("chat", Principal::new("ada"));
         let begun = message(&text("m2"));
         chat.messages = vec![message(&user("m1")), begun.clone()].into();
-        chat.apply_request(&request(&json!({"id": "chat", "messages": [user("m1")]})));
+        apply(&mut chat, &edit_of("m1"));
         assert_eq!(chat.history, Complete);
         assert!(!chat.upsert_message(message(&continued), Some(&begun)));
         assert_eq!(chat.history, history);
@@ -96,7 +107,7 @@ fn a_chat_is_truncated_if_it_does_not_store_the_calls_of_a_discarded_message() {
 fn a_chat_stays_imported_if_it_is_truncated() {
     let mut chat = imported(&json!([user("m1"), text("m2"), user("m3")]));
     chat.messages.push(message(&call("m4")));
-    chat.apply_request(&request(&json!({"id": "chat", "messages": [user("m1")]})));
+    apply(&mut chat, &edit_of("m1"));
     assert_eq!(chat.history, Imported);
 }
 

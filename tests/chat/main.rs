@@ -11,6 +11,7 @@ mod json_responses;
 mod limits;
 mod out_of_band_decisions;
 mod rejected_responses;
+mod repeated_requests;
 mod retried_requests;
 mod same_chat_id;
 mod stored_formats;

@@ -11,6 +11,7 @@
 mod apply_answers;
 mod call_state;
 mod client_answers;
+mod delivery;
 mod history_completeness;
 mod messages;
 mod recorder;
@@ -22,12 +23,14 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
+pub use self::delivery::{PostedHistory, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::messages::{Messages, MessagesIter};
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 
 use self::apply_answers::apply_answers;
+use self::delivery::{PastMessages, REGENERATED, digest_of_edit};
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::{Format, RecordKind};
@@ -42,7 +45,7 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 /// ```
 /// use ui_message_stream::ChatRequest;
 /// use ui_message_stream::approval::Principal;
-/// use ui_message_stream::chat::Chat;
+/// use ui_message_stream::chat::{Chat, PostedHistory, RequestEffect};
 /// use ui_message_stream::request::Limits;
 ///
 /// let body = br#"{"id": "c", "messages": [
@@ -51,7 +54,8 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 /// ]}"#;
 /// let request = ChatRequest::parse(body, &Limits::default())?;
 /// let mut chat = Chat::new("c", Principal::new("ada"));
-/// chat.apply_request(&request);
+/// let effect = chat.apply_request(&request, PostedHistory::Keep);
+/// assert_eq!(effect, RequestEffect::NewResponse);
 ///
 /// // The server did not write the assistant message that the client sent.
 /// assert_eq!(chat.messages.len(), 1);
@@ -91,11 +95,16 @@ pub struct Chat {
     pub call_outcomes: Vec<DeferredToolResult>,
     #[serde(default, alias = "underWay", skip_serializing_if = "Vec::is_empty")]
     pending_responses: Vec<PendingResponse>,
+    /// The user message whose response was last requested again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    regenerated: Option<MessageId>,
+    #[serde(default, skip_serializing_if = "PastMessages::is_empty")]
+    past_messages: PastMessages,
 }
 
 debug_without_content!(Chat {
     id, owner, history;
-    messages, client_executed, unsent_approvals, call_outcomes, pending_responses
+    messages, client_executed, unsent_approvals, call_outcomes, pending_responses, past_messages
 });
 
 /// The kind of a [`Chat`] among the stored records.
@@ -133,6 +142,8 @@ impl Chat {
             unsent_approvals: Vec::new(),
             call_outcomes: Vec::new(),
             pending_responses: Vec::new(),
+            regenerated: None,
+            past_messages: PastMessages::default(),
         }
     }
 
@@ -161,30 +172,171 @@ impl Chat {
 
     /// Applies the user's new message, edit or regeneration of a request to this conversation.
     ///
-    /// - A new message is appended.
-    /// - An edited message replaces the message with its id and removes all messages after it.
+    /// - A new message is appended. With [`PostedHistory::Truncate`], the messages that the posted
+    ///   history lacks at its end are removed before.
+    /// - An edit replaces the message with its id and removes all messages after it. A message is an
+    ///   edit if `messageId` names it, the request contains the posted history and not a single
+    ///   `message`, and its parts are new for this message.
     /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
-    ///   all messages after it.
+    ///   all messages after it. Without `messageId` it is the response to the last user message.
+    /// - Approval responses and tool outputs continue the message that holds their calls.
     ///
     /// If tool calls are removed, the [history](Self::history) is no longer complete.
     ///
-    /// Returns the id of the assistant message that the response continues. Returns `None` if the
-    /// response is a new message. This is the case after each of the three changes above, and if
-    /// the conversation does not contain the message that the request continues.
-    pub fn apply_request(&mut self, request: &ChatRequest) -> Option<MessageId> {
+    /// A request that was delivered before changes nothing: its message is known, whether the
+    /// conversation still holds it or not, or the response that it regenerates was replaced. A
+    /// request that regenerates a response without `messageId` changes nothing while this response
+    /// is being written, and regenerates it again afterwards.
+    pub fn apply_request(
+        &mut self,
+        request: &ChatRequest,
+        posted_history: PostedHistory,
+    ) -> RequestEffect {
         if *request.trigger() == Trigger::RegenerateMessage {
-            self.remove_response(request.message_id());
-            return None;
+            return self.regenerate(request);
         }
         if let Some(message) = request.new_user_message() {
-            if let Some(place) = self.place_of(&message.id, Role::User) {
-                self.truncate(place, place);
-            }
-            self.messages.push(imported(message));
-            return None;
+            return self.add_user_message(request, message, posted_history);
         }
-        let continued = &request.continued_message()?.id;
-        self.place_of(continued, Role::Assistant).map(|_| continued.clone())
+        let Some(continued) = request.continued_message() else {
+            return RequestEffect::NewResponse;
+        };
+        let id = &continued.id;
+        if self.place_of(id, Role::Assistant).is_some() {
+            return RequestEffect::Continues(id.clone());
+        }
+        if let Some(after) = self.past_messages.removed(id) {
+            return self.response_after(after);
+        }
+        let last = self.messages.last().map(|message| message.id.clone());
+        self.past_messages.add_removed(id.clone(), last);
+        RequestEffect::NewResponse
+    }
+
+    fn add_user_message(
+        &mut self,
+        request: &ChatRequest,
+        message: &UiMessage,
+        posted_history: PostedHistory,
+    ) -> RequestEffect {
+        let (id, message) = (&message.id, imported(message));
+        if let Some(place) = self.place_of(id, Role::User) {
+            let is_changed = self.messages[place].parts != message.parts;
+            let is_edit = request.message_id() == Some(id) && !request.is_last_message_only();
+            if !is_changed
+                || !is_edit
+                || !self.past_messages.add_change(id, digest_of_edit(&message.parts))
+            {
+                return self.response_after(Some(id));
+            }
+            self.truncate(place, place);
+        } else if self.past_messages.removed(id).is_some() {
+            return RequestEffect::NotAnswered;
+        } else if posted_history == PostedHistory::Truncate
+            && let Some(length) = self.posted_prefix(request)
+        {
+            self.truncate(length, length);
+        }
+        self.messages.push(message);
+        RequestEffect::NewResponse
+    }
+
+    /// Returns the number of posted messages before the new one, if they are the first messages of
+    /// this conversation, but not all of them.
+    fn posted_prefix(&self, request: &ChatRequest) -> Option<usize> {
+        let (_, posted) = request.messages().split_last()?;
+        let is_prefix = !request.is_last_message_only()
+            && posted.len() < self.messages.len()
+            && posted.iter().zip(self.messages.iter()).all(|(posted, own)| posted.id == own.id);
+        is_prefix.then_some(posted.len())
+    }
+
+    /// Removes the response to be written again, and all messages after it.
+    fn regenerate(&mut self, request: &ChatRequest) -> RequestEffect {
+        let named = request.message_id();
+        if let Some(place) = named.and_then(|id| self.place_of(id, Role::Assistant)) {
+            self.truncate(place, place.saturating_sub(1));
+            return RequestEffect::NewResponse;
+        }
+        if let Some(place) = named.and_then(|id| self.place_of_pending(id)) {
+            self.truncate(place, place.saturating_sub(1));
+            return RequestEffect::NewResponse;
+        }
+        let last = self.messages.iter().rposition(|message| message.role == Role::User);
+        let question = named.and_then(|id| self.place_of(id, Role::User));
+        if let (Some(place), Some(id)) = (question, named) {
+            // If other messages follow, the same request may have regenerated an earlier response.
+            let is_new = self.past_messages.add_change(id, REGENERATED.into());
+            return match is_new || question == last {
+                true => self.regenerate_response_to(place),
+                false => self.response_after(named),
+            };
+        }
+        if let Some(after) = named.and_then(|id| self.past_messages.removed(id)) {
+            return self.response_after(after);
+        }
+        let posted = request.messages().last().filter(|message| message.role == Role::User);
+        let Some(posted) = posted else {
+            return match last {
+                Some(place) => self.regenerate_response_to(place),
+                None => {
+                    self.truncate(0, 0);
+                    RequestEffect::NewResponse
+                }
+            };
+        };
+        match self.place_of(&posted.id, Role::User) {
+            Some(place) if Some(place) == last => self.regenerate_response_to(place),
+            // The user has sent other messages since.
+            Some(_) => self.response_after(Some(&posted.id)),
+            None if self.past_messages.removed(&posted.id).is_some() => RequestEffect::NotAnswered,
+            // The request that sent the message did not arrive.
+            None => {
+                self.messages.push(imported(posted));
+                RequestEffect::NewResponse
+            }
+        }
+    }
+
+    fn regenerate_response_to(&mut self, place: usize) -> RequestEffect {
+        let question = self.messages[place].id.clone();
+        if self.regenerated.as_ref() == Some(&question)
+            && let Some(response) = self.pending_response_after(&question)
+        {
+            return RequestEffect::AwaitsResponse(response.clone());
+        }
+        self.truncate(place + 1, place);
+        self.regenerated = Some(question);
+        RequestEffect::NewResponse
+    }
+
+    /// Returns the effect of a request that was delivered before. `question` is the message before
+    /// its response.
+    fn response_after(&self, question: Option<&MessageId>) -> RequestEffect {
+        let Some(question) = question else { return RequestEffect::NotAnswered };
+        if let Some(pending) = self.pending_response_after(question) {
+            return RequestEffect::AwaitsResponse(pending.clone());
+        }
+        let next = self.messages.position(question).and_then(|place| self.messages.get(place + 1));
+        match next.filter(|next| next.role == Role::Assistant) {
+            Some(response) => RequestEffect::Answered(response.id.clone()),
+            None => RequestEffect::NotAnswered,
+        }
+    }
+
+    /// Returns the id of the response that is being written after this message.
+    fn pending_response_after(&self, question: &MessageId) -> Option<&MessageId> {
+        let mut pending = self.pending_responses.iter().rev();
+        let pending = pending
+            .find(|pending| !pending.is_discarded && pending.after.as_ref() == Some(question));
+        pending.map(|pending| &pending.message_id)
+    }
+
+    /// Returns the place of a response that is being written.
+    fn place_of_pending(&self, id: &MessageId) -> Option<usize> {
+        let mut pending = self.pending_responses.iter();
+        let pending = pending.find(|pending| !pending.is_discarded && pending.message_id == *id);
+        self.place_after(pending?)
     }
 
     /// Registers a response with this id that is about to be written.
@@ -205,6 +357,14 @@ impl Chat {
     /// stay as they are.
     pub fn cancel_response(&mut self, id: &MessageId) {
         self.pending_responses.retain(|response| response.message_id != *id);
+    }
+
+    /// Discards the response with this id, which nothing writes any more although it is registered.
+    #[cfg(feature = "approvals")]
+    pub(super) fn discard_response(&mut self, id: &MessageId) {
+        for response in &mut self.pending_responses {
+            response.is_discarded |= response.message_id == *id;
+        }
     }
 
     /// Returns whether the conversation holds a message with this id, or a
@@ -399,18 +559,6 @@ impl Chat {
         }
     }
 
-    /// Removes the response to be written again, and all messages after it.
-    ///
-    /// `named` is the id of that response or of the user message that it answers. Without a known
-    /// id it is the response to the last user message.
-    fn remove_response(&mut self, named: Option<&MessageId>) {
-        let response = named.and_then(|id| self.place_of(id, Role::Assistant));
-        let question = named.and_then(|id| self.place_of(id, Role::User));
-        let last_question = self.messages.iter().rposition(|message| message.role == Role::User);
-        let first = response.or(question.or(last_question).map(|place| place + 1)).unwrap_or(0);
-        self.truncate(first, first.saturating_sub(1));
-    }
-
     /// Removes the messages from index `first_message` on. Discards the pending responses to
     /// messages from index `first_question` on.
     fn truncate(&mut self, first_message: usize, first_question: usize) {
@@ -421,12 +569,22 @@ impl Chat {
         let mut is_call_lost = removed.any(has_calls);
         for (response, place) in self.pending_responses.iter_mut().zip(places) {
             let is_discarded = place.is_none_or(|place| place >= first_question);
+            let is_new = is_discarded && !response.is_discarded;
+            if is_new {
+                self.past_messages.add_removed(response.message_id.clone(), response.after.clone());
+            }
             // A response that is still being written may already have run tools.
-            is_call_lost |= is_discarded && !response.is_discarded;
+            is_call_lost |= is_new;
             response.is_discarded |= is_discarded;
         }
         if is_call_lost {
             self.mark_truncated();
+        }
+        let mut before = first_message.checked_sub(1).and_then(|place| self.messages.get(place));
+        for removed in self.messages.iter().skip(first_message) {
+            let before = before.replace(removed).filter(|_| removed.role == Role::Assistant);
+            let after = before.map(|message| message.id.clone());
+            self.past_messages.add_removed(removed.id.clone(), after);
         }
         self.messages.truncate(first_message);
         let messages = &self.messages;

@@ -74,6 +74,18 @@ impl LiveRuns {
         }
     }
 
+    /// Returns whether a run of a chat writes this message.
+    pub(in crate::chat) fn writes(
+        &self,
+        owner: &Principal,
+        chat: &ChatId,
+        message_id: &MessageId,
+    ) -> bool {
+        let runs = self.lock();
+        let mut runs = runs.get(&key(owner, chat)).into_iter().flatten();
+        runs.any(|run| run.message_id == *message_id)
+    }
+
     /// Waits until all runs of a chat that are registered now have ended. A registered run must not
     /// call this, because it would wait for itself.
     pub(in crate::chat) async fn are_over(&self, owner: &Principal, chat: &ChatId) {

@@ -27,6 +27,8 @@ pub(in crate::chat) struct Run {
     pub(in crate::chat) has_question: bool,
     pub(in crate::chat) request: Option<Arc<ChatRequest>>,
     pub(in crate::chat) reader: Option<Reader>,
+    /// The registration of this run, if it was registered before it was created.
+    live: Option<LiveRun>,
 }
 
 impl Run {
@@ -37,6 +39,7 @@ impl Run {
         chat: Chat,
         message_id: MessageId,
         request: ChatRequest,
+        live: Option<LiveRun>,
     ) -> Self {
         Run {
             chats: Arc::clone(chats),
@@ -50,6 +53,7 @@ impl Run {
             has_question: request.continued_message().is_none(),
             request: Some(Arc::new(request)),
             reader: None,
+            live,
         }
     }
 
@@ -70,6 +74,7 @@ impl Run {
             has_question: false,
             request: None,
             reader: None,
+            live: None,
         }
     }
 
@@ -97,9 +102,12 @@ impl Run {
     }
 
     /// Registers this run, so that other runs can stop it and wait for its end.
-    pub(in crate::chat) fn register(&self) -> LiveRun {
-        let live = &self.chats.live;
-        live.register(&self.chat.owner, &self.chat.id, &self.message_id)
+    pub(in crate::chat) fn register(&mut self) -> LiveRun {
+        let register = || {
+            let live = &self.chats.live;
+            live.register(&self.chat.owner, &self.chat.id, &self.message_id)
+        };
+        self.live.take().unwrap_or_else(register)
     }
 }
 

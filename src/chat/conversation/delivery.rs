@@ -1,0 +1,120 @@
+//! What a request changes in a conversation, and [`PastMessages`], by which a request that is
+//! delivered again is recognized after its message has left the conversation.
+
+use std::collections::VecDeque;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::id::MessageId;
+use crate::message::Part;
+
+/// What a new user message does to the messages that follow in the stored history, but not in the
+/// posted one.
+///
+/// A page can cut its history itself, with `setMessages`, and then send a message with a new id. A
+/// page that is out of date sends the same: its history lacks messages that another page, or an
+/// earlier response, has added.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PostedHistory {
+    /// The stored history is kept, and the message is appended. This is the default.
+    #[default]
+    Keep,
+    /// The posted history counts. If its messages are the first messages of the stored history, by
+    /// their ids, the others are removed before the message is appended.
+    ///
+    /// The posted history has to be complete. A client that posts only its new message must post it
+    /// as `message`, because the list `messages` with one new message removes all others.
+    Truncate,
+}
+
+/// What a request changes in a conversation, as returned by
+/// [`Chat::apply_request`](super::Chat::apply_request).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum RequestEffect {
+    /// The response is a new message.
+    NewResponse,
+    /// The response continues this message.
+    Continues(MessageId),
+    /// The request was delivered before, and nothing is changed. This message is the response.
+    Answered(MessageId),
+    /// The request was delivered before, and nothing is changed. The response with this id is being
+    /// written.
+    AwaitsResponse(MessageId),
+    /// The request was delivered before, and nothing is changed. There is no response: none was
+    /// stored, or the message that the request sends, edits or continues was removed.
+    NotAnswered,
+}
+
+/// The messages that a conversation no longer holds, and changes of messages that it holds, oldest
+/// first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct PastMessages(VecDeque<PastMessage>);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PastMessage {
+    id: MessageId,
+    /// The message that was before a removed response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after: Option<MessageId>,
+    /// A change of a user message: the digest of an edit, or [`REGENERATED`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    change: Option<Box<str>>,
+}
+
+impl PastMessages {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds a message that is removed. `after` is the message before it, if it is a response.
+    pub(super) fn add_removed(&mut self, id: MessageId, after: Option<MessageId>) {
+        self.add(PastMessage { id, after, change: None });
+    }
+
+    /// Returns whether a message was removed, and if it was a response, the message before it.
+    pub(super) fn removed(&self, id: &MessageId) -> Option<Option<&MessageId>> {
+        let mut removed = self.0.iter().rev().filter(|past| past.change.is_none());
+        Some(removed.find(|past| past.id == *id)?.after.as_ref())
+    }
+
+    /// Adds a change of a user message. Returns `false` if it was added before.
+    pub(super) fn add_change(&mut self, id: &MessageId, change: Box<str>) -> bool {
+        let is_known = |past: &PastMessage| past.id == *id && past.change.as_ref() == Some(&change);
+        let is_new = !self.0.iter().any(is_known);
+        if is_new {
+            self.add(PastMessage { id: id.clone(), after: None, change: Some(change) });
+        }
+        is_new
+    }
+
+    fn add(&mut self, past: PastMessage) {
+        if self.0.len() == MAX_PAST_MESSAGES {
+            self.0.pop_front();
+        }
+        self.0.push_back(past);
+    }
+}
+
+/// Returns the digest of an edit.
+pub(super) fn digest_of_edit(parts: &[Part]) -> Box<str> {
+    // Parts of a parsed message can be written again. Without the digest, an edit that is delivered
+    // again is only compared with the current version.
+    let json = serde_json::to_vec(parts).unwrap_or_default();
+    URL_SAFE_NO_PAD.encode(&Sha256::digest(json)[..12]).into()
+}
+
+/// The change of a user message whose response was requested again by the id of the user message.
+pub(super) const REGENERATED: &str = "regenerated";
+
+/// The maximum number of past messages of one conversation. One more removes the oldest.
+const MAX_PAST_MESSAGES: usize = 1024;

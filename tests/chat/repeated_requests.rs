@@ -1,0 +1,472 @@
+//! A request that is delivered twice changes nothing: neither the history, nor the world, nor the
+//! number of model calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::{Extension, Router};
+use futures::stream;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use test_support::test_server::{Client, Host};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::axum::chat_routes;
+use ui_message_stream::chat::{Chat, ChatServer, PostedHistory, RequestEffect, Turn};
+use ui_message_stream::chunk::ReceivedChunk;
+use ui_message_stream::reducer::Reducer;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
+
+use PostedHistory::{Keep, Truncate};
+
+fn user(id: &str, text: &str) -> Value {
+    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
+}
+
+fn assistant(id: &str) -> Value {
+    json!({"id": id, "role": "assistant", "parts": [{"type": "text", "text": "An answer."}]})
+}
+
+/// The history `m1 a1 m2 a2 …` of this many turns, up to the message of the user in the last one.
+fn posted(turns: usize) -> Vec<Value> {
+    let turns =
+        (1..=turns).flat_map(|n| [user(&format!("m{n}"), "Hi"), assistant(&format!("a{n}"))]);
+    let mut messages: Vec<Value> = turns.collect();
+    messages.pop();
+    messages
+}
+
+/// A request that sends the last of these messages.
+fn submit(messages: &[Value]) -> Value {
+    json!({"id": "chat", "trigger": "submit-message", "messages": messages})
+}
+
+/// A request that edits the last of these messages.
+fn edit(messages: &[Value]) -> Value {
+    let mut body = submit(messages);
+    body["messageId"] = messages.last().unwrap()["id"].clone();
+    body
+}
+
+fn regenerate(messages: &[Value], id: Option<&str>) -> Value {
+    let mut body = submit(messages);
+    body["trigger"] = "regenerate-message".into();
+    body["messageId"] = id.into();
+    body
+}
+
+fn apply_with(chat: &mut Chat, body: &Value, posted_history: PostedHistory) -> RequestEffect {
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    chat.apply_request(&request, posted_history)
+}
+
+fn apply(chat: &mut Chat, body: &Value) -> RequestEffect {
+    apply_with(chat, body, Keep)
+}
+
+/// Applies a request that must change nothing. Returns its effect.
+#[track_caller]
+fn repeat(chat: &mut Chat, body: &Value) -> RequestEffect {
+    let before = chat.clone();
+    let effect = apply(chat, body);
+    assert_eq!(*chat, before, "{body}");
+    effect
+}
+
+/// Stores the response of a request that has just been applied.
+fn respond(chat: &mut Chat, id: &str) {
+    chat.begin_response(id.into());
+    finish(chat, id);
+}
+
+fn finish(chat: &mut Chat, id: &str) {
+    assert!(chat.upsert_message(UiMessage::parse(&assistant(id).to_string()).unwrap(), None));
+}
+
+fn ids(chat: &Chat) -> Vec<&str> {
+    chat.messages.iter().map(|message| message.id.as_str()).collect()
+}
+
+/// A chat of this many answered turns.
+fn chat_of(turns: usize) -> Chat {
+    let mut chat = Chat::new("chat", Principal::new("ada"));
+    for turn in 1..=turns {
+        assert_eq!(apply(&mut chat, &submit(&posted(turn))), RequestEffect::NewResponse);
+        respond(&mut chat, &format!("a{turn}"));
+    }
+    chat
+}
+
+fn answered(id: &str) -> RequestEffect {
+    RequestEffect::Answered(id.into())
+}
+
+#[test]
+fn a_known_message_gets_its_response_and_removes_nothing() {
+    let mut chat = chat_of(3);
+    for turn in 1..=3 {
+        let mut messages = posted(turn);
+        let response = answered(&format!("a{turn}"));
+        assert_eq!(repeat(&mut chat, &submit(&messages)), response);
+        // Without `messageId` a changed text is no edit.
+        *messages.last_mut().unwrap() = user(&format!("m{turn}"), "Changed");
+        assert_eq!(repeat(&mut chat, &submit(&messages)), response);
+        // With `messageId` an unchanged text is no edit.
+        assert_eq!(repeat(&mut chat, &edit(&posted(turn))), response);
+    }
+    chat.begin_response("a4".into());
+    assert_eq!(repeat(&mut chat, &submit(&posted(3))), answered("a3"));
+}
+
+#[test]
+fn a_message_whose_response_is_being_written_waits_for_it() {
+    let mut chat = chat_of(1);
+    assert_eq!(apply(&mut chat, &submit(&posted(2))), RequestEffect::NewResponse);
+    assert_eq!(repeat(&mut chat, &submit(&posted(2))), RequestEffect::NotAnswered);
+    chat.begin_response("a2".into());
+    assert_eq!(repeat(&mut chat, &submit(&posted(2))), RequestEffect::AwaitsResponse("a2".into()));
+    // The response failed.
+    chat.cancel_response(&"a2".into());
+    assert_eq!(repeat(&mut chat, &submit(&posted(2))), RequestEffect::NotAnswered);
+}
+
+#[test]
+fn an_edit_changes_the_chat_once_though_it_is_delivered_again_after_other_edits() {
+    let mut chat = chat_of(3);
+    let edits = ["one", "two"].map(|text| {
+        let mut messages = posted(2);
+        *messages.last_mut().unwrap() = user("m2", text);
+        edit(&messages)
+    });
+    assert_eq!(apply(&mut chat, &edits[0]), RequestEffect::NewResponse);
+    assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
+    respond(&mut chat, "b2");
+    assert_eq!(repeat(&mut chat, &edits[0]), answered("b2"));
+    assert_eq!(apply(&mut chat, &edits[1]), RequestEffect::NewResponse);
+    respond(&mut chat, "c2");
+    for again in &edits {
+        assert_eq!(repeat(&mut chat, again), answered("c2"));
+    }
+    // The requests of the removed messages.
+    for (body, effect) in [
+        (submit(&posted(2)), answered("c2")),
+        (submit(&posted(3)), RequestEffect::NotAnswered),
+        (edit(&posted(3)), RequestEffect::NotAnswered),
+        (submit(&[&posted(3)[..], &[assistant("a3")]].concat()), RequestEffect::NotAnswered),
+    ] {
+        assert_eq!(repeat(&mut chat, &body), effect, "{body}");
+    }
+    // A stored chat recognizes them as well.
+    let stored = serde_json::to_string(&chat).unwrap();
+    let mut stored: Chat = serde_json::from_str(&stored).unwrap();
+    assert_eq!(repeat(&mut stored, &edits[0]), answered("c2"));
+    assert_eq!(repeat(&mut stored, &submit(&posted(3))), RequestEffect::NotAnswered);
+}
+
+#[test]
+fn a_body_with_one_message_removes_nothing() {
+    let with_message = |message: Value, id: Option<&str>| json!({"id": "chat", "message": message, "messageId": id});
+    for posted_history in [Keep, Truncate] {
+        let mut chat = chat_of(3);
+        let edit = with_message(user("m2", "Changed"), Some("m2"));
+        assert_eq!(apply_with(&mut chat, &edit, posted_history), answered("a2"));
+        assert_eq!(chat, chat_of(3));
+        let new = with_message(user("m4", "Hi"), None);
+        assert_eq!(apply_with(&mut chat, &new, posted_history), RequestEffect::NewResponse);
+        assert_eq!(ids(&chat), ["m1", "a1", "m2", "a2", "m3", "a3", "m4"]);
+    }
+}
+
+#[test]
+fn a_new_message_behind_a_part_of_the_history_removes_the_rest_only_if_the_host_wants_it() {
+    let behind = |turns: usize, id: &str| {
+        let mut messages = posted(turns + 1);
+        *messages.last_mut().unwrap() = user(id, "Something else");
+        submit(&messages)
+    };
+    for (turns, kept) in [(0, &[][..]), (1, &["m1", "a1"]), (2, &["m1", "a1", "m2", "a2"])] {
+        let mut chat = chat_of(3);
+        let body = behind(turns, "new");
+        assert_eq!(apply_with(&mut chat, &body, Truncate), RequestEffect::NewResponse);
+        assert_eq!(ids(&chat), [kept, &["new"]].concat());
+        respond(&mut chat, "n");
+        // Neither this request nor an earlier one removes anything again.
+        let before = chat.clone();
+        for again in [&body, &submit(&posted(2)), &submit(&posted(3))] {
+            assert_ne!(apply_with(&mut chat, again, Truncate), RequestEffect::NewResponse);
+        }
+        assert_eq!(chat, before);
+
+        let mut chat = chat_of(3);
+        assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse);
+        assert_eq!(ids(&chat), ["m1", "a1", "m2", "a2", "m3", "a3", "new"]);
+    }
+    // The whole history, and one that is no part of it.
+    for messages in [
+        [&posted(3)[..], &[assistant("a3"), user("new", "Hi")]].concat(),
+        vec![user("m1", "Hi"), assistant("other"), user("new", "Hi")],
+    ] {
+        let mut chat = chat_of(3);
+        let effect = apply_with(&mut chat, &submit(&messages), Truncate);
+        assert_eq!((effect, chat.messages.len()), (RequestEffect::NewResponse, 7));
+    }
+}
+
+#[test]
+fn a_response_is_regenerated_again_only_after_it_was_written() {
+    let mut chat = chat_of(2);
+    let again = regenerate(&posted(2), None);
+    for response in ["b2", "c2"] {
+        assert_eq!(apply(&mut chat, &again), RequestEffect::NewResponse);
+        assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
+        chat.begin_response(response.into());
+        let waits = RequestEffect::AwaitsResponse(response.into());
+        assert_eq!(repeat(&mut chat, &again), waits);
+        // By the id of the user message, and of the response that was replaced.
+        assert_eq!(repeat(&mut chat, &regenerate(&posted(2), Some("a2"))), waits);
+        finish(&mut chat, response);
+        assert_eq!(repeat(&mut chat, &regenerate(&posted(2), Some("a2"))), answered(response));
+    }
+    // The user has sent another message since.
+    assert_eq!(apply(&mut chat, &submit(&posted(3))), RequestEffect::NewResponse);
+    respond(&mut chat, "a3");
+    assert_eq!(repeat(&mut chat, &again), answered("c2"));
+    assert_eq!(repeat(&mut chat, &regenerate(&posted(2), Some("b2"))), answered("c2"));
+}
+
+#[test]
+fn a_response_that_is_regenerated_by_its_id_is_replaced_once() {
+    let mut chat = chat_of(3);
+    let first = regenerate(&posted(2), Some("a2"));
+    assert_eq!(apply(&mut chat, &first), RequestEffect::NewResponse);
+    chat.begin_response("b2".into());
+    assert_eq!(repeat(&mut chat, &first), RequestEffect::AwaitsResponse("b2".into()));
+    finish(&mut chat, "b2");
+    assert_eq!(repeat(&mut chat, &first), answered("b2"));
+    assert_eq!(repeat(&mut chat, &regenerate(&posted(3), Some("a3"))), RequestEffect::NotAnswered);
+
+    // A response that is being written is replaced, too.
+    assert_eq!(apply(&mut chat, &submit(&posted(4))), RequestEffect::NewResponse);
+    chat.begin_response("a4".into());
+    let second = regenerate(&posted(4), Some("a4"));
+    assert_eq!(apply(&mut chat, &second), RequestEffect::NewResponse);
+    chat.begin_response("b4".into());
+    assert_eq!(repeat(&mut chat, &second), RequestEffect::AwaitsResponse("b4".into()));
+    finish(&mut chat, "b4");
+    assert_eq!(repeat(&mut chat, &second), answered("b4"));
+}
+
+#[test]
+fn a_response_that_is_regenerated_by_its_question_is_replaced_once_if_messages_follow() {
+    let mut chat = chat_of(3);
+    let body = regenerate(&posted(2), Some("m2"));
+    assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse);
+    respond(&mut chat, "b2");
+    let third = submit(&[&posted(2)[..], &[assistant("b2"), user("n3", "Hi")]].concat());
+    assert_eq!(apply(&mut chat, &third), RequestEffect::NewResponse);
+    respond(&mut chat, "b3");
+    assert_eq!(repeat(&mut chat, &body), answered("b2"));
+}
+
+#[test]
+fn a_message_that_did_not_arrive_is_added_when_its_response_is_requested_again() {
+    let mut chat = chat_of(1);
+    assert_eq!(apply(&mut chat, &regenerate(&posted(2), None)), RequestEffect::NewResponse);
+    assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
+}
+
+/// The stored history, the effects of the tools, and the number of model calls.
+async fn state(host: &Host) -> (String, String, usize) {
+    let history = host.get("alice", "/api/chat/chat").await.text;
+    (history, format!("{:?}", host.tools.effects()), host.model.prompts().len())
+}
+
+/// The routes of a chat whose agent counts its calls and waits for a permit before it answers.
+struct Slow {
+    routes: Router,
+    chats: ChatServer,
+    calls: Arc<AtomicUsize>,
+    permits: Arc<Semaphore>,
+}
+
+fn slow() -> Slow {
+    let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
+    let agent = move |_: Turn| {
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        let permits = Arc::clone(&awaited);
+        stream::once(async move {
+            permits.acquire().await.unwrap().forget();
+            AgentEvent::text(format!("Answer {number}."))
+        })
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let routes = chat_routes(chats.clone()).layer(Extension(Principal::new("ada")));
+    Slow { routes, chats, calls, permits }
+}
+
+impl Slow {
+    /// Posts a request. Returns the status, the header `Retry-After` and the body.
+    async fn post(&self, body: &Value, accept: &str) -> (StatusCode, Option<String>, String) {
+        post_to(self.routes.clone(), body.to_string(), accept.to_owned()).await
+    }
+
+    async fn stored(&self) -> Vec<UiMessage> {
+        let chat = self.chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+        chat.messages.iter().cloned().collect()
+    }
+}
+
+async fn post_to(
+    routes: Router,
+    body: String,
+    accept: String,
+) -> (StatusCode, Option<String>, String) {
+    let request = Request::post("/")
+        .header("host", "127.0.0.1")
+        .header("content-type", "application/json")
+        .header("accept", accept);
+    let response = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+    let retry_after = response.headers().get("retry-after");
+    let retry_after = retry_after.map(|value| value.to_str().unwrap().to_owned());
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, retry_after, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// Returns the message that a client without messages reads from a response.
+fn read(response: &str) -> UiMessage {
+    let mut reducer = Reducer::new();
+    for data in response.split("\n\n").filter_map(|frame| frame.strip_prefix("data: ")) {
+        if data != "[DONE]" {
+            reducer.push(&ReceivedChunk::parse(data).unwrap()).unwrap();
+        }
+    }
+    reducer.into_message()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_post_that_is_delivered_1000_times_before_during_and_after_its_answer_counts_once() {
+    let server = slow();
+    let body = submit(&posted(1));
+    let at_once: Vec<_> = (0..300)
+        .map(|_| tokio::spawn(post_to(server.routes.clone(), body.to_string(), String::new())))
+        .collect();
+    while server.calls.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for accept in ["", "application/json"] {
+        for _ in 0..200 {
+            let (status, retry_after, text) = server.post(&body, accept).await;
+            assert_eq!((status, retry_after.as_deref()), (StatusCode::CONFLICT, Some("1")));
+            assert_eq!(text, "the response to this message is being written; try again later");
+        }
+    }
+    server.permits.add_permits(10);
+    let mut answers = Vec::new();
+    for post in at_once {
+        let (status, _, text) = post.await.unwrap();
+        if status != StatusCode::CONFLICT {
+            assert_eq!(status, StatusCode::OK, "{text}");
+            answers.push(text);
+        }
+    }
+    assert_eq!(answers.len(), 1);
+    let message = read(&answers[0]);
+    let stored = server.stored().await;
+    assert_eq!(stored.len(), 2);
+    for _ in 0..150 {
+        let (status, _, text) = server.post(&body, "").await;
+        assert_eq!((status, read(&text)), (StatusCode::OK, message.clone()));
+        let (status, _, text) = server.post(&body, "application/json").await;
+        let response: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &response["stopReason"]), (StatusCode::OK, &json!("stop")));
+        assert_eq!(response["message"], serde_json::to_value(&stored[1]).unwrap());
+    }
+    assert_eq!(server.stored().await, stored);
+    assert_eq!(server.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_regeneration_that_is_delivered_100_times_at_once_calls_the_model_once() {
+    let server = slow();
+    server.permits.add_permits(1);
+    assert_eq!(server.post(&submit(&posted(1)), "").await.0, StatusCode::OK);
+    for round in 2..5 {
+        let body = regenerate(&posted(1), None).to_string();
+        let mut posts: JoinSet<_> =
+            (0..100).map(|_| post_to(server.routes.clone(), body.clone(), String::new())).collect();
+        for _ in 0..99 {
+            let (status, retry_after, _) = posts.join_next().await.unwrap().unwrap();
+            assert_eq!((status, retry_after.as_deref()), (StatusCode::CONFLICT, Some("1")));
+        }
+        server.permits.add_permits(1);
+        let (status, _, text) = posts.join_next().await.unwrap().unwrap();
+        assert!(status == StatusCode::OK && text.contains(&format!("Answer {round}.")), "{text}");
+        assert_eq!(server.calls.load(Ordering::SeqCst), round);
+        assert_eq!(server.stored().await.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_message_without_a_response_is_rejected_with_409_when_it_is_delivered_again() {
+    let silent = |_: Turn| stream::empty::<AgentEvent>();
+    let chats = ChatServer::new(silent, Approvals::new(EmptyToolbox));
+    let routes = chat_routes(chats).layer(Extension(Principal::new("ada")));
+    let body = submit(&posted(1)).to_string();
+    let (status, ..) = post_to(routes.clone(), body.clone(), String::new()).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, retry_after, text) = post_to(routes, body, String::new()).await;
+    assert_eq!((status, retry_after), (StatusCode::CONFLICT, None));
+    assert!(text.contains("there is no response to it"), "{text}");
+}
+
+#[tokio::test]
+async fn each_post_of_a_chat_of_20_turns_changes_nothing_when_it_is_delivered_again() {
+    let host = Host::new();
+    let mut page = Client::new("alice", "chat");
+    let mut bodies = Vec::new();
+    for turn in 0..20 {
+        let text = match turn % 5 {
+            0 => "weather".to_owned(),
+            1 => "delete notes.txt".to_owned(),
+            2 => "mixed".to_owned(),
+            _ => format!("turn {turn}"),
+        };
+        page.messages.push(user(&format!("m{turn}"), &text));
+        bodies.push(page.body());
+        page.send(&host).await;
+        if !page.pending_parts().is_empty() {
+            let body = page.answered(turn % 2 == 1);
+            page.messages = body["messages"].as_array().unwrap().clone();
+            bodies.push(body);
+            page.send(&host).await;
+        }
+        if turn % 7 == 3 {
+            // The user edits the message, and then requests another response.
+            page.messages.truncate(page.messages.len() - 2);
+            page.messages.push(user(&format!("m{turn}"), "edited"));
+            let mut body = edit(&page.messages);
+            bodies.push(body.clone());
+            page.apply_response(&host.chat("alice", body.to_string()).await);
+            let replaced = page.messages.pop().unwrap();
+            body = regenerate(&page.messages, replaced["id"].as_str());
+            bodies.push(body.clone());
+            page.apply_response(&host.chat("alice", body.to_string()).await);
+        }
+    }
+    let before = state(&host).await;
+    let stored: Value = serde_json::from_str(&before.0).unwrap();
+    assert_eq!(stored["messages"].as_array().unwrap().len(), page.messages.len());
+    for body in &bodies {
+        let answer = host.chat("alice", body.to_string()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        assert_eq!(state(&host).await, before, "{body}");
+    }
+}
