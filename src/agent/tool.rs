@@ -400,6 +400,17 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self.policy.on_new_message = Some(policy);
         self
     }
+
+    /// Lets other principals than the requester decide on the calls of this tool, for example a
+    /// manager. `Approvals::authorize_decision` says which.
+    ///
+    /// An approval by the requester does not count. Newer messages of the requester do not close the
+    /// approval requests.
+    #[must_use]
+    pub fn decided_by_others(mut self) -> Self {
+        self.policy.decided_by_others = true;
+        self
+    }
 }
 
 /// Tools that the client executes. They have no handler and need no approval here.

@@ -52,6 +52,9 @@ pub struct ToolPolicy {
     /// What happens to an approval request when the user sends a newer message. `None` for the
     /// policy of [`Approvals::on_new_message`](crate::approval::Approvals::on_new_message).
     pub on_new_message: Option<OnNewMessage>,
+    /// Whether other principals than the requester decide on the calls. See
+    /// [`ToolInfo::decided_by_others`](crate::approval::ToolInfo::decided_by_others()).
+    pub decided_by_others: bool,
     /// How long a call may run. The same limit applies to an asynchronous predicate of
     /// [`approval`](Self::approval). The default is 60 seconds.
     pub timeout: Duration,
@@ -286,6 +289,7 @@ impl Default for ToolPolicy {
             approval: ApprovalRequirement::Unspecified { needs_approval: false },
             approval_ttl: None,
             on_new_message: None,
+            decided_by_others: false,
             timeout: Duration::from_secs(60),
             max_output_bytes: 256 * 1024,
             idempotent: false,
@@ -339,6 +343,7 @@ impl fmt::Debug for ToolPolicy {
             .field("approval", &self.approval)
             .field("approval_ttl", &self.approval_ttl)
             .field("on_new_message", &self.on_new_message)
+            .field("decided_by_others", &self.decided_by_others)
             .field("timeout", &self.timeout)
             .field("max_output_bytes", &self.max_output_bytes)
             .field("idempotent", &self.idempotent)

@@ -152,6 +152,7 @@ impl ToolSet {
         info.idempotent = tool.policy().idempotent;
         info.approval_ttl = tool.policy().approval_ttl;
         info.on_new_message = tool.policy().on_new_message;
+        info.decided_by_others = tool.policy().decided_by_others;
         Some(info)
     }
 

@@ -31,6 +31,7 @@ use crate::json::{Format, Json};
 ///     provider_executed: false,
 ///     idempotent: false,
 ///     on_new_message: OnNewMessage::Lapse,
+///     decided_by_others: false,
 ///     description: None,
 ///     approval_ttl: Duration::from_secs(60 * 60),
 /// };
@@ -69,6 +70,9 @@ pub struct NewApprovalRequest {
     pub idempotent: bool,
     /// What happens when the requester sends a newer message.
     pub on_new_message: OnNewMessage,
+    /// Whether another principal than the requester decides. The requester's messages then do not
+    /// close the request.
+    pub decided_by_others: bool,
     /// The description that the user reads.
     ///
     /// If it is `None`, the description is the tool's name and the first 200 characters of the
@@ -126,6 +130,7 @@ impl NewApprovalRequest {
             provider_executed: self.provider_executed,
             idempotent: self.idempotent,
             on_new_message: self.on_new_message,
+            decided_by_others: self.decided_by_others,
             description,
             state: ApprovalState::Pending,
         })
@@ -163,6 +168,7 @@ mod tests {
                 provider_executed: false,
                 idempotent: false,
                 on_new_message: OnNewMessage::Lapse,
+                decided_by_others: false,
                 description: None,
                 approval_ttl: Duration::from_secs(1),
             };

@@ -61,6 +61,10 @@ pub struct ApprovalRecord {
     /// What happens to an approval that arrives with or after a newer message of the user.
     #[serde(default, skip_serializing_if = "OnNewMessage::is_default")]
     pub on_new_message: OnNewMessage,
+    /// Whether another principal than the requester decides. The requester can deny the call, and
+    /// cannot approve it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub decided_by_others: bool,
     /// The description that the user reads.
     pub description: Box<str>,
     /// The state of the approval request.
@@ -197,8 +201,8 @@ pub enum OnNewMessage {
     #[default]
     Lapse,
     /// The request stays open, and an approval that arrives later runs the tool. Use it for
-    /// approval requests that do not depend on the conversation, for example if another user
-    /// decides.
+    /// approval requests that do not depend on the conversation. A request that
+    /// [others decide](ApprovalRecord::decided_by_others) on always stays open.
     Run,
 }
 
@@ -301,7 +305,13 @@ impl ApprovalRecord {
 
     /// Returns whether a newer message of the requester closes this request.
     pub(super) fn lapses_on_new_message(&self) -> bool {
-        self.on_new_message == OnNewMessage::Lapse
+        self.on_new_message == OnNewMessage::Lapse && !self.decided_by_others
+    }
+
+    /// Returns whether an approval by this principal is one of its own request, although others
+    /// decide on it.
+    pub(super) fn is_self_approval(&self, principal: &Principal) -> bool {
+        self.decided_by_others && self.requester == *principal
     }
 
     /// Returns the SHA-256 digest of the input, in lower-case hex.
@@ -341,6 +351,7 @@ impl ApprovalRecord {
     /// - `requestedAt` and `expiresAt`, in milliseconds since 1970
     /// - `hidesCharacters`: `true` if the input holds characters that a reader does not see as they
     ///   are; absent otherwise
+    /// - `decidedByOthers`: `true` if the requester cannot approve the call; absent otherwise
     /// - `approvedBy` and `respondedAt`, once there is an approval or a denial
     /// - `reason`, if the user gave one with the approval or denial
     ///
@@ -354,6 +365,7 @@ impl ApprovalRecord {
             requested_at: self.requested_at,
             expires_at: self.expires_at,
             hides_characters: has_hidden_characters(&self.input),
+            decided_by_others: self.decided_by_others,
             approved_by: decision.map(|decision| decision.decided_by.to_string()),
             responded_at: decision.map(|decision| decision.decided_at),
             reason: decision.and_then(|decision| decision.reason.as_deref()),
@@ -440,6 +452,8 @@ struct Descriptor<'a> {
     expires_at: UnixMillis,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hides_characters: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    decided_by_others: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     approved_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

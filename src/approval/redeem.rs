@@ -145,7 +145,8 @@ impl Redemption {
     /// An approval response in a message before the continued one was usually handled by an earlier
     /// request. It is skipped unless it is valid and its record is still pending. A rejected
     /// denial still becomes [`DeferredOutcome::Denied`], and a rejected approval becomes
-    /// [`DeferredOutcome::Rejected`].
+    /// [`DeferredOutcome::Rejected`]. An approval by the requester of a call on which
+    /// [others decide](ApprovalRecord::decided_by_others) is rejected, and the call stays pending.
     pub fn verify(
         &mut self,
         records: &HashMap<RecordId, ApprovalRecord>,
@@ -169,6 +170,13 @@ impl Redemption {
                 record.lapses_on_new_message()
                     && self.plan.has_newer_message(record, &response.approval_id)
             });
+            let accepted = accepted.and_then(|()| {
+                // If the request is decided, the page gets the outcome.
+                let is_self_approval = response.approved
+                    && is_pending
+                    && record.is_some_and(|record| record.is_self_approval(principal));
+                if is_self_approval { Err(RejectionReason::SelfApproval) } else { Ok(()) }
+            });
             if !(is_continued || accepted.is_ok() && is_pending) {
                 answer.resolution = Resolution::Skipped;
             } else if let Err(cause) = accepted {
@@ -177,7 +185,11 @@ impl Redemption {
                     // A denial runs nothing, so the user sees the decision that the user made.
                     false => DeferredOutcome::Denied { reason: response.reason.clone() },
                 };
-                answer.resolution = Resolution::Resolved(Box::new((None, outcome)));
+                answer.resolution = match cause {
+                    // The request waits for the others.
+                    RejectionReason::SelfApproval => Resolution::Skipped,
+                    _ => Resolution::Resolved(Box::new((None, outcome))),
+                };
                 rejected.push(RejectedResponse {
                     cause,
                     record: answer.token.map(|token| token.record),

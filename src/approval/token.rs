@@ -149,6 +149,7 @@ mod tests {
             provider_executed: false,
             idempotent: false,
             on_new_message: OnNewMessage::default(),
+            decided_by_others: false,
             description: "Delete".into(),
             state: ApprovalState::Pending,
         }
@@ -265,6 +266,7 @@ mod tests {
                     provider_executed: flags.0,
                     idempotent: flags.1,
                     on_new_message: OnNewMessage::default(),
+                    decided_by_others: false,
                     ..record()
                 }
             },

@@ -98,6 +98,8 @@ pub enum RejectionReason {
     Revoked(RevocationReason),
     /// The request was already decided, with the other decision or by another principal.
     AlreadyDecided,
+    /// The requester approved a call on which others decide.
+    SelfApproval,
 }
 
 impl ApprovalRecord {
@@ -132,6 +134,9 @@ impl ApprovalRecord {
                 ClaimResult::Rejected(RejectionReason::Expired),
                 ApprovalState::Expired,
             ),
+            ApprovalState::Pending if self.is_self_approval(&decision.decided_by) => {
+                refused(RejectionReason::SelfApproval)
+            }
             ApprovalState::Pending => claimed(decision, 1),
             ApprovalState::Denied { .. } => refused(RejectionReason::AlreadyDecided),
             ApprovalState::Expired => refused(RejectionReason::Expired),

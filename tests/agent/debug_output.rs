@@ -296,6 +296,7 @@ fn a_state_machine_does_not_print_what_it_has_read() {
         provider_executed: false,
         idempotent: false,
         on_new_message: Default::default(),
+        decided_by_others: false,
         description: Some("a secret description".into()),
         approval_ttl: std::time::Duration::from_secs(60),
     };

@@ -418,6 +418,7 @@ fn issued(idempotent: bool) -> ApprovalRecord {
         input: Json::null(),
         provider_executed: false,
         on_new_message: OnNewMessage::default(),
+        decided_by_others: false,
         idempotent,
         description: None,
         approval_ttl: Duration::from_millis(TO_ANSWER),

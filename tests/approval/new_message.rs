@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{
-    ApprovalState, DeferredOutcome, IssuedApproval, OnNewMessage, Principal,
+    ApprovalDecision, ApprovalState, AuditEventKind, DeferredOutcome, IssuedApproval, OnNewMessage,
+    Principal, RejectionReason,
 };
 
 use super::one_tool::{Bench, ada, body, body_with_new_message, call, unanswered};
@@ -111,14 +112,52 @@ async fn the_policy_at_the_time_of_the_request_applies() {
     assert!(bench.effects().is_empty());
 }
 
+/// Every policy is the default one.
 #[tokio::test]
-async fn an_approval_by_another_user_does_not_lapse_by_a_message_of_the_requester() {
-    let bench = bench(OnNewMessage::Run, Some(OnNewMessage::Run))
-        .with(|approvals| approvals.authorize_decision(|_, _| true));
+async fn a_message_of_the_requester_does_not_close_what_others_decide_on() {
+    for decided_by_others in [true, false] {
+        let bench = Bench::new().with(|approvals| {
+            approvals.authorize_decision(|principal, _| principal.id() == Some("boss"))
+        });
+        bench.tool(|tool| tool.decided_by_others = decided_by_others);
+        let issued = bench.ask("call_1", notes()).await;
+        let with_new_message = body_with_new_message(&[unanswered("call_1", &issued)]);
+        let (results, _) = bench.settled(&ada(), &with_new_message).await;
+        assert_eq!(results.pending().len(), usize::from(decided_by_others));
+        assert_eq!(bench.is_pending(&issued).await, decided_by_others);
+        let approved = body(&[call("call_1", &issued, true)]);
+        bench.outcomes_in_adas_chat(&Principal::new("boss"), &approved).await;
+        assert_eq!(bench.effects().len(), usize::from(decided_by_others));
+    }
+}
+
+#[tokio::test]
+async fn a_requester_cannot_approve_what_others_decide_on_but_can_deny_it() {
+    let bench = Bench::new().with(|approvals| approvals.authorize_decision(|_, _| true));
+    bench.tool(|tool| tool.decided_by_others = true);
     let issued = bench.ask("call_1", notes()).await;
-    bench.outcomes(&body_with_new_message(&[unanswered("call_1", &issued)])).await;
-    assert!(bench.is_pending(&issued).await);
-    let boss = Principal::new("boss");
-    bench.outcomes_in_adas_chat(&boss, &body(&[call("call_1", &issued, true)])).await;
+    let descriptor = serde_json::to_value(&issued.descriptor).unwrap();
+    assert_eq!(descriptor["decidedByOthers"], true);
+    let approved = [call("call_1", &issued, true)];
+    for request in [body(&approved), body_with_new_message(&approved)] {
+        let (results, outcomes) = bench.settled(&ada(), &request).await;
+        assert_eq!((outcomes.len(), results.pending().len()), (0, 1), "{results:?}");
+    }
+    let decision =
+        ApprovalDecision { approval_id: issued.approval_id.clone(), approved: true, reason: None };
+    assert_eq!(bench.approvals.group_by_message(&ada(), vec![decision]).await.unwrap(), []);
+    assert!(bench.is_pending(&issued).await && bench.effects().is_empty());
+    let causes = bench.audit_events(issued.record).into_iter().map(|event| event.kind);
+    let cause = RejectionReason::SelfApproval;
+    assert_eq!(causes.skip(1).collect::<Vec<_>>(), vec![AuditEventKind::Rejected { cause }; 2]);
+
+    // After another principal has approved, a late approval by the requester gets the output.
+    bench.outcomes_in_adas_chat(&Principal::new("boss"), &body(&approved)).await;
+    let outcomes = bench.outcomes(&body(&approved)).await;
+    assert!(matches!(outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
     assert_eq!(bench.effects().len(), 1);
+
+    let issued = bench.ask("call_2", notes()).await;
+    bench.outcomes(&body(&[call("call_2", &issued, false)])).await;
+    assert!(matches!(state(&bench, &issued).await, ApprovalState::Denied { .. }));
 }

@@ -27,6 +27,7 @@ pub(crate) struct Tool {
     pub(crate) is_permitted: bool,
     pub(crate) panics: Option<Panics>,
     pub(crate) on_new_message: Option<OnNewMessage>,
+    pub(crate) decided_by_others: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,6 +44,7 @@ impl Default for Tool {
             is_permitted: true,
             panics: None,
             on_new_message: None,
+            decided_by_others: false,
         }
     }
 }
@@ -59,6 +61,7 @@ impl Toolbox for Effects {
         let info = ToolInfo::new(DefinitionDigest::new(name, tool.description, &Json::null()));
         let mut info = if tool.is_idempotent { info.idempotent() } else { info };
         info.on_new_message = tool.on_new_message;
+        info.decided_by_others = tool.decided_by_others;
         (name == "delete_file").then_some(info)
     }
 

@@ -207,6 +207,17 @@ impl McpTool {
         self
     }
 
+    /// Lets other principals than the requester decide on the calls of this tool, for example a
+    /// manager. `Approvals::authorize_decision` says which.
+    ///
+    /// An approval by the requester does not count. Newer messages of the requester do not close the
+    /// approval requests.
+    #[must_use]
+    pub fn decided_by_others(mut self) -> Self {
+        self.policy.decided_by_others = true;
+        self
+    }
+
     /// Sets the maximum length of the output, in bytes of JSON. The default is 256 KiB.
     ///
     /// A call with a longer output fails: the client sends the messages back with every request,

@@ -106,6 +106,7 @@ impl ChatApprovals {
         request.idempotent = tool.idempotent;
         request.approval_ttl = tool.approval_ttl.unwrap_or(request.approval_ttl);
         request.on_new_message = tool.on_new_message.unwrap_or(request.on_new_message);
+        request.decided_by_others = tool.decided_by_others;
         self.issue(request).await
     }
 
@@ -167,6 +168,7 @@ impl ChatApprovals {
             provider_executed: false,
             idempotent: false,
             on_new_message: self.inner.on_new_message,
+            decided_by_others: false,
             description: description.map(Into::into),
             approval_ttl: self.inner.approval_ttl,
         }

@@ -38,8 +38,8 @@ use crate::approval::store::{
 };
 use crate::approval::token::Token;
 use crate::approval::{
-    ApprovalDecision, ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, ResumePlan,
-    RevocationReason,
+    ApprovalDecision, ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason,
+    ResumePlan, RevocationReason,
 };
 use crate::id::{ChatId, MessageId};
 use crate::limits::ChatLimits;
@@ -193,7 +193,8 @@ impl Approvals {
     ///
     /// `may_decide` receives the principal that decides, and the approval record of another
     /// principal. The record can belong to any tenant, so `may_decide` must compare the tenants. By
-    /// default only the requester can decide.
+    /// default only the requester can decide. To let others decide instead of the requester, see
+    /// [`ToolInfo::decided_by_others`].
     ///
     /// This does not control whether the tool may run in the name of the requester. For that, see
     /// [`Toolbox::permits`], which `Tool::authorize` of an `Agent` implements.
@@ -256,7 +257,11 @@ impl Approvals {
             let record = token.and_then(|token| records.get(&token.record));
             let id = &decision.approval_id;
             let may_decide = |record: &ApprovalRecord| self.0.can_decide(principal, record);
-            let record = match authorized_record(id, token, record, principal, may_decide) {
+            let authorized = authorized_record(id, token, record, principal, may_decide);
+            let record = match authorized.and_then(|record| {
+                let is_self_approval = decision.approved && record.is_self_approval(principal);
+                if is_self_approval { Err(RejectionReason::SelfApproval) } else { Ok(record) }
+            }) {
                 Ok(record) => record,
                 Err(reason) => {
                     let record = token.map(|token| token.record);

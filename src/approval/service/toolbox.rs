@@ -106,13 +106,22 @@ pub struct ToolInfo {
     /// What happens to an approval request for this tool when the user sends a newer message;
     /// `None` for the policy of [`Approvals::on_new_message`](super::Approvals::on_new_message).
     pub on_new_message: Option<OnNewMessage>,
+    /// Whether another principal than the requester decides on the calls of this tool. See
+    /// [`decided_by_others`](Self::decided_by_others()).
+    pub decided_by_others: bool,
 }
 
 impl ToolInfo {
     /// Creates the properties of a tool with this definition. Each call is executed at most once,
     /// and approval requests expire after the default time.
     pub fn new(definition: DefinitionDigest) -> Self {
-        ToolInfo { definition, idempotent: false, approval_ttl: None, on_new_message: None }
+        ToolInfo {
+            definition,
+            idempotent: false,
+            approval_ttl: None,
+            on_new_message: None,
+            decided_by_others: false,
+        }
     }
 
     /// Allows calls of this tool to be executed again after a crash. See
@@ -134,6 +143,17 @@ impl ToolInfo {
     #[must_use]
     pub fn on_new_message(mut self, policy: OnNewMessage) -> Self {
         self.on_new_message = Some(policy);
+        self
+    }
+
+    /// Lets other principals than the requester decide on the calls of this tool:
+    /// [`Approvals::authorize_decision`](super::Approvals::authorize_decision) says which.
+    ///
+    /// An approval by the requester does not count, and its request stays open. The requester can
+    /// still deny the call. Newer messages of the requester do not close the request.
+    #[must_use]
+    pub fn decided_by_others(mut self) -> Self {
+        self.decided_by_others = true;
         self
     }
 }

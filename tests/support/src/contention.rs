@@ -149,6 +149,7 @@ pub fn record(id: RecordId) -> ApprovalRecord {
         provider_executed: false,
         idempotent: false,
         on_new_message: OnNewMessage::default(),
+        decided_by_others: false,
         description: None,
         approval_ttl: Duration::from_secs(60 * 60),
     };

@@ -40,6 +40,7 @@ pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) 
         provider_executed: false,
         idempotent: false,
         on_new_message: OnNewMessage::default(),
+        decided_by_others: false,
         description: None,
         approval_ttl: Duration::from_secs(60 * 60),
     };
