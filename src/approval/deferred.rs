@@ -164,6 +164,19 @@ pub enum DeferredOutcome {
 }
 
 impl DeferredOutcome {
+    /// Returns whether the approval request was closed without a decision that counts. The tool did
+    /// not run.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn is_closed_undecided(&self) -> bool {
+        matches!(
+            self,
+            DeferredOutcome::Expired
+                | DeferredOutcome::Superseded
+                | DeferredOutcome::Lapsed
+                | DeferredOutcome::Revoked
+        )
+    }
+
     /// Returns whether this outcome follows from an approval (`approved` is `true`) or from a
     /// denial (`false`).
     ///

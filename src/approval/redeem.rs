@@ -98,6 +98,18 @@ pub enum LedgerResponse {
     Unavailable,
 }
 
+impl LedgerResponse {
+    /// Returns whether the decision of the user counts, by this request or by an earlier one.
+    #[cfg(feature = "approvals")]
+    pub(super) fn is_acceptance(&self) -> bool {
+        match self {
+            LedgerResponse::Claim(result) => !matches!(result, ClaimResult::Rejected(_)),
+            LedgerResponse::Deny(result) => *result == DenyResult::Denied,
+            LedgerResponse::Unavailable => false,
+        }
+    }
+}
+
 /// An approval response that does not count, for the audit.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]

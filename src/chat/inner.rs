@@ -8,7 +8,7 @@ use super::store::{ChatStore, ChatStoreError, VersionedChat};
 use super::turn::live::LiveRuns;
 use super::{Chat, ChatError, PostedHistory};
 use crate::approval::{Approvals, Principal};
-use crate::id::{ChatId, MessageId};
+use crate::id::{ApprovalId, ChatId, MessageId};
 use crate::limits::ChatLimits;
 
 /// The agent, the services and the registered runs of a server of conversations.
@@ -40,6 +40,31 @@ impl Inner {
                 Err(ChatStoreError::new("the store returned the chat of another owner"))
             }
             _ => Ok(stored),
+        }
+    }
+
+    /// Changes this copy of a conversation so that it shows approval requests as closed that were
+    /// closed without a decision. The stored conversation shows them as closed only after the next
+    /// turn.
+    pub(super) async fn show_closed_requests(&self, chat: &mut Chat) {
+        let open = chat.open_approvals();
+        let ids: Vec<ApprovalId> =
+            open.iter().filter_map(|open| open.approval_id.clone()).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let approvals = self.approvals.for_chat(&chat.owner, &chat.id);
+        let closed = approvals.closed_requests(&ids).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a chat is shown without the state of its approval requests");
+            Vec::new()
+        });
+        for request in closed {
+            let id = Some(&request.approval_id);
+            let call = open.iter().find(|open| open.approval_id.as_ref() == id);
+            let result = call.map(|call| call.with_outcome(request.outcome));
+            if let Some(result) = result {
+                chat.record_result(&result, request.descriptor.as_ref());
+            }
         }
     }
 

@@ -253,7 +253,7 @@ impl ChatServer {
         id: &ChatId,
         answers: &ClientAnswers,
     ) -> Result<ChatRequest, ChatError> {
-        Ok(self.chat(principal, id).await?.request_from_answers(answers)?)
+        Ok(self.stored_chat(principal, id).await?.request_from_answers(answers)?)
     }
 
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
@@ -298,12 +298,22 @@ impl ChatServer {
 
     /// Loads a conversation of this principal.
     ///
+    /// An approval request that was closed without a decision, for example because it has expired, is
+    /// shown as closed, even if the stored conversation still holds it as open. If the ledger cannot
+    /// be read, it is shown as it is stored. Nothing is written.
+    ///
     /// # Errors
     /// - [`ChatError::NotFound`] if this principal has no conversation with this id. The error is
     ///   the same whether the conversation does not exist or belongs to another principal.
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
+        let mut chat = self.stored_chat(principal, id).await?;
+        self.0.show_closed_requests(&mut chat).await;
+        Ok(chat)
+    }
+
+    async fn stored_chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         let stored = self.0.load(principal, id).await?;
         stored.map(|stored| stored.chat).ok_or(ChatError::NotFound)
     }

@@ -8,6 +8,7 @@ mod edited_while_running;
 mod embedding;
 mod history_completeness;
 mod json_responses;
+mod late_responses;
 mod limits;
 mod out_of_band_decisions;
 mod rejected_responses;

@@ -249,9 +249,10 @@ async fn the_npm_client_reads_the_response_to_a_retry() {
 /// does not read that the call was not executed.
 #[tokio::test]
 async fn an_outcome_stored_only_in_the_ledger_is_written_to_the_history_later() {
-    for (approved, state, prompt) in
-        [(true, "output-available", "notes.txt"), (false, "output-denied", "denied")]
-    {
+    for (approved, state, shown, prompt) in [
+        (true, "output-available", "approved", "notes.txt"),
+        (false, "output-denied", "denied", "denied"),
+    ] {
         let host = Host::new();
         let (mut client, body) = paused_chat(&host, "delete notes.txt", approved).await;
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
@@ -261,11 +262,15 @@ async fn an_outcome_stored_only_in_the_ledger_is_written_to_the_history_later() 
         while resolved.next().await.is_some() {}
         assert_eq!(host.tools.effects().len(), usize::from(approved));
 
-        client.say(&host, "hello").await;
+        let answer = client.say(&host, "hello").await;
+        let sent = answer.of_type("data-approval");
+        assert_eq!(sent.last().unwrap()["data"]["state"], shown, "{}", answer.text);
         let history = host.get("alice", "/api/chat/chat").await.json();
         let parts = history["messages"][1]["parts"].as_array().unwrap();
         let call = parts.iter().find(|part| part["type"] == "tool-delete_file").unwrap();
         assert_eq!(call["state"], state, "{call}");
+        let data = parts.iter().find(|part| part["type"] == "data-approval").unwrap();
+        assert_eq!(data["data"]["state"], shown, "{data}");
         let prompts = host.model.prompts();
         let prompt_text = prompts.last().unwrap();
         assert!(prompt_text.contains(prompt), "{prompt_text}");

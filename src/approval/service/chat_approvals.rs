@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::AuditEventKind;
 use super::inner::{Inner, PendingApproval, RecordUpdate, random_bytes};
-use crate::approval::store::{LedgerStoreError, PendingFilter, PendingQuery, system_time, update};
+use crate::approval::store::{
+    LedgerStoreError, PendingFilter, PendingQuery, Snapshot, system_time, update,
+};
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NewApprovalRequest,
     Principal, RecordId, RecordedDecision, RevocationReason, UnixMillis,
@@ -58,23 +60,68 @@ impl ChatApprovals {
         &self,
         ids: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, DeferredOutcome)>, LedgerStoreError> {
+        let resolved = self.resolved_requests(ids).await?.into_iter();
+        Ok(resolved.map(|resolved| (resolved.approval_id, resolved.outcome)).collect())
+    }
+
+    /// Returns the outcomes of these approval requests, as [`outcomes`](Self::outcomes) does, each
+    /// with the data that the client shows.
+    pub(crate) async fn resolved_requests(
+        &self,
+        ids: &[ApprovalId],
+    ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
         let (keys, system_now) = (&self.inner.keys, system_time());
-        let mut outcomes = Vec::new();
+        let mut resolved = Vec::new();
         for id in ids {
             let Some(record) = ApprovalRecord::record_id_from_token(id, keys, system_now) else {
                 continue;
             };
             let expire = |record: &ApprovalRecord, now| record.expire(now);
             let updated = self.inner.update_record(None, record, expire).await?;
-            let own = updated.filter(|RecordUpdate { record, .. }| {
-                self.is_requested_by_owner(record)
-                    && record.chat_id == self.chat
-                    && record.is_bound_to(id, keys, system_now)
-            });
-            let outcome = own.and_then(|RecordUpdate { record, at, .. }| record.outcome_at(at));
-            outcomes.extend(outcome.map(|outcome| (id.clone(), outcome)));
+            resolved.extend(updated.and_then(|RecordUpdate { record, at, .. }| {
+                self.resolved_request(id, &record, at, system_now)
+            }));
         }
-        Ok(outcomes)
+        Ok(resolved)
+    }
+
+    /// Returns the outcomes of those of these approval requests that can no longer be answered and
+    /// whose calls did not run: expired, superseded, lapsed and revoked. Writes nothing.
+    pub(crate) async fn closed_requests(
+        &self,
+        ids: &[ApprovalId],
+    ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
+        let (keys, system_now) = (&self.inner.keys, system_time());
+        let named = |id| ApprovalRecord::record_id_from_token(id, keys, system_now);
+        let records: Vec<RecordId> = ids.iter().filter_map(named).collect();
+        if records.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Snapshot { now, records } = self.inner.ledger.load(&records).await?;
+        let closed = ids.iter().filter_map(|id| {
+            let record = records.iter().map(|versioned| &versioned.record);
+            let record = record.clone().find(|record| Some(record.id) == named(id))?;
+            let expired = record.expire(now).next;
+            self.resolved_request(id, expired.as_ref().unwrap_or(record), now, system_now)
+        });
+        Ok(closed.filter(|closed| closed.outcome.is_closed_undecided()).collect())
+    }
+
+    /// Returns the outcome of the request with this id. `None` if it is pending, or if it belongs to
+    /// another chat.
+    fn resolved_request(
+        &self,
+        id: &ApprovalId,
+        record: &ApprovalRecord,
+        now: UnixMillis,
+        system_now: UnixMillis,
+    ) -> Option<ResolvedRequest> {
+        let is_own = self.is_requested_by_owner(record)
+            && record.chat_id == self.chat
+            && record.is_bound_to(id, &self.inner.keys, system_now);
+        let outcome = record.outcome_at(now).filter(|_| is_own)?;
+        let descriptor = record.descriptor(now).ok();
+        Some(ResolvedRequest { approval_id: id.clone(), outcome, descriptor })
     }
 
     /// Requests the approval of the user for a tool call of this message.
@@ -223,6 +270,15 @@ impl ChatApprovals {
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
         Ok(IssuedApproval { approval_id, record: record.id, descriptor })
     }
+}
+
+/// An approval request that has an outcome.
+#[derive(Debug)]
+pub(crate) struct ResolvedRequest {
+    pub(crate) approval_id: ApprovalId,
+    pub(crate) outcome: DeferredOutcome,
+    /// The data that the client shows beside the tool call.
+    pub(crate) descriptor: Option<Json>,
 }
 
 /// An approval request whose record is stored in the ledger: the data that the client shows to the

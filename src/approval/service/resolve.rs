@@ -29,11 +29,18 @@ use crate::json::Json;
 pub struct ResolvedApprovals {
     results: DeferredToolResults,
     descriptors: HashMap<ApprovalId, Json>,
+    /// The outcomes of the requests that were closed without a decision that counts.
+    closed: HashMap<ApprovalId, DeferredOutcome>,
+    /// The responses that the ledger accepted, now or for an earlier request.
+    accepted: HashSet<ApprovalId>,
     /// The results that are known and not yet returned.
     ready: VecDeque<DeferredToolResult>,
     /// The calls that are being executed. The call that ends first is returned first.
-    executing: FuturesUnordered<Pin<Box<dyn Future<Output = DeferredToolResult> + Send + Sync>>>,
+    executing: ExecutingCalls,
 }
+
+type ExecutingCalls =
+    FuturesUnordered<Pin<Box<dyn Future<Output = DeferredToolResult> + Send + Sync>>>;
 
 impl ChatApprovals {
     /// Redeems the approval responses of a request: stores the denials, claims the approved tool
@@ -68,6 +75,8 @@ impl ChatApprovals {
         client_executed: &[PendingToolCall],
     ) -> Result<ResolvedApprovals, LedgerStoreError> {
         let inner = &self.inner;
+        let answered: Vec<ApprovalId> =
+            plan.approvals().map(|response| response.approval_id.clone()).collect();
         let mut redemption = plan.redeem(&inner.keys, system_time());
         let ids: Vec<RecordId> = redemption.records().collect();
         let (now, pending) = inner.pending_records(self.pending_filter()).await?;
@@ -101,10 +110,13 @@ impl ChatApprovals {
                 executions.push((request, execution));
             }
         }
-        let mut descriptors = HashMap::new();
+        let (mut descriptors, mut closed) = (HashMap::new(), HashMap::new());
+        let mut accepted = HashSet::new();
         let mut describe = |record: &ApprovalRecord| {
-            let id = record.approval_id(&inner.keys, now);
-            descriptors.extend(id.and_then(|id| Some((id, record.descriptor(now).ok()?))));
+            let Some(id) = record.approval_id(&inner.keys, now) else { return };
+            let outcome = record.outcome().filter(DeferredOutcome::is_closed_undecided);
+            closed.extend(outcome.map(|outcome| (id.clone(), outcome)));
+            descriptors.extend(record.descriptor(now).ok().map(|descriptor| (id, descriptor)));
         };
         let mut approved = ApprovedCalls::default();
         for (request, execution) in executions {
@@ -117,6 +129,9 @@ impl ChatApprovals {
                     approved.outcomes.insert(record.id, outcome);
                 }
                 describe(&record);
+                if response.is_acceptance() {
+                    accepted.extend(answered.get(request.index).cloned());
+                }
                 redemption.handle_response(&request, record, response);
             } else if request.action == LedgerAction::Lapse {
                 return Err(LedgerStoreError::new("an approval that lapses could not be stored"));
@@ -126,7 +141,8 @@ impl ChatApprovals {
         }
         unanswered.iter().for_each(|(record, _)| describe(record));
         let results = redemption.settle(&unanswered, client_executed);
-        Ok(self.resolved_approvals(results, descriptors, approved))
+        let (ready, executing) = self.waiting_results(&results, approved);
+        Ok(ResolvedApprovals { results, descriptors, closed, accepted, ready, executing })
     }
 
     /// Renews the leases of approvals that are about to be sent to a provider, because this process
@@ -189,12 +205,12 @@ impl ChatApprovals {
         failure.map_or(Ok(closed), Err)
     }
 
-    fn resolved_approvals(
+    /// Returns the results that are known, and those of the calls that are being executed.
+    fn waiting_results(
         &self,
-        results: DeferredToolResults,
-        descriptors: HashMap<ApprovalId, Json>,
+        results: &DeferredToolResults,
         mut approved: ApprovedCalls,
-    ) -> ResolvedApprovals {
+    ) -> (VecDeque<DeferredToolResult>, ExecutingCalls) {
         let (mut ready, executing) = (VecDeque::new(), FuturesUnordered::new());
         for result in results.results() {
             let outcome = match &result.outcome {
@@ -224,7 +240,7 @@ impl ChatApprovals {
         let is_denied =
             |result: &DeferredToolResult| matches!(result.outcome, DeferredOutcome::Denied { .. });
         ready.make_contiguous().sort_by_key(|result| !is_denied(result));
-        ResolvedApprovals { results, descriptors, ready, executing }
+        (ready, executing)
     }
 
     fn audit_rejected_response(
@@ -264,6 +280,25 @@ impl ResolvedApprovals {
     /// call. Returns `None` if the call had no approval request here.
     pub fn descriptor_of_superseded(&self, call: &PendingToolCall) -> Option<Json> {
         self.descriptors.get(call.approval_id.as_ref()?).cloned()
+    }
+
+    /// Returns the result to record in the history.
+    ///
+    /// A denial that arrives after the request was closed without a decision is shown as a denial on
+    /// the page that sent it. The history holds the reason for which the request was closed, and so
+    /// does the data beside the call.
+    pub(crate) fn result_in_history(&self, result: &DeferredToolResult) -> DeferredToolResult {
+        let id = result.approval_id.as_ref();
+        let is_denied = matches!(result.outcome, DeferredOutcome::Denied { .. });
+        let closed = id.and_then(|id| self.closed.get(id)).filter(|_| is_denied);
+        let outcome = closed.unwrap_or(&result.outcome).clone();
+        DeferredToolResult { outcome, ..result.clone() }
+    }
+
+    /// Returns whether the ledger accepted the response to this approval request, now or for an
+    /// earlier request.
+    pub(crate) fn is_accepted(&self, id: &ApprovalId) -> bool {
+        self.accepted.contains(id)
     }
 
     /// Waits for the next call that has an outcome and returns its result. Returns `None` if all

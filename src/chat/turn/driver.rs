@@ -74,13 +74,7 @@ impl Run {
             self.plan.approvals().map(|said| (said.approval_id.clone(), said.approved)).collect();
         let live = self.register();
         let resolved = self.resolve().await?;
-        let results = resolved.results().results();
-        let counts = |(id, approved): &(ApprovalId, bool)| {
-            let result = results.iter().find(|result| result.approval_id.as_ref() == Some(id));
-            result
-                .is_some_and(|result| result.is_final && result.outcome.matches_decision(*approved))
-        };
-        let counting = answers.into_iter().filter(counts).collect();
+        let counting = answers.into_iter().filter(|(id, _)| resolved.is_accepted(id)).collect();
         let go_on = async move {
             if let Err(error) = self.go_on(resolved, live).await {
                 tracing::error!(%error, "a run that was decided on elsewhere could not go on");
@@ -177,7 +171,7 @@ impl Run {
                         && !is_untold
                         && !waits(chat)
                         && have_results(chat, &deferred, is_news);
-                    chat.record_result(&result, descriptor.as_ref());
+                    chat.record_result(&resolved.result_in_history(&result), descriptor.as_ref());
                     let is_complete = !waits(chat) && have_results(chat, &deferred, |_| false);
                     let completes = !was_complete && is_complete;
                     (completes, completes && is_untold, result)
@@ -349,18 +343,30 @@ impl Run {
         let ids: Vec<ApprovalId> =
             open.iter().filter_map(|open| open.approval_id.clone()).collect();
         let approvals = self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id);
-        let outcomes = approvals.outcomes(&ids).await?;
-        let decided = outcomes.into_iter().filter_map(|(id, outcome)| {
-            let open = open.iter().find(|open| open.approval_id.as_ref() == Some(&id));
-            Some(as_it_ended(open?.with_outcome(outcome), &self.chat, others_run))
+        let resolved = approvals.resolved_requests(&ids).await?;
+        let decided = resolved.into_iter().filter_map(|resolved| {
+            let id = Some(&resolved.approval_id);
+            let open = open.iter().find(|open| open.approval_id.as_ref() == id)?;
+            let result = as_it_ended(open.with_outcome(resolved.outcome), &self.chat, others_run);
+            Some((result, resolved.descriptor))
         });
-        let decided: Vec<DeferredToolResult> = decided.collect();
+        let decided: Vec<(DeferredToolResult, Option<Json>)> = decided.collect();
         if !decided.is_empty() {
-            let close =
-                |chat: &mut Chat| decided.iter().for_each(|now| chat.record_result(now, None));
+            let close = |chat: &mut Chat| {
+                decided.iter().for_each(|(now, shown)| chat.record_result(now, shown.as_ref()));
+            };
             (self.chat, ()) = self.chats.change(&self.chat, close).await?;
         }
-        Ok(decided)
+        let mut results = Vec::new();
+        for (result, descriptor) in decided {
+            // A call that is still executing has no result in the history.
+            if self.chat.has_result(result.approval_id.as_ref(), &result.tool_call_id) == Some(true)
+            {
+                self.show_approval(&result.tool_call_id, descriptor).await;
+            }
+            results.push(result);
+        }
+        Ok(results)
     }
 
     /// Sends the result of a call to the client, if the call is in the message that the client's
