@@ -5,8 +5,7 @@ use std::fmt;
 
 use ::axum::response::{IntoResponse, Response};
 use http::StatusCode;
-#[cfg(feature = "approvals")]
-use http::{HeaderValue, header::RETRY_AFTER};
+use http::header::RETRY_AFTER;
 
 use crate::boxed::BoxError;
 use crate::policy::PolicyError;
@@ -104,6 +103,15 @@ impl ChatRejection {
             Cause::Unauthenticated => ChatRejectionKind::Unauthenticated,
             #[cfg(feature = "approvals")]
             Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
+        }
+    }
+
+    /// Returns after how many seconds the client may send the request again.
+    fn retry_after(&self) -> Option<&'static str> {
+        match &self.0 {
+            #[cfg(feature = "approvals")]
+            Cause::AlreadyReceived(crate::chat::ChatError::ResponsePending) => Some("1"),
+            _ => None,
         }
     }
 
@@ -223,11 +231,10 @@ impl IntoResponse for ChatRejection {
             ChatRejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
-        let mut response = (status, self.to_string()).into_response();
-        #[cfg(feature = "approvals")]
-        if matches!(self.0, Cause::AlreadyReceived(crate::chat::ChatError::ResponsePending)) {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        let response = (status, self.to_string());
+        match self.retry_after() {
+            Some(seconds) => ([(RETRY_AFTER, seconds)], response).into_response(),
+            None => response.into_response(),
         }
-        response
     }
 }
