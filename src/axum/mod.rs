@@ -17,6 +17,8 @@
 //! a text.
 
 mod extract;
+#[cfg(feature = "approvals")]
+mod history;
 mod policy;
 mod principal;
 mod rejection;

@@ -1,17 +1,18 @@
 //! [`chat_routes`] and [`approval_routes`]: the axum routes of a [`ChatServer`].
 
 use ::axum::Router;
-use ::axum::extract::{Path, Request, State};
+use ::axum::extract::{Path, RawQuery, Request, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::extract::read_json;
+use super::history::{HistoryPage, query_parameter};
 use super::rejection::ChatRejection;
 use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
-use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, Messages, StopReason};
+use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::{FieldError, Json};
 use crate::message::UiMessage;
@@ -25,7 +26,7 @@ use crate::response::ResponseOutcome;
 /// |---|---|
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
-/// | `GET /{id}` | Returns the conversation as `{"messages": […]}`, for a page that is opened again. |
+/// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?}`, oldest first, for a page that is opened again. `GET /{id}?before=…` with the `before` of a response returns the messages before that page, and `?after=…` with the `after` of a response those after it. |
 /// | `GET /{id}/stream` | Always returns `204`: there is no live response to reconnect to. |
 /// | `DELETE /{id}/stream` | Stops the runs of the conversation, if it has any, and returns `204`. |
 ///
@@ -111,7 +112,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// | route | does |
 /// |---|---|
-/// | `GET /` | Returns the pending approval requests of the user as `{"approvals": […]}`. |
+/// | `GET /` | Returns the oldest 100 pending approval requests of the user as `{"approvals": […], "after"?}`. `GET /?after=…` with the `after` of a response returns the next page. |
 /// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
 ///
 /// An approval always names ids, because a new request may have appeared in the chat since the user
@@ -190,10 +191,12 @@ async fn history(
     policy: ChatPolicy,
     principal: Principal,
     Path(id): Path<String>,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
     let chat = chats.chat(&principal, &id).await.map_err(ChatRejection::chat)?;
-    Ok(json(&HistoryBody { messages: &chat.messages }))
+    let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
+    Ok((JSON_HEADERS, page.map_err(field)?.into_body()).into_response())
 }
 
 /// Responds `204`, the same for a chat of this user, of another user, and for none.
@@ -221,11 +224,20 @@ async fn pending(
     State(chats): State<ChatServer>,
     _: ChatPolicy,
     principal: Principal,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
-    let pending = chats.approvals().pending(&principal).await;
-    let pending = pending.map_err(|error| ChatRejection::chat(error.into()))?;
+    let approvals = chats.approvals();
+    let page = match query_parameter(query.as_deref().unwrap_or_default(), "after") {
+        None => approvals.pending_page(&principal, None, PAGE_APPROVALS).await,
+        Some(after) => {
+            let after = after.parse().map_err(|_| field(FieldError::new("after", NO_PLACE)))?;
+            approvals.pending_page(&principal, Some(after), PAGE_APPROVALS).await
+        }
+    };
+    let page = page.map_err(|error| ChatRejection::chat(error.into()))?;
     Ok(json(&PendingApprovalsBody {
-        approvals: pending.iter().map(PendingApprovalBody::new).collect(),
+        approvals: page.approvals.iter().map(PendingApprovalBody::new).collect(),
+        after: page.next.map(|next| next.to_string()),
     }))
 }
 
@@ -340,13 +352,10 @@ impl From<StopReason> for StopReasonBody {
 }
 
 #[derive(Serialize)]
-struct HistoryBody<'a> {
-    messages: &'a Messages,
-}
-
-#[derive(Serialize)]
 struct PendingApprovalsBody<'a> {
     approvals: Vec<PendingApprovalBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -401,15 +410,22 @@ struct ReceiptBody<'a> {
 
 fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
-        Ok(body) => {
-            let json = HeaderValue::from_static("application/json");
-            // The body is for one user only, and the id of an approval is a secret like a key.
-            let no_store = HeaderValue::from_static("no-store");
-            ([(CONTENT_TYPE, json), (CACHE_CONTROL, no_store)], body).into_response()
-        }
+        Ok(body) => (JSON_HEADERS, body).into_response(),
         Err(error) => {
             tracing::error!(%error, "an answer does not serialize");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }
+
+/// The headers of a JSON response. The body is for one user only, and the id of an approval is a
+/// secret like a key.
+const JSON_HEADERS: [(HeaderName, HeaderValue); 2] = [
+    (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+    (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+];
+
+/// The maximum number of approval requests of a page.
+const PAGE_APPROVALS: usize = 100;
+
+const NO_PLACE: &str = "not a place in the list of approvals";

@@ -11,6 +11,7 @@ mod json_responses;
 mod late_responses;
 mod limits;
 mod out_of_band_decisions;
+mod pages;
 mod rejected_responses;
 mod repeated_requests;
 mod retried_requests;

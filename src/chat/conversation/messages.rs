@@ -45,7 +45,11 @@ struct Page {
     /// At least one entry, except while the page is being changed.
     entries: Vec<Entry>,
     bytes: usize,
+    /// How many messages hold tool calls or data.
+    with_calls: usize,
     unsettled: usize,
+    /// A Bloom filter of the hashes of the ids: most pages that do not hold an id are skipped.
+    ids: [u64; FILTER_WORDS],
 }
 
 /// A message, and what would take long to find out again.
@@ -128,15 +132,16 @@ impl Messages {
         is_match: impl Fn(&UiMessage) -> bool,
     ) -> Option<(usize, &UiMessage)> {
         let hash = hash_of(id);
-        let found = self.entries_from_back().find(|(_, entry)| {
+        let mut found = self.entries_from_back(|page| page.may_hold(hash)).filter(|(_, entry)| {
             entry.id_hash == hash && entry.message.id == *id && is_match(&entry.message)
         });
-        found.map(|(at, entry)| (at, &*entry.message))
+        found.next().map(|(at, entry)| (at, &*entry.message))
     }
 
     /// Iterates over the messages that hold tool calls or data, newest first, with their indexes.
     pub(super) fn with_calls(&self) -> impl Iterator<Item = (usize, &UiMessage)> {
-        let with_calls = self.entries_from_back().filter(|(_, entry)| entry.has_calls);
+        let entries = self.entries_from_back(|page| page.with_calls > 0);
+        let with_calls = entries.filter(|(_, entry)| entry.has_calls);
         with_calls.map(|(at, entry)| (at, &*entry.message))
     }
 
@@ -258,22 +263,46 @@ impl Messages {
         })
     }
 
-    fn entries_from_back(&self) -> impl Iterator<Item = (usize, &Entry)> {
-        let entries = self.pages.iter().rev().flat_map(|page| page.entries.iter().rev());
-        (0..self.len).rev().zip(entries)
+    /// Iterates over the entries of the matching pages, newest first, with their indexes.
+    fn entries_from_back(
+        &self,
+        is_match: impl Fn(&Page) -> bool,
+    ) -> impl Iterator<Item = (usize, &Entry)> {
+        let mut start = self.len;
+        let pages = self.pages.iter().rev().map(move |page| {
+            start -= page.entries.len();
+            (start, page)
+        });
+        let pages = pages.filter(move |(_, page)| is_match(page));
+        pages.flat_map(|(start, page)| {
+            let entries = page.entries.iter().enumerate().rev();
+            entries.map(move |(at, entry)| (start + at, entry))
+        })
     }
 }
 
 impl Page {
     fn of(entries: Vec<Entry>) -> Self {
-        let mut page = Page { entries, bytes: 0, unsettled: 0 };
+        let mut page = Page { entries, ..Page::default() };
         page.count();
         page
     }
 
     fn count(&mut self) {
         self.bytes = self.entries.iter().map(|entry| entry.bytes).sum();
+        self.with_calls = self.entries.iter().filter(|entry| entry.has_calls).count();
         self.unsettled = self.entries.iter().filter(|entry| entry.has_unsettled_calls).count();
+        self.ids = [0; FILTER_WORDS];
+        for entry in &self.entries {
+            for (word, bit) in filter_bits(entry.id_hash) {
+                self.ids[word] |= bit;
+            }
+        }
+    }
+
+    /// Returns whether a message of this page may have an id with this hash.
+    fn may_hold(&self, hash: u64) -> bool {
+        filter_bits(hash).into_iter().all(|(word, bit)| self.ids[word] & bit != 0)
     }
 }
 
@@ -293,6 +322,11 @@ impl Entry {
             message,
         }
     }
+}
+
+/// Returns the two bits of a hash in the filter of a page, each with its word.
+fn filter_bits(hash: u64) -> [(usize, u64); 2] {
+    [hash, hash >> 32].map(|hash| ((hash >> 6) as usize % FILTER_WORDS, 1 << (hash % 64)))
 }
 
 fn hash_of(id: &MessageId) -> u64 {
@@ -324,6 +358,9 @@ fn json_len(value: &impl Serialize) -> usize {
 
 /// The maximum number of messages of a page.
 const PAGE_MESSAGES: usize = 64;
+
+/// The size of the filter of a page: 16 bits for each message.
+const FILTER_WORDS: usize = 16;
 
 impl Index<usize> for Messages {
     type Output = UiMessage;
