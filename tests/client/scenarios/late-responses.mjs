@@ -1,6 +1,8 @@
 // Responses to an approval request that reach the server after something else has decided about it.
 // The first decision counts. Every place then shows the same: the part and the data part on the
-// page that answered late, its text, and the history of the server.
+// page that answered late, its text, and the history of the server, which a page reads that is
+// opened again. `tests/chat/late_responses.rs` has the cases that the demo cannot produce: expired,
+// revoked, failed, still executing, outcome unknown, and decided by another principal.
 import assert from 'node:assert/strict';
 
 const APPROVE = { approved: true };
@@ -80,6 +82,11 @@ export const lateResponses = TABLE.flatMap(row =>
       } else {
         await world.mustHold(part.input.path);
       }
+      // A second late response, from another page.
+      await talk.decideElsewhere(part, { approved: !answer.approved });
+      const reloaded = await talk.toolPartInHistory('delete_file');
+      assert.deepEqual(reloaded, after, 'the second late response changes no history');
+      if (!row.runs) await world.mustHold(part.input.path);
       // The version 6 client keeps `approved: false` beside an output, which its own validation
       // rejects. No chunk of version 6 removes it.
       await talk.end({ isValid: !(row.runs && late === 'deny') });
