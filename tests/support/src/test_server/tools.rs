@@ -33,6 +33,7 @@ struct State {
     effects: Vec<Effect>,
     removed: HashSet<String>,
     forbidden: HashSet<String>,
+    decided_by_others: HashSet<String>,
     description: Option<String>,
     path_starts_with: String,
     outputs: HashMap<String, String>,
@@ -59,6 +60,11 @@ impl Tools {
     /// Makes the server deny permission for this tool from now on.
     pub fn forbid(&self, tool: &str) {
         self.state().forbidden.insert(tool.to_owned());
+    }
+
+    /// Makes other principals than the requester decide on the calls of this tool from now on.
+    pub fn let_others_decide(&self, tool: &str) {
+        self.state().decided_by_others.insert(tool.to_owned());
     }
 
     /// Removes a tool.
@@ -155,7 +161,11 @@ impl Toolbox for Tools {
         let description = state.description.as_deref().unwrap_or("What it does.");
         let schema =
             Json::from_serialize(&json!({"pathStartsWith": state.path_starts_with})).unwrap();
-        Some(ToolInfo::new(DefinitionDigest::new(name, description, &schema)))
+        let info = ToolInfo::new(DefinitionDigest::new(name, description, &schema));
+        Some(match state.decided_by_others.contains(name) {
+            true => info.decided_by_others(),
+            false => info,
+        })
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
