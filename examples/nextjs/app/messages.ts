@@ -18,6 +18,8 @@ export type Data = {
     expiresAt: number;
     /** The input holds characters that a reader does not see as they are. */
     hidesCharacters?: true;
+    /** Another user approves: the approval of this user does not count. */
+    decidedByOthers?: true;
     approvedBy?: string;
     respondedAt?: number;
     reason?: string;

@@ -157,12 +157,13 @@ function Approval({ asked, input, answer }: ApprovalProps) {
       {asked?.hidesCharacters && (
         <p className="danger">Careful: the input holds characters that cannot be seen.</p>
       )}
+      {asked?.decidedByOthers && <p>Somebody else has to approve this. You can deny it.</p>}
       {!read && <p>Scroll through the whole input, then you can approve it.</p>}
       <div className="actions">
         <button
           className="primary"
           data-testid="approve"
-          disabled={!read}
+          disabled={!read || asked?.decidedByOthers}
           onClick={() => answer(true)}
         >
           Approve

@@ -151,6 +151,7 @@ struct Inner {
     authorizations: Vec<Arc<AddAuthorization>>,
     /// By tool. The last entry of a tool counts.
     new_message_policies: Vec<(Box<str>, OnNewMessage)>,
+    decided_by_others: Vec<Box<str>>,
     describe: Option<Arc<Describe>>,
     /// The limits of all tools. [`RigAgent::policy`] adds the rules for one tool.
     limits: ToolPolicy,
@@ -190,6 +191,7 @@ impl RigAgent {
             approval_exceptions: Vec::new(),
             authorizations: Vec::new(),
             new_message_policies: Vec::new(),
+            decided_by_others: Vec::new(),
             describe: None,
             limits: ToolPolicy::default(),
             context: None,
@@ -253,6 +255,19 @@ impl RigAgent {
     pub fn on_new_message(self, tool: &str, policy: OnNewMessage) -> Self {
         self.assert_has_tool(tool);
         self.with(|inner| inner.new_message_policies.push((tool.into(), policy)))
+    }
+
+    /// Lets other principals than the owner of the chat decide on the calls of this tool, for example
+    /// a manager. [`Approvals::authorize_decision`] says which. An approval by the owner does not
+    /// count, and the owner's messages do not close the approval requests.
+    ///
+    /// # Panics
+    /// Panics if the agent has no tool with this name.
+    #[must_use]
+    #[track_caller]
+    pub fn decided_by_others(self, tool: &str) -> Self {
+        self.assert_has_tool(tool);
+        self.with(|inner| inner.decided_by_others.push(tool.into()))
     }
 
     /// Sets who may make a call, given the owner of the chat, the tool's name and the input. If
@@ -484,6 +499,7 @@ impl Toolbox for RigAgent {
         let mut policies = self.0.new_message_policies.iter();
         info.on_new_message =
             policies.rfind(|(tool, _)| **tool == *name).map(|(_, policy)| *policy);
+        info.decided_by_others = self.0.decided_by_others.iter().any(|tool| **tool == *name);
         Some(info)
     }
 

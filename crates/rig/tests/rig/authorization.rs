@@ -189,7 +189,7 @@ async fn a_rule_over_the_input_decides_itself_if_the_history_is_imported() {
 }
 
 #[test]
-fn a_tool_can_have_its_own_policy_for_newer_messages() {
+fn a_tool_can_have_its_own_policy_for_newer_messages_and_other_deciders() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     let provider = Provider::with_streams([]);
@@ -198,6 +198,9 @@ fn a_tool_can_have_its_own_policy_for_newer_messages() {
         RigAgent::new(build(builder, &executed)).on_new_message("delete", OnNewMessage::Run);
     assert_eq!(agent.tool("delete").unwrap().on_new_message, Some(OnNewMessage::Run));
     assert_eq!(agent.tool("look").unwrap().on_new_message, None);
+    let agent = agent.decided_by_others("delete");
+    assert!(agent.tool("delete").unwrap().decided_by_others);
+    assert!(!agent.tool("look").unwrap().decided_by_others);
     let misspelt = AssertUnwindSafe(|| agent.on_new_message("delte", OnNewMessage::Run));
     assert!(catch_unwind(misspelt).is_err());
 }
