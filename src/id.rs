@@ -54,6 +54,12 @@ macro_rules! ids {
             }
         }
 
+        impl From<&$name> for $name {
+            fn from(id: &$name) -> Self {
+                id.clone()
+            }
+        }
+
         impl From<String> for $name {
             fn from(id: String) -> Self {
                 $name(id.into())

@@ -130,6 +130,10 @@ impl DynToolDefinition {
 }
 
 /// A type that can be added to an [`Agent`](super::Agent) as a tool.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    note = "a tool is made with `Tool::new(name, handler)`, `Tool::streaming` or `Tool::client_executed`"
+)]
 pub trait IntoTool {
     /// Converts the value into a type-erased tool.
     fn into_tool(self) -> Arc<dyn DynTool>;

@@ -20,6 +20,11 @@ use crate::json::Json;
 /// A closure that captures something clones it for each call and returns an `async move` block, as
 /// in the example of [`Tool::new`](super::Tool::new). An `async move |input|` closure cannot use
 /// what it captured: its future would borrow from the closure, and a handler's future is `'static`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of a tool",
+    label = "expected an async function of the input, or of the input and a `ToolContext`",
+    note = "a tool returns `Result<Output, Error>`: the output implements `Serialize`, and the error converts to `BoxError`"
+)]
 pub trait ToolHandler<I, Form>: Send + Sync + 'static {
     /// Runs the handler on one input.
     fn call(&self, input: I, context: ToolContext) -> BoxFuture<'static, Result<Json, BoxError>>;

@@ -63,6 +63,10 @@ use crate::response::IntoEvent;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an agent of chats",
+    note = "an agent is an `Agent`, or a function from a `Turn` to a stream of `AgentEvent` or `Result<AgentEvent, E>`"
+)]
 pub trait ChatAgent: Send + Sync + 'static {
     /// Checks whether the agent can answer this request. It is called before the request changes
     /// the stored conversation. The default accepts every request.

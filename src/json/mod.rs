@@ -171,6 +171,26 @@ impl Json {
     }
 }
 
+/// # Errors
+/// As for [`Json::from_serialize`].
+impl TryFrom<&serde_json::Value> for Json {
+    type Error = JsonError;
+
+    fn try_from(value: &serde_json::Value) -> Result<Self, JsonError> {
+        Json::from_serialize(value)
+    }
+}
+
+/// # Errors
+/// As for [`Json::from_serialize`].
+impl TryFrom<serde_json::Value> for Json {
+    type Error = JsonError;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, JsonError> {
+        Json::from_serialize(&value)
+    }
+}
+
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()
@@ -207,6 +227,13 @@ impl<'de> Deserialize<'de> for Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_of_serde_json_is_checked() {
+        let value = serde_json::json!({"path": "notes.txt"});
+        assert_eq!(Json::try_from(&value).unwrap().as_str(), r#"{"path":"notes.txt"}"#);
+        assert!(Json::try_from(serde_json::json!({"__proto__": 1})).is_err());
+    }
 
     #[test]
     fn json_text_is_on_one_line() {

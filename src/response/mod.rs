@@ -5,6 +5,7 @@
 //! events, and [`Smooth`] paces text.
 
 mod body;
+mod open_calls;
 mod pipeline;
 mod smooth;
 mod writer;

@@ -12,6 +12,8 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
+use super::open_calls::OpenCalls;
+use crate::approval::PendingToolCall;
 use crate::boxed::BoxError;
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::AgentEvent;
@@ -22,6 +24,11 @@ use crate::sse::{DONE, Encoder};
 use crate::translator::{TranslateError, Translator};
 
 /// An item of a stream of events: an [`AgentEvent`], or a `Result` of one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an event of an agent",
+    label = "expected `AgentEvent` or `Result<AgentEvent, E>`",
+    note = "the items of an agent's stream are `AgentEvent`, or `Result<AgentEvent, E>` with an error that converts to `BoxError`"
+)]
 pub trait IntoEvent {
     /// Returns the event, or the error that the agent yielded instead.
     ///
@@ -86,9 +93,15 @@ pub struct ResponseSummary {
     /// created with [`with_translator`](crate::UiMessageStream::with_translator) and a
     /// [`Translator::continuing`]: the continued message is then not known here.
     pub message: Option<UiMessage>,
+    /// The calls of this response that wait for the user or the client, with the ids on the wire. A
+    /// host with a record of its own stores them together with the message.
+    ///
+    /// Calls of the continued message are not among them: their inputs come from the client, and
+    /// the host's record holds them already.
+    pub open_calls: Vec<PendingToolCall>,
 }
 
-debug_without_content!(ResponseSummary { outcome, finish_reason });
+debug_without_content!(ResponseSummary { outcome, finish_reason; open_calls });
 
 /// The text that the user sees instead of an error that is masked.
 pub const MASKED_ERROR: &str = "An error occurred.";
@@ -109,8 +122,15 @@ pub(crate) struct Pipeline {
     input_deltas: u64,
     on_error: Option<OnError>,
     on_finish: Option<OnFinish>,
-    /// The message as the client holds it. `None` without an `on_finish` function.
+    /// What the summary needs. `None` without an `on_finish` function.
+    sent: Option<Sent>,
+}
+
+/// What was sent, for the summary.
+struct Sent {
+    /// The message as the client holds it. `None` if it is not known here.
     reducer: Option<Reducer>,
+    open_calls: OpenCalls,
 }
 
 /// Joined pieces of one tool's input. They are sent as one chunk, because a client parses the whole
@@ -132,7 +152,7 @@ impl Pipeline {
             input_deltas: 0,
             on_error: None,
             on_finish: None,
-            reducer: None,
+            sent: None,
         }
     }
 
@@ -146,14 +166,14 @@ impl Pipeline {
 
     pub(crate) fn on_finish(&mut self, call: OnFinish, reducer: Reducer) {
         self.on_finish = Some(call);
-        self.reducer = Some(reducer);
+        self.sent = Some(Sent { reducer: Some(reducer), open_calls: OpenCalls::default() });
     }
 
     /// Writes the `start` frame.
     pub(crate) fn start(&mut self) {
         if let Some(translator) = &mut self.translator {
             translator.start(&mut |chunk| {
-                write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.reducer);
+                write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.sent);
             });
         }
     }
@@ -230,7 +250,7 @@ impl Pipeline {
             return;
         };
         let translated = translator.handle_event(event, &mut |chunk| {
-            write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.reducer);
+            write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.sent);
         });
         if let Err(error) = translated {
             self.report(&StreamError::InvalidEvent(error));
@@ -257,7 +277,7 @@ impl Pipeline {
         self.release_input_delta();
         if let Some(translator) = self.translator.take() {
             translator.finish(&mut |chunk| {
-                write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.reducer);
+                write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.sent);
             });
             self.buffer.extend_from_slice(DONE);
             self.call_on_finish(ResponseOutcome::Finished, None);
@@ -273,8 +293,14 @@ impl Pipeline {
 
     fn call_on_finish(&mut self, outcome: ResponseOutcome, finish_reason: Option<FinishReason>) {
         if let Some(call) = self.on_finish.take() {
-            let message = self.reducer.take().map(Reducer::into_message);
-            let summary = ResponseSummary { outcome, finish_reason, message };
+            let (message, open_calls) = match self.sent.take() {
+                Some(Sent { reducer, open_calls }) => {
+                    let is_complete = outcome == ResponseOutcome::Finished;
+                    (reducer.map(Reducer::into_message), open_calls.into_calls(is_complete))
+                }
+                None => (None, Vec::new()),
+            };
+            let summary = ResponseSummary { outcome, finish_reason, message, open_calls };
             let called = catch_unwind(AssertUnwindSafe(|| call(summary)));
             if called.is_err() {
                 tracing::error!("`on_finish` panicked");
@@ -296,20 +322,15 @@ impl Pipeline {
     }
 }
 
-/// Writes a chunk to the buffer and to the reducer.
+/// Writes a chunk to the buffer and, for the summary, to what was sent.
 #[inline]
-fn write(
-    chunk: &Chunk<'_>,
-    encoder: &mut Encoder,
-    buffer: &mut BytesMut,
-    reducer: &mut Option<Reducer>,
-) {
+fn write(chunk: &Chunk<'_>, encoder: &mut Encoder, buffer: &mut BytesMut, sent: &mut Option<Sent>) {
     encoder.encode(chunk, buffer);
-    if let Some(reduced) = reducer
-        && reduced.push_chunk(chunk).is_err()
-    {
+    let Some(sent) = sent else { return };
+    sent.open_calls.push_chunk(chunk);
+    if sent.reducer.as_mut().is_some_and(|reducer| reducer.push_chunk(chunk).is_err()) {
         // Possible only if the translator continues a message that the reducer does not know.
-        *reducer = None;
+        sent.reducer = None;
     }
 }
 

@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use ui_message_stream::approval::PendingToolCall;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::response::{IntoEvent, ResponseOutcome, StreamError};
 use ui_message_stream::{Chunk, Json, Translator, UiMessageStream};
@@ -295,6 +296,51 @@ async fn on_finish_receives_the_message_that_the_client_holds() {
             {"type": "text", "text": "Done.", "state": "done"},
         ]})
     );
+}
+
+#[tokio::test]
+async fn on_finish_receives_the_calls_of_the_response_that_wait_but_not_those_of_the_client() {
+    // The client may have changed the input of a call in its own message.
+    let body =
+        br#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"step-start"},
+        {"type":"tool-t","toolCallId":"c0","state":"approval-requested","input":{"path":"/etc"},
+         "approval":{"id":"a0"}}]}]}"#;
+    let input = || Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
+    let call = |id: &str, tool: &str| ToolCall::new(id, tool.to_owned());
+    let events = || {
+        [
+            AgentEvent::tool_input(call("c1", "delete"), input()),
+            AgentEvent::approval_requested("c1", "a1"),
+            AgentEvent::tool_input(call("c2", "locate").client_executed(), input()),
+            AgentEvent::tool_input(call("c3", "read"), input()),
+            AgentEvent::tool_output("c3", Json::null()),
+            AgentEvent::tool_input(call("c4", "never_ends"), input()),
+        ]
+    };
+    for is_read_to_the_end in [true, false] {
+        let chat = ui_message_stream::ChatRequest::parse(body, &Default::default()).unwrap();
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let stored = Arc::clone(&open);
+        let events = stream::iter(events()).chain(match is_read_to_the_end {
+            true => stream::empty().boxed(),
+            false => stream::pending().boxed(),
+        });
+        let mut response = UiMessageStream::reply(&chat, events)
+            .on_finish(move |end| *stored.lock().unwrap() = end.open_calls);
+        if is_read_to_the_end {
+            whole_of(&mut response).await;
+        } else {
+            next_frame(&mut response).await;
+            next_frame(&mut response).await;
+        }
+        drop(response);
+        let open = open.lock().unwrap();
+        let asked = PendingToolCall::awaiting_approval("a1", "c1", "delete", input());
+        let of_client = PendingToolCall::client_executed("c2", "locate", input());
+        // After a disconnect it is not known which of the other calls the server executes.
+        let expected = if is_read_to_the_end { vec![asked, of_client] } else { vec![asked] };
+        assert_eq!(*open, expected);
+    }
 }
 
 #[test]

@@ -73,7 +73,11 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "translator",
         ],
     ),
-    ("response", false, &["chunk", "event", "message", "reducer", "request", "sse", "translator"]),
+    (
+        "response",
+        false,
+        &["approval", "chunk", "event", "message", "reducer", "request", "sse", "translator"],
+    ),
     ("policy", false, &["request"]),
     (
         "axum",
