@@ -38,7 +38,7 @@
 //!
 //! # Where to begin
 //!
-//! - With your own agent: `UiMessageStream::reply`, as above.
+//! - With your own agent: `UiMessageStream::reply`, as above, and `Approvals::redeem` for approvals.
 //! - Without an agent: `agent::Agent`, a model with tools.
 //! - Conversations that the server stores: `chat::ChatServer` and its routes, `axum::chat_routes`.
 //! - The identity of the user: [`approval::Principal`].
@@ -126,3 +126,7 @@ pub use response::UiMessageStream;
 #[cfg(all(doctest, feature = "axum", feature = "testing"))]
 #[doc = include_str!("../docs/testing-your-route.md")]
 struct TestingYourRouteExamples;
+
+#[cfg(all(doctest, feature = "approvals"))]
+#[doc = include_str!("../docs/your-agent.md")]
+struct YourAgentExamples;

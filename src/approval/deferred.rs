@@ -224,6 +224,67 @@ impl DeferredToolResults {
         DeferredToolResults { results, pending, superseded }
     }
 
+    /// Records in the host's own record what these results do with its calls: an approved call is
+    /// handed out, and a denied one is denied.
+    ///
+    /// The host must store the record before it executes an approved call, and must read, settle and
+    /// store the record as one step, so that no other request hands out the same call. When the call
+    /// has been executed, the host calls [`PendingToolCall::complete`] and stores the record again.
+    /// It keeps the call in its record for as long as the approval may be repeated.
+    ///
+    /// ```
+    /// use ui_message_stream::Json;
+    /// use ui_message_stream::approval::{
+    ///     CallProgress, DeferredOutcome, PendingToolCall, ResumePlan, ToolOutcome,
+    /// };
+    /// # use ui_message_stream::request::Limits;
+    /// # let body = br#"{"id": "chat-1", "messageId": "m2", "messages": [
+    /// #     {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
+    /// #     {"id": "m2", "role": "assistant", "parts": [{
+    /// #         "type": "tool-delete", "toolCallId": "call_1", "input": "notes.txt",
+    /// #         "state": "approval-responded", "approval": {"id": "ap_1", "approved": true}
+    /// #     }]}
+    /// # ]}"#;
+    /// # let chat = ui_message_stream::ChatRequest::parse(body, &Limits::default()).unwrap();
+    /// let input = Json::from_serialize("notes.txt")?;
+    /// let mut record = [PendingToolCall::awaiting_approval("ap_1", "call_1", "delete", input)];
+    ///
+    /// let plan = ResumePlan::new(chat.messages(), chat.continued_message());
+    /// let deferred = plan.clone().settle(&record);
+    /// assert!(matches!(deferred.results()[0].outcome, DeferredOutcome::Approved { .. }));
+    /// deferred.record_in(&mut record);
+    /// // Store the record. If the request is repeated now, the outcome is unknown.
+    /// assert_eq!(record[0].progress, CallProgress::HandedOut);
+    /// let repeated = plan.clone().settle(&record);
+    /// assert_eq!(repeated.results()[0].outcome, DeferredOutcome::OutcomeUnknown);
+    ///
+    /// // Execute the call, and store its outcome. If the request is repeated now, it gets that.
+    /// let outcome = ToolOutcome::Output(Json::string("deleted"));
+    /// record[0].complete(outcome.clone());
+    /// let repeated = plan.settle(&record);
+    /// assert_eq!(repeated.results()[0].outcome, DeferredOutcome::Executed { outcome });
+    /// # Ok::<(), ui_message_stream::json::JsonError>(())
+    /// ```
+    pub fn record_in(&self, record: &mut [PendingToolCall]) {
+        for result in self.results.iter().filter(|result| result.approval_id.is_some()) {
+            let progress = match &result.outcome {
+                DeferredOutcome::Approved { .. }
+                | DeferredOutcome::ForwardToProvider { approved: true, .. } => {
+                    CallProgress::HandedOut
+                }
+                DeferredOutcome::Denied { .. }
+                | DeferredOutcome::ForwardToProvider { approved: false, .. } => {
+                    CallProgress::Denied
+                }
+                _ => continue,
+            };
+            let call = record.iter_mut().find(|call| call.approval_id == result.approval_id);
+            if let Some(call) = call.filter(|call| call.progress.is_open()) {
+                call.progress = progress;
+            }
+        }
+    }
+
     /// Replaces the results by the final results of the calls.
     #[cfg(feature = "approvals")]
     pub(crate) fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
@@ -318,6 +379,38 @@ pub struct PendingToolCall {
     /// Whether the provider executes the tool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provider_executed: bool,
+    /// What the host has done with the call.
+    #[serde(default, skip_serializing_if = "CallProgress::is_open")]
+    pub progress: CallProgress,
+}
+
+/// What a host has done with a call of its own record.
+///
+/// ```text
+/// Open ──▶ HandedOut ──▶ Completed
+///    └───▶ Denied
+/// ```
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum CallProgress {
+    /// The call waits for the user or the client.
+    #[default]
+    Open,
+    /// The user approved the call, and it was handed out for execution. Until it is completed, its
+    /// outcome is unknown.
+    HandedOut,
+    /// The call was executed.
+    Completed(ToolOutcome),
+    /// The user denied the call.
+    Denied,
+}
+
+impl CallProgress {
+    /// Returns whether the call waits for the user or the client.
+    pub fn is_open(&self) -> bool {
+        *self == CallProgress::Open
+    }
 }
 
 impl PendingToolCall {
@@ -349,7 +442,13 @@ impl PendingToolCall {
             input,
             approval_id: None,
             provider_executed: false,
+            progress: CallProgress::Open,
         }
+    }
+
+    /// Records the outcome of the call, after it was executed. A repeated approval gets it.
+    pub fn complete(&mut self, outcome: ToolOutcome) {
+        self.progress = CallProgress::Completed(outcome);
     }
 
     /// Returns the final result of this call.
@@ -410,6 +509,28 @@ impl DeferredToolResultsBuilder {
         output: Json,
     ) -> Self {
         self.set_outcome(tool_call_id.into(), tool_name.into(), DeferredOutcome::Output { output })
+    }
+
+    /// Sets the outcome of an approved call that was executed for an earlier request.
+    pub fn executed(
+        self,
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        outcome: ToolOutcome,
+    ) -> Self {
+        let outcome = DeferredOutcome::Executed { outcome };
+        self.set_outcome(tool_call_id.into(), tool_name.into(), outcome)
+    }
+
+    /// Marks a call as handed out for execution by an earlier request that stored no outcome. The
+    /// user and the model read that the outcome is unknown.
+    pub fn handed_out(
+        self,
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+    ) -> Self {
+        let unknown = DeferredOutcome::OutcomeUnknown;
+        self.set_outcome(tool_call_id.into(), tool_name.into(), unknown)
     }
 
     /// Marks a call as pending.

@@ -11,11 +11,15 @@ use crate::message::{
     Part, RequestedApproval, RespondedApproval, Role, ToolPart, ToolState, UiMessage,
 };
 
-/// An approval request without a response, as the client's history holds it.
+/// An approval request without a response, as the client's history holds it. Nothing of it is
+/// verified.
+///
+/// It has no accessor for the input: a tool may only be executed with the input of the server's own
+/// record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct ApprovalRequest {
+pub struct UnverifiedApprovalRequest {
     /// The id of the approval request.
     pub approval_id: ApprovalId,
     /// The id of the tool call.
@@ -24,26 +28,40 @@ pub struct ApprovalRequest {
     pub tool_name: Box<str>,
     /// The tool input, as the client holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub input: Option<Json>,
+    pub(super) input: Option<Json>,
     /// Whether the provider executes the tool.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub provider_executed: bool,
 }
 
-/// A user's response to an approval request, as the client's history holds it.
+/// A user's response to an approval request, as the client's history holds it. Nothing of it is
+/// verified: a client can write a response to a request that the server never made.
+///
+/// It has no accessor for the input: a tool may only be executed with the input of the server's own
+/// record. `Approvals::redeem` returns the calls to execute.
+///
+/// ```compile_fail,E0616
+/// use ui_message_stream::approval::ResumePlan;
+///
+/// fn inputs(plan: &ResumePlan) {
+///     for response in plan.unverified_responses() {
+///         println!("{:?}", response.input);
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct ApprovalResponse {
+pub struct UnverifiedApprovalResponse {
     /// The id of the approval request.
     pub approval_id: ApprovalId,
     /// The id of the tool call.
     pub tool_call_id: ToolCallId,
     /// The name of the tool.
     pub tool_name: Box<str>,
-    /// The tool input, as the client holds it. No tool ever runs with this input.
+    /// The tool input, as the client holds it. It is only compared with the input of the record.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub input: Option<Json>,
+    pub(super) input: Option<Json>,
     /// Whether the user approved the call (`true`) or denied it (`false`).
     pub approved: bool,
     /// The reason that the user gave.
@@ -54,13 +72,17 @@ pub struct ApprovalResponse {
     pub provider_executed: bool,
 }
 
-/// A tool result that the client's history holds. The client itself may have produced the result.
+/// A tool result that the client's history holds. Nothing of it is verified: the client may have
+/// executed the tool, or only written that it did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct ClientToolOutput {
+pub struct UnverifiedToolOutput {
     /// The id of the tool call.
     pub tool_call_id: ToolCallId,
+    /// The name of the tool; `None` if the client sent only the id of the call.
+    #[serde(skip)]
+    pub tool_name: Option<Box<str>>,
     /// The output or the error of the call.
     #[serde(flatten)]
     pub result: ClientToolResult,
@@ -144,8 +166,11 @@ impl History {
     }
 }
 
-pub(super) fn approval_response(part: &ToolPart, approval: &RespondedApproval) -> ApprovalResponse {
-    ApprovalResponse {
+pub(super) fn approval_response(
+    part: &ToolPart,
+    approval: &RespondedApproval,
+) -> UnverifiedApprovalResponse {
+    UnverifiedApprovalResponse {
         approval_id: approval.id.clone(),
         tool_call_id: part.tool_call_id.clone(),
         tool_name: part.tool_name.clone(),
@@ -156,8 +181,11 @@ pub(super) fn approval_response(part: &ToolPart, approval: &RespondedApproval) -
     }
 }
 
-pub(super) fn approval_request(part: &ToolPart, approval: &RequestedApproval) -> ApprovalRequest {
-    ApprovalRequest {
+pub(super) fn approval_request(
+    part: &ToolPart,
+    approval: &RequestedApproval,
+) -> UnverifiedApprovalRequest {
+    UnverifiedApprovalRequest {
         approval_id: approval.id.clone(),
         tool_call_id: part.tool_call_id.clone(),
         tool_name: part.tool_name.clone(),
@@ -202,7 +230,7 @@ pub(super) fn tool_parts(
 }
 
 /// Returns the final result in a part, unless the provider executed the tool.
-pub(super) fn client_output(part: &ToolPart) -> Option<ClientToolOutput> {
+pub(super) fn client_output(part: &ToolPart) -> Option<UnverifiedToolOutput> {
     if part.provider_executed == Some(true) || !part.is_settled() {
         return None;
     }
@@ -215,7 +243,8 @@ pub(super) fn client_output(part: &ToolPart) -> Option<ClientToolOutput> {
         }
         _ => return None,
     };
-    Some(ClientToolOutput { tool_call_id: part.tool_call_id.clone(), result })
+    let (tool_call_id, tool_name) = (part.tool_call_id.clone(), Some(part.tool_name.clone()));
+    Some(UnverifiedToolOutput { tool_call_id, tool_name, result })
 }
 
 /// Returns the indices of the message and of the part from which results are new to the model.

@@ -94,6 +94,19 @@ impl KeyRing {
         Ok(self)
     }
 
+    /// Returns the ring with keys for the approval ids of stateless hosts, which no ledger accepts,
+    /// and the other way round.
+    ///
+    /// The approval id of a ledger is used once because the ledger says so. A stateless host with
+    /// the same secret must not accept it.
+    pub(super) fn with_other_purpose(mut self) -> Self {
+        let older = self.older.iter_mut().map(|(_, key)| key);
+        for key in older.chain([&mut self.active]) {
+            std::mem::swap(&mut key.mac, &mut key.other_mac);
+        }
+        self
+    }
+
     pub(super) fn active_key(&self) -> &Key {
         &self.active
     }
@@ -125,6 +138,8 @@ pub(super) struct Key {
     pub(super) id: u32,
     /// The HMAC state that already includes the key. The state is wiped when it is dropped.
     mac: Hmac<Sha256>,
+    /// The HMAC state of the other purpose, see [`KeyRing::with_other_purpose`].
+    other_mac: Hmac<Sha256>,
 }
 
 impl Key {
@@ -132,12 +147,14 @@ impl Key {
         if secret.len() < KeyRing::MIN_SECRET_BYTES {
             return Err(KeyRingError::TooShort { key_id: id, bytes: secret.len() });
         }
-        let mut key = Zeroizing::new([0; 32]);
-        Hkdf::<Sha256>::new(None, secret)
-            .expand(PURPOSE, &mut *key)
-            .expect("HKDF-SHA256 gives up to 8 160 bytes");
-        let mac = Hmac::new_from_slice(&*key).expect("HMAC takes a key of any length");
-        Ok(Key { id, mac })
+        let derive = |purpose: &[u8]| {
+            let mut key = Zeroizing::new([0; 32]);
+            Hkdf::<Sha256>::new(None, secret)
+                .expand(purpose, &mut *key)
+                .expect("HKDF-SHA256 gives up to 8 160 bytes");
+            Hmac::new_from_slice(&*key).expect("HMAC takes a key of any length")
+        };
+        Ok(Key { id, mac: derive(PURPOSE), other_mac: derive(STATELESS_PURPOSE) })
     }
 
     /// Returns a new MAC under this key, to be updated with the message.
@@ -147,6 +164,7 @@ impl Key {
 }
 
 const PURPOSE: &[u8] = b"ui-message-stream/approval/v1";
+const STATELESS_PURPOSE: &[u8] = b"ui-message-stream/stateless-approval/v1";
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,7 @@ mod new_request;
 mod principal;
 mod record;
 mod redeem;
+mod reopen;
 mod resume;
 #[cfg(feature = "approvals")]
 mod service;
@@ -51,10 +52,13 @@ mod transitions;
 
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::deferred::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
-    LAPSED, NOT_PERMITTED, OUTCOME_UNKNOWN, PendingToolCall, REFUSED, REVOKED, SUPERSEDED,
+    CallProgress, DeferredOutcome, DeferredToolResult, DeferredToolResults,
+    DeferredToolResultsBuilder, EXPIRED, LAPSED, NOT_PERMITTED, OUTCOME_UNKNOWN, PendingToolCall,
+    REFUSED, REVOKED, SUPERSEDED,
 };
-pub use self::history::{ApprovalRequest, ApprovalResponse, ClientToolOutput, ClientToolResult};
+pub use self::history::{
+    ClientToolResult, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
+};
 pub use self::ids::{DefinitionDigest, HexError, LeaseHolderId, RecordId};
 pub use self::key_ring::{KeyRing, KeyRingError};
 pub use self::new_request::NewApprovalRequest;
@@ -67,9 +71,10 @@ pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, 
 pub use self::resume::{ApprovalDecision, ResumePlan};
 #[cfg(feature = "approvals")]
 pub use self::service::{
-    Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, ChatApprovals, EmptyToolbox,
-    IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals, RequestApprovalError,
-    ResolvedApprovals, ToolInfo, Toolbox, TracingAudit,
+    Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, ChatApprovals, ClaimedCall,
+    DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall, IssuedApproval, MessageDecisions,
+    PendingApproval, PendingApprovals, Progress, RequestApprovalError, RunningCall, RunningCalls,
+    SettledCall, ToolInfo, ToolList, Toolbox, TracingAudit,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -111,9 +111,9 @@ impl NewApprovalRequest {
             return Err(InexactInputError::TooLong);
         }
         CanonicalJson::new(&self.input)?;
-        let description = self.description.unwrap_or_else(|| {
-            format!("{} {}", self.tool_name, shorten_input(self.input.as_str())).into()
-        });
+        let description = self.description;
+        let description =
+            description.unwrap_or_else(|| default_description(&self.tool_name, &self.input));
         Ok(ApprovalRecord {
             format: Format::default(),
             id,
@@ -135,6 +135,11 @@ impl NewApprovalRequest {
             state: ApprovalState::Pending,
         })
     }
+}
+
+/// Returns the description of a call for which the host gave none.
+pub(super) fn default_description(tool_name: &str, input: &Json) -> Box<str> {
+    format!("{tool_name} {}", shorten_input(input.as_str())).into()
 }
 
 /// Shortens an input to fit into a description. The client shows the complete input separately.

@@ -252,6 +252,19 @@ pub enum ToolOutcome {
     Failed(String),
 }
 
+impl From<Json> for ToolOutcome {
+    fn from(output: Json) -> Self {
+        ToolOutcome::Output(output)
+    }
+}
+
+/// The error text is shown to the user and the model.
+impl From<Result<Json, String>> for ToolOutcome {
+    fn from(result: Result<Json, String>) -> Self {
+        result.map_or_else(ToolOutcome::Failed, ToolOutcome::Output)
+    }
+}
+
 /// The right to run an approved tool once.
 ///
 /// The ledger has stored the lease holder before it grants a claim.

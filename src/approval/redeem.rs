@@ -17,9 +17,9 @@ use std::collections::HashMap;
 use super::resume::ResponseResult;
 use super::token::{Token, has_newer_format};
 use super::{
-    ApprovalRecord, ApprovalResponse, CanonicalJson, ClaimResult, DeferredOutcome,
-    DeferredToolResults, DenyResult, KeyRing, PendingToolCall, Principal, RecordId,
-    RejectionReason, ResumePlan, UnixMillis,
+    ApprovalRecord, CallProgress, CanonicalJson, ClaimResult, DeferredOutcome, DeferredToolResults,
+    DenyResult, KeyRing, PendingToolCall, Principal, RecordId, RejectionReason, ResumePlan,
+    UnixMillis, UnverifiedApprovalResponse,
 };
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
@@ -32,6 +32,7 @@ use crate::json::Json;
 pub struct Redemption {
     plan: ResumePlan,
     answers: Vec<Answer>,
+    includes_earlier: bool,
 }
 
 debug_without_content!(Redemption { plan; answers });
@@ -131,18 +132,25 @@ impl ResumePlan {
     /// rejected by [`Redemption::verify`].
     pub fn redeem(self, keys: &KeyRing, now: UnixMillis) -> Redemption {
         let answers = self
-            .approvals()
+            .unverified_responses()
             .map(|response| Answer {
                 token: Token::open(keys, &response.approval_id, now),
                 lapses: false,
                 resolution: Resolution::Unresolved,
             })
             .collect();
-        Redemption { plan: self, answers }
+        Redemption { plan: self, answers, includes_earlier: false }
     }
 }
 
 impl Redemption {
+    /// Includes the valid approval responses in earlier messages whose calls have an outcome, for
+    /// a host whose own history does not hold the outcomes.
+    pub fn including_earlier(mut self) -> Self {
+        self.includes_earlier = true;
+        self
+    }
+
     /// Returns the ids of the records to load. A forged approval id has no record.
     pub fn records(&self) -> impl Iterator<Item = RecordId> {
         self.answers.iter().filter_map(|answer| Some(answer.token?.record))
@@ -155,7 +163,8 @@ impl Redemption {
     /// whether `principal` may decide for them.
     ///
     /// An approval response in a message before the continued one was usually handled by an earlier
-    /// request. It is skipped unless it is valid and its record is still pending. A rejected
+    /// request. It is skipped unless it is valid and its record is still pending, or
+    /// [`including_earlier`](Self::including_earlier) was called. A rejected
     /// denial still becomes [`DeferredOutcome::Denied`], and a rejected approval becomes
     /// [`DeferredOutcome::Rejected`]. An approval by the requester of a call on which
     /// [others decide](ApprovalRecord::decided_by_others) is rejected, and the call stays pending.
@@ -189,7 +198,7 @@ impl Redemption {
                     && record.is_some_and(|record| record.is_self_approval(principal));
                 if is_self_approval { Err(RejectionReason::SelfApproval) } else { Ok(()) }
             });
-            if !(is_continued || accepted.is_ok() && is_pending) {
+            if !(is_continued || accepted.is_ok() && (is_pending || self.includes_earlier)) {
                 answer.resolution = Resolution::Skipped;
             } else if let Err(cause) = accepted {
                 let outcome = match response.approved {
@@ -367,6 +376,7 @@ fn pending_call(record: &ApprovalRecord, approval_id: ApprovalId) -> PendingTool
         input: record.input.clone(),
         approval_id: Some(approval_id),
         provider_executed: record.provider_executed,
+        progress: CallProgress::Open,
     }
 }
 
@@ -398,7 +408,7 @@ pub(super) fn authorized_record<'r>(
 fn check_response(
     token: Option<Token>,
     record: Option<&ApprovalRecord>,
-    response: &ApprovalResponse,
+    response: &UnverifiedApprovalResponse,
     (owner, chat): (&Principal, &ChatId),
     principal: &Principal,
     may_decide: impl Fn(&ApprovalRecord) -> bool,

@@ -8,9 +8,11 @@ use super::history::{
     History, approval_request, approval_response, assistant_index, client_output, first_new_result,
     settled_and_denied, tool_parts,
 };
+use super::reopen::SentCall;
 use super::{
-    ApprovalRecord, ApprovalRequest, ApprovalResponse, ClientToolOutput, ClientToolResult,
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
+    ApprovalRecord, CallProgress, ClientToolResult, DeferredOutcome, DeferredToolResult,
+    DeferredToolResults, PendingToolCall, UnverifiedApprovalRequest, UnverifiedApprovalResponse,
+    UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId};
 use crate::json::ExtraFields;
@@ -40,7 +42,7 @@ use crate::message::{
 /// let call = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete", kept.clone());
 ///
 /// let plan = ResumePlan::new(chat.messages(), chat.continued_message());
-/// assert!(plan.approvals().next().unwrap().approved);
+/// assert!(plan.unverified_responses().next().unwrap().approved);
 ///
 /// // The approved call is the one in the host's record, with the input of the record.
 /// let deferred = plan.settle(&[call]);
@@ -54,9 +56,9 @@ use crate::message::{
 #[derive(Clone)]
 #[must_use]
 pub struct ResumePlan {
-    approvals: Vec<(usize, ApprovalResponse)>,
-    pending: Vec<ApprovalRequest>,
-    superseded: Vec<ApprovalRequest>,
+    approvals: Vec<(usize, UnverifiedApprovalResponse)>,
+    pending: Vec<UnverifiedApprovalRequest>,
+    superseded: Vec<UnverifiedApprovalRequest>,
     outputs: Vec<HistoryOutput>,
     history: History,
     /// The index of the message that the response continues.
@@ -72,7 +74,7 @@ debug_without_content!(ResumePlan { continued; approvals, pending, superseded, o
 struct HistoryOutput {
     message: usize,
     is_new: bool,
-    output: ClientToolOutput,
+    output: UnverifiedToolOutput,
 }
 
 /// A user's decision about an approval request, sent separately from the chat history.
@@ -191,56 +193,60 @@ impl ResumePlan {
         self
     }
 
-    /// Returns the responses to calls without a result, in the order of the history.
-    pub fn approvals(&self) -> impl Iterator<Item = &ApprovalResponse> {
+    /// Returns the responses to calls without a result, in the order of the history, as the client
+    /// sent them.
+    pub fn unverified_responses(&self) -> impl Iterator<Item = &UnverifiedApprovalResponse> {
         self.approvals.iter().map(|(_, response)| response)
     }
 
-    /// Returns the tool results that no model call has read yet.
+    /// Returns the tool results that no model call has read yet, as the client sent them.
     ///
     /// These are the results in the last step of the message that the response continues, or of the
     /// last assistant message if no message is continued. The host knows which of them came from
     /// the client. The others are results of the server's own tools.
-    pub fn outputs(&self) -> impl Iterator<Item = &ClientToolOutput> {
+    pub fn unverified_outputs(&self) -> impl Iterator<Item = &UnverifiedToolOutput> {
         self.outputs.iter().filter(|output| output.is_new).map(|output| &output.output)
     }
 
     /// Returns the approval requests without a response, in the order of the history.
-    pub fn pending(&self) -> &[ApprovalRequest] {
+    pub fn pending(&self) -> &[UnverifiedApprovalRequest] {
         &self.pending
     }
 
     /// Returns the superseded approval requests: they have no response, and a user message follows
     /// them.
-    pub fn superseded(&self) -> &[ApprovalRequest] {
+    pub fn superseded(&self) -> &[UnverifiedApprovalRequest] {
         &self.superseded
     }
 
     /// Settles the calls of the history against the host's own record of its pending calls.
     ///
-    /// - An approved call runs if the record holds the same approval id. It runs with the tool and
-    ///   input of the record, whether or not the user has sent another message. Otherwise the
-    ///   approval is rejected.
-    /// - A denial always counts.
+    /// - An approved call runs if the record holds the same approval id and the call is open. It
+    ///   runs with the tool and input of the record, whether or not the user has sent another
+    ///   message. If the record does not hold the id, the approval is rejected.
+    /// - A denial counts, unless the call was handed out before.
+    /// - A call that was [handed out](CallProgress::HandedOut) before has an unknown outcome, and a
+    ///   [completed](CallProgress::Completed) one has its outcome. An approval after a denial is
+    ///   rejected.
     /// - A response is skipped if the record does not hold its approval id and it is in an older
     ///   message than the continued one: it was settled earlier.
     /// - An output is accepted for a call that the client executes. An output for a call that waits
     ///   for a user's approval is rejected.
-    /// - Every other call of the record is still pending, or superseded if the user has sent
+    /// - Every other open call of the record is still pending, or superseded if the user has sent
     ///   another message.
     ///
-    /// Before the host runs a tool, it must replace its record by the
-    /// [`pending`](DeferredToolResults::pending) calls of the results, so that no call can run
-    /// twice. The tool call ids in the results are the ids on the wire. They can differ from the
-    /// ids in the record, so the host must not look them up there.
-    pub fn settle(self, open_calls: &[PendingToolCall]) -> DeferredToolResults {
-        let mut open: Vec<&PendingToolCall> = open_calls.iter().collect();
+    /// Before the host runs a tool, it must store what it hands out:
+    /// [`DeferredToolResults::record_in`] says how, so that no call can run twice. The tool call ids
+    /// in the results are the ids on the wire. They can differ from the ids in the record, so the
+    /// host must not look them up there.
+    pub fn settle(self, record: &[PendingToolCall]) -> DeferredToolResults {
+        let mut calls: Vec<&PendingToolCall> = record.iter().collect();
         let answers = self.answers().map(|(is_continued, response)| {
             // The approval id alone identifies the call: its id on the wire may differ from the
             // host's id.
             let asked = Some(&response.approval_id);
-            let known = open.iter().position(|call| call.approval_id.as_ref() == asked);
-            let known = known.map(|at| open.remove(at));
+            let known = calls.iter().position(|call| call.approval_id.as_ref() == asked);
+            let known = known.map(|at| calls.remove(at));
             let is_relevant = known.is_some() || is_continued;
             is_relevant.then(|| ResponseResult {
                 tool_name: known.map(|call| call.tool_name.clone()),
@@ -249,14 +255,47 @@ impl ResumePlan {
             })
         });
         let answers = answers.collect();
-        let open: Vec<PendingToolCall> = open.into_iter().cloned().collect();
-        self.build_results(answers, &open, Vec::new(), Vec::new())
+        let (open, decided): (Vec<_>, Vec<_>) =
+            calls.into_iter().cloned().partition(|call| call.progress.is_open());
+        let closed = decided.into_iter().filter_map(|call| {
+            let request = self.history.requests.get(call.approval_id.as_ref()?)?;
+            let outcome = recorded_outcome(&call).filter(|_| !request.has_result)?;
+            Some((call, outcome))
+        });
+        let closed = closed.collect();
+        self.build_results(answers, &open, closed, Vec::new())
     }
 
     /// Returns the responses, each with whether it is in the message that the response continues.
-    pub(super) fn answers(&self) -> impl Iterator<Item = (bool, &ApprovalResponse)> {
+    pub(super) fn answers(&self) -> impl Iterator<Item = (bool, &UnverifiedApprovalResponse)> {
         let answers = self.approvals.iter();
         answers.map(|(message_at, response)| (self.continued == Some(*message_at), response))
+    }
+
+    /// Returns the calls with an approval id: each with the reason if it is approved here, or with
+    /// `None`.
+    pub(super) fn sent_calls(&self) -> impl Iterator<Item = (Option<Option<&str>>, SentCall<'_>)> {
+        let responses = self.unverified_responses().map(|response| {
+            let call = SentCall {
+                approval_id: &response.approval_id,
+                tool_call_id: &response.tool_call_id,
+                tool_name: &response.tool_name,
+                input: response.input.as_ref(),
+                provider_executed: response.provider_executed,
+            };
+            (response.approved.then_some(response.reason.as_deref()), call)
+        });
+        let requests = self.pending.iter().chain(&self.superseded).map(|request| {
+            let call = SentCall {
+                approval_id: &request.approval_id,
+                tool_call_id: &request.tool_call_id,
+                tool_name: &request.tool_name,
+                input: request.input.as_ref(),
+                provider_executed: request.provider_executed,
+            };
+            (None, call)
+        });
+        responses.chain(requests)
     }
 
     /// Returns whether the user sent another message instead of a response to this request.
@@ -397,10 +436,17 @@ enum CallResolution {
 }
 
 fn decided_outcome(
-    response: &ApprovalResponse,
+    response: &UnverifiedApprovalResponse,
     known: Option<&PendingToolCall>,
 ) -> DeferredOutcome {
     let reason = response.reason.clone();
+    if let Some(outcome) = known.and_then(recorded_outcome) {
+        return match outcome {
+            DeferredOutcome::Denied { .. } if response.approved => DeferredOutcome::Rejected,
+            DeferredOutcome::Denied { .. } => DeferredOutcome::Denied { reason },
+            outcome => outcome,
+        };
+    }
     match known {
         Some(call) if call.provider_executed => {
             DeferredOutcome::ForwardToProvider { approved: response.approved, reason, claim: None }
@@ -409,4 +455,15 @@ fn decided_outcome(
         Some(call) => DeferredOutcome::Approved { input: call.input.clone(), claim: None },
         None => DeferredOutcome::Rejected,
     }
+}
+
+/// Returns the outcome of a call that was decided by an earlier request.
+fn recorded_outcome(call: &PendingToolCall) -> Option<DeferredOutcome> {
+    Some(match &call.progress {
+        CallProgress::Open => return None,
+        CallProgress::HandedOut if call.provider_executed => DeferredOutcome::ForwardedToProvider,
+        CallProgress::HandedOut => DeferredOutcome::OutcomeUnknown,
+        CallProgress::Completed(outcome) => DeferredOutcome::Executed { outcome: outcome.clone() },
+        CallProgress::Denied => DeferredOutcome::Denied { reason: None },
+    })
 }

@@ -37,6 +37,19 @@ pub(super) struct Token {
 }
 
 impl Token {
+    /// Returns the times of the request and of its expiry.
+    pub(super) fn times(&self) -> (UnixMillis, UnixMillis) {
+        let time = |at: usize| {
+            let bytes = self.sealed[at..].first_chunk().copied();
+            UnixMillis(u64::from_be_bytes(bytes.unwrap_or_default()))
+        };
+        (time(5), time(13))
+    }
+
+    pub(super) fn key_id(&self) -> u32 {
+        key_id(&self.sealed).unwrap_or_default()
+    }
+
     pub(super) fn new(
         record: RecordId,
         key_id: u32,

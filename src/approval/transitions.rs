@@ -286,6 +286,29 @@ impl ApprovalRecord {
         }
     }
 
+    /// Gives up a claim without an outcome: the tool may or may not have run.
+    ///
+    /// An idempotent tool can be claimed again at once. The outcome of any other tool becomes
+    /// unknown. The record of a provider-executed tool does not change.
+    pub fn abandon(&self, claim: &Claim, now: UnixMillis) -> Transition<LeaseResult> {
+        match &self.state {
+            ApprovalState::Claimed { decision, lease_holder, fence, .. }
+                if *fence == claim.fence && !self.provider_executed =>
+            {
+                let (decision, lease_holder, fence) = (decision.clone(), *lease_holder, *fence);
+                let state = match self.idempotent {
+                    true => {
+                        let lease_until = now;
+                        ApprovalState::Claimed { decision, lease_holder, fence, lease_until }
+                    }
+                    false => ApprovalState::OutcomeUnknown { decision },
+                };
+                self.transition_to(LeaseResult::Stored, state)
+            }
+            _ => self.unchanged(LeaseResult::Lost),
+        }
+    }
+
     /// Revokes the approval request. The output is `false` if the request is no longer pending.
     ///
     /// If the lease of a claimed call has ended, the outcome becomes unknown. The call is then not

@@ -163,6 +163,14 @@ impl ChatRejection {
     }
 }
 
+/// The approvals cannot be read or stored: 503.
+#[cfg(feature = "approvals")]
+impl From<crate::approval::store::LedgerStoreError> for ChatRejection {
+    fn from(error: crate::approval::store::LedgerStoreError) -> Self {
+        ChatRejection(Cause::Unavailable(error.into()))
+    }
+}
+
 impl fmt::Display for ChatRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

@@ -72,6 +72,15 @@ impl UiMessage {
         UiMessage { id: id.into(), role, metadata: None, parts, extra: ExtraFields::default() }
     }
 
+    /// Returns the text of the message: its text parts, joined.
+    pub fn text(&self) -> String {
+        let texts = self.parts.iter().filter_map(|part| match part {
+            Part::Text(part) => Some(&*part.text),
+            _ => None,
+        });
+        texts.collect()
+    }
+
     /// Reads a message from its JSON.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::call_updates::CallUpdate;
 use super::content::{ToolCallContent, object_with};
 use super::{NotExecutedReason, ToolResult};
-use crate::approval::{DeferredOutcome, DeferredToolResult, ToolOutcome};
+use crate::approval::{DeferredOutcome, DeferredToolResult};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::message::{SettledApproval, ToolKind, ToolPart, ToolState};
@@ -163,35 +163,9 @@ fn unanswered_reason(
 
 fn result_from_update(update: Option<CallUpdate<'_>>) -> Option<ToolResult> {
     match update? {
-        CallUpdate::Result(result) => Some(from_deferred(&result.outcome)),
+        CallUpdate::Result(result) => Some(ToolResult::from(&result.outcome)),
         CallUpdate::Pending => None,
         CallUpdate::Superseded => Some(NotExecutedReason::Unanswered.into()),
-    }
-}
-
-fn from_deferred(outcome: &DeferredOutcome) -> ToolResult {
-    match outcome {
-        DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) }
-        | DeferredOutcome::Output { output } => ToolResult::Output(output.clone()),
-        DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) }
-        | DeferredOutcome::OutputError { error_text: error } => ToolResult::Error(error.clone()),
-        // The result is unknown for a call that has not completed.
-        DeferredOutcome::Approved { .. }
-        | DeferredOutcome::Executing { .. }
-        | DeferredOutcome::OutcomeUnknown
-        | DeferredOutcome::ForwardedToProvider
-        | DeferredOutcome::ForwardToProvider { approved: true, .. } => {
-            ToolResult::OutcomeUnknown { so_far: None }
-        }
-        DeferredOutcome::Denied { reason }
-        | DeferredOutcome::ForwardToProvider { approved: false, reason, .. } => {
-            ToolResult::Denied { reason: reason.clone() }
-        }
-        DeferredOutcome::Expired => NotExecutedReason::Expired.into(),
-        DeferredOutcome::Superseded => NotExecutedReason::Unanswered.into(),
-        DeferredOutcome::Lapsed => NotExecutedReason::Lapsed.into(),
-        DeferredOutcome::Revoked => NotExecutedReason::Revoked.into(),
-        DeferredOutcome::Rejected => NotExecutedReason::Rejected.into(),
     }
 }
 
@@ -206,7 +180,7 @@ fn result_in_part(part: &ToolPart, outcome: Option<&DeferredOutcome>) -> Option<
             ToolResult::Output(output.clone().unwrap_or_else(Json::null))
         }
         ToolState::OutputError { error_text, .. } => {
-            outcome.map_or_else(|| ToolResult::Error(error_text.clone()), from_deferred)
+            outcome.map_or_else(|| ToolResult::Error(error_text.clone()), ToolResult::from)
         }
         ToolState::OutputDenied { approval: Some(approval), .. } if is_denied_by_user(approval) => {
             ToolResult::Denied { reason: approval.reason.clone() }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::TOOL_FAILED;
+use crate::approval::{DeferredOutcome, TOOL_FAILED, ToolOutcome};
 use crate::json::{Json, unescaped};
 
 /// The result of a tool call.
@@ -139,6 +139,37 @@ impl fmt::Display for NotExecutedReason {
 impl From<NotExecutedReason> for ToolResult {
     fn from(why: NotExecutedReason) -> Self {
         ToolResult::NotExecuted { why }
+    }
+}
+
+/// The result that the model must get for a deferred call.
+impl From<&DeferredOutcome> for ToolResult {
+    fn from(outcome: &DeferredOutcome) -> Self {
+        match outcome {
+            DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) }
+            | DeferredOutcome::Output { output } => ToolResult::Output(output.clone()),
+            DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) }
+            | DeferredOutcome::OutputError { error_text: error } => {
+                ToolResult::Error(error.clone())
+            }
+            // The result is unknown for a call that has not completed.
+            DeferredOutcome::Approved { .. }
+            | DeferredOutcome::Executing { .. }
+            | DeferredOutcome::OutcomeUnknown
+            | DeferredOutcome::ForwardedToProvider
+            | DeferredOutcome::ForwardToProvider { approved: true, .. } => {
+                ToolResult::OutcomeUnknown { so_far: None }
+            }
+            DeferredOutcome::Denied { reason }
+            | DeferredOutcome::ForwardToProvider { approved: false, reason, .. } => {
+                ToolResult::Denied { reason: reason.clone() }
+            }
+            DeferredOutcome::Expired => NotExecutedReason::Expired.into(),
+            DeferredOutcome::Superseded => NotExecutedReason::Unanswered.into(),
+            DeferredOutcome::Lapsed => NotExecutedReason::Lapsed.into(),
+            DeferredOutcome::Revoked => NotExecutedReason::Revoked.into(),
+            DeferredOutcome::Rejected => NotExecutedReason::Rejected.into(),
+        }
     }
 }
 

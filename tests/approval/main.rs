@@ -1,5 +1,6 @@
 //! Approvals: requests, responses, the ledger and the audit.
 
+mod adapter;
 mod approval_orderings;
 mod approvals;
 mod audit;

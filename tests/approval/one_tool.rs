@@ -9,7 +9,7 @@ use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStor
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
     DeferredToolResults, DefinitionDigest, IssuedApproval, LeaseHolderId, OnNewMessage, Principal,
-    RecordId, RecordedDecision, ResolvedApprovals, ResumePlan, ToolInfo, ToolOutcome, Toolbox,
+    RecordId, RecordedDecision, ResumePlan, RunningCalls, ToolInfo, ToolOutcome, Toolbox,
     UnixMillis,
 };
 use ui_message_stream::request::Limits;
@@ -183,7 +183,7 @@ impl Bench {
     pub(crate) async fn try_resolve(
         &self,
         body: impl ToString,
-    ) -> Result<ResolvedApprovals, LedgerStoreError> {
+    ) -> Result<RunningCalls, LedgerStoreError> {
         self.begin(&ada(), &ada(), body).await
     }
 
@@ -192,7 +192,7 @@ impl Bench {
         principal: &Principal,
         owner: &Principal,
         body: impl ToString,
-    ) -> Result<ResolvedApprovals, LedgerStoreError> {
+    ) -> Result<RunningCalls, LedgerStoreError> {
         let body = body.to_string();
         let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
         let plan = ResumePlan::new(chat.messages(), chat.continued_message());

@@ -35,8 +35,8 @@ fn plan(chat: &ChatRequest) -> ResumePlan {
 fn plan_content(body: &Value) -> Value {
     let plan = plan(&parse(body));
     json!({
-        "approvals": plan.approvals().collect::<Vec<_>>(),
-        "toolOutputs": plan.outputs().collect::<Vec<_>>(),
+        "approvals": plan.unverified_responses().collect::<Vec<_>>(),
+        "toolOutputs": plan.unverified_outputs().collect::<Vec<_>>(),
         "pending": plan.pending(),
         "superseded": plan.superseded(),
     })
@@ -334,7 +334,7 @@ fn a_call_that_has_a_result_never_runs_again() {
         ]),
     ] {
         let plan = plan(&parse(&request(messages.clone())));
-        assert_eq!(plan.approvals().count(), 0, "{messages}");
+        assert_eq!(plan.unverified_responses().count(), 0, "{messages}");
         let deferred = plan.settle(&open);
         assert!(
             deferred
@@ -347,7 +347,7 @@ fn a_call_that_has_a_result_never_runs_again() {
     // Also where the messages did not pass through the request parser.
     let text = message("m", "assistant", json!([executed, responded_again])).to_string();
     let message = ui_message_stream::UiMessage::parse(&text).unwrap();
-    assert_eq!(ResumePlan::new(&[message], None).approvals().count(), 0);
+    assert_eq!(ResumePlan::new(&[message], None).unverified_responses().count(), 0);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! Without Node a test says that it is skipped and passes; with `CI=true` it fails.
 
+mod adapter;
 mod canonical_json;
 mod check_differential;
 mod checker_warnings;

@@ -24,7 +24,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
     ("checker", true, &["chunk", "message"]),
     ("approval", true, &["message"]),
     ("approval/store", false, &["approval"]),
-    ("approval/service", false, &["approval", "approval/store", "event", "limits"]),
+    ("approval/service", false, &["approval", "approval/store", "event", "limits", "request"]),
     ("model", true, &["approval", "chunk", "event", "message"]),
     ("model/call", false, &["model", "model/schema"]),
     ("model/schema", false, &[]),
@@ -85,6 +85,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         &[
             "approval",
             "approval/service",
+            "approval/store",
             "chat",
             "chat/conversation",
             "limits",
@@ -103,7 +104,7 @@ const FREE_FOR_ALL: &[&str] = &["boxed", "json", "id", "metadata"];
 /// The items of `approval` that are part of a request or a response. A file that names no other
 /// item of `approval` makes no decision about approvals.
 const APPROVAL_ITEMS_IN_HTTP: &[&str] =
-    &["ApprovalDecision", "PendingApproval", "Principal", "UnixMillis"];
+    &["ApprovalDecision", "LedgerStoreError", "PendingApproval", "Principal", "UnixMillis"];
 
 /// Crates that core may not use: core does not wait, read a clock or use HTTP.
 const NOT_IN_CORE: &[&str] = &[

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::{
-    ApprovalRequest, ApprovalResponse, ClientToolOutput, ResumePlan,
+    ResumePlan, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use ui_message_stream::id::{ChatId, MessageId};
 use ui_message_stream::request::Limits;
@@ -36,8 +36,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
         chat_id: chat.id(),
         trigger: chat.trigger().as_str(),
         message_id: chat.message_id(),
-        approvals: plan.approvals().collect(),
-        tool_outputs: plan.outputs().collect(),
+        approvals: plan.unverified_responses().collect(),
+        tool_outputs: plan.unverified_outputs().collect(),
         pending: pending.collect(),
     };
     writeln!(io::stdout(), "{}", serde_json::to_string(&parsed)?)?;
@@ -50,9 +50,9 @@ struct Parsed<'a> {
     chat_id: &'a ChatId,
     trigger: &'a str,
     message_id: Option<&'a MessageId>,
-    approvals: Vec<&'a ApprovalResponse>,
-    tool_outputs: Vec<&'a ClientToolOutput>,
+    approvals: Vec<&'a UnverifiedApprovalResponse>,
+    tool_outputs: Vec<&'a UnverifiedToolOutput>,
     /// Includes the approval requests after which the user sent another message: they have no
     /// response either.
-    pending: Vec<&'a ApprovalRequest>,
+    pending: Vec<&'a UnverifiedApprovalRequest>,
 }

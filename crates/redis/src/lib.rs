@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
-    RECORD_RETENTION, Snapshot, VersionedRecord,
+    ApprovalUse, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
+    PendingRecords, RECORD_RETENTION, ReplayGuard, Snapshot, VersionedRecord,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 
@@ -241,6 +241,54 @@ impl RedisLedger {
 
 /// The key of a record, its revision and its JSON.
 type Row = (String, u64, String);
+
+/// For [stateless approvals](ui_message_stream::approval::Approvals::stateless_replayable): one key
+/// for each approval that was used, `use:` with the id of the approval.
+impl ReplayGuard for RedisLedger {
+    fn set_if_absent<'a>(
+        &'a self,
+        approval: RecordId,
+        first_use: ApprovalUse,
+        keep_until: UnixMillis,
+    ) -> BoxFuture<'a, Result<Option<ApprovalUse>, LedgerStoreError>> {
+        Box::pin(async move {
+            let mut attempt = [0_u8; 16];
+            getrandom::fill(&mut attempt).map_err(LedgerStoreError::new)?;
+            let name = match first_use {
+                ApprovalUse::Claimed => CLAIMED,
+                ApprovalUse::Closed => CLOSED,
+            };
+            let mut invocation = SET_IF_ABSENT.key(self.key(format_args!("use:{approval}")));
+            let keep_until = keep_until.0.min(MAX_EXACT_MILLIS);
+            invocation.arg(name).arg(&attempt).arg(keep_until);
+            let earlier: Option<String> = self.run_script(&invocation).await?;
+            Ok(earlier.map(|earlier| match &*earlier {
+                CLOSED => ApprovalUse::Closed,
+                _ => ApprovalUse::Claimed,
+            }))
+        })
+    }
+}
+
+const CLAIMED: &str = "claimed";
+const CLOSED: &str = "closed";
+
+/// Stores the first use of an approval. Returns the name of an earlier use, or nothing. The attempt
+/// that stored its use gets nothing again, if its first response was lost.
+static SET_IF_ABSENT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+        local name = redis.call('HGET', KEYS[1], 'name')
+        if name then
+            if redis.call('HGET', KEYS[1], 'attempt') == ARGV[2] then return false end
+            return name
+        end
+        redis.call('HSET', KEYS[1], 'name', ARGV[1], 'attempt', ARGV[2])
+        redis.call('PEXPIREAT', KEYS[1], ARGV[3])
+        return false
+        ",
+    )
+});
 
 impl LedgerStore for RedisLedger {
     fn insert<'a>(

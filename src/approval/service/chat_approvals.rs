@@ -1,18 +1,21 @@
 //! [`ChatApprovals`]: the approvals of one principal in one chat. It requests approvals and lists
 //! them; [`IssuedApproval`] is the request that the agent emits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::AuditEventKind;
-use super::inner::{Inner, PendingApproval, RecordUpdate, random_bytes};
+use super::inner::{Inner, PendingApproval, RecordUpdate, Stateless, random_bytes};
+use super::request_ledger::RequestLedger;
+use super::{AuditEventKind, ToolInfo};
+use crate::approval::reopen::{KnownFacts, canonical_input, stateless_message_id};
 use crate::approval::store::{
     LedgerStoreError, PendingFilter, PendingQuery, Snapshot, system_time, update,
 };
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NewApprovalRequest,
-    Principal, RecordId, RecordedDecision, RevocationReason, UnixMillis,
+    Principal, RecordId, RecordedDecision, ResumePlan, RevocationReason, UnixMillis,
 };
-use crate::event::{AgentEvent, ApprovalRequestDetails};
+use crate::event::{AgentEvent, ApprovalRequestDetails, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Json, JsonError};
 
@@ -147,7 +150,8 @@ impl ChatApprovals {
         input: &Json,
         description: Option<&str>,
     ) -> Result<IssuedApproval, RequestApprovalError> {
-        let tool = self.inner.toolbox.tool(tool_name).ok_or(RequestApprovalError::UnknownTool)?;
+        let tool = self.inner.toolbox.tool(tool_name);
+        let tool = tool.ok_or_else(|| RequestApprovalError::UnknownTool(tool_name.into()))?;
         let call = (message_id, tool_call_id, tool_name);
         let mut request = self.new_request(call, input, description, tool.definition);
         request.idempotent = tool.idempotent;
@@ -155,6 +159,22 @@ impl ChatApprovals {
         request.on_new_message = tool.on_new_message.unwrap_or(request.on_new_message);
         request.decided_by_others = tool.decided_by_others;
         self.issue(request).await
+    }
+
+    /// Requests the approval of the user for a tool call, for a host that keeps no messages. Returns
+    /// the event to emit after [`AgentEvent::ToolInput`].
+    ///
+    /// # Errors
+    /// As for [`request_approval`](Self::request_approval).
+    pub async fn request_approval_of(
+        &self,
+        call: &ToolCall,
+        input: &Json,
+    ) -> Result<AgentEvent, RequestApprovalError> {
+        // Only decisions that do not come in a chat request are grouped by message.
+        let message_id = MessageId::new("");
+        let issued = self.request_approval(&message_id, &call.id, &call.tool_name, input, None);
+        Ok(issued.await?.event(call.id.clone()))
     }
 
     /// Requests the approval of the user for a tool call that the provider executes.
@@ -176,7 +196,7 @@ impl ChatApprovals {
         input: &Json,
         description: Option<&str>,
     ) -> Result<IssuedApproval, RequestApprovalError> {
-        let definition = DefinitionDigest::new(tool_name, "", &Json::null());
+        let definition = provider_definition(tool_name);
         let call = (message_id, tool_call_id, tool_name);
         let mut request = self.new_request(call, input, description, definition);
         request.provider_executed = true;
@@ -187,6 +207,37 @@ impl ChatApprovals {
     /// with the same id.
     pub(super) fn is_requested_by_owner(&self, record: &ApprovalRecord) -> bool {
         record.requester == self.owner
+    }
+
+    /// Returns these approvals with a ledger that holds the records of a request, for a host that
+    /// keeps no records.
+    pub(super) fn with_records_of(&self, plan: &ResumePlan, guard: &Stateless) -> Self {
+        let (inner, now) = (&self.inner, system_time());
+        let (mut records, mut approved) = (Vec::new(), HashMap::new());
+        for (approval, call) in plan.sent_calls() {
+            let tool = match call.provider_executed {
+                true => Some(ToolInfo::new(provider_definition(call.tool_name))),
+                false => inner.toolbox.tool(call.tool_name),
+            };
+            let Some(tool) = tool else { continue };
+            let facts = KnownFacts {
+                requester: self.owner.clone(),
+                chat_id: self.chat.clone(),
+                definition: tool.definition,
+                idempotent: tool.idempotent,
+                on_new_message: tool.on_new_message.unwrap_or(inner.on_new_message),
+                decided_by_others: tool.decided_by_others,
+            };
+            let Some(record) = call.reopen(&facts, &inner.keys, now) else { continue };
+            if let Some(reason) = approval {
+                let decision = self.decision(now, reason.map(str::to_owned));
+                approved.insert(record.id, decision);
+            }
+            records.push(record);
+        }
+        let ledger = Arc::new(RequestLedger::new(records, approved, guard.guard.clone()));
+        let inner = Arc::new(Inner { ledger, ..Inner::clone(inner) });
+        ChatApprovals { inner, ..self.clone() }
     }
 
     pub(super) fn pending_filter(&self) -> PendingFilter<'_> {
@@ -247,14 +298,19 @@ impl ChatApprovals {
     /// Stores the record of an approval request in the ledger and creates its approval id.
     async fn issue(
         &self,
-        request: NewApprovalRequest,
+        mut request: NewApprovalRequest,
     ) -> Result<IssuedApproval, RequestApprovalError> {
         let inner = &self.inner;
+        if inner.stateless.is_some() {
+            // The record is made again from what the client sends back.
+            request.input = canonical_input(&request.input)?;
+            request.message_id = stateless_message_id();
+        }
         let now = self.check_pending(1).await?;
         let record = request.into_record(&inner.keys, RecordId::from_bytes(random_bytes()), now)?;
         // Never `None`: the record was made with the active key of the same key ring.
         let approval_id =
-            record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::UnknownTool)?;
+            record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
         let descriptor = record.descriptor(now)?;
         if !inner.ledger.insert(&record).await? {
             return Err(LedgerStoreError::new("a record with this id already exists").into());
@@ -270,6 +326,11 @@ impl ChatApprovals {
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
         Ok(IssuedApproval { approval_id, record: record.id, descriptor })
     }
+}
+
+/// Returns the definition of a tool that belongs to the provider.
+fn provider_definition(tool_name: &str) -> DefinitionDigest {
+    DefinitionDigest::new(tool_name, "", &Json::null())
 }
 
 /// An approval request that has an outcome.
@@ -309,8 +370,14 @@ pub enum RequestApprovalError {
     #[error("the question cannot be sent: {0}")]
     Descriptor(#[from] JsonError),
     /// The toolbox has no tool with this name.
-    #[error("there is no tool of this name")]
-    UnknownTool,
+    #[error(
+        "`Approvals` has no tool `{0}`: add `.tool(\"{0}\", description, &input_schema)` to its \
+         `ToolList`, or return the tool from `Toolbox::tool`"
+    )]
+    UnknownTool(Box<str>),
+    /// The approval id cannot be created: the keys do not hold the key of the record.
+    #[error("the approval id cannot be sealed")]
+    NoKey,
     /// Too many approval requests of the chat or of its owner are pending.
     #[error("{limit} approval requests are pending; `ChatLimits::{setting}` allows more")]
     TooManyPending {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
-    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, VersionedRecord,
-    update,
+    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, ReplayGuard,
+    VersionedRecord, update,
 };
 use crate::approval::{
     ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
@@ -30,6 +30,14 @@ pub(super) struct Inner {
     pub(super) on_new_message: OnNewMessage,
     pub(super) lease: Duration,
     pub(super) limits: ChatLimits,
+    /// Set if this host keeps no records.
+    pub(super) stateless: Option<Stateless>,
+}
+
+/// The settings of a host that keeps no records.
+#[derive(Clone, Default)]
+pub(super) struct Stateless {
+    pub(super) guard: Option<Arc<dyn ReplayGuard>>,
 }
 
 /// Returns whether a principal may decide on the record of another principal.

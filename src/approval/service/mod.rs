@@ -2,22 +2,31 @@
 //!
 //! ```text
 //! agent ──request_approval──▶ IssuedApproval ──▶ client ──▶ next request
-//!                 │                                             │ resolve
+//!                 │                                             │ redeem
 //!                 ▼                                             ▼
-//!              ledger ◀────────── claim, complete ───── ResolvedApprovals ──▶ agent
+//!              ledger ◀──── claim, renew, complete ───── DeferredCalls ──▶ run ──▶ RunningCalls
+//!                                                          ClaimedCall ──▶ run ──▶ RunningCall
 //! ```
 //!
 //! The rules for valid approval responses are in the module [`approval`](crate::approval). This
-//! module sends requests to the ledger, executes the tools and writes the audit events. A claimed
-//! tool call is executed on its own task, so that its outcome is stored even if the request that
-//! started it was dropped.
+//! module sends requests to the ledger, renews the leases of claims and writes the audit events. An
+//! approved call is a [`ClaimedCall`]. It is executed on its own task, so that its outcome is stored
+//! even if the request that started it was dropped. [`ChatApprovals::resolve`] redeems the answers
+//! of a chat that the server keeps, and executes the claimed calls with the toolbox.
 
 mod audit;
 mod chat_approvals;
 mod claim;
-mod execute;
+mod claimed_call;
+mod deferred_call;
+mod deferred_calls;
 mod inner;
+mod outcome;
+mod request_ledger;
 mod resolve;
+mod running_call;
+mod settled_call;
+mod tool_list;
 mod toolbox;
 
 use std::collections::{HashMap, HashSet};
@@ -26,15 +35,22 @@ use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
 pub use self::chat_approvals::{ChatApprovals, IssuedApproval, RequestApprovalError};
+pub use self::claimed_call::ClaimedCall;
+pub use self::deferred_call::{DeferredCall, InFlightCall};
+pub use self::deferred_calls::DeferredCalls;
 pub use self::inner::{PendingApproval, PendingApprovals};
-pub use self::resolve::ResolvedApprovals;
+pub use self::resolve::RunningCalls;
+pub use self::running_call::{Progress, RunningCall};
+pub use self::settled_call::SettledCall;
+pub use self::tool_list::ToolList;
 pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
 
-use self::inner::{Inner, random_bytes};
+use self::inner::{Inner, Stateless, random_bytes};
+use self::request_ledger::RequestLedger;
 use crate::approval::redeem::authorized_record;
 use crate::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
-    system_time,
+    ReplayGuard, system_time,
 };
 use crate::approval::token::Token;
 use crate::approval::{
@@ -125,13 +141,63 @@ impl Approvals {
             on_new_message: OnNewMessage::default(),
             lease: Duration::from_secs(30),
             limits: ChatLimits::default(),
+            stateless: None,
         }))
+    }
+
+    /// Creates stateless approvals: no ledger, no records. **An approval can be used again until it
+    /// expires**: the same request sent twice executes the call twice, unless
+    /// [`with_replay_guard`](Self::with_replay_guard) is set.
+    ///
+    /// It is for hosts that keep nothing between two requests, such as serverless functions. The
+    /// approval id seals the user, the chat, the call, the tool and its definition, the input and
+    /// the expiry with the server's key. The call comes back from the client, and is executed with
+    /// the canonical form of its input if the id was sealed for exactly this call. A call that was
+    /// forged, changed, sent by another user or to another chat, or is too late, is not executed.
+    ///
+    /// [`redeem`](Self::redeem) works as with a ledger, with these differences:
+    /// - The outcome of a call is not stored. Without a guard a repetition executes the call again.
+    ///   With a guard its outcome is unknown.
+    /// - A denial is not stored either. Without a guard, the call can be approved afterwards.
+    /// - Without a guard, the outcome of an approved call that is not executed any more, because
+    ///   its time is over or a newer message arrived, is unknown: an earlier request may have
+    ///   executed the call.
+    /// - Only the owner of the chat can decide, and there are no lists of pending approvals.
+    /// - After the decision, the client shows the tool's name and input as description, also if the
+    ///   request had another one.
+    ///
+    /// Approvals expire after [`with_approval_ttl`](Self::with_approval_ttl), by the clocks of the
+    /// servers.
+    pub fn stateless_replayable(toolbox: impl Toolbox, keys: KeyRing) -> Self {
+        Approvals::new(toolbox).configure(|inner| {
+            inner.keys = keys.with_other_purpose();
+            inner.ledger = Arc::new(RequestLedger::default());
+            inner.stateless = Some(Stateless::default());
+        })
+    }
+
+    /// Sets the store that keeps [stateless](Self::stateless_replayable) approvals from being used
+    /// again. It holds one entry for each approval, until a day after the expiry of the approval.
+    ///
+    /// It has no effect on approvals with a ledger.
+    #[must_use]
+    pub fn with_replay_guard(self, guard: Arc<dyn ReplayGuard>) -> Self {
+        self.configure(|inner| {
+            if let Some(stateless) = &mut inner.stateless {
+                stateless.guard = Some(guard);
+            }
+        })
     }
 
     /// Sets the keys that seal and verify approval ids. The default is one random key.
     #[must_use]
     pub fn with_keys(self, keys: KeyRing) -> Self {
-        self.configure(|inner| inner.keys = keys)
+        self.configure(|inner| {
+            inner.keys = match inner.stateless {
+                Some(_) => keys.with_other_purpose(),
+                None => keys,
+            }
+        })
     }
 
     /// Sets the ledger that stores the approval records. The default is an [`InMemoryLedger`].
@@ -139,7 +205,12 @@ impl Approvals {
     #[doc(alias = "persist")]
     #[must_use]
     pub fn with_ledger(self, ledger: Arc<dyn LedgerStore>) -> Self {
-        self.configure(|inner| inner.ledger = ledger)
+        self.configure(|inner| {
+            inner.ledger = ledger;
+            if inner.stateless.take().is_some() {
+                inner.keys = inner.keys.clone().with_other_purpose();
+            }
+        })
     }
 
     /// Sets the sink that receives the audit events. The default is [`TracingAudit`].

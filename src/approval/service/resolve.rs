@@ -1,50 +1,104 @@
-//! From approval responses to outcomes: [`ChatApprovals::resolve`] sends the responses to the
-//! ledger, starts the approved tool calls and returns [`ResolvedApprovals`].
+//! [`RunningCalls`]: the deferred tool calls while the approved ones are executed.
+//!
+//! [`ChatApprovals::resolve`] redeems the approval responses and executes the approved calls with
+//! the toolbox.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use futures_core::Stream;
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::SelectAll;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::claim::{PROVIDER_LEASE, renew_lease};
-use super::execute::{PendingExecution, await_outcome, spawn_execution};
-use super::{AuditEvent, AuditEventKind, ChatApprovals};
-use crate::approval::store::{LedgerStoreError, system_time};
+use super::claimed_call::ClaimedCall;
+use super::deferred_call::DeferredCall;
+use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls, DeferredParts};
+use super::running_call::{Progress, RunningCall};
+use super::settled_call::{SettledCall, approval_data};
+use super::{ApprovedCall, ChatApprovals};
+use crate::approval::store::LedgerStoreError;
 use crate::approval::{
-    ApprovalRecord, ClaimResult, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    LedgerAction, LedgerResponse, PendingToolCall, RecordId, RejectedResponse, ResumePlan,
-    UnixMillis,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ResumePlan,
+    ToolOutcome, UnverifiedToolOutput,
 };
+use crate::boxed::BoxFuture;
+use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::json::Json;
 
-/// The outcomes of the open tool calls, and the tool calls that are being executed.
+/// The deferred tool calls while the approved ones are executed, each on its own task.
 ///
-/// Returned by [`ChatApprovals::resolve`]. Approved tools are executed even if this value is
-/// dropped. [`next`](Self::next) waits for their outcomes.
+/// Returned by [`DeferredCalls::run`] and [`ChatApprovals::resolve`]. The calls are executed to
+/// their end even if this value is dropped. An adapter streams [`next_event`](Self::next_event) and
+/// then passes [`into_results`](Self::into_results) to the model.
 #[must_use = "the agent needs the outcomes of the calls"]
-pub struct ResolvedApprovals {
+pub struct RunningCalls {
     results: DeferredToolResults,
-    descriptors: HashMap<ApprovalId, Json>,
-    /// The outcomes of the requests that were closed without a decision that counts.
-    closed: HashMap<ApprovalId, DeferredOutcome>,
-    /// The responses that the ledger accepted, now or for an earlier request.
-    accepted: HashSet<ApprovalId>,
-    /// The results that are known and not yet returned.
-    ready: VecDeque<DeferredToolResult>,
+    requests: AnsweredRequests,
+    /// The calls that had an outcome from the beginning and were not returned yet.
+    ready: VecDeque<SettledCall>,
     /// The calls that are being executed. The call that ends first is returned first.
-    executing: ExecutingCalls,
+    executing: SelectAll<Execution>,
+    events: VecDeque<AgentEvent>,
+    settled: Vec<DeferredToolResult>,
+    unverified: Vec<UnverifiedToolOutput>,
 }
 
-type ExecutingCalls =
-    FuturesUnordered<Pin<Box<dyn Future<Output = DeferredToolResult> + Send + Sync>>>;
+/// Executes an approved call.
+type Run = Arc<dyn Fn(ApprovedCall, Progress) -> BoxFuture<'static, ToolOutcome> + Send + Sync>;
+
+impl DeferredCalls {
+    /// Executes the approved calls, each on its own task, and stores their outcomes.
+    ///
+    /// A client that disconnects does not interrupt a call. For `run` see [`ClaimedCall::run`]. It
+    /// is called once for each approved call.
+    pub fn run<F, Fut>(self, run: F) -> RunningCalls
+    where
+        F: Fn(ApprovedCall, Progress) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: Into<ToolOutcome>> + Send + 'static,
+    {
+        let run: Run = Arc::new(move |call, progress| {
+            let running = run(call, progress);
+            Box::pin(async move { running.await.into() })
+        });
+        let DeferredParts { results, requests, calls, unverified } = self.into_parts();
+        let (mut ready, mut executing) = (VecDeque::new(), SelectAll::new());
+        for call in calls {
+            match call {
+                DeferredCall::Approved(call) => executing.push(Execution::start(call, &run)),
+                DeferredCall::InFlight(call) => {
+                    let report = call.report().clone();
+                    let (call, run) = (call.spawn_wait(), Arc::clone(&run));
+                    executing.push(Execution::Elsewhere { call, report, run });
+                }
+                DeferredCall::Denied(call)
+                | DeferredCall::Settled(call)
+                | DeferredCall::OfProvider(call)
+                | DeferredCall::OfClient(call) => ready.push_back(call),
+            }
+        }
+        let superseded = results.superseded().iter();
+        let events = superseded
+            .filter_map(|call| {
+                let descriptor = requests.descriptors.get(call.approval_id.as_ref()?)?;
+                Some(approval_data(&call.tool_call_id, descriptor.clone()))
+            })
+            .collect();
+        let settled = Vec::new();
+        RunningCalls { results, requests, ready, executing, events, settled, unverified }
+    }
+}
 
 impl ChatApprovals {
     /// Redeems the approval responses of a request: stores the denials, claims the approved tool
-    /// calls and starts their execution.
+    /// calls and starts their execution with [`Toolbox::run`](super::Toolbox::run).
     ///
     /// A call without a response stays pending until its approval request expires. If the user sent
     /// a new message instead of a response, the call is superseded, and an approval that arrives with
@@ -56,9 +110,9 @@ impl ChatApprovals {
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read, if a superseded request cannot be closed,
     /// or if an approval that lapses cannot be stored. The host must then neither call the model nor
-    /// record that the call was not executed, because the request may still be approved. In the
-    /// first two cases no response of this request was sent to the ledger. The same request can be
-    /// sent again.
+    /// record that the call was not executed, because the request may still be approved. In all
+    /// cases no call was claimed, and in the first two no response of this request was sent to the
+    /// ledger. The same request can be sent again.
     ///
     /// If the ledger fails for another response, that response gets a result that is not
     /// [final](DeferredToolResult::is_final), and its call stays open in the host's history. It is
@@ -73,76 +127,18 @@ impl ChatApprovals {
         &self,
         plan: ResumePlan,
         client_executed: &[PendingToolCall],
-    ) -> Result<ResolvedApprovals, LedgerStoreError> {
-        let inner = &self.inner;
-        let answered: Vec<ApprovalId> =
-            plan.approvals().map(|response| response.approval_id.clone()).collect();
-        let mut redemption = plan.redeem(&inner.keys, system_time());
-        let ids: Vec<RecordId> = redemption.records().collect();
-        let (now, pending) = inner.pending_records(self.pending_filter()).await?;
-        let mut records = HashMap::new();
-        if !ids.is_empty() {
-            let loaded = inner.ledger.load(&ids).await?.records.into_iter();
-            records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
-        }
-        let chat = (&self.owner, &self.chat);
-        for rejected in redemption.verify(&records, chat, &self.principal, |record| {
-            inner.can_decide(&self.principal, record)
-        }) {
-            let record = rejected.record.and_then(|id| records.get(&id));
-            self.audit_rejected_response(now, rejected, record);
-        }
-        let requests = redemption.ledger_requests();
-        let mut unanswered = Vec::new();
-        for record in pending {
-            let is_answered = requests.iter().any(|request| request.record == record.id);
-            let id = record.approval_id(&inner.keys, now);
-            unanswered.extend(id.filter(|_| !is_answered).map(|id| (record, id)));
-        }
-        // Closed before any response is sent, so that a ledger that fails here has approved nothing.
-        let superseded = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
-        let unanswered = self.spawn_closing(unanswered, superseded).await?;
-        let mut executions = Vec::new();
-        for request in requests {
-            // Always there: `verify` settled the responses without a record.
-            if let Some(record) = records.get(&request.record) {
-                let execution = spawn_execution(self.clone(), request.clone(), record.clone());
-                executions.push((request, execution));
-            }
-        }
-        let (mut descriptors, mut closed) = (HashMap::new(), HashMap::new());
-        let mut accepted = HashSet::new();
-        let mut describe = |record: &ApprovalRecord| {
-            let Some(id) = record.approval_id(&inner.keys, now) else { return };
-            let outcome = record.outcome().filter(DeferredOutcome::is_closed_undecided);
-            closed.extend(outcome.map(|outcome| (id.clone(), outcome)));
-            descriptors.extend(record.descriptor(now).ok().map(|descriptor| (id, descriptor)));
+    ) -> Result<RunningCalls, LedgerStoreError> {
+        let (approvals, client_executed) = (self.clone(), client_executed.to_vec());
+        let resolving = async move {
+            let toolbox = approvals.inner.toolbox.clone();
+            let deferred = Answers::new(plan, client_executed).redeem(&approvals).await?;
+            Ok(deferred.run(move |call, _| toolbox.run(call)))
         };
-        let mut approved = ApprovedCalls::default();
-        for (request, execution) in executions {
-            let PendingExecution { response, outcome } = execution;
-            if request.action == LedgerAction::Claim {
-                approved.ids.insert(request.record);
-            }
-            if let Ok((record, response)) = response.await {
-                if matches!(response, LedgerResponse::Claim(ClaimResult::Granted(_))) {
-                    approved.outcomes.insert(record.id, outcome);
-                }
-                describe(&record);
-                if response.is_acceptance() {
-                    accepted.extend(answered.get(request.index).cloned());
-                }
-                redemption.handle_response(&request, record, response);
-            } else if request.action == LedgerAction::Lapse {
-                return Err(LedgerStoreError::new("an approval that lapses could not be stored"));
-            } else if let Some(record) = records.remove(&request.record) {
-                redemption.handle_response(&request, record, LedgerResponse::Unavailable);
-            }
-        }
-        unanswered.iter().for_each(|(record, _)| describe(record));
-        let results = redemption.settle(&unanswered, client_executed);
-        let (ready, executing) = self.waiting_results(&results, approved);
-        Ok(ResolvedApprovals { results, descriptors, closed, accepted, ready, executing })
+        let resolved = tokio::spawn(resolving.in_current_span()).await;
+        resolved.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(cancelled) => Err(LedgerStoreError::new(cancelled)),
+        })
     }
 
     /// Renews the leases of approvals that are about to be sent to a provider, because this process
@@ -154,114 +150,10 @@ impl ChatApprovals {
             }
         }
     }
-
-    /// Closes the superseded approval requests, and the expired ones among the others, on a task of
-    /// its own. Returns all of them as they are afterwards.
-    ///
-    /// # Errors
-    /// [`LedgerStoreError`] if a superseded request may still be open. Some of the others may be
-    /// closed then. An expired request that cannot be closed is no error, because it cannot be
-    /// approved any more.
-    async fn spawn_closing(
-        &self,
-        unanswered: Vec<(ApprovalRecord, ApprovalId)>,
-        superseded: Vec<RecordId>,
-    ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
-        let (approvals, last_known) = (self.clone(), unanswered.clone());
-        let is_superseded = !superseded.is_empty();
-        let closing =
-            tokio::spawn(async move { approvals.close_unanswered(unanswered, &superseded).await });
-        match closing.await {
-            Ok(closed) => closed,
-            // The store or the audit sink panicked.
-            Err(error) if is_superseded => Err(LedgerStoreError::new(error)),
-            Err(error) => {
-                tracing::error!(%error, "the expired approvals could not be closed");
-                Ok(last_known)
-            }
-        }
-    }
-
-    async fn close_unanswered(
-        &self,
-        unanswered: Vec<(ApprovalRecord, ApprovalId)>,
-        superseded: &[RecordId],
-    ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
-        let (mut closed, mut failure) = (Vec::new(), None);
-        for (record, id) in unanswered {
-            let is_superseded = superseded.contains(&record.id);
-            let rule = |record: &ApprovalRecord, now| {
-                if is_superseded { record.supersede(now) } else { record.expire(now) }
-            };
-            match self.inner.update_record(Some(&self.principal), record.id, rule).await {
-                Ok(updated) => closed.extend(updated.map(|updated| (updated.record, id))),
-                Err(error) if is_superseded => failure = Some(error),
-                Err(error) => {
-                    tracing::error!(%error, "an expired approval could not be closed");
-                    closed.push((record, id));
-                }
-            }
-        }
-        failure.map_or(Ok(closed), Err)
-    }
-
-    /// Returns the results that are known, and those of the calls that are being executed.
-    fn waiting_results(
-        &self,
-        results: &DeferredToolResults,
-        mut approved: ApprovedCalls,
-    ) -> (VecDeque<DeferredToolResult>, ExecutingCalls) {
-        let (mut ready, executing) = (VecDeque::new(), FuturesUnordered::new());
-        for result in results.results() {
-            let outcome = match &result.outcome {
-                DeferredOutcome::Approved { claim: Some(claim), .. } => {
-                    approved.outcomes.remove(&claim.record)
-                }
-                DeferredOutcome::Executing { record } => {
-                    Some(await_outcome(self.clone(), *record, approved.ids.contains(record)))
-                }
-                _ => None,
-            };
-            match outcome {
-                Some(outcome) => {
-                    let mut result = result.clone();
-                    let executed = async move {
-                        // Without an outcome, the runtime of the task that executed the call was
-                        // shut down.
-                        result.outcome = outcome.await.unwrap_or(DeferredOutcome::OutcomeUnknown);
-                        result
-                    };
-                    executing.push(Box::pin(executed) as _);
-                }
-                None => ready.push_back(result.clone()),
-            }
-        }
-        // The user's own denials come first.
-        let is_denied =
-            |result: &DeferredToolResult| matches!(result.outcome, DeferredOutcome::Denied { .. });
-        ready.make_contiguous().sort_by_key(|result| !is_denied(result));
-        (ready, executing)
-    }
-
-    fn audit_rejected_response(
-        &self,
-        at: UnixMillis,
-        rejected: RejectedResponse,
-        record: Option<&ApprovalRecord>,
-    ) {
-        let kind = AuditEventKind::Rejected { cause: rejected.cause };
-        let mut event = AuditEvent::new(at, &self.principal, kind);
-        event.record = rejected.record;
-        if let Some(record) = record {
-            event = event.with_record(record);
-        }
-        let event = event.with_call(&self.chat, &rejected.tool_call_id, &rejected.tool_name);
-        self.inner.audit.record(&event);
-    }
 }
 
-impl ResolvedApprovals {
-    /// Returns the results as they were when [`ChatApprovals::resolve`] returned.
+impl RunningCalls {
+    /// Returns the results as they were when the execution began.
     ///
     /// A call with the outcome [`Approved`](DeferredOutcome::Approved) is already being executed.
     /// The host must not execute it again.
@@ -269,17 +161,32 @@ impl ResolvedApprovals {
         &self.results
     }
 
+    /// Returns the calls that still wait for the user or the client. See
+    /// [`DeferredCalls::pending`].
+    pub fn pending(&self) -> &[PendingToolCall] {
+        self.results.pending()
+    }
+
+    /// Returns the outputs that the client sent for calls of which the host has no record. See
+    /// [`DeferredCalls::unverified_outputs`].
+    pub fn unverified_outputs(&self) -> &[UnverifiedToolOutput] {
+        &self.unverified
+    }
+
     /// Returns the data that the client shows beside an answered call.
     ///
     /// Returns `None` if the result is not final, or if the call had no approval request here.
     pub fn descriptor(&self, result: &DeferredToolResult) -> Option<Json> {
-        self.descriptors.get(result.approval_id.as_ref().filter(|_| result.is_final)?).cloned()
+        self.requests
+            .descriptors
+            .get(result.approval_id.as_ref().filter(|_| result.is_final)?)
+            .cloned()
     }
 
     /// Returns the data that the client shows beside a [superseded](DeferredToolResults::superseded)
     /// call. Returns `None` if the call had no approval request here.
     pub fn descriptor_of_superseded(&self, call: &PendingToolCall) -> Option<Json> {
-        self.descriptors.get(call.approval_id.as_ref()?).cloned()
+        self.requests.descriptors.get(call.approval_id.as_ref()?).cloned()
     }
 
     /// Returns the result to record in the history.
@@ -290,7 +197,7 @@ impl ResolvedApprovals {
     pub(crate) fn result_in_history(&self, result: &DeferredToolResult) -> DeferredToolResult {
         let id = result.approval_id.as_ref();
         let is_denied = matches!(result.outcome, DeferredOutcome::Denied { .. });
-        let closed = id.and_then(|id| self.closed.get(id)).filter(|_| is_denied);
+        let closed = id.and_then(|id| self.requests.closed.get(id)).filter(|_| is_denied);
         let outcome = closed.unwrap_or(&result.outcome).clone();
         DeferredToolResult { outcome, ..result.clone() }
     }
@@ -298,7 +205,7 @@ impl ResolvedApprovals {
     /// Returns whether the ledger accepted the response to this approval request, now or for an
     /// earlier request.
     pub(crate) fn is_accepted(&self, id: &ApprovalId) -> bool {
-        self.accepted.contains(id)
+        self.requests.accepted.contains(id)
     }
 
     /// Waits for the next call that has an outcome and returns its result. Returns `None` if all
@@ -310,23 +217,120 @@ impl ResolvedApprovals {
     /// # Cancel safety
     /// No result is lost if the future is dropped. This function can be called again.
     pub async fn next(&mut self) -> Option<DeferredToolResult> {
-        if let Some(result) = self.ready.pop_front() {
-            return Some(result);
+        loop {
+            match self.next_update().await? {
+                Update::Preliminary(_) => {}
+                Update::Settled(call) => return Some(call.into_result()),
+            }
         }
-        self.executing.next().await
+    }
+
+    /// Waits for the next event to stream: a preliminary output, or the outcome of a call. Returns
+    /// `None` if all calls have an outcome and its events were returned.
+    ///
+    /// The calls are in the order of [`next`](Self::next).
+    ///
+    /// # Cancel safety
+    /// No event is lost if the future is dropped. This function can be called again.
+    pub async fn next_event(&mut self) -> Option<AgentEvent> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            match self.next_update().await? {
+                Update::Preliminary(event) => return Some(event),
+                Update::Settled(call) => {
+                    self.events.extend(call.events());
+                    self.settled.push(call.into_result());
+                }
+            }
+        }
+    }
+
+    /// Returns the results for the model, which converts them with
+    /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred).
+    ///
+    /// Call this function after [`next_event`](Self::next_event) has returned `None`: the outcome
+    /// of a call that is still being executed is unknown.
+    pub fn into_results(self) -> DeferredToolResults {
+        let mut results = self.results.results().to_vec();
+        for result in &mut results {
+            let is_same = |other: &&DeferredToolResult| {
+                other.tool_call_id == result.tool_call_id && other.approval_id == result.approval_id
+            };
+            if let Some(settled) = self.settled.iter().find(is_same) {
+                *result = settled.clone();
+            }
+        }
+        self.results.with_results(results)
+    }
+
+    async fn next_update(&mut self) -> Option<Update> {
+        match self.ready.pop_front() {
+            Some(call) => Some(Update::Settled(call)),
+            None => self.executing.next().await,
+        }
     }
 }
 
-impl fmt::Debug for ResolvedApprovals {
+impl fmt::Debug for RunningCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResolvedApprovals").field("results", &self.results).finish_non_exhaustive()
+        f.debug_struct("RunningCalls").finish_non_exhaustive()
     }
 }
 
-/// The calls that this request approved.
-#[derive(Default)]
-struct ApprovedCalls {
-    ids: HashSet<RecordId>,
-    /// The future outcomes of the calls whose claim was granted.
-    outcomes: HashMap<RecordId, oneshot::Receiver<DeferredOutcome>>,
+/// What is reported of a call that is being executed.
+enum Update {
+    Preliminary(AgentEvent),
+    Settled(SettledCall),
+}
+
+/// A call that is being executed, as a stream of its updates.
+enum Execution {
+    /// By another request.
+    Elsewhere {
+        call: oneshot::Receiver<DeferredCall>,
+        report: SettledCall,
+        run: Run,
+    },
+    Here(RunningCall),
+    Ended,
+}
+
+impl Execution {
+    fn start(call: ClaimedCall, run: &Run) -> Self {
+        let run = Arc::clone(run);
+        Execution::Here(call.run(move |call, progress| run(call, progress)))
+    }
+}
+
+impl Stream for Execution {
+    type Item = Update;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Update>> {
+        loop {
+            let settled = match &mut *self {
+                Execution::Elsewhere { call, report, run } => {
+                    match ready!(Pin::new(call).poll(cx)) {
+                        Ok(DeferredCall::Approved(call)) => {
+                            *self = Execution::start(call, &Arc::clone(run));
+                            continue;
+                        }
+                        Ok(DeferredCall::Settled(call)) => call,
+                        // The runtime is shutting down.
+                        _ => report.clone().with_outcome(DeferredOutcome::OutcomeUnknown),
+                    }
+                }
+                Execution::Here(call) => {
+                    if let Some(event) = call.next_preliminary(cx) {
+                        return Poll::Ready(Some(Update::Preliminary(event)));
+                    }
+                    ready!(call.poll_settled(cx)).clone()
+                }
+                Execution::Ended => return Poll::Ready(None),
+            };
+            *self = Execution::Ended;
+            return Poll::Ready(Some(Update::Settled(settled)));
+        }
+    }
 }

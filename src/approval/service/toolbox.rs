@@ -13,7 +13,8 @@ use crate::boxed::BoxFuture;
 use crate::id::{ChatId, ToolCallId};
 use crate::json::Json;
 
-/// The tools whose calls need approval. `Agent` implements it.
+/// The tools whose calls need approval. `Agent` implements it. A host that executes approved calls
+/// itself passes a [`ToolList`](super::ToolList) instead.
 ///
 /// A tool is looked up twice: when the approval is requested, and again when the approval response
 /// is redeemed, which can be days later. If the tool has been removed, has changed, or is no longer
@@ -109,6 +110,8 @@ pub struct ToolInfo {
     /// Whether another principal than the requester decides on the calls of this tool. See
     /// [`decided_by_others`](Self::decided_by_others()).
     pub decided_by_others: bool,
+    /// Whether the client executes the tool.
+    pub client_executed: bool,
 }
 
 impl ToolInfo {
@@ -121,7 +124,15 @@ impl ToolInfo {
             approval_ttl: None,
             on_new_message: None,
             decided_by_others: false,
+            client_executed: false,
         }
+    }
+
+    /// Marks the tool as executed by the client.
+    #[must_use]
+    pub fn client_executed(mut self) -> Self {
+        self.client_executed = true;
+        self
     }
 
     /// Allows calls of this tool to be executed again after a crash. See

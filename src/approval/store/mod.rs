@@ -8,6 +8,7 @@
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod memory;
+mod replay_guard;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 pub use self::memory::InMemoryLedger;
 pub(crate) use self::memory::system_time;
+pub use self::replay_guard::{ApprovalUse, InMemoryReplayGuard, ReplayGuard};
 
 use crate::approval::{ApprovalRecord, Principal, RecordId, Transition, UnixMillis};
 use crate::boxed::{BoxError, BoxFuture};

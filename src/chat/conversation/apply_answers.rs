@@ -4,7 +4,7 @@
 use super::ClientAnswers;
 use super::call_state::{error_state, is_client_call, output_state};
 use super::client_answers::output_path;
-use crate::approval::{ApprovalDecision, ClientToolOutput, ClientToolResult, PendingToolCall};
+use crate::approval::{ApprovalDecision, ClientToolResult, PendingToolCall, UnverifiedToolOutput};
 use crate::json::FieldError;
 use crate::message::{Part, RespondedApproval, ToolPart, ToolState, UiMessage};
 
@@ -41,7 +41,7 @@ pub(super) fn apply_answers(
 ///
 /// A call that has a result keeps it.
 fn apply_output(
-    output: &ClientToolOutput,
+    output: &UnverifiedToolOutput,
     client_executed: &[PendingToolCall],
     parts: &mut [Part],
 ) -> Option<usize> {

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::approval::{ApprovalDecision, ClientToolOutput, ClientToolResult};
+use crate::approval::{ApprovalDecision, ClientToolResult, UnverifiedToolOutput};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::{ExtraFields, FieldError, Json, Object, each_field};
 use crate::request::{Limits, ParseRequestError};
@@ -47,7 +47,7 @@ use crate::request::{Limits, ParseRequestError};
 #[non_exhaustive]
 pub struct ClientAnswers {
     /// The outputs of the calls that the client executed.
-    pub tool_outputs: Vec<ClientToolOutput>,
+    pub tool_outputs: Vec<UnverifiedToolOutput>,
     /// The decisions of the user on approval requests.
     pub decisions: Vec<ApprovalDecision>,
     /// The application's own fields.
@@ -81,7 +81,7 @@ impl ClientAnswers {
         let custom = body.into_extra()?;
         limits.check_answer_count(bodies.len() + decisions.len())?;
         let mut seen = HashSet::new();
-        let mut tool_outputs: Vec<ClientToolOutput> = Vec::new();
+        let mut tool_outputs: Vec<UnverifiedToolOutput> = Vec::new();
         for (at, body) in bodies.into_iter().enumerate() {
             let output = body.into_output().map_err(|error| error.within(&output_path(at)))?;
             limits
@@ -169,7 +169,7 @@ enum Status {
 }
 
 impl ToolOutputBody {
-    fn into_output(self) -> Result<ClientToolOutput, FieldError> {
+    fn into_output(self) -> Result<UnverifiedToolOutput, FieldError> {
         let output = self.output.ok_or_else(|| FieldError::missing("output"))?;
         let result = match self.status {
             Status::Success => ClientToolResult::Output(output),
@@ -178,7 +178,7 @@ impl ToolOutputBody {
                 ClientToolResult::ErrorText(text.unwrap_or_else(|_| output.as_str().to_owned()))
             }
         };
-        Ok(ClientToolOutput { tool_call_id: self.tool_call_id, result })
+        Ok(UnverifiedToolOutput { tool_call_id: self.tool_call_id, tool_name: None, result })
     }
 }
 

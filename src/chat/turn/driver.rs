@@ -14,7 +14,7 @@ use super::next_run::{as_it_ended, have_results, is_news};
 use super::reader::Reader;
 use super::run::Run;
 use crate::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ResolvedApprovals,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, RunningCalls,
 };
 use crate::boxed::BoxError;
 use crate::chat::{Chat, ChatError, Turn};
@@ -70,8 +70,11 @@ impl Run {
     /// Applies the decisions and continues the run on a task of its own. Returns the decisions that
     /// were accepted.
     pub(in crate::chat) async fn decide(mut self) -> Result<Vec<(ApprovalId, bool)>, ChatError> {
-        let answers: Vec<(ApprovalId, bool)> =
-            self.plan.approvals().map(|said| (said.approval_id.clone(), said.approved)).collect();
+        let answers: Vec<(ApprovalId, bool)> = self
+            .plan
+            .unverified_responses()
+            .map(|said| (said.approval_id.clone(), said.approved))
+            .collect();
         let live = self.register();
         let resolved = self.resolve().await?;
         let counting = answers.into_iter().filter(|(id, _)| resolved.is_accepted(id)).collect();
@@ -98,12 +101,12 @@ impl Run {
     }
 
     /// Redeems the answers of the run's plan.
-    async fn resolve(&self) -> Result<ResolvedApprovals, ChatError> {
+    async fn resolve(&self) -> Result<RunningCalls, ChatError> {
         let approvals = self.chats.approvals.for_chat(&self.principal, &self.chat.id);
         let client_executed = &self.chat.client_executed;
         let approvals = approvals.on_behalf_of(&self.chat.owner);
         let mut plan = self.plan.clone();
-        if plan.approvals().any(|answer| answer.approved) {
+        if plan.unverified_responses().any(|answer| answer.approved) {
             // Another page may have sent a message that this request does not hold, also after this
             // run loaded the chat.
             let stored = self.kept().await?;
@@ -118,11 +121,7 @@ impl Run {
     ///
     /// Of several runs that answer the calls of a message, one calls the agent: the run that
     /// records the last missing result in the history. The others stream the result of that run.
-    async fn go_on(
-        &mut self,
-        mut resolved: ResolvedApprovals,
-        live: LiveRun,
-    ) -> Result<(), ChatError> {
+    async fn go_on(&mut self, mut resolved: RunningCalls, live: LiveRun) -> Result<(), ChatError> {
         if self.request.is_none() && self.chat.message(&self.message_id).is_none() {
             // The run that requested the approval has not stored the message yet.
             live.earlier_are_over().await;
@@ -371,7 +370,7 @@ impl Run {
 
     /// Sends the result of a call to the client, if the call is in the message that the client's
     /// request continues. Of a call in another message only the data of its approval can be sent.
-    async fn tell(&mut self, resolved: &ResolvedApprovals, result: &DeferredToolResult) {
+    async fn tell(&mut self, resolved: &RunningCalls, result: &DeferredToolResult) {
         let continued = self.request.as_ref().and_then(|request| request.continued_message());
         if continued.map(|message| &message.id) == result.message_id.as_ref()
             && let Some(event) = AgentEvent::from_deferred(result)

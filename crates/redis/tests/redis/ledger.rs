@@ -10,7 +10,8 @@ use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, conformance, update,
+    ApprovalUse, LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, ReplayGuard,
+    conformance, update,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Claim, ClaimResult, LeaseHolderId, RecordId, RecordedDecision,
@@ -36,6 +37,29 @@ fn of_16_clients_that_claim_an_approval_exactly_one_is_granted_the_claim() {
         Arc::new(RedisLedger::connect(&url).await.unwrap()) as Arc<dyn LedgerStore>
     });
     say(&format!("the ledger in Redis, 16 clients: {tally}"));
+}
+
+#[tokio::test]
+async fn of_simultaneous_uses_of_a_stateless_approval_one_is_the_first() {
+    let Some(redis) = RedisServer::start() else { return };
+    let guard = Arc::new(RedisLedger::connect(&redis.url()).await.unwrap());
+    let now = guard.load(&[]).await.unwrap().now;
+    let uses = (0..16).map(|_| {
+        let (guard, until) = (Arc::clone(&guard), now.after(Duration::from_secs(60)));
+        tokio::spawn(async move { guard.set_if_absent(id(1), ApprovalUse::Claimed, until).await })
+    });
+    let mut first = 0;
+    for used in uses.collect::<Vec<_>>() {
+        match used.await.unwrap().unwrap() {
+            None => first += 1,
+            earlier => assert_eq!(earlier, Some(ApprovalUse::Claimed)),
+        }
+    }
+    assert_eq!(first, 1);
+    let until = now.after(Duration::from_millis(50));
+    assert_eq!(guard.set_if_absent(id(2), ApprovalUse::Closed, until).await.unwrap(), None);
+    let later = guard.set_if_absent(id(2), ApprovalUse::Claimed, until).await.unwrap();
+    assert_eq!(later, Some(ApprovalUse::Closed));
 }
 
 #[tokio::test]

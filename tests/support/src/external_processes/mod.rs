@@ -139,7 +139,7 @@ fn is_current(program: &Path) -> bool {
 /// The demo, running on its own port.
 #[derive(Debug)]
 pub struct Demo {
-    process: Child,
+    _process: Example,
     /// The URL of the demo.
     pub url: String,
 }
@@ -147,7 +147,23 @@ pub struct Demo {
 impl Demo {
     /// Starts the demo.
     pub fn start() -> Self {
-        let mut process = Command::new(built_example("chat", &[]))
+        let process = Example::start("chat", &[]);
+        Demo { url: process.url.clone(), _process: process }
+    }
+}
+
+/// An example that serves HTTP, running on its own port.
+#[derive(Debug)]
+pub struct Example {
+    process: Child,
+    /// The first URL that the example prints, without a path.
+    pub url: String,
+}
+
+impl Example {
+    /// Starts an example. `arguments` are those of `cargo build`.
+    pub fn start(name: &str, arguments: &[&str]) -> Self {
+        let mut process = Command::new(built_example(name, arguments))
             .env("PORT", "0")
             .stdout(Stdio::piped())
             .spawn()
@@ -156,13 +172,13 @@ impl Demo {
         let mut line = String::new();
         printed.read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
-        // All further output must be read: the demo would block on a full pipe.
+        // All further output must be read: the example would block on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
-        Demo { url: url.to_owned(), process }
+        Example { url: url.trim_end_matches("/api/chat").to_owned(), process }
     }
 }
 
-impl Drop for Demo {
+impl Drop for Example {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,0 +1,90 @@
+//! Makes the record of an approval request again from the approval id and the call in the client's
+//! history, for a host that keeps no records.
+//!
+//! The approval id holds the times and a digest over all properties of the request. The properties
+//! come from the server (requester, chat, definition of the tool) and from the client (call, tool,
+//! input). A record is used only if the digest over them is the one in the id.
+
+use super::new_request::default_description;
+use super::token::Token;
+use super::{
+    ApprovalRecord, ApprovalState, CanonicalJson, DefinitionDigest, InexactInputError, KeyRing,
+    OnNewMessage, Principal, UnixMillis,
+};
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::json::{Format, Json};
+
+/// A call with an approval id, as a client sent it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentCall<'a> {
+    pub(super) approval_id: &'a ApprovalId,
+    /// The id of the call on the wire.
+    pub(super) tool_call_id: &'a ToolCallId,
+    pub(super) tool_name: &'a str,
+    pub(super) input: Option<&'a Json>,
+    pub(super) provider_executed: bool,
+}
+
+/// What the server knows about a request and about the tool of a call.
+#[derive(Debug, Clone)]
+pub(super) struct KnownFacts {
+    pub(super) requester: Principal,
+    pub(super) chat_id: ChatId,
+    pub(super) definition: DefinitionDigest,
+    pub(super) idempotent: bool,
+    pub(super) on_new_message: OnNewMessage,
+    pub(super) decided_by_others: bool,
+}
+
+impl SentCall<'_> {
+    /// Makes the record again. Returns `None` unless its approval id was sealed for exactly this
+    /// record.
+    pub(super) fn reopen(
+        self,
+        facts: &KnownFacts,
+        keys: &KeyRing,
+        now: UnixMillis,
+    ) -> Option<ApprovalRecord> {
+        let token = Token::open(keys, self.approval_id, now)?;
+        let input = canonical_input(self.input?).ok()?;
+        let (requested_at, expires_at) = token.times();
+        let mut record = ApprovalRecord {
+            format: Format::default(),
+            id: token.record,
+            key_id: token.key_id(),
+            requested_at,
+            expires_at,
+            requester: facts.requester.clone(),
+            chat_id: facts.chat_id.clone(),
+            message_id: stateless_message_id(),
+            tool_call_id: self.tool_call_id.clone(),
+            tool_name: self.tool_name.into(),
+            definition: facts.definition,
+            provider_executed: self.provider_executed,
+            idempotent: facts.idempotent,
+            on_new_message: facts.on_new_message,
+            decided_by_others: facts.decided_by_others,
+            // What the host described is not known any more. It is not bound to the id.
+            description: default_description(self.tool_name, &input),
+            input,
+            state: ApprovalState::Pending,
+        };
+        if token == record.token() {
+            return Some(record);
+        }
+        // A repeated call id is sent with a hyphen and a number appended.
+        record.tool_call_id = self.tool_call_id.rsplit_once('-')?.0.into();
+        (token == record.token()).then_some(record)
+    }
+}
+
+/// Returns the canonical form of an input, which is the same after a browser has sent it back.
+pub(super) fn canonical_input(input: &Json) -> Result<Json, InexactInputError> {
+    Ok(Json::parse(CanonicalJson::new(input)?.as_str())?)
+}
+
+/// The message of a record that no host stores: decisions come only in chat requests, which hold
+/// the message.
+pub(super) fn stateless_message_id() -> MessageId {
+    MessageId::new("")
+}

@@ -1,0 +1,134 @@
+//! [`RequestLedger`]: the ledger of a stateless host. It holds the records of one request, which are
+//! made again from the approval ids of the request, and asks the replay guard about each.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::approval::store::{
+    ApprovalUse, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, RECORD_RETENTION,
+    ReplayGuard, Snapshot, VersionedRecord, system_time,
+};
+use crate::approval::{ApprovalRecord, ApprovalState, RecordId, RecordedDecision};
+use crate::boxed::BoxFuture;
+
+/// The records of one request. The rules of the ledger apply to them as to stored records, so that
+/// a stateless host redeems approvals in the same way as any other.
+#[derive(Debug, Default)]
+pub(super) struct RequestLedger {
+    records: Mutex<HashMap<RecordId, VersionedRecord>>,
+    /// The decisions of the records that the request approves.
+    approved: HashMap<RecordId, RecordedDecision>,
+    guard: Option<Arc<dyn ReplayGuard>>,
+}
+
+impl RequestLedger {
+    /// Creates the ledger of a request from verified records. `approved` are the approvals among
+    /// its answers.
+    pub(super) fn new(
+        records: impl IntoIterator<Item = ApprovalRecord>,
+        approved: HashMap<RecordId, RecordedDecision>,
+        guard: Option<Arc<dyn ReplayGuard>>,
+    ) -> Self {
+        let records = records.into_iter().map(|record| {
+            let id = record.id;
+            (id, VersionedRecord { record, revision: 0 })
+        });
+        RequestLedger { records: Mutex::new(records.collect()), approved, guard }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, VersionedRecord>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self, id: RecordId, revision: u64) -> Option<ApprovalRecord> {
+        let versioned = self.lock().get(&id).cloned();
+        versioned.filter(|versioned| versioned.revision == revision).map(|stored| stored.record)
+    }
+
+    /// Returns the state that an earlier request has given to a pending record, or `None` if this
+    /// request is the first.
+    async fn earlier_state(
+        &self,
+        next: &ApprovalRecord,
+    ) -> Result<Option<ApprovalState>, LedgerStoreError> {
+        let is_claim = matches!(next.state, ApprovalState::Claimed { .. });
+        let decision = self.approved.get(&next.id).cloned();
+        let unknown = |decision| ApprovalState::OutcomeUnknown { decision };
+        let keep_until = next.expires_at.after(RECORD_RETENTION);
+        let Some(guard) = self.guard.as_ref().filter(|_| system_time() <= keep_until) else {
+            // An earlier request with this approval may have been granted the claim, so it must not
+            // be said that the call was not executed.
+            return Ok(decision.filter(|_| !is_claim).map(unknown));
+        };
+        let first_use = if is_claim { ApprovalUse::Claimed } else { ApprovalUse::Closed };
+        let first_use = guard.set_if_absent(next.id, first_use, keep_until).await?;
+        let decision = decision.or_else(|| next.decision().cloned()).unwrap_or_else(|| {
+            let decided_by = next.requester.clone();
+            RecordedDecision { decided_by, decided_at: system_time(), reason: None }
+        });
+        Ok(first_use.map(|first_use| match first_use {
+            ApprovalUse::Claimed => unknown(decision),
+            ApprovalUse::Closed => ApprovalState::Denied { decision },
+        }))
+    }
+}
+
+impl LedgerStore for RequestLedger {
+    /// Stores nothing: the approval id holds what is needed to make the record again.
+    fn insert<'a>(
+        &'a self,
+        _: &'a ApprovalRecord,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        Box::pin(ready(Ok(true)))
+    }
+
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        let stored = self.lock();
+        let records = ids.iter().filter_map(|id| stored.get(id).cloned()).collect();
+        Box::pin(ready(Ok(Snapshot { now: system_time(), records })))
+    }
+
+    /// All records belong to the chat and the requester of the request, and are one page.
+    fn pending<'a>(
+        &'a self,
+        _: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        let mut records: Vec<VersionedRecord> =
+            self.lock().values().filter(|stored| stored.record.is_pending()).cloned().collect();
+        records.sort_by_key(|stored| (stored.record.requested_at, stored.record.id));
+        let now = system_time();
+        let unexpired = records.iter().filter(|stored| now < stored.record.expires_at).count();
+        Box::pin(ready(Ok(PendingRecords { now, records, next: None, unexpired })))
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        Box::pin(async move {
+            let Some(current) = self.current(record.id, revision) else { return Ok(false) };
+            let earlier = match current.is_pending() {
+                true => self.earlier_state(record).await?,
+                false => None,
+            };
+            let is_first = earlier.is_none();
+            let next = match earlier {
+                Some(state) => ApprovalRecord { state, ..record.clone() },
+                None => record.clone(),
+            };
+            let mut records = self.lock();
+            let stored = records.get(&record.id).map(|stored| stored.revision);
+            if stored == Some(revision) {
+                let revision = revision + 1;
+                records.insert(record.id, VersionedRecord { record: next, revision });
+            }
+            // If it is not the first, the rule is applied again to the record as it is now.
+            Ok(is_first && stored == Some(revision))
+        })
+    }
+}

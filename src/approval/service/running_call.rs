@@ -1,0 +1,178 @@
+//! [`RunningCall`]: an approved tool call that is executed on its own task, as a stream of events.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use futures_util::FutureExt;
+use futures_util::task::AtomicWaker;
+use serde::Serialize;
+use tokio::task::JoinHandle;
+use tracing::Instrument;
+
+use super::ApprovedCall;
+use super::claimed_call::ClaimedCall;
+use super::settled_call::SettledCall;
+use crate::approval::{DeferredOutcome, TOOL_FAILED, ToolOutcome};
+use crate::event::AgentEvent;
+use crate::id::log_text;
+use crate::json::{Json, JsonError};
+
+impl ClaimedCall {
+    /// Executes the call on its own task, stores its outcome, and returns the events of the call.
+    ///
+    /// The call is executed to its end and its outcome is stored even if the returned value is
+    /// dropped, for example because the client disconnected. A panic counts as a failure of the
+    /// tool. `run` returns a [`ToolOutcome`], or what can be converted to one: the output as
+    /// [`Json`], or a `Result` of it with an error text for the user and the model.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::{ClaimedCall, RunningCall};
+    /// use ui_message_stream::Json;
+    ///
+    /// fn delete(call: ClaimedCall) -> RunningCall {
+    ///     call.run(|call, progress| async move {
+    ///         progress.emit("looking for the file").map_err(|error| error.to_string())?;
+    ///         // Delete the file that `call.input` names.
+    ///         Ok::<_, String>(Json::string("deleted"))
+    ///     })
+    /// }
+    /// ```
+    pub fn run<F, Fut>(self, run: F) -> RunningCall
+    where
+        F: FnOnce(ApprovedCall, Progress) -> Fut + Send + 'static,
+        Fut: Future<Output: Into<ToolOutcome>> + Send,
+    {
+        let progress = Progress(Arc::default());
+        let report = self.report().clone();
+        let (call, emitter) = (self.call().clone(), progress.clone());
+        let tool = async move { run(call, emitter).await.into() };
+        let tool = tokio::spawn(tool.in_current_span());
+        let settling = async move {
+            let outcome = tool.await.unwrap_or_else(|error| {
+                let tool = &*log_text(self.tool_name());
+                tracing::error!(tool, %error, "an approved tool panicked");
+                ToolOutcome::Failed(TOOL_FAILED.to_owned())
+            });
+            self.settle(outcome).await
+        };
+        let settling = tokio::spawn(settling.in_current_span());
+        RunningCall { report, progress, state: State::Running(settling), events: VecDeque::new() }
+    }
+}
+
+/// An approved tool call that is being executed on its own task.
+///
+/// It is a stream of the events to send: the preliminary outputs, then the events of the outcome.
+/// If this value is dropped, the call is executed to its end nevertheless.
+pub struct RunningCall {
+    report: SettledCall,
+    progress: Progress,
+    state: State,
+    /// The events of the outcome that were not returned yet.
+    events: VecDeque<AgentEvent>,
+}
+
+enum State {
+    Running(JoinHandle<SettledCall>),
+    Settled(SettledCall),
+}
+
+impl RunningCall {
+    /// Returns the next event, or `None` after the events of the outcome.
+    ///
+    /// # Cancel safety
+    /// No event is lost if the future is dropped.
+    pub async fn next_event(&mut self) -> Option<AgentEvent> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// Waits until the call has an outcome. Its events are left to the caller.
+    pub async fn settled(mut self) -> SettledCall {
+        poll_fn(|cx| self.poll_settled(cx).map(Clone::clone)).await
+    }
+
+    /// Returns the event of the preliminary output that was not returned yet, if there is one.
+    pub(super) fn next_preliminary(&mut self, cx: &mut Context<'_>) -> Option<AgentEvent> {
+        self.progress.0.reader.register(cx.waker());
+        match self.state {
+            State::Running(_) => self.report.preliminary_event(self.progress.take()?),
+            State::Settled(_) => None,
+        }
+    }
+
+    pub(super) fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<&SettledCall> {
+        if let State::Running(settling) = &mut self.state {
+            let settled = std::task::ready!(settling.poll_unpin(cx));
+            // The task panics only in the store or in the audit sink, or if the runtime ends.
+            let unknown = || self.report.clone().with_outcome(DeferredOutcome::OutcomeUnknown);
+            let settled = settled.unwrap_or_else(|_| unknown());
+            self.events.extend(settled.events());
+            self.state = State::Settled(settled);
+        }
+        match &self.state {
+            State::Settled(settled) => Poll::Ready(settled),
+            State::Running(_) => Poll::Pending,
+        }
+    }
+}
+
+impl Stream for RunningCall {
+    type Item = AgentEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
+        if let Some(event) = self.next_preliminary(cx) {
+            return Poll::Ready(Some(event));
+        }
+        if self.poll_settled(cx).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.events.pop_front())
+    }
+}
+
+impl fmt::Debug for RunningCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningCall").field("call", &self.report).finish_non_exhaustive()
+    }
+}
+
+/// Emits the preliminary outputs of a running call. Each replaces the one before.
+#[derive(Clone)]
+pub struct Progress(Arc<LatestOutput>);
+
+/// The latest preliminary output that the reader has not read. A slow reader skips older ones, so
+/// that it neither stops the tool nor fills the memory.
+#[derive(Default)]
+struct LatestOutput {
+    output: Mutex<Option<Json>>,
+    reader: AtomicWaker,
+}
+
+impl Progress {
+    /// Sends a preliminary output to the client. It never waits, also if the client has
+    /// disconnected.
+    ///
+    /// # Errors
+    /// [`JsonError`] if the output cannot be written as [`Json`].
+    pub fn emit(&self, output: impl Serialize) -> Result<(), JsonError> {
+        let output = Json::from_serialize(&output)?;
+        *self.0.output.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
+        self.0.reader.wake();
+        Ok(())
+    }
+
+    fn take(&self) -> Option<Json> {
+        self.0.output.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").finish_non_exhaustive()
+    }
+}

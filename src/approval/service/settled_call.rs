@@ -1,0 +1,92 @@
+//! [`SettledCall`]: a deferred tool call with its outcome, and the events that report it.
+
+use std::fmt;
+
+use crate::approval::{DeferredOutcome, DeferredToolResult};
+use crate::event::{AgentEvent, Data};
+use crate::id::{ToolCallId, log_text};
+use crate::json::Json;
+
+/// A deferred tool call that has an outcome: it was denied, it ran, it must not run, or it is not
+/// known whether it ran.
+#[derive(Clone, PartialEq)]
+pub struct SettledCall {
+    result: DeferredToolResult,
+    descriptor: Option<Json>,
+    /// Whether the message that the response continues holds the call.
+    is_continued: bool,
+}
+
+impl SettledCall {
+    pub(super) fn new(
+        result: DeferredToolResult,
+        descriptor: Option<Json>,
+        is_continued: bool,
+    ) -> Self {
+        SettledCall { result, descriptor, is_continued }
+    }
+
+    /// Returns the result, which the model must get.
+    pub fn result(&self) -> &DeferredToolResult {
+        &self.result
+    }
+
+    /// Returns the result, which the model must get.
+    pub fn into_result(self) -> DeferredToolResult {
+        self.result
+    }
+
+    /// Returns the outcome of the call.
+    pub fn outcome(&self) -> &DeferredOutcome {
+        &self.result.outcome
+    }
+
+    /// Returns the reason that the user gave for a denial.
+    pub fn denial_reason(&self) -> Option<&str> {
+        match &self.result.outcome {
+            DeferredOutcome::Denied { reason } => reason.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the events to stream: the result of the call, and the new data of its
+    /// `data-approval` part.
+    ///
+    /// If the response does not continue the message that holds the call, the client cannot show
+    /// the result there, and only the data is returned.
+    pub fn events(&self) -> impl Iterator<Item = AgentEvent> + use<> {
+        let id = &self.result.tool_call_id;
+        let report = AgentEvent::from_deferred(&self.result).filter(|_| self.is_continued);
+        // The client may hold a denial that arrived after the approval.
+        let overruled = (report.is_some() && self.result.outcome.matches_decision(true))
+            .then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
+        let data = self.descriptor.clone().map(|data| approval_data(id, data));
+        overruled.into_iter().chain(report).chain(data)
+    }
+
+    /// Returns the event of a preliminary output, unless the client cannot show it.
+    pub(super) fn preliminary_event(&self, output: Json) -> Option<AgentEvent> {
+        let id = self.result.tool_call_id.clone();
+        self.is_continued.then(|| AgentEvent::preliminary_output(id, output))
+    }
+
+    pub(super) fn with_outcome(mut self, outcome: DeferredOutcome) -> Self {
+        self.result.outcome = outcome;
+        self
+    }
+}
+
+impl fmt::Debug for SettledCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SettledCall")
+            .field("tool_call_id", &self.result.tool_call_id)
+            .field("tool_name", &log_text(&self.result.tool_name))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the event that replaces the data of a call's `data-approval` part.
+pub(super) fn approval_data(call: &ToolCallId, data: Json) -> AgentEvent {
+    let id = Some(call.to_string().into());
+    AgentEvent::Data(Box::new(Data { name: "approval".into(), id, data, transient: false }))
+}

@@ -1,0 +1,473 @@
+//! A host with an agent of its own redeems the user's decisions, and executes the approved calls
+//! itself: with a ledger, without any record, and without a record but with a replay guard.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use ui_message_stream::approval::store::InMemoryReplayGuard;
+use ui_message_stream::approval::{
+    Approvals, DeferredCall, DeferredOutcome, DeferredToolResults, DefinitionDigest, KeyRing,
+    Principal, ToolInfo, ToolList, ToolOutcome,
+};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest, Json};
+
+/// How a host keeps track of approvals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mode {
+    Ledger,
+    Stateless,
+    Guarded,
+}
+
+const MODES: [Mode; 3] = [Mode::Ledger, Mode::Stateless, Mode::Guarded];
+
+/// A host whose only tool deletes a file, which takes 400 milliseconds.
+#[derive(Debug, Clone)]
+struct Host {
+    approvals: Approvals,
+    effects: Arc<AtomicUsize>,
+}
+
+impl Host {
+    fn new(mode: Mode) -> Self {
+        Self::with_tools(mode, tools("Deletes a file."))
+    }
+
+    fn with_tools(mode: Mode, tools: ToolList) -> Self {
+        let keys = || KeyRing::new(1, &[7; 32]).unwrap();
+        let approvals = match mode {
+            Mode::Ledger => Approvals::new(tools).with_keys(keys()),
+            Mode::Stateless => Approvals::stateless_replayable(tools, keys()),
+            Mode::Guarded => {
+                let guard = Arc::new(InMemoryReplayGuard::new());
+                Approvals::stateless_replayable(tools, keys()).with_replay_guard(guard)
+            }
+        };
+        Host { approvals: approvals.with_lease(LEASE), effects: Arc::default() }
+    }
+
+    /// Requests approval of a call, and returns the tool part that the client then holds.
+    async fn ask(&self) -> Value {
+        let input = Json::parse(r#"{ "path": "notes.txt", "copies": 1.0 }"#).unwrap();
+        let chat = self.approvals.for_chat(&ada(), &"chat".into());
+        let call = ToolCall::new("call-1", "delete_file");
+        let asked = chat.request_approval_of(&call, &input).await.unwrap();
+        let AgentEvent::ApprovalRequested { approval_id, .. } = asked else { panic!() };
+        json!({"type": "tool-delete_file", "toolCallId": "call-1", "state": "approval-requested",
+               // As a browser writes it.
+               "input": {"copies": 1, "path": "notes.txt"}, "approval": {"id": approval_id}})
+    }
+
+    /// Redeems a request, executes what was approved, and reads the response to its end.
+    async fn post(&self, user: &Principal, body: &Value) -> (Vec<AgentEvent>, DeferredToolResults) {
+        let mut running = self.start(user, body).await;
+        let mut events = Vec::new();
+        while let Some(event) = running.next_event().await {
+            events.push(event);
+        }
+        (events, running.into_results())
+    }
+
+    async fn outcome(&self, body: &Value) -> DeferredOutcome {
+        self.outcome_for(&ada(), body).await
+    }
+
+    /// The outcome of the only call, which the user and the model are told alike.
+    async fn outcome_for(&self, user: &Principal, body: &Value) -> DeferredOutcome {
+        let (events, results) = self.post(user, body).await;
+        let [result] = results.results() else { panic!("{results:?}") };
+        let told = AgentEvent::from_deferred(result);
+        let shown = events.into_iter().rfind(|event| {
+            !matches!(event, AgentEvent::Data(_) | AgentEvent::DenialOverruled { .. })
+        });
+        assert_eq!(shown, told);
+        result.outcome.clone()
+    }
+
+    async fn start(
+        &self,
+        user: &Principal,
+        body: &Value,
+    ) -> ui_message_stream::approval::RunningCalls {
+        let effects = Arc::clone(&self.effects);
+        let deferred = self.approvals.redeem(user, &parse(body)).await.unwrap();
+        deferred.run(move |call, progress| {
+            let effects = Arc::clone(&effects);
+            async move {
+                progress.emit("deleting").unwrap();
+                assert_eq!(call.input.decode::<Value>().unwrap()["path"], "notes.txt");
+                effects.fetch_add(1, Ordering::SeqCst);
+                sleep(Duration::from_millis(400)).await;
+                Json::string("deleted")
+            }
+        })
+    }
+
+    fn effects(&self) -> usize {
+        self.effects.load(Ordering::SeqCst)
+    }
+}
+
+fn tools(description: &str) -> ToolList {
+    ToolList::new().tool("delete_file", description, &Json::null()).client_executed("get_location")
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+fn parse(body: &Value) -> ChatRequest {
+    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
+}
+
+fn body(chat: &str, parts: &[&Value]) -> Value {
+    json!({"id": chat, "messageId": "m2", "trigger": "submit-message", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
+        {"id": "m2", "role": "assistant", "parts": parts},
+    ]})
+}
+
+fn with_new_message(mut body: Value) -> Value {
+    body["messageId"] = Value::Null;
+    let message = json!({"id": "m3", "role": "user", "parts": [{"type": "text", "text": "Well?"}]});
+    body["messages"].as_array_mut().unwrap().push(message);
+    body
+}
+
+fn answered(part: &Value, approved: bool) -> Value {
+    let mut part = part.clone();
+    part["state"] = json!("approval-responded");
+    part["approval"]["approved"] = json!(approved);
+    part
+}
+
+fn answer(part: &Value, approved: bool) -> Value {
+    body("chat", &[&answered(part, approved)])
+}
+
+fn deleted() -> DeferredOutcome {
+    DeferredOutcome::Executed { outcome: ToolOutcome::Output(Json::string("deleted")) }
+}
+
+const LEASE: Duration = Duration::from_secs(3);
+
+#[tokio::test(start_paused = true)]
+async fn an_approved_call_runs_with_the_approved_input_and_its_events_are_streamed() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let part = host.ask().await;
+        let (events, results) = host.post(&ada(), &answer(&part, true)).await;
+        let id = "call-1";
+        let preliminary = AgentEvent::preliminary_output(id, Json::string("deleting"));
+        assert_eq!(events[0], preliminary, "{mode:?}");
+        assert!(events.contains(&AgentEvent::tool_output(id, Json::string("deleted"))), "{mode:?}");
+        assert_eq!(results.results()[0].outcome, deleted(), "{mode:?}");
+        assert_eq!(host.effects(), 1, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_repeated_after_the_connection_was_lost_does_not_run_the_call_again() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let request = answer(&host.ask().await, true);
+        // The reader leaves after the effect, before the outcome.
+        drop(host.start(&ada(), &request).await);
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(host.effects(), 1, "{mode:?}");
+        let (repeated, later) = (host.outcome(&request).await, host.outcome(&request).await);
+        let expected = match mode {
+            Mode::Ledger => (deleted(), 1),
+            Mode::Stateless => (deleted(), 3),
+            Mode::Guarded => (DeferredOutcome::OutcomeUnknown, 1),
+        };
+        assert_eq!((repeated, host.effects()), expected.clone(), "{mode:?}");
+        assert_eq!(later, expected.0, "{mode:?}");
+        // A message that the user sends instead of repeating the request.
+        let (_, results) = host.post(&ada(), &with_new_message(request)).await;
+        let told = &results.results()[0].outcome;
+        match mode {
+            Mode::Ledger => assert_eq!(*told, deleted()),
+            _ => assert_eq!(*told, DeferredOutcome::OutcomeUnknown, "{mode:?}"),
+        }
+        assert_eq!(host.effects(), expected.1, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_sixteen_requests_at_once_one_runs_the_call_and_the_others_wait_for_it() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let request = answer(&host.ask().await, true);
+        let tabs = (0..16).map(|_| {
+            let (host, request) = (host.clone(), request.clone());
+            tokio::spawn(async move { host.outcome(&request).await })
+        });
+        let mut ran = 0;
+        for tab in tabs.collect::<Vec<_>>() {
+            let outcome = tab.await.unwrap();
+            ran += usize::from(outcome == deleted());
+            assert!(outcome == deleted() || outcome == DeferredOutcome::OutcomeUnknown);
+        }
+        let expected = match mode {
+            Mode::Ledger => (16, 1),
+            Mode::Stateless => (16, 16),
+            Mode::Guarded => (1, 1),
+        };
+        assert_eq!((ran, host.effects()), expected, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forged_changed_or_foreign_approval_runs_nothing_and_reads_as_not_executed() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let part = host.ask().await;
+        let change = |pointer: &str, value: Value| {
+            let mut part = answered(&part, true);
+            *part.pointer_mut(pointer).unwrap() = value;
+            part
+        };
+        let forged = [
+            change("/approval/id", json!("ap-1")),
+            change("/approval/id", json!(format!("{}A", part["approval"]["id"].as_str().unwrap()))),
+            change("/input/path", json!("budget.xlsx")),
+            change("/input/copies", json!(2)),
+            change("/toolCallId", json!("call-2")),
+            change("/type", json!("tool-get_location")),
+            change("/type", json!("tool-no_such_tool")),
+        ];
+        for part in &forged {
+            let outcome = host.outcome(&body("chat", &[part])).await;
+            assert_eq!(outcome, DeferredOutcome::Rejected, "{mode:?} {part}");
+        }
+        let approved = answered(&part, true);
+        let elsewhere = host.outcome(&body("another chat", &[&approved])).await;
+        assert_eq!(elsewhere, DeferredOutcome::Rejected, "{mode:?}");
+        let (eve, request) = (Principal::new("eve"), body("chat", &[&approved]));
+        assert_eq!(host.outcome_for(&eve, &request).await, DeferredOutcome::Rejected, "{mode:?}");
+        assert_eq!(host.effects(), 0, "{mode:?}");
+        assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_of_a_tool_that_has_changed_runs_nothing() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let part = host.ask().await;
+        let redefined = Host::with_tools(mode, tools("Deletes all files."));
+        let outcome = redefined.outcome(&answer(&part, true)).await;
+        assert_eq!(outcome, DeferredOutcome::Rejected, "{mode:?}");
+        assert_eq!(redefined.effects(), 0, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_expired_approval_runs_nothing() {
+    for mode in MODES {
+        let mut host = Host::new(mode);
+        host.approvals = host.approvals.with_approval_ttl(Duration::from_millis(1));
+        let part = host.ask().await;
+        sleep(Duration::from_millis(20)).await;
+        let outcome = host.outcome(&answer(&part, true)).await;
+        let expected = match mode {
+            // An earlier request may have run the call in time.
+            Mode::Stateless => DeferredOutcome::OutcomeUnknown,
+            _ => DeferredOutcome::Expired,
+        };
+        assert_eq!((outcome, host.effects()), (expected, 0), "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_after_a_denial_runs_nothing_where_the_denial_is_stored() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let part = host.ask().await;
+        let mut denied = answer(&part, false);
+        denied["messages"][1]["parts"][0]["approval"]["reason"] = json!("not that one");
+        let expected = DeferredOutcome::Denied { reason: Some("not that one".into()) };
+        assert_eq!(host.outcome(&denied).await, expected, "{mode:?}");
+        assert_eq!(host.outcome(&denied).await, expected, "{mode:?}");
+        let outcome = host.outcome(&answer(&part, true)).await;
+        let expected = match mode {
+            Mode::Stateless => (deleted(), 1),
+            _ => (DeferredOutcome::Rejected, 0),
+        };
+        assert_eq!((outcome, host.effects()), expected, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_after_an_approval_does_not_say_that_the_call_was_not_executed() {
+    for mode in [Mode::Ledger, Mode::Guarded] {
+        let host = Host::new(mode);
+        let part = host.ask().await;
+        assert_eq!(host.outcome(&answer(&part, true)).await, deleted(), "{mode:?}");
+        let outcome = host.outcome(&answer(&part, false)).await;
+        let expected = match mode {
+            Mode::Ledger => deleted(),
+            _ => DeferredOutcome::OutcomeUnknown,
+        };
+        assert_eq!((outcome, host.effects()), (expected, 1), "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claimed_call_that_is_dropped_has_an_unknown_outcome() {
+    for mode in [Mode::Ledger, Mode::Guarded] {
+        let host = Host::new(mode);
+        let request = answer(&host.ask().await, true);
+        let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+        let call = deferred.into_iter().next().unwrap();
+        assert!(matches!(call, DeferredCall::Approved(_)), "{mode:?}");
+        drop(call);
+        sleep(Duration::from_millis(1)).await;
+        // At once: nothing waits for the end of the lease.
+        let outcome = timeout(Duration::from_millis(1), host.outcome(&request)).await.unwrap();
+        assert_eq!(outcome, DeferredOutcome::OutcomeUnknown, "{mode:?}");
+        assert_eq!(host.effects(), 0, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_claimed_call_is_renewed_while_the_host_holds_it() {
+    let host = Host::new(Mode::Ledger);
+    let request = answer(&host.ask().await, true);
+    let mut deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap().into_iter();
+    let Some(DeferredCall::Approved(call)) = deferred.next() else { panic!() };
+    let other = tokio::spawn({
+        let (host, request) = (host.clone(), request.clone());
+        async move { host.outcome(&request).await }
+    });
+    sleep(LEASE * 10).await;
+    assert!(!other.is_finished());
+    assert_eq!(call.tool_name(), "delete_file");
+    let settled = call.fail("the disk is full").await;
+    let failed = ToolOutcome::Failed("the disk is full".to_owned());
+    let failed = DeferredOutcome::Executed { outcome: failed };
+    assert_eq!(*settled.outcome(), failed);
+    assert!(
+        settled
+            .events()
+            .any(|event| event == AgentEvent::tool_failed("call-1", "the disk is full"))
+    );
+    assert_eq!(other.await.unwrap(), failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_of_an_idempotent_tool_is_claimed_again_with_the_same_key() {
+    let definition = DefinitionDigest::new("delete_file", "Deletes a file.", &Json::null());
+    let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
+    let host = Host::with_tools(Mode::Ledger, tools);
+    let request = answer(&host.ask().await, true);
+    let mut keys = BTreeSet::new();
+    for _ in 0..3 {
+        let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+        let Some(DeferredCall::Approved(call)) = deferred.into_iter().next() else { panic!() };
+        keys.insert(call.idempotency_key());
+        drop(call);
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(keys.len(), 1);
+    assert_eq!(host.outcome(&request).await, deleted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_panics_has_failed() {
+    let host = Host::new(Mode::Ledger);
+    let request = answer(&host.ask().await, true);
+    let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+    let Some(DeferredCall::Approved(call)) = deferred.into_iter().next() else { panic!() };
+    let running = call.run(|_, _| async { if true { panic!("no disk") } else { Json::null() } });
+    let settled = running.settled().await;
+    let failed = ToolOutcome::Failed("The tool failed.".to_owned());
+    assert_eq!(*settled.outcome(), DeferredOutcome::Executed { outcome: failed });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_an_answer_waits_and_an_approval_of_another_does_not_end_the_wait() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let first = host.ask().await;
+        let mut second = host.ask().await;
+        second["toolCallId"] = json!("call-1-2");
+        let request = body("chat", &[&answered(&first, true), &second]);
+        let (_, results) = host.post(&ada(), &request).await;
+        let pending: Vec<&str> =
+            results.pending().iter().map(|call| call.tool_call_id.as_str()).collect();
+        assert_eq!(pending, ["call-1"], "{mode:?}");
+        assert_eq!(host.effects(), 1, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_arrives_with_a_newer_message_lapses() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let request = with_new_message(answer(&host.ask().await, true));
+        let (_, results) = host.post(&ada(), &request).await;
+        let expected = match mode {
+            // An earlier request may have run the call.
+            Mode::Stateless => DeferredOutcome::OutcomeUnknown,
+            _ => DeferredOutcome::Lapsed,
+        };
+        assert_eq!(results.results()[0].outcome, expected, "{mode:?}");
+        assert_eq!(host.effects(), 0, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_output_that_the_client_sends_is_returned_as_unverified() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let location = json!({"type": "tool-get_location", "toolCallId": "c1", "input": {},
+                              "state": "output-available", "output": "Berlin"});
+        let own = json!({"type": "tool-delete_file", "toolCallId": "c2", "input": {},
+                         "state": "output-available", "output": "deleted"});
+        let request = body("chat", &[&location, &own]);
+        let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+        let [output] = deferred.unverified_outputs() else { panic!("{deferred:?}") };
+        assert_eq!(output.tool_call_id.as_str(), "c1", "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_of_a_host_with_a_ledger_is_worth_nothing_to_a_stateless_host() {
+    let (stateful, stateless) = (Host::new(Mode::Ledger), Host::new(Mode::Stateless));
+    for (asking, other) in [(&stateful, &stateless), (&stateless, &stateful)] {
+        let request = answer(&asking.ask().await, true);
+        assert_eq!(other.outcome(&request).await, DeferredOutcome::Rejected);
+        assert_eq!(other.effects(), 0);
+    }
+}
+
+#[test]
+fn the_readme_shows_the_adapter_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let example = read("examples/adapter.rs");
+    assert!(read("README.md").contains(&format!("```rust,no_run\n{example}```\n")));
+    assert!(example.lines().count() <= 70);
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_in_the_list_is_refused_with_the_line_to_add() {
+    let host = Host::new(Mode::Ledger);
+    let chat = host.approvals.for_chat(&ada(), &"chat".into());
+    let call = ToolCall::new("call-1", "transfer");
+    let error = chat.request_approval_of(&call, &Json::null()).await.unwrap_err();
+    assert!(
+        error.to_string().contains(r#".tool("transfer", description, &input_schema)"#),
+        "{error}"
+    );
+}
