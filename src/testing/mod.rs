@@ -6,6 +6,7 @@
 //!
 //! - [`collect_chunks`]: the body of a response as chunks.
 //! - [`snapshot`]: chunks or messages as lines to compare, with stable names for ids and times.
+//! - [`Recording`]: a file of `ui-message-stream record`, compared with what a route says now.
 //! - [`conformance`], [`assert_conformant`]: check whether the clients accept a stream.
 //! - [`ScriptedAgent`]: an agent that emits given events, pauses, fails or panics.
 //! - [`Conversation`]: acts as the browser. It holds the messages as the real client does, responds
@@ -43,6 +44,7 @@
 mod collect;
 mod conformance;
 mod conversation;
+mod recording;
 mod scripted_agent;
 mod send_automatically;
 mod snapshot;
@@ -50,6 +52,7 @@ mod snapshot;
 pub use self::collect::{CollectError, collect_chunks};
 pub use self::conformance::{Conformance, Finding, assert_conformant, conformance};
 pub use self::conversation::Conversation;
+pub use self::recording::Recording;
 pub use self::scripted_agent::ScriptedAgent;
 pub use self::send_automatically::{
     last_assistant_message_is_complete_with_approval_responses,
