@@ -80,15 +80,15 @@ impl Host {
         self.outcome_for(&ada(), body).await
     }
 
-    /// The outcome of the only call, which the user and the model are told alike.
+    /// The outcome of the only call. The user and the model read the same outcome.
     async fn outcome_for(&self, user: &Principal, body: &Value) -> DeferredOutcome {
         let (events, results) = self.post(user, body).await;
         let [result] = results.results() else { panic!("{results:?}") };
-        let told = AgentEvent::from_deferred(result);
+        let expected = AgentEvent::from_deferred(result);
         let shown = events.into_iter().rfind(|event| {
             !matches!(event, AgentEvent::Data(_) | AgentEvent::DenialOverruled { .. })
         });
-        assert_eq!(shown, told);
+        assert_eq!(shown, expected);
         result.outcome.clone()
     }
 
@@ -193,10 +193,10 @@ async fn a_request_repeated_after_the_connection_was_lost_does_not_run_the_call_
         assert_eq!(later, expected.0, "{mode:?}");
         // A message that the user sends instead of repeating the request.
         let (_, results) = host.post(&ada(), &with_new_message(request)).await;
-        let told = &results.results()[0].outcome;
+        let outcome = &results.results()[0].outcome;
         match mode {
-            Mode::Ledger => assert_eq!(*told, deleted()),
-            _ => assert_eq!(*told, DeferredOutcome::OutcomeUnknown, "{mode:?}"),
+            Mode::Ledger => assert_eq!(*outcome, deleted()),
+            _ => assert_eq!(*outcome, DeferredOutcome::OutcomeUnknown, "{mode:?}"),
         }
         assert_eq!(host.effects(), expected.1, "{mode:?}");
     }
@@ -442,7 +442,7 @@ async fn an_output_that_the_client_sends_is_returned_as_unverified() {
 }
 
 #[tokio::test]
-async fn an_approval_of_a_host_with_a_ledger_is_worth_nothing_to_a_stateless_host() {
+async fn a_stateless_host_rejects_the_approvals_of_a_host_with_a_ledger() {
     let (stateful, stateless) = (Host::new(Mode::Ledger), Host::new(Mode::Stateless));
     for (asking, other) in [(&stateful, &stateless), (&stateless, &stateful)] {
         let request = answer(&asking.ask().await, true);

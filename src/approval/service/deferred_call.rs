@@ -1,4 +1,4 @@
-//! [`DeferredCall`]: a tool call that an earlier turn left open, by its fate. [`InFlightCall`] is a
+//! [`DeferredCall`]: a tool call that an earlier turn left open, by its state. [`InFlightCall`] is a
 //! call that another request executes.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::approval::{
     RecordedDecision,
 };
 
-/// A tool call that an earlier turn left open, by its fate.
+/// A tool call that an earlier turn left open, by its state.
 #[derive(Debug)]
 #[must_use]
 #[non_exhaustive]

@@ -25,7 +25,7 @@ use crate::request::ChatRequest;
 /// The tool calls that an earlier turn left open, after the user's decisions on them were redeemed:
 /// checked, stored, and claimed for execution where the user approved.
 ///
-/// Iterate over the calls to treat each by its fate ([`DeferredCall`]), or pass a function that
+/// Iterate over the calls to treat each by its state ([`DeferredCall`]), or pass a function that
 /// executes the approved ones to [`run`](Self::run). If this value is dropped, the outcome of each
 /// claimed call is recorded as unknown. So call `run` before the response is returned, and not inside
 /// its stream, which a client that disconnects may never poll.
@@ -150,7 +150,7 @@ impl Approvals {
     /// Redeems the user's decisions in a request, for a host that keeps no chats: checks the
     /// approval responses, stores the denials, and claims the approved calls for execution.
     ///
-    /// The returned calls are typed by their fate. The same request sent again, or at the same
+    /// Each returned call has a type for its state. The same request sent again, or at the same
     /// time, never claims a call twice: it waits for the outcome of the first one, or gets it. An
     /// approval response that is not valid becomes a call that was not executed, and changes
     /// nothing. A [`ChatServer`](crate::chat::ChatServer) does all this itself.
@@ -381,7 +381,7 @@ struct ApprovedCalls {
 }
 
 impl ApprovedCalls {
-    /// Returns a call by its fate.
+    /// Returns a call by its state.
     fn call(
         &mut self,
         approvals: &ChatApprovals,
