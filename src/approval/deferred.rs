@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, RecordId, ToolOutcome};
+use super::{Claim, OnNewMessage, RecordId, ToolOutcome};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 
@@ -276,12 +276,13 @@ impl DeferredToolResults {
                 | DeferredOutcome::ForwardToProvider { approved: false, .. } => {
                     CallProgress::Denied
                 }
+                DeferredOutcome::Lapsed => CallProgress::Lapsed,
                 _ => continue,
             };
-            let call = record.iter_mut().find(|call| call.approval_id == result.approval_id);
-            if let Some(call) = call.filter(|call| call.progress.is_open()) {
-                call.progress = progress;
-            }
+            set_progress(record, result.approval_id.as_ref(), progress);
+        }
+        for call in self.superseded.iter().filter(|call| call.approval_id.is_some()) {
+            set_progress(record, call.approval_id.as_ref(), CallProgress::Superseded);
         }
     }
 
@@ -349,6 +350,17 @@ impl DeferredToolResults {
     }
 }
 
+fn set_progress(
+    record: &mut [PendingToolCall],
+    approval_id: Option<&ApprovalId>,
+    progress: CallProgress,
+) {
+    let call = record.iter_mut().find(|call| call.approval_id.as_ref() == approval_id);
+    if let Some(call) = call.filter(|call| call.progress.is_open()) {
+        call.progress = progress;
+    }
+}
+
 /// A tool call that was still open when a response ended, taken from the host's own record.
 ///
 /// ```
@@ -382,13 +394,21 @@ pub struct PendingToolCall {
     /// What the host has done with the call.
     #[serde(default, skip_serializing_if = "CallProgress::is_open")]
     pub progress: CallProgress,
+    /// What happens to the approval request when the user sends a newer message. By default an
+    /// approval that arrives with that message does not run the call.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_new_message: OnNewMessage,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What a host has done with a call of its own record.
 ///
 /// ```text
 /// Open ──▶ HandedOut ──▶ Completed
-///    └───▶ Denied
+///    └───▶ Denied, Superseded or Lapsed
 /// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -404,6 +424,10 @@ pub enum CallProgress {
     Completed(ToolOutcome),
     /// The user denied the call.
     Denied,
+    /// The user sent a newer message instead of a response.
+    Superseded,
+    /// The user approved the call, but only with or after a newer message.
+    Lapsed,
 }
 
 impl CallProgress {
@@ -443,6 +467,7 @@ impl PendingToolCall {
             approval_id: None,
             provider_executed: false,
             progress: CallProgress::Open,
+            on_new_message: OnNewMessage::Lapse,
         }
     }
 

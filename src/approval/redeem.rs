@@ -377,6 +377,7 @@ fn pending_call(record: &ApprovalRecord, approval_id: ApprovalId) -> PendingTool
         approval_id: Some(approval_id),
         provider_executed: record.provider_executed,
         progress: CallProgress::Open,
+        on_new_message: record.on_new_message,
     }
 }
 

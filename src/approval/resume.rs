@@ -11,8 +11,8 @@ use super::history::{
 use super::reopen::SentCall;
 use super::{
     ApprovalRecord, CallProgress, ClientToolResult, DeferredOutcome, DeferredToolResult,
-    DeferredToolResults, PendingToolCall, UnverifiedApprovalRequest, UnverifiedApprovalResponse,
-    UnverifiedToolOutput,
+    DeferredToolResults, OnNewMessage, PendingToolCall, UnverifiedApprovalRequest,
+    UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId};
 use crate::json::ExtraFields;
@@ -222,8 +222,9 @@ impl ResumePlan {
     /// Settles the calls of the history against the host's own record of its pending calls.
     ///
     /// - An approved call runs if the record holds the same approval id and the call is open. It
-    ///   runs with the tool and input of the record, whether or not the user has sent another
-    ///   message. If the record does not hold the id, the approval is rejected.
+    ///   runs with the tool and input of the record. If the record does not hold the id, the
+    ///   approval is rejected. If the history holds a newer message of the user, the approval
+    ///   lapses, unless [`PendingToolCall::on_new_message`] is `Run`.
     /// - A denial counts, unless the call was handed out before.
     /// - A call that was [handed out](CallProgress::HandedOut) before has an unknown outcome, and a
     ///   [completed](CallProgress::Completed) one has its outcome. An approval after a denial is
@@ -250,7 +251,12 @@ impl ResumePlan {
             let is_relevant = known.is_some() || is_continued;
             is_relevant.then(|| ResponseResult {
                 tool_name: known.map(|call| call.tool_name.clone()),
-                outcome: decided_outcome(response, known),
+                outcome: match known.filter(|call| lapses(call) && call.progress.is_open()) {
+                    Some(_) if response.approved && self.is_superseded(&response.approval_id) => {
+                        DeferredOutcome::Lapsed
+                    }
+                    _ => decided_outcome(response, known),
+                },
                 is_final: known.is_some(),
             })
         });
@@ -263,7 +269,12 @@ impl ResumePlan {
             Some((call, outcome))
         });
         let closed = closed.collect();
-        self.build_results(answers, &open, closed, Vec::new())
+        let (pending, open) = open.into_iter().partition(|call| {
+            let id = call.approval_id.as_ref();
+            !lapses(call) && id.is_some_and(|id| self.is_superseded(id))
+        });
+        let open: Vec<PendingToolCall> = open;
+        self.build_results(answers, &open, closed, pending)
     }
 
     /// Returns the responses, each with whether it is in the message that the response continues.
@@ -457,6 +468,10 @@ fn decided_outcome(
     }
 }
 
+fn lapses(call: &PendingToolCall) -> bool {
+    call.on_new_message == OnNewMessage::Lapse
+}
+
 /// Returns the outcome of a call that was decided by an earlier request.
 fn recorded_outcome(call: &PendingToolCall) -> Option<DeferredOutcome> {
     Some(match &call.progress {
@@ -465,5 +480,7 @@ fn recorded_outcome(call: &PendingToolCall) -> Option<DeferredOutcome> {
         CallProgress::HandedOut => DeferredOutcome::OutcomeUnknown,
         CallProgress::Completed(outcome) => DeferredOutcome::Executed { outcome: outcome.clone() },
         CallProgress::Denied => DeferredOutcome::Denied { reason: None },
+        CallProgress::Superseded => DeferredOutcome::Superseded,
+        CallProgress::Lapsed => DeferredOutcome::Lapsed,
     })
 }

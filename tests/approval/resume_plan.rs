@@ -7,7 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ResumePlan,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, OnNewMessage, PendingToolCall,
+    ResumePlan,
 };
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::request::Limits;
@@ -455,6 +456,37 @@ fn a_new_user_message_supersedes_the_open_calls() {
     // A client that sends only its new message supersedes them too.
     let last_only = json!({"id": "chat", "message": user("u2")});
     assert_eq!(settled(&last_only, &open), superseded);
+}
+
+#[test]
+fn an_approval_with_a_newer_message_lapses_and_stays_closed_unless_the_call_says_otherwise() {
+    let answered = json!([
+        user("m1"),
+        message("m2", "assistant", json!([responded("c1", "ap1", true), requested("c2", "ap2")])),
+    ]);
+    let with_new_message = {
+        let mut messages = answered.clone();
+        messages.as_array_mut().unwrap().push(user("m3"));
+        messages
+    };
+    let outcomes = |record: &mut [PendingToolCall], messages: &Value| {
+        let results = plan(&parse(&request(messages.clone()))).settle(record);
+        results.record_in(record);
+        let outcomes = results.results().iter().map(|result| result.outcome.clone());
+        (outcomes.collect::<Vec<_>>(), results.pending().len(), results.superseded().len())
+    };
+    let mut record = [awaiting_approval("c1", "ap1"), awaiting_approval("c2", "ap2")];
+    let lapsed = (vec![DeferredOutcome::Lapsed], 0, 1);
+    assert_eq!(outcomes(&mut record, &with_new_message), lapsed);
+    // The client leaves the newer message out.
+    let closed = vec![DeferredOutcome::Lapsed, DeferredOutcome::Superseded];
+    assert_eq!(outcomes(&mut record, &answered), (closed, 0, 0));
+
+    let mut record = [awaiting_approval("c1", "ap1"), awaiting_approval("c2", "ap2")];
+    record.iter_mut().for_each(|call| call.on_new_message = OnNewMessage::Run);
+    let (results, pending, superseded) = outcomes(&mut record, &with_new_message);
+    assert!(matches!(results[..], [DeferredOutcome::Approved { .. }]), "{results:?}");
+    assert_eq!((pending, superseded), (1, 0));
 }
 
 #[test]
