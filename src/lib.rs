@@ -78,6 +78,8 @@
 //! program `ui-message-stream`).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// With all features every link is checked. With fewer, a link to an item of another feature is text.
+#![cfg_attr(not(all(feature = "axum", feature = "agent")), allow(rustdoc::broken_intra_doc_links))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
