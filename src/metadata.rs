@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::id::ToolCallId;
 use crate::json::each_field;
+#[cfg(feature = "approvals")]
+use crate::json::without;
 use crate::json::{Json, JsonError};
 
 /// Metadata that a provider expects back with the next request: an object of objects, one per
@@ -77,6 +79,13 @@ impl ProviderMetadata {
             "" => Self::parse(&own).ok(),
             fields => Self::parse(&format!("{{{fields},{}", own.strip_prefix('{')?)).ok(),
         }
+    }
+
+    /// Returns the metadata without the id that the model gave to the call: the outer `None` if it
+    /// holds none, the inner one if nothing else is left.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn without_model_id(&self) -> Option<Option<Self>> {
+        Some(without(&self.0, &["ui-message-stream"])?.map(ProviderMetadata))
     }
 
     /// Returns the id that the model gave to the call, if the metadata holds one.

@@ -20,7 +20,8 @@ use crate::message::UiMessage;
 /// A page of the messages of a conversation, oldest first.
 #[derive(Debug, PartialEq)]
 pub(super) struct HistoryPage {
-    messages: Vec<Arc<UiMessage>>,
+    /// The messages, each with its bytes as JSON.
+    messages: Vec<(Arc<UiMessage>, usize)>,
     /// The cursor of the page before this one, if there are older messages.
     before: Option<String>,
     /// The cursor of the page after this one, if there are newer messages.
@@ -56,7 +57,15 @@ impl HistoryPage {
         HistoryPage {
             before: cursor(range.start).filter(|_| range.start > 0),
             after: range.end.checked_sub(1).and_then(cursor).filter(|_| range.end < messages.len()),
-            messages: range.filter_map(|at| messages.shared(at).cloned()).collect(),
+            messages: range
+                .filter_map(|at| {
+                    let message = match messages.get(at)?.without_model_ids() {
+                        Some(changed) => Arc::new(changed),
+                        None => Arc::clone(messages.shared(at)?),
+                    };
+                    Some((message, messages.bytes_of(at)))
+                })
+                .collect(),
         }
     }
 
@@ -78,11 +87,11 @@ impl HistoryPage {
 
     fn into_pieces(self) -> Pieces {
         let mut items = VecDeque::from([Item::Text(r#"{"messages":["#.to_owned())]);
-        for (at, message) in self.messages.into_iter().enumerate() {
+        for (at, (message, bytes)) in self.messages.into_iter().enumerate() {
             if at > 0 {
                 items.push_back(Item::Text(",".to_owned()));
             }
-            items.push_back(Item::Message(message));
+            items.push_back(Item::Message(message, bytes));
         }
         // A cursor holds no character that JSON escapes.
         let field = |name, cursor: Option<String>| {
@@ -120,7 +129,7 @@ fn find(messages: &Messages, cursor: &str) -> Option<usize> {
     }
 }
 
-/// The body of a page, in pieces of at most [`PIECE_BYTES`].
+/// The body of a page, in pieces of at most [`PIECE_BYTES`], or of a quarter of a large message.
 struct Pieces {
     items: VecDeque<Item>,
     /// How many bytes of the first item are in earlier pieces.
@@ -129,20 +138,24 @@ struct Pieces {
 
 enum Item {
     Text(String),
-    Message(Arc<UiMessage>),
+    /// A message, and its bytes as JSON.
+    Message(Arc<UiMessage>, usize),
 }
 
 impl Iterator for Pieces {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let mut piece = Vec::new();
+        let (mut piece, mut limit) = (Vec::new(), PIECE_BYTES);
         while let Some(item) = self.items.front() {
             let before = piece.len();
-            let mut window = Window { skip: self.written, piece: &mut piece };
+            if let Item::Message(_, bytes) = item {
+                limit = limit.max(bytes.div_ceil(MAX_PIECES_OF_MESSAGE));
+            }
+            let mut window = Window { skip: self.written, limit, piece: &mut piece };
             let is_whole = match item {
                 Item::Text(text) => window.write_all(text.as_bytes()).is_ok(),
-                Item::Message(message) => serde_json::to_writer(window, message).is_ok(),
+                Item::Message(message, _) => serde_json::to_writer(window, message).is_ok(),
             };
             if !is_whole {
                 self.written += piece.len() - before;
@@ -158,6 +171,7 @@ impl Iterator for Pieces {
 /// Writes what follows the first `skip` bytes to a piece, and fails when the piece is full.
 struct Window<'p> {
     skip: usize,
+    limit: usize,
     piece: &'p mut Vec<u8>,
 }
 
@@ -166,7 +180,7 @@ impl Write for Window<'_> {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
         let rest = &bytes[skipped..];
-        let fitting = rest.len().min(PIECE_BYTES - self.piece.len());
+        let fitting = rest.len().min(self.limit.saturating_sub(self.piece.len()));
         self.piece.extend_from_slice(&rest[..fitting]);
         match fitting < rest.len() {
             true => Err(io::ErrorKind::WriteZero.into()),
@@ -182,8 +196,12 @@ impl Write for Window<'_> {
 /// The maximum number of messages of a page.
 const PAGE_MESSAGES: usize = 100;
 
-/// The maximum number of bytes of a piece. A message is serialized again for each of its pieces.
+/// The maximum number of bytes of a piece, except of a piece of a large message.
 const PIECE_BYTES: usize = 128 << 10;
+
+/// The number of pieces in which a large message is written. A message is serialized again for each
+/// of its pieces, so this number bounds the work, and its inverse what a slow reader holds.
+const MAX_PIECES_OF_MESSAGE: usize = 4;
 
 const NO_PLACE: &str = "not a place in this chat";
 const BOTH: &str = "cannot be combined with `before`";
@@ -212,7 +230,7 @@ mod tests {
             let page = HistoryPage::new(&messages, "").unwrap();
             let pieces: Vec<Bytes> = page.into_pieces().collect();
             let (last, full) = pieces.split_last().unwrap();
-            assert!(full.iter().all(|piece| piece.len() == PIECE_BYTES));
+            assert!(full.iter().all(|piece| piece.len() >= PIECE_BYTES));
             assert!(last.len() <= PIECE_BYTES);
             let json = serde_json::to_string(&messages).unwrap();
             assert!(pieces.concat() == format!(r#"{{"messages":{json}}}"#).as_bytes());
@@ -254,10 +272,32 @@ mod tests {
         let before = format!("before={}", page.before.unwrap());
         messages.insert(10, UiMessage::new("late", Role::Assistant, Vec::<Part>::new()));
         let page = HistoryPage::new(&messages, &before).unwrap();
-        assert_eq!(page.messages.last().unwrap().id.as_str(), "m149");
+        assert_eq!(page.messages.last().unwrap().0.id.as_str(), "m149");
         messages.truncate(100);
         let gone = HistoryPage::new(&messages, &before).unwrap_err();
         assert_eq!(gone.to_string(), "before: not a place in this chat");
+    }
+
+    #[test]
+    fn ids_that_the_model_gave_to_calls_are_left_out() {
+        let message = |metadata: [Value; 2]| {
+            let parts = metadata.map(|metadata| {
+                json!({"type": "tool-t", "toolCallId": "call", "state": "output-available",
+                    "input": {}, "output": 1, "callProviderMetadata": metadata})
+            });
+            json!({"id": "m", "role": "assistant", "parts": parts})
+        };
+        let own = json!({"toolCallId": "x".repeat(4_000)});
+        let stored = message([
+            json!({"ui-message-stream": own, "openai": {"itemId": "i"}}),
+            json!({"ui-message-stream": own}),
+        ]);
+        let messages = Messages::from(vec![UiMessage::parse(&stored.to_string()).unwrap()]);
+        let pieces = HistoryPage::new(&messages, "").unwrap().into_pieces();
+        let page: Value = serde_json::from_slice(&pieces.collect::<Vec<_>>().concat()).unwrap();
+        let mut expected = message([json!({"openai": {"itemId": "i"}}), json!({})]);
+        expected["parts"][1].as_object_mut().unwrap().remove("callProviderMetadata");
+        assert_eq!(page["messages"], json!([expected]));
     }
 
     #[test]
@@ -271,6 +311,17 @@ mod tests {
             query = format!("before={before}");
         }
         assert_eq!(read, 250);
+    }
+
+    #[test]
+    fn a_large_message_is_serialized_at_most_five_times() {
+        let messages: Messages =
+            [text(0, "hello"), text(1, &"é\n".repeat(3 << 20))].into_iter().collect();
+        let page = HistoryPage::new(&messages, "").unwrap();
+        let pieces: Vec<Bytes> = page.into_pieces().collect();
+        assert!(pieces.len() <= 5, "{}", pieces.len());
+        let largest = pieces.iter().map(Bytes::len).max().unwrap();
+        assert!(largest <= messages.bytes() / 4 + 100, "{largest} of {}", messages.bytes());
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::response::ResponseOutcome;
 /// |---|---|
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
-/// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?}`, oldest first, for a page that is opened again. `GET /{id}?before=…` with the `before` of a response returns the messages before that page, and `?after=…` with the `after` of a response those after it. |
+/// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?}`, oldest first, for a page that is opened again. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
 /// | `GET /{id}/stream` | Always returns `204`: there is no live response to reconnect to. |
 /// | `DELETE /{id}/stream` | Stops the runs of the conversation, if it has any, and returns `204`. |
 ///
@@ -112,7 +112,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// | route | does |
 /// |---|---|
-/// | `GET /` | Returns the oldest 100 pending approval requests of the user as `{"approvals": […], "after"?}`. `GET /?after=…` with the `after` of a response returns the next page. |
+/// | `GET /` | Returns the oldest 100 pending approval requests of the user that have not expired, as `{"approvals": […], "after"?}`. A response has `after` if there are more: `GET /?after=…` returns the next page. |
 /// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
 ///
 /// An approval always names ids, because a new request may have appeared in the chat since the user
@@ -162,8 +162,10 @@ async fn respond(
     if is_json_requested(headers) {
         let response = chats.complete_response(principal, request).await;
         let response = response.map_err(ChatRejection::chat)?;
+        let message = response.message.as_ref();
+        let without_ids = message.and_then(UiMessage::without_model_ids);
         return Ok(json(&ResponseBody {
-            message: response.message.as_ref(),
+            message: without_ids.as_ref().or(message),
             output: response.output.as_ref(),
             stop_reason: match response.outcome {
                 ResponseOutcome::Finished => response.stop_reason.into(),

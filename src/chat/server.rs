@@ -404,7 +404,9 @@ enum Applied {
 
 /// Returns the response that streams a stored message.
 fn stored_response(chat: &Chat, id: MessageId) -> UiMessageStream {
-    let message = chat.message(&id);
+    let stored = chat.message(&id);
+    let without_ids = stored.and_then(UiMessage::without_model_ids);
+    let message = without_ids.as_ref().or(stored);
     let chunks = message.and_then(|message| {
         // Some fields cannot be streamed.
         let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());

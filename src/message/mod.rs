@@ -106,6 +106,25 @@ impl UiMessage {
         self.parts.iter().filter_map(Part::as_tool)
     }
 
+    /// Returns the message without the ids that the model gave to its calls, which are stored for the
+    /// model and which no client needs. Returns `None` if it holds none.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn without_model_ids(&self) -> Option<Self> {
+        let metadata_without = |part: &ToolPart| {
+            part.call_provider_metadata.as_ref().and_then(|metadata| metadata.without_model_id())
+        };
+        self.tool_parts().find_map(metadata_without)?;
+        let mut message = self.clone();
+        for part in &mut message.parts {
+            if let Part::Tool(part) = part
+                && let Some(metadata) = metadata_without(part)
+            {
+                part.call_provider_metadata = metadata;
+            }
+        }
+        Some(message)
+    }
+
     /// Parses the last text of the message's last step as JSON. It is JSON if the agent gives a
     /// structured answer, for example with `Agent::with_output`.
     ///

@@ -2,18 +2,24 @@
 
 use std::sync::{Arc, Mutex};
 
-use futures::stream;
+use axum::Extension;
+use axum::body::Body;
+use axum::http::Request;
+use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use test_support::calling_model::{Calls, chunks, outcomes};
+use tower::ServiceExt;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::Principal;
+use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{
     AssistantContent, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
 };
+use ui_message_stream::request::Limits;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{ChatRequest, UiMessage};
 
@@ -129,4 +135,42 @@ async fn a_long_tool_call_id_is_short_everywhere_but_in_the_messages_for_the_mod
     let expected = [long_id(), format!("{}_2", long_id())];
     assert_eq!(calls, expected);
     assert_eq!(results, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_response_holds_the_long_id_of_a_call() {
+    let agent = Agent::new(LongIds::default())
+        .tool(Tool::new("double", double))
+        .tool(Tool::new("asks", double).needs_approval());
+    let chats = agent.into_chat_server();
+    let ada = Principal::new("ada");
+    let request = || {
+        let message =
+            json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+        let body = json!({"id": "chat", "messages": [message]}).to_string();
+        ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    };
+    let stored = chats.complete_response(&ada, request()).await.unwrap().message.unwrap();
+    assert!(serde_json::to_string(&stored).unwrap().contains(&long_id()));
+    // The second request gets the stored message.
+    let repeated: Vec<_> = chats.stream_response(&ada, request()).await.unwrap().collect().await;
+    let repeated = format!("{repeated:?}");
+    assert!(repeated.contains("asks"), "{repeated}");
+    assert!(!repeated.contains(&long_id()), "{repeated}");
+
+    let routes = chat_routes::<()>(chats).layer(Extension(ada));
+    let posted = Request::post("/")
+        .header("content-type", "application/json")
+        .header("accept", "application/json");
+    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    for request in
+        [Request::get("/chat").body(Body::empty()).unwrap(), posted.body(Body::from(body)).unwrap()]
+    {
+        let response = routes.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert!(body.contains("asks") && !body.contains(&long_id()), "{body}");
+    }
 }

@@ -90,6 +90,12 @@ impl Messages {
         Some(&self.pages[page].entries[at].message)
     }
 
+    /// Returns the number of bytes that the message at this index has as JSON, zero if there is none.
+    #[cfg(all(feature = "axum", feature = "approvals"))]
+    pub(crate) fn bytes_of(&self, at: usize) -> usize {
+        self.locate(at).map_or(0, |(page, at)| self.pages[page].entries[at].bytes)
+    }
+
     /// Returns the oldest message.
     pub fn first(&self) -> Option<&UiMessage> {
         self.get(0)
@@ -336,7 +342,7 @@ fn hash_of(id: &MessageId) -> u64 {
 }
 
 /// Returns the number of bytes of a value as JSON.
-fn json_len(value: &impl Serialize) -> usize {
+pub(super) fn json_len(value: &impl Serialize) -> usize {
     struct Count(usize);
 
     impl Write for Count {

@@ -53,6 +53,7 @@ impl Run {
         let (lacking, _) = content.nth(self.shown)?;
         let with_its_step = lacking.checked_sub(1).filter(|&at| is_step_start(&parts[at]));
         let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
-        Some(UiMessage::new(self.message_id.clone(), Role::Assistant, rest))
+        let rest = UiMessage::new(self.message_id.clone(), Role::Assistant, rest);
+        Some(rest.without_model_ids().unwrap_or(rest))
     }
 }
