@@ -9,17 +9,25 @@
 /// | setting | default | where it is reached |
 /// |---|---|---|
 /// | [`with_max_chat_messages`](Self::with_max_chat_messages) | 10 000 | a new message is refused with status 413 |
-/// | [`with_max_chat_bytes`](Self::with_max_chat_bytes) | 16 MiB | a new message is refused with status 413 |
+/// | [`with_max_chat_bytes`](Self::with_max_chat_bytes) | 16 MiB | a new message or tool output of the client is refused with status 413 |
 /// | [`with_max_user_chats`](Self::with_max_user_chats) | 4 096 | the user's oldest chat is evicted |
 /// | [`with_max_user_bytes`](Self::with_max_user_bytes) | 256 MiB | the user's oldest chat is evicted |
 /// | [`with_max_store_chats`](Self::with_max_store_chats) | 100 000 | a chat is evicted, see below |
 /// | [`with_max_store_bytes`](Self::with_max_store_bytes) | 1 GiB | a chat is evicted, see below |
 /// | [`with_max_chat_approvals`](Self::with_max_chat_approvals) | 64 | a tool call is not executed: too many questions wait |
 /// | [`with_max_user_approvals`](Self::with_max_user_approvals) | 4 096 | a tool call is not executed: too many questions wait |
+/// | [`with_max_description_bytes`](Self::with_max_description_bytes) | 16 KiB | a tool call is not executed: its description is too long |
 ///
 /// Only [`InMemoryChatStore`](crate::chat::store::InMemoryChatStore) evicts chats: the oldest of the
-/// user whose chat is saved, those with open questions last. If that user has no other chat, it
-/// evicts one of the user whose chats have the most bytes. Each eviction is logged.
+/// user whose chat is saved, those with open questions last. If that user has no other chat and the
+/// store is full, it evicts one without open questions, if there is any, of the user who has the most
+/// chats or bytes, depending on the limit. Each eviction is logged.
+///
+/// The bytes of a chat are those of [`Chat::bytes`](crate::chat::Chat::bytes). What the agent writes
+/// is stored even if the chat then exceeds its limit, because its tools have run. Such a chat is
+/// full: the user can only approve and deny, regenerate a response, and shorten a message by an edit.
+/// The store in memory does not save a chat that has more bytes than a user may have. The run then
+/// ends with an error, which is logged.
 ///
 /// ```
 /// use ui_message_stream::limits::ChatLimits;
@@ -37,6 +45,7 @@ pub struct ChatLimits {
     max_store_bytes: usize,
     max_chat_approvals: usize,
     max_user_approvals: usize,
+    max_description_bytes: usize,
 }
 
 impl Default for ChatLimits {
@@ -51,6 +60,7 @@ impl Default for ChatLimits {
             max_store_bytes: 1 << 30,
             max_chat_approvals: 64,
             max_user_approvals: 4_096,
+            max_description_bytes: 16 << 10,
         }
     }
 }
@@ -73,8 +83,8 @@ impl ChatLimits {
         self.max_chat_bytes
     }
 
-    /// Sets the maximum number of bytes that the messages of a chat have as JSON, with the new
-    /// message of the user.
+    /// Sets the maximum number of bytes of a chat to which the user adds a message or a tool output,
+    /// with this addition, as [`Chat::bytes`](crate::chat::Chat::bytes) counts them.
     #[must_use]
     pub fn with_max_chat_bytes(mut self, bytes: usize) -> Self {
         self.max_chat_bytes = bytes;
@@ -98,8 +108,8 @@ impl ChatLimits {
         self.max_user_bytes
     }
 
-    /// Sets the maximum number of bytes of all chats of a user: of the messages as JSON, and 1 KiB
-    /// for each chat.
+    /// Sets the maximum number of bytes of all chats of a user, as
+    /// [`Chat::bytes`](crate::chat::Chat::bytes) counts them, and 1 KiB for each chat.
     #[must_use]
     pub fn with_max_user_bytes(mut self, bytes: usize) -> Self {
         self.max_user_bytes = bytes;
@@ -155,7 +165,21 @@ impl ChatLimits {
         self
     }
 
-    /// Checks the size of a chat to which the user has added a message.
+    /// Returns the maximum number of bytes of the description of an approval request.
+    pub fn max_description_bytes(&self) -> usize {
+        self.max_description_bytes
+    }
+
+    /// Sets the maximum number of bytes of the description of an approval request, which the user
+    /// reads. A longer one is refused and not shortened, because the user might approve what the end
+    /// of it says.
+    #[must_use]
+    pub fn with_max_description_bytes(mut self, bytes: usize) -> Self {
+        self.max_description_bytes = bytes;
+        self
+    }
+
+    /// Checks the size of a chat to which the user has added a message or a tool output.
     ///
     /// # Errors
     /// [`ChatLimitError`] if the chat exceeds a limit.
@@ -170,7 +194,7 @@ impl ChatLimits {
     }
 }
 
-/// Why a message cannot be added to a chat.
+/// Why a message or a tool output cannot be added to a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChatLimitError {

@@ -145,7 +145,8 @@ impl ChatServer {
     ///
     /// # Errors
     /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
-    /// - [`ChatError::Limit`] if the new message does not fit into the conversation.
+    /// - [`ChatError::Limit`] if the new message, or the outputs of calls that the client executes, do
+    ///   not fit into the conversation.
     /// - [`ChatError::ResponsePending`] if the request was delivered before, and its response is
     ///   being written.
     /// - [`ChatError::AlreadyReceived`] if the request was delivered before, and there is no
@@ -372,8 +373,11 @@ impl ChatServer {
                 }
                 RequestEffect::NotAnswered => return Err(ChatError::AlreadyReceived),
             };
+            let outputs = chat.bytes_of_new_outputs(request.messages());
             if request.new_user_message().is_some() {
-                self.0.limits.check_chat(chat.messages.len(), chat.messages.bytes())?;
+                self.0.limits.check_chat(chat.messages.len(), chat.bytes() + outputs)?;
+            } else if outputs > 0 {
+                self.0.limits.check_chat(0, chat.bytes() + outputs)?;
             }
             // Registers the run before a repeated request can find its response in the conversation.
             let is_new = message_id == fresh;

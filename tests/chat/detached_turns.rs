@@ -125,9 +125,10 @@ async fn a_run_of_an_evicted_chat_does_not_write_into_another_users_chat_with_it
     while host.tools.effects().is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
-    // It has more bytes than bob's chat and is evicted before it, when alice's run ends.
-    Client::new("carol", "other").say(&host, "more text than in the chat of bob").await;
-    Client::new("bob", "chat").say(&host, "what is mine").await;
+    // All of them wait for an approval. Carol's chat is older than bob's, and is evicted when alice's
+    // run ends.
+    Client::new("carol", "other").say(&host, "delete draft.md").await;
+    Client::new("bob", "chat").say(&host, "delete draft.md, what is mine").await;
     assert_eq!(host.get("alice", "/api/chat/chat").await.status, 404);
     let bobs = host.get("bob", "/api/chat/chat").await.text;
 

@@ -253,3 +253,164 @@ async fn an_expired_approval_request_does_not_count() {
     let asked = Client::new("alice", "third").say(&host, "delete draft.md").await;
     assert_eq!(asked.of_type("tool-approval-request").len(), 1, "{}", asked.text);
 }
+
+#[tokio::test]
+async fn an_output_of_the_client_beyond_the_bytes_of_a_chat_is_refused_with_the_setting() {
+    let host = Host::new().with_limits(ChatLimits::default().with_max_chat_bytes(5_000));
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "location").await;
+    let stored = host.get("alice", "/api/chat/chat").await.text;
+    let call = alice.last()["parts"].as_array().unwrap();
+    let place = call.iter().position(|part| part["toolCallId"].is_string()).unwrap();
+    let call_id = call[place]["toolCallId"].clone();
+    let answers = async |bytes: usize| {
+        let output = json!({"toolCallId": call_id, "output": "x".repeat(bytes)});
+        let body = json!({"toolOutputs": [output]}).to_string();
+        host.send("alice", Method::POST, "/api/chat/chat/answers", body).await
+    };
+    let posted = async |bytes: usize| {
+        let mut client = alice.clone();
+        let parts = client.messages.last_mut().unwrap()["parts"].as_array_mut().unwrap();
+        parts[place]["state"] = "output-available".into();
+        parts[place]["output"] = "x".repeat(bytes).into();
+        host.chat("alice", client.body().to_string()).await
+    };
+    let full = "the chat is full: more than 5000 bytes; `ChatLimits::with_max_chat_bytes` allows \
+                more";
+    for refused in [answers(10_000).await, posted(10_000).await] {
+        assert_eq!((refused.status.as_u16(), &*refused.text), (413, full));
+    }
+    assert_eq!(host.get("alice", "/api/chat/chat").await.text, stored);
+    assert_eq!(answers(3_000).await.status, StatusCode::OK);
+    assert!(host.get("alice", "/api/chat/chat").await.text.len() > 3_000);
+    // An output that is delivered again adds nothing.
+    assert_eq!(answers(3_000).await.status, StatusCode::OK);
+    assert_eq!(posted(10_000).await.status, StatusCode::OK);
+    assert!(host.get("alice", "/api/chat/chat").await.text.len() < 5_000);
+}
+
+#[tokio::test]
+async fn the_outputs_of_many_turns_do_not_fill_a_chat_beyond_its_limit() {
+    let host = Host::new().with_limits(ChatLimits::default().with_max_chat_bytes(20_000));
+    let mut refused = 0;
+    for number in 0..20 {
+        let text = post_text(&host, "alice", number, "location").await;
+        if text.status == 413 {
+            refused += 1;
+            continue;
+        }
+        let call = &text.of_type("tool-input-available")[0]["toolCallId"];
+        let output = json!({"toolCallId": call, "output": "x".repeat(3_000)});
+        let body = json!({"toolOutputs": [output]}).to_string();
+        let answer = host.send("alice", Method::POST, "/api/chat/chat/answers", body).await;
+        refused += usize::from(answer.status == 413);
+    }
+    assert!(refused > 10, "{refused}");
+    let chat = host.chats.chat(&Principal::new("alice"), &"chat".into()).await.unwrap();
+    assert!((15_000..22_000).contains(&chat.bytes()), "{}", chat.bytes());
+}
+
+#[tokio::test]
+async fn a_chat_with_more_bytes_than_its_user_may_have_is_not_saved_and_evicts_no_other() {
+    let limits = ChatLimits::default().with_max_user_bytes(20_000).with_max_store_bytes(40_000);
+    let store = InMemoryChatStore::with_limits(limits);
+    for number in 0..3 {
+        store.save(&chat(&format!("user {number}"), "chat", 8_000), None).await.unwrap();
+    }
+    store.save(&chat("alice", "chat", 5_000), None).await.unwrap();
+    let alice = Principal::new("alice");
+    let stored = store.load(&alice, &"chat".into()).await.unwrap().unwrap();
+    let grown = chat("alice", "chat", 25_000);
+    let error = store.save(&grown, Some(stored.revision)).await.unwrap_err();
+    let error = std::error::Error::source(&error).unwrap().to_string();
+    assert!(error.ends_with("is larger than `ChatLimits::with_max_user_bytes` allows: 20000"));
+    for number in 0..3 {
+        assert!(is_stored(&store, &format!("user {number}"), "chat").await, "{number}");
+    }
+    let kept = store.load(&alice, &"chat".into()).await.unwrap().unwrap();
+    assert_eq!(kept.chat, stored.chat);
+}
+
+/// A chat that waits for the output of a client.
+fn asking(owner: &str, id: impl ToString, bytes: usize) -> Chat {
+    let mut asking = chat(owner, id, bytes);
+    let call = PendingToolCall::client_executed("call", "tool", Json::null());
+    asking.client_executed.push(call);
+    asking
+}
+
+#[tokio::test]
+async fn a_full_store_evicts_of_the_user_with_the_most_chats_or_bytes_and_questions_last() {
+    let limits = ChatLimits::default();
+    for (limits, evicted) in [
+        (limits.clone().with_max_store_chats(4), "many"),
+        (limits.with_max_store_bytes(30_000), "large"),
+    ] {
+        let store = InMemoryChatStore::with_limits(limits);
+        store.save(&chat("many", 0, 10), None).await.unwrap();
+        store.save(&chat("many", 1, 10), None).await.unwrap();
+        store.save(&chat("large", 0, 15_000), None).await.unwrap();
+        store.save(&asking("asks", 0, 10), None).await.unwrap();
+        store.save(&chat("new", 0, 12_000), None).await.unwrap();
+        for (user, id) in [("many", 0), ("many", 1), ("large", 0), ("asks", 0), ("new", 0)] {
+            let is_evicted = user == evicted && id == 0;
+            assert_eq!(is_stored(&store, user, id).await, !is_evicted, "{user} {id}");
+        }
+    }
+    // A chat without questions goes first, whoever has the most.
+    let store = InMemoryChatStore::with_limits(ChatLimits::default().with_max_store_chats(4));
+    for number in 0..3 {
+        store.save(&asking("asks", number, 5_000), None).await.unwrap();
+    }
+    store.save(&chat("plain", 0, 10), None).await.unwrap();
+    store.save(&chat("new", 0, 10), None).await.unwrap();
+    assert!(!is_stored(&store, "plain", 0).await);
+    store.save(&asking("newer", 0, 10), None).await.unwrap();
+    assert!(!is_stored(&store, "new", 0).await);
+    // If all others have questions, the oldest of the user with the most goes.
+    store.save(&chat("newest", 0, 10), None).await.unwrap();
+    assert!(!is_stored(&store, "asks", 0).await && is_stored(&store, "asks", 1).await);
+    assert!(is_stored(&store, "newer", 0).await);
+}
+
+#[tokio::test]
+async fn a_chat_with_a_pending_approval_is_evicted_after_newer_ones_and_can_be_answered() {
+    let store = InMemoryChatStore::with_limits(ChatLimits::default().with_max_user_chats(2));
+    let host = Host::new().with_store(store);
+    let mut asking = Client::new("alice", "asking");
+    asking.say(&host, "delete notes.txt").await;
+    for number in 0..3 {
+        Client::new("alice", &format!("plain {number}")).say(&host, "hello").await;
+    }
+    for (id, status) in
+        [("asking", 200), ("plain%200", 404), ("plain%201", 404), ("plain%202", 200)]
+    {
+        assert_eq!(host.get("alice", &format!("/api/chat/{id}")).await.status, status, "{id}");
+    }
+    asking.answer(&host, true).await;
+    assert_eq!(host.tools.effects().len(), 1);
+    // Now it waits for nothing, and is evicted like any other.
+    for number in 3..5 {
+        Client::new("alice", &format!("plain {number}")).say(&host, "hello").await;
+    }
+    assert_eq!(host.get("alice", "/api/chat/asking").await.status, 404);
+}
+
+#[tokio::test]
+async fn what_a_chat_remembers_of_removed_messages_counts_as_its_bytes() {
+    let host = Host::new();
+    let id = "m".repeat(120);
+    for number in 0..300 {
+        let text = json!({"type": "text", "text": format!("version {number}")});
+        let message = json!({"id": id, "role": "user", "parts": [text]});
+        let body = json!({"id": "chat", "messages": [message], "messageId": id});
+        assert_eq!(host.chat("alice", body.to_string()).await.status, 200);
+    }
+    let chat = host.chats.chat(&Principal::new("alice"), &"chat".into()).await.unwrap();
+    assert_eq!(chat.messages.len(), 2);
+    let stored = serde_json::to_string(&chat).unwrap().len();
+    assert!(stored > 80_000, "{stored}");
+    assert!(chat.bytes() + 1_024 > stored, "{} of {stored}", chat.bytes());
+    let read: Chat = serde_json::from_str(&serde_json::to_string(&chat).unwrap()).unwrap();
+    assert_eq!((read.bytes(), &read), (chat.bytes(), &chat));
+}

@@ -2,12 +2,14 @@
 //! delivered again is recognized after its message has left the conversation.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
+use super::messages::json_len;
 use crate::id::MessageId;
 use crate::message::Part;
 
@@ -50,10 +52,26 @@ pub enum RequestEffect {
 }
 
 /// The messages that a conversation no longer holds, and changes of messages that it holds, oldest
-/// first.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct PastMessages(VecDeque<PastMessage>);
+/// first. A copy of the conversation shares them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(from = "VecDeque<PastMessage>")]
+pub(super) struct PastMessages {
+    list: Arc<VecDeque<PastMessage>>,
+    /// The bytes that the list has as JSON, without commas and brackets.
+    bytes: usize,
+}
+
+impl From<VecDeque<PastMessage>> for PastMessages {
+    fn from(list: VecDeque<PastMessage>) -> Self {
+        PastMessages { bytes: list.iter().map(json_len).sum(), list: Arc::new(list) }
+    }
+}
+
+impl Serialize for PastMessages {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(&*self.list)
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,11 +87,15 @@ struct PastMessage {
 
 impl PastMessages {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Adds a message that is removed. `after` is the message before it, if it is a response.
@@ -83,14 +105,14 @@ impl PastMessages {
 
     /// Returns whether a message was removed, and if it was a response, the message before it.
     pub(super) fn removed(&self, id: &MessageId) -> Option<Option<&MessageId>> {
-        let mut removed = self.0.iter().rev().filter(|past| past.change.is_none());
+        let mut removed = self.list.iter().rev().filter(|past| past.change.is_none());
         Some(removed.find(|past| past.id == *id)?.after.as_ref())
     }
 
     /// Adds a change of a user message. Returns `false` if it was added before.
     pub(super) fn add_change(&mut self, id: &MessageId, change: Box<str>) -> bool {
         let is_known = |past: &PastMessage| past.id == *id && past.change.as_ref() == Some(&change);
-        let is_new = !self.0.iter().any(is_known);
+        let is_new = !self.list.iter().any(is_known);
         if is_new {
             self.add(PastMessage { id: id.clone(), after: None, change: Some(change) });
         }
@@ -98,10 +120,14 @@ impl PastMessages {
     }
 
     fn add(&mut self, past: PastMessage) {
-        if self.0.len() == MAX_PAST_MESSAGES {
-            self.0.pop_front();
+        let list = Arc::make_mut(&mut self.list);
+        if list.len() == MAX_PAST_MESSAGES
+            && let Some(oldest) = list.pop_front()
+        {
+            self.bytes -= json_len(&oldest);
         }
-        self.0.push_back(past);
+        self.bytes += json_len(&past);
+        list.push_back(past);
     }
 }
 

@@ -30,7 +30,10 @@ pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 
 use self::apply_answers::apply_answers;
+#[cfg(feature = "approvals")]
+use self::call_state::is_client_call;
 use self::delivery::{PastMessages, REGENERATED, digest_of_edit};
+use self::messages::json_len;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::{Format, RecordKind};
@@ -489,6 +492,36 @@ impl Chat {
             self.messages.with_unsettled_calls().flat_map(|message| message.tool_parts());
         !self.client_executed.is_empty()
             || parts.any(|part| matches!(part.state, ToolState::ApprovalRequested { .. }))
+    }
+
+    /// Returns the number of bytes of the conversation, as
+    /// [`ChatLimits`](crate::limits::ChatLimits) counts them: of the messages as JSON, and of the
+    /// other lists that grow with the conversation.
+    pub fn bytes(&self) -> usize {
+        fn bytes_of(list: &[impl Serialize]) -> usize {
+            list.iter().map(json_len).sum()
+        }
+        self.messages.bytes()
+            + bytes_of(&self.client_executed)
+            + bytes_of(&self.unsent_approvals)
+            + bytes_of(&self.call_outcomes)
+            + bytes_of(&self.pending_responses)
+            + self.past_messages.bytes()
+    }
+
+    /// Returns the number of bytes of the outputs in these messages of a client that
+    /// [`record_result`](Self::record_result) would add, because their calls have no result yet.
+    #[cfg(feature = "approvals")]
+    pub(super) fn bytes_of_new_outputs(&self, messages: &[UiMessage]) -> usize {
+        let parts = messages.iter().flat_map(UiMessage::tool_parts);
+        let new =
+            parts.filter(|part| self.client_executed.iter().any(|call| is_client_call(part, call)));
+        new.map(|part| match &part.state {
+            ToolState::OutputAvailable { output, .. } => output.as_ref().map_or(0, json_len),
+            ToolState::OutputError { error_text, .. } => json_len(error_text),
+            _ => 0,
+        })
+        .sum()
     }
 
     /// Returns the last message with this id.

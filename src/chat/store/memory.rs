@@ -1,6 +1,7 @@
 //! [`InMemoryChatStore`]: conversations in the memory of one process, lost when the process ends.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,8 +16,12 @@ use crate::limits::ChatLimits;
 /// A store that keeps conversations in the memory of this process, within [`ChatLimits`].
 ///
 /// If saving a conversation exceeds a limit, others are removed: the oldest ones of the same user,
-/// those with open questions last. If the user has no other, one of the user whose conversations
-/// have the most bytes is removed. Each removal is logged.
+/// those with open questions last. If the user has no other and the store is full, one of another
+/// user is removed: of the user with the most conversations or bytes, depending on the limit, and
+/// one without open questions if there is any. Each removal is logged.
+///
+/// A conversation that has more bytes than one user may have is not saved, so that it removes no
+/// other user's. The error names the limit.
 ///
 /// When the client of a removed conversation sends its next request,
 /// [`ChatServer`](crate::chat::ChatServer) imports the conversation again from the client's
@@ -41,8 +46,9 @@ type Key = (Principal, ChatId);
 struct Entries {
     chats: HashMap<Key, Entry>,
     users: HashMap<Principal, UserChats>,
-    /// The users, by the bytes of their conversations.
-    users_by_bytes: BTreeSet<(usize, Principal)>,
+    /// The users, in the order in which they lose a conversation to another user.
+    by_chats: BTreeMap<Rank, Principal>,
+    by_bytes: BTreeMap<Rank, Principal>,
     bytes: usize,
     /// The latest revision of all conversations. No revision is used twice, because a conversation
     /// that was removed and created again is another conversation.
@@ -61,6 +67,20 @@ struct Entry {
 struct UserChats {
     ids: BTreeMap<EvictionOrder, ChatId>,
     bytes: usize,
+}
+
+/// The place of a user among all users: whether the conversation that is removed first has no open
+/// questions, the number of conversations or bytes, and the age of that conversation. The user with
+/// the greatest rank loses a conversation first.
+type Rank = (bool, usize, Reverse<u64>);
+
+impl UserChats {
+    /// Returns the rank by the number of conversations, and the rank by the bytes.
+    fn ranks(&self) -> Option<[Rank; 2]> {
+        let (first, _) = self.ids.first_key_value()?;
+        let rank = |amount| (!first.has_open_questions, amount, Reverse(first.revision));
+        Some([rank(self.ids.len()), rank(self.bytes)])
+    }
 }
 
 /// The order in which the conversations of a user are removed: those without open questions first,
@@ -121,6 +141,17 @@ impl ChatStore for InMemoryChatStore {
         if current != revision {
             return Box::pin(ready(Ok(false)));
         }
+        let (bytes, limits) = (chat.bytes() + CHAT_BYTES, &self.limits);
+        for (limit, setting) in [
+            (limits.max_user_bytes(), "with_max_user_bytes"),
+            (limits.max_store_bytes(), "with_max_store_bytes"),
+        ] {
+            if bytes > limit {
+                return Box::pin(ready(Err(ChatStoreError::new(format!(
+                    "a chat of {bytes} bytes is larger than `ChatLimits::{setting}` allows: {limit}"
+                )))));
+            }
+        }
         entries.remove(&key);
         entries.last_revision += 1;
         let revision = entries.last_revision;
@@ -136,7 +167,7 @@ impl ChatStore for InMemoryChatStore {
 
 impl Entries {
     fn insert(&mut self, key: Key, stored: VersionedChat) {
-        let bytes = stored.chat.messages.bytes() + CHAT_BYTES;
+        let bytes = stored.chat.bytes() + CHAT_BYTES;
         let has_open_questions = stored.chat.has_open_questions();
         let order = EvictionOrder { has_open_questions, revision: stored.revision };
         self.change_user(&key.0, |user| {
@@ -160,12 +191,17 @@ impl Entries {
     /// Changes the list of a user's conversations, and the place of the user among all users.
     fn change_user(&mut self, user: &Principal, change: impl FnOnce(&mut UserChats)) {
         let chats = self.users.entry(user.clone()).or_default();
-        self.users_by_bytes.remove(&(chats.bytes, user.clone()));
+        if let Some([by_chats, by_bytes]) = chats.ranks() {
+            self.by_chats.remove(&by_chats);
+            self.by_bytes.remove(&by_bytes);
+        }
         change(chats);
-        if chats.ids.is_empty() {
-            self.users.remove(user);
-        } else {
-            self.users_by_bytes.insert((chats.bytes, user.clone()));
+        match chats.ranks() {
+            Some([by_chats, by_bytes]) => {
+                self.by_chats.insert(by_chats, user.clone());
+                self.by_bytes.insert(by_bytes, user.clone());
+            }
+            None => drop(self.users.remove(user)),
         }
     }
 
@@ -177,27 +213,30 @@ impl Entries {
         limits: &ChatLimits,
     ) -> Option<(Principal, &'static str, usize)> {
         let own = self.users.get(saver)?;
-        let exceeded = |checks: [(usize, usize, &'static str); 2]| {
-            let mut exceeded = checks.into_iter().filter(|(value, limit, _)| value > limit);
-            exceeded.next().map(|(_, limit, setting)| (setting, limit))
-        };
-        let by_user = exceeded([
+        let has_others = own.ids.len() > 1;
+        for (value, limit, setting) in [
             (own.ids.len(), limits.max_user_chats(), "with_max_user_chats"),
             (own.bytes, limits.max_user_bytes(), "with_max_user_bytes"),
-        ]);
-        if let Some((setting, limit)) = by_user.filter(|_| own.ids.len() > 1) {
-            return Some((saver.clone(), setting, limit));
+        ] {
+            if value > limit && has_others {
+                return Some((saver.clone(), setting, limit));
+            }
         }
-        let (setting, limit) = exceeded([
-            (self.chats.len(), limits.max_store_chats(), "with_max_store_chats"),
-            (self.bytes, limits.max_store_bytes(), "with_max_store_bytes"),
-        ])?;
-        if own.ids.len() > 1 {
-            return Some((saver.clone(), setting, limit));
+        for (value, limit, setting, users) in [
+            (self.chats.len(), limits.max_store_chats(), "with_max_store_chats", &self.by_chats),
+            (self.bytes, limits.max_store_bytes(), "with_max_store_bytes", &self.by_bytes),
+        ] {
+            if value <= limit {
+                continue;
+            }
+            let mut others = users.values().rev();
+            let user = match has_others {
+                true => saver,
+                false => others.find(|user| *user != saver)?,
+            };
+            return Some((user.clone(), setting, limit));
         }
-        let mut users = self.users_by_bytes.iter().rev().map(|(_, user)| user);
-        let user = users.find(|user| *user != saver)?;
-        Some((user.clone(), setting, limit))
+        None
     }
 
     /// Returns the conversation of this user that is removed first, except the one with this
@@ -222,5 +261,5 @@ impl Entries {
     }
 }
 
-/// The bytes that a conversation counts besides its messages.
+/// The bytes that a conversation counts besides its messages and lists.
 const CHAT_BYTES: usize = 1024;
