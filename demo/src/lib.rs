@@ -54,7 +54,9 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
     println!("Each browser is a user of its own. All clients without its cookie are one user.");
 
     let browsers = Browsers::new(address.port());
-    let chats = agent(model, Arc::clone(&world))?.into_chat_server().with_limits(limits()?);
+    let chats = agent(model, Arc::clone(&world))?
+        .into_chat_server()
+        .with_limits(limits(|name| std::env::var(name))?);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
     let page =
@@ -73,11 +75,13 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
     Ok(())
 }
 
-/// Returns the limits of the chats: the defaults, unless the environment sets others.
-fn limits() -> Result<ChatLimits, Box<dyn Error>> {
+/// Returns the limits of the chats: the defaults, unless the variables of the environment set others.
+fn limits(
+    variable: impl Fn(&str) -> Result<String, VarError>,
+) -> Result<ChatLimits, Box<dyn Error>> {
     let mut limits = ChatLimits::default();
     for (name, set) in LIMIT_VARIABLES {
-        match std::env::var(name) {
+        match variable(name) {
             Ok(value) => limits = set(limits, value.parse().map_err(|_| not_a_number(name))?),
             Err(VarError::NotPresent) => {}
             Err(VarError::NotUnicode(_)) => return Err(not_a_number(name).into()),
@@ -93,7 +97,7 @@ fn not_a_number(variable: &str) -> String {
 type SetLimit = fn(ChatLimits, usize) -> ChatLimits;
 
 /// The environment variables that set limits.
-const LIMIT_VARIABLES: [(&str, SetLimit); 8] = [
+const LIMIT_VARIABLES: [(&str, SetLimit); 9] = [
     ("UIMS_MAX_CHAT_MESSAGES", ChatLimits::with_max_chat_messages),
     ("UIMS_MAX_CHAT_BYTES", ChatLimits::with_max_chat_bytes),
     ("UIMS_MAX_USER_CHATS", ChatLimits::with_max_user_chats),
@@ -102,6 +106,7 @@ const LIMIT_VARIABLES: [(&str, SetLimit); 8] = [
     ("UIMS_MAX_STORE_BYTES", ChatLimits::with_max_store_bytes),
     ("UIMS_MAX_CHAT_APPROVALS", ChatLimits::with_max_chat_approvals),
     ("UIMS_MAX_USER_APPROVALS", ChatLimits::with_max_user_approvals),
+    ("UIMS_MAX_DESCRIPTION_BYTES", ChatLimits::with_max_description_bytes),
 ];
 
 /// Creates an agent whose tools act on `world`.
@@ -139,4 +144,40 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
         .tool(location.with_title("Share your location")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_variable_sets_its_own_limit() {
+        let values = |limits: &ChatLimits| {
+            [
+                ("UIMS_MAX_CHAT_MESSAGES", limits.max_chat_messages()),
+                ("UIMS_MAX_CHAT_BYTES", limits.max_chat_bytes()),
+                ("UIMS_MAX_USER_CHATS", limits.max_user_chats()),
+                ("UIMS_MAX_USER_BYTES", limits.max_user_bytes()),
+                ("UIMS_MAX_STORE_CHATS", limits.max_store_chats()),
+                ("UIMS_MAX_STORE_BYTES", limits.max_store_bytes()),
+                ("UIMS_MAX_CHAT_APPROVALS", limits.max_chat_approvals()),
+                ("UIMS_MAX_USER_APPROVALS", limits.max_user_approvals()),
+                ("UIMS_MAX_DESCRIPTION_BYTES", limits.max_description_bytes()),
+            ]
+        };
+        let only = |set: &str, name: &str| match name == set {
+            true => Ok("7".to_owned()),
+            false => Err(VarError::NotPresent),
+        };
+        let defaults = values(&ChatLimits::default());
+        for (variable, _) in defaults {
+            let set = values(&limits(|name| only(variable, name)).unwrap());
+            for ((name, value), (_, default)) in set.into_iter().zip(defaults) {
+                let expected = if name == variable { 7 } else { default };
+                assert_eq!(value, expected, "{name} with {variable}");
+            }
+        }
+        let error = limits(|_| Ok("many".to_owned())).unwrap_err();
+        assert_eq!(error.to_string(), "UIMS_MAX_CHAT_MESSAGES is not a number");
+    }
 }

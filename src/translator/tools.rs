@@ -58,7 +58,7 @@ impl Translator {
         encoding: Option<InputEncoding>,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
-        let call = &*self.with_model_id(call);
+        let call = &*self.for_output(call);
         match self.announce(call, out)? {
             Announcement::FromHistory => Ok(()),
             Announcement::Streaming(_) => Err(TranslateError::CallOpen(call.id.clone())),
@@ -114,7 +114,7 @@ impl Translator {
         input: &Json,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
-        let call = &*self.with_model_id(call);
+        let call = &*self.for_output(call);
         let index = match self.announce(call, out)? {
             Announcement::FromHistory => return Ok(()),
             Announcement::New(index) | Announcement::Streaming(index) => index,
@@ -137,7 +137,7 @@ impl Translator {
         error: &str,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
-        let call = &*self.with_model_id(call);
+        let call = &*self.for_output(call);
         let index = match self.announce(call, out) {
             Ok(Announcement::New(index) | Announcement::Streaming(index)) => index,
             // The input is on the wire already: only the failure is left to write.
@@ -345,17 +345,23 @@ impl Translator {
         Ok(())
     }
 
-    /// Adds the id that the model gave to the call to its metadata if the wire has another one and
-    /// this translator is of a recorder. The stored message then holds it, and the wire does not.
-    fn with_model_id<'c>(&self, call: &'c ToolCall) -> Cow<'c, ToolCall> {
-        let own_id = || call.id.shortened().map(|_| &call.id);
-        let Some(id) = call.model_id.as_ref().or_else(own_id).filter(|_| self.records_model_ids)
-        else {
-            return Cow::Borrowed(call);
-        };
-        let metadata = ProviderMetadata::with_model_id(call.provider_metadata.as_ref(), id);
-        let provider_metadata = metadata.or_else(|| call.provider_metadata.clone());
-        Cow::Owned(ToolCall { provider_metadata, ..call.clone() })
+    /// Shortens a long title. Adds the id that the model gave to the call to its metadata if the wire
+    /// has another one and this translator is of a recorder: the stored message then holds it, and
+    /// the wire does not.
+    fn for_output<'c>(&self, call: &'c ToolCall) -> Cow<'c, ToolCall> {
+        let mut call = Cow::Borrowed(call);
+        if let Some(title) = call.title.as_deref().and_then(shortened_title) {
+            call.to_mut().title = Some(title.into());
+        }
+        let short_id = call.id.shortened();
+        let id = call.model_id.as_ref().or_else(|| short_id.as_ref().map(|_| &call.id));
+        if let Some(id) = id.filter(|_| self.records_model_ids)
+            && let Some(metadata) =
+                ProviderMetadata::with_model_id(call.provider_metadata.as_ref(), id)
+        {
+            call.to_mut().provider_metadata = Some(metadata);
+        }
+        call
     }
 
     fn announce(
@@ -445,6 +451,19 @@ fn input_error<'a>(
         title: announced.and_then(|announced| announced.title.as_deref()).map(Cow::Borrowed),
     }
 }
+
+/// Returns the beginning of a title of more than [`MAX_TITLE_BYTES`], or `None` if it is short.
+fn shortened_title(title: &str) -> Option<String> {
+    if title.len() <= MAX_TITLE_BYTES {
+        return None;
+    }
+    let end = (0..=MAX_TITLE_BYTES).rev().find(|at| title.is_char_boundary(*at))?;
+    Some(format!("{}…", &title[..end]))
+}
+
+/// The maximum number of bytes of a title. Tool servers choose titles, and each call of the tool
+/// repeats its title.
+const MAX_TITLE_BYTES: usize = 1024;
 
 /// The error of a call that needs an approval while approval requests are disabled.
 const NO_APPROVALS: &str =

@@ -9,13 +9,15 @@ use ui_message_stream::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot, update,
 };
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, ClaimResult, DeferredOutcome, IssuedApproval, LeaseHolderId,
-    Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome, Transition,
+    ApprovalDecision, ApprovalRecord, AuditEventKind, ClaimResult, DeferredOutcome, IssuedApproval,
+    LeaseHolderId, Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome,
+    Transition, UnixMillis,
 };
+use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::{BoxFuture, Json};
 
 use super::one_tool::{
-    Bench, LEASE, Panics, Tool, ada, body, body_with_new_message, call, unanswered,
+    Bench, LEASE, Panics, RecordedAudit, Tool, ada, body, body_with_new_message, call, unanswered,
 };
 
 #[tokio::test]
@@ -473,4 +475,91 @@ fn audit_names(bench: &Bench, issued: &IssuedApproval) -> Vec<String> {
     let audit_events = bench.audit_events(issued.record).into_iter();
     let names = audit_events.map(|event| serde_json::to_value(&event).unwrap()["kind"].clone());
     names.map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+/// A ledger in which other tasks run before each operation.
+#[derive(Debug)]
+struct Interleaved(InMemoryLedger);
+
+impl LedgerStore for Interleaved {
+    fn insert<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        Box::pin(async { (tokio::task::yield_now().await, self.0.insert(record).await).1 })
+    }
+
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        Box::pin(async { (tokio::task::yield_now().await, self.0.load(ids).await).1 })
+    }
+
+    fn pending<'a>(
+        &'a self,
+        query: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        Box::pin(async move { (tokio::task::yield_now().await, self.0.pending(query).await).1 })
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.0.compare_and_swap(record, revision).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn of_requests_at_the_same_time_as_many_as_the_limit_allows_are_kept() {
+    for (limit, requests) in [(1, 2), (3, 8), (4, 4)] {
+        let audit = RecordedAudit::default();
+        let ledger = Interleaved(InMemoryLedger::with_test_clock(UnixMillis(1_000_000_000_000)));
+        let bench = Bench::new().with(|approvals| {
+            let limits = ChatLimits::default().with_max_chat_approvals(limit);
+            approvals.with_ledger(Arc::new(ledger)).with_limits(limits).with_audit(audit.clone())
+        });
+        let chat = bench.approvals.for_chat(&ada(), &"chat".into());
+        let request = async |number: usize| {
+            let call = format!("call_{number}").into();
+            chat.request_approval(&"m2".into(), &call, "delete_file", &Json::null(), None).await
+        };
+        let issued = futures::future::join_all((0..requests).map(request)).await;
+        assert_eq!(issued.iter().filter(|issued| issued.is_ok()).count(), limit);
+        assert_eq!(chat.pending().await.unwrap().len(), limit);
+        // A request that was revoked is in the audit like any other one.
+        let (mut requested, mut revoked) = (0, 0);
+        for event in audit.0.lock().unwrap().iter() {
+            match event.kind {
+                AuditEventKind::Requested { .. } => requested += 1,
+                AuditEventKind::Revoked { .. } => revoked += 1,
+                _ => panic!("{event:?}"),
+            }
+        }
+        assert_eq!((requested, revoked), (requests, requests - limit));
+    }
+}
+
+#[tokio::test]
+async fn a_description_above_its_limit_is_refused_with_the_setting() {
+    let bench = Bench::new();
+    let chat = bench.approvals.for_chat(&ada(), &"chat".into());
+    let ask = async |bytes: usize| {
+        let (message, call, input) = ("m2".into(), "call_1".into(), Json::null());
+        let description = "x".repeat(bytes);
+        chat.request_approval(&message, &call, "delete_file", &input, Some(&description)).await
+    };
+    ask(16 << 10).await.unwrap();
+    let error = ask((16 << 10) + 1).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the description of the call is longer than 16384 bytes; \
+         `ChatLimits::with_max_description_bytes` allows more"
+    );
+    assert_eq!(chat.pending().await.unwrap().len(), 1);
 }

@@ -9,7 +9,7 @@ use test_support::external_processes::{number, say};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, PendingQuery, PendingRecords,
-    Snapshot, conformance, update,
+    RECORD_RETENTION, Snapshot, conformance, update,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId,
@@ -55,6 +55,34 @@ async fn requests_and_leases_expire_while_the_clock_of_the_system_stands_still()
     assert_eq!(expire().await, ApprovalState::Expired);
     let passed = now(&ledger).await.0 - start.0;
     assert_eq!(passed, u64::try_from((61 * MINUTE + MINUTE / 2).as_millis()).unwrap());
+}
+
+#[tokio::test]
+async fn the_bytes_of_the_records_of_one_requester_are_bounded() {
+    let start = UnixMillis(1_000_000_000_000);
+    let ledger = InMemoryLedger::with_test_clock(start).with_max_user_bytes(40_000);
+    let record = |number: u8, requester: &str| {
+        let mut record = contention::record(RecordId::from_bytes([number; 16]));
+        record.requester = Principal::new(requester);
+        record.description = "x".repeat(15_000).into();
+        (record.requested_at, record.expires_at) = (start, start.after(MINUTE));
+        record
+    };
+    for number in 0..2 {
+        assert!(ledger.insert(&record(number, "alice")).await.unwrap());
+    }
+    // A closed record counts until it is removed.
+    let expire = |record: &ApprovalRecord, _| record.expire(start.after(MINUTE));
+    update(&ledger, RecordId::from_bytes([0; 16]), expire).await.unwrap().unwrap();
+    let error = ledger.insert(&record(2, "alice")).await.unwrap_err();
+    assert_eq!(
+        std::error::Error::source(&error).unwrap().to_string(),
+        "the approval records of one user have more than 40000 bytes; \
+         `InMemoryLedger::with_max_user_bytes` allows more"
+    );
+    assert!(ledger.insert(&record(3, "bob")).await.unwrap());
+    ledger.set_test_time(start.after(RECORD_RETENTION + 2 * MINUTE));
+    assert!(ledger.insert(&record(2, "alice")).await.unwrap());
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

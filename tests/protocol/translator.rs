@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use test_support::fixture_files::fixture_files;
 use ui_message_stream::chunk::Version;
-use ui_message_stream::event::{File, Source};
-use ui_message_stream::{AgentEvent, Chunk, Translator, UiMessage};
+use ui_message_stream::event::{File, Source, ToolCall};
+use ui_message_stream::{AgentEvent, Chunk, Json, Translator, UiMessage};
 
 #[test]
 fn every_event_gives_the_chunks_of_its_fixture() {
@@ -170,4 +170,26 @@ fn scheme_in_a_browser(url: &str) -> Option<String> {
     let begins = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
     let is_scheme = begins && letters.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     is_scheme.then(|| scheme.to_ascii_lowercase())
+}
+
+#[test]
+fn a_long_title_of_a_tool_call_is_cut_after_1_kib() {
+    for (title, expected) in [
+        ("x".repeat(1024), "x".repeat(1024)),
+        ("x".repeat(1025), "x".repeat(1024) + "…"),
+        // Two bytes each, and none is cut in half.
+        (format!("x{}", "é".repeat(1_000_000)), format!("x{}…", "é".repeat(511))),
+    ] {
+        let mut translator = Translator::new("m");
+        let call = ToolCall::new("call", "tool").with_title(title);
+        let mut titles = Vec::new();
+        translator
+            .handle_event(&AgentEvent::tool_input(call, Json::null()), &mut |chunk| {
+                if let Chunk::ToolInputAvailable { title, .. } = chunk {
+                    titles.push(title.unwrap().into_owned());
+                }
+            })
+            .unwrap();
+        assert_eq!(titles, [expected]);
+    }
 }

@@ -9,7 +9,7 @@ use super::request_ledger::RequestLedger;
 use super::{AuditEventKind, ToolInfo};
 use crate::approval::reopen::{KnownFacts, canonical_input, stateless_message_id};
 use crate::approval::store::{
-    LedgerStoreError, PendingFilter, PendingQuery, Snapshot, system_time, update,
+    LedgerStoreError, PendingFilter, PendingQuery, Snapshot, system_time,
 };
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NewApprovalRequest,
@@ -141,6 +141,7 @@ impl ChatApprovals {
     /// - [`RequestApprovalError::UnknownTool`] if the toolbox has no such tool.
     /// - [`RequestApprovalError::TooManyPending`] if too many approval requests of this chat or of
     ///   its owner are pending.
+    /// - [`RequestApprovalError::DescriptionTooLong`] if `description` is too long.
     /// - [`RequestApprovalError::Ledger`] if the ledger fails.
     pub async fn request_approval(
         &self,
@@ -272,27 +273,61 @@ impl ChatApprovals {
         }
     }
 
-    /// Checks whether this number of approvals may be requested besides those that are pending.
-    /// Returns the time of the ledger.
-    async fn check_pending(&self, new: usize) -> Result<UnixMillis, RequestApprovalError> {
-        let limits = &self.inner.limits;
+    /// Checks whether one more approval may be requested. Returns the time of the ledger.
+    async fn check_pending(&self) -> Result<UnixMillis, RequestApprovalError> {
         let mut now = UnixMillis::default();
-        for (filter, limit, setting) in [
-            (
-                PendingFilter::Requester(&self.owner),
-                limits.max_user_approvals(),
-                "with_max_user_approvals",
-            ),
-            (self.pending_filter(), limits.max_chat_approvals(), "with_max_chat_approvals"),
-        ] {
+        for (filter, limit, setting) in self.pending_limits() {
             let query = PendingQuery { filter, after: None, limit: 0 };
             let pending = self.inner.ledger.pending(query).await?;
-            if pending.unexpired + new > limit {
+            if pending.unexpired >= limit {
                 return Err(RequestApprovalError::TooManyPending { limit, setting });
             }
             now = pending.now;
         }
         Ok(now)
+    }
+
+    /// Checks the limits after this record was inserted, because others may have been inserted at
+    /// the same time.
+    ///
+    /// If there are too many, the newest ones are revoked. An older one waits for that, but not
+    /// long: a newer one that was checked before this one was inserted stays.
+    async fn check_inserted(&self, record: &ApprovalRecord) -> Result<(), RequestApprovalError> {
+        for (filter, limit, setting) in self.pending_limits() {
+            let too_many = RequestApprovalError::TooManyPending { limit, setting };
+            let mut looks = 0;
+            loop {
+                let query = PendingQuery { filter, after: None, limit: 0 };
+                if self.inner.ledger.pending(query).await?.unexpired <= limit {
+                    break;
+                }
+                looks += 1;
+                if looks > MAX_LOOKS {
+                    return Err(too_many);
+                }
+                let (now, records) = self.inner.pending_records(filter).await?;
+                let others = records.iter().filter(|other| {
+                    other.expires_at > now
+                        && (other.requested_at, other.id) < (record.requested_at, record.id)
+                });
+                if others.count() >= limit {
+                    return Err(too_many);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the limits of pending approval requests: which are counted, how many there may be,
+    /// and the setting.
+    fn pending_limits(&self) -> [(PendingFilter<'_>, usize, &'static str); 2] {
+        let limits = &self.inner.limits;
+        let user = PendingFilter::Requester(&self.owner);
+        [
+            (user, limits.max_user_approvals(), "with_max_user_approvals"),
+            (self.pending_filter(), limits.max_chat_approvals(), "with_max_chat_approvals"),
+        ]
     }
 
     /// Stores the record of an approval request in the ledger and creates its approval id.
@@ -306,7 +341,11 @@ impl ChatApprovals {
             request.input = canonical_input(&request.input)?;
             request.message_id = stateless_message_id();
         }
-        let now = self.check_pending(1).await?;
+        let limit = inner.limits.max_description_bytes();
+        if request.description.as_ref().is_some_and(|description| description.len() > limit) {
+            return Err(RequestApprovalError::DescriptionTooLong { limit });
+        }
+        let now = self.check_pending().await?;
         let record = request.into_record(&inner.keys, RecordId::from_bytes(random_bytes()), now)?;
         // Never `None`: the record was made with the active key of the same key ring.
         let approval_id =
@@ -315,15 +354,15 @@ impl ChatApprovals {
         if !inner.ledger.insert(&record).await? {
             return Err(LedgerStoreError::new("a record with this id already exists").into());
         }
-        // Others may have been requested since the first check.
-        if let Err(error) = self.check_pending(0).await {
-            let revoke =
-                |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-            update(&*inner.ledger, record.id, revoke).await?;
-            return Err(error);
-        }
         let expires_at = record.expires_at;
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
+        // Others may have been requested since the first check.
+        if let Err(error) = self.check_inserted(&record).await {
+            let revoke =
+                |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+            inner.update_record(Some(&self.principal), record.id, revoke).await?;
+            return Err(error);
+        }
         Ok(IssuedApproval { approval_id, record: record.id, descriptor })
     }
 }
@@ -386,6 +425,17 @@ pub enum RequestApprovalError {
         /// The setting of [`ChatLimits`](crate::limits::ChatLimits) that allows more.
         setting: &'static str,
     },
+    /// The description is longer than
+    /// [`ChatLimits::with_max_description_bytes`](crate::limits::ChatLimits::with_max_description_bytes)
+    /// allows.
+    #[error(
+        "the description of the call is longer than {limit} bytes; \
+         `ChatLimits::with_max_description_bytes` allows more"
+    )]
+    DescriptionTooLong {
+        /// The limit.
+        limit: usize,
+    },
     /// The ledger failed. An approval request that is not in the ledger cannot be approved.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),
@@ -397,13 +447,21 @@ impl RequestApprovalError {
         match self {
             RequestApprovalError::InexactInput(error) => error.to_string(),
             RequestApprovalError::TooManyPending { .. } => TOO_MANY_PENDING.to_owned(),
+            RequestApprovalError::DescriptionTooLong { .. } => DESCRIPTION_TOO_LONG.to_owned(),
             _ => NOT_REQUESTED.to_owned(),
         }
     }
 }
 
+/// How often a new request is checked while newer ones, which exceed the limit, are revoked.
+const MAX_LOOKS: usize = 16;
+
 /// The error text of a call that needs approval, if the approval could not be requested.
 const NOT_REQUESTED: &str = "This tool call was not executed: nobody could be asked to approve it.";
+
+/// The error text of a call that needs approval, if its description is too long.
+const DESCRIPTION_TOO_LONG: &str =
+    "This tool call was not executed: what the user would have to read is too long.";
 
 /// The error text of a call that needs approval, if too many approval requests are pending.
 const TOO_MANY_PENDING: &str = "This tool call was not executed: too many questions wait.";

@@ -57,8 +57,8 @@ pub struct PendingApproval {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PendingApprovals {
-    /// The approval requests, oldest first. There may be fewer than requested, also before the last
-    /// page, because requests that have expired are left out.
+    /// The approval requests that have not expired, oldest first. Only the last page may hold fewer
+    /// than requested.
     pub approvals: Vec<PendingApproval>,
     /// Where the next page begins. `None` after the last page.
     pub next: Option<PendingCursor>,
@@ -79,13 +79,31 @@ impl Inner {
 
     /// Returns a page of the pending approval requests that have not expired and whose key may still
     /// be used.
+    ///
+    /// The ledger also lists records that have expired, for as long as it keeps them. Its pages are
+    /// read until enough others are found.
     pub(super) async fn pending_page(
         &self,
         query: PendingQuery<'_>,
     ) -> Result<PendingApprovals, LedgerStoreError> {
-        let page = self.ledger.pending(query).await?;
-        let records = page.records.into_iter().map(|versioned| versioned.record).collect();
-        Ok(PendingApprovals { approvals: self.unexpired(records, page.now), next: page.next })
+        let (mut approvals, mut next) = (Vec::new(), query.after);
+        let mut records = PendingQuery { limit: PAGE_RECORDS, ..query };
+        loop {
+            let page = self.ledger.pending(records).await?;
+            let found = page.records.into_iter().map(|versioned| versioned.record).collect();
+            approvals.extend(self.unexpired(found, page.now));
+            if approvals.len() > query.limit {
+                approvals.truncate(query.limit);
+                if let Some(PendingApproval { record, .. }) = approvals.last() {
+                    next = Some(PendingCursor { requested_at: record.requested_at, id: record.id });
+                }
+                return Ok(PendingApprovals { approvals, next });
+            }
+            records.after = page.next;
+            if page.next.is_none() {
+                return Ok(PendingApprovals { approvals, next: None });
+            }
+        }
     }
 
     fn unexpired(&self, records: Vec<ApprovalRecord>, now: UnixMillis) -> Vec<PendingApproval> {

@@ -14,7 +14,9 @@ use super::{
     LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
     RECORD_RETENTION, Snapshot, VersionedRecord,
 };
-use crate::approval::{ApprovalRecord, Principal, RecordId, UnixMillis};
+use crate::approval::{
+    ApprovalRecord, ApprovalState, Principal, RecordId, ToolOutcome, UnixMillis,
+};
 use crate::boxed::BoxFuture;
 use crate::id::ChatId;
 
@@ -26,10 +28,16 @@ use crate::id::ChatId;
 /// The ledger reads the system's clock once, when it is created. From then on a monotonic clock
 /// measures the time, so a system clock that jumps neither expires a request or a lease early nor
 /// keeps it from expiring. The time while the machine is suspended may not count.
+///
+/// Each record is kept for [`RECORD_RETENTION`] after it has expired. The records of one requester
+/// may have 64 MiB: their inputs, descriptions and outcomes, and 1 KiB for each record. Beyond that,
+/// a new record is an error, and the call that needs approval is not executed. See
+/// [`with_max_user_bytes`](Self::with_max_user_bytes).
 #[doc(alias = "memory")]
 pub struct InMemoryLedger {
     records: Mutex<Records>,
     clock: Clock,
+    max_user_bytes: usize,
 }
 
 impl fmt::Debug for InMemoryLedger {
@@ -68,6 +76,7 @@ struct Records {
     pending_by_chat: HashMap<(Principal, ChatId), PendingIndex>,
     /// The pending records of each requester, by the time of the request.
     pending_by_requester: HashMap<Principal, PendingIndex>,
+    bytes_by_requester: HashMap<Principal, usize>,
     /// All records, by the end of their retention.
     by_retention_end: RecordIndex,
     /// The latest time that was returned: the clock must not run backwards.
@@ -78,13 +87,26 @@ impl InMemoryLedger {
     /// Creates an empty ledger.
     pub fn new() -> Self {
         let clock = Clock::Monotonic { created_at: system_time(), created: Instant::now() };
-        InMemoryLedger { records: Mutex::default(), clock }
+        Self::with_clock(clock)
     }
 
     /// Creates an empty ledger for tests. Its clock stands at `now` until
     /// [`set_test_time`](Self::set_test_time) sets it.
     pub fn with_test_clock(now: UnixMillis) -> Self {
-        InMemoryLedger { records: Mutex::default(), clock: Clock::Test(Mutex::new(now)) }
+        Self::with_clock(Clock::Test(Mutex::new(now)))
+    }
+
+    fn with_clock(clock: Clock) -> Self {
+        let max_user_bytes = DEFAULT_MAX_USER_BYTES;
+        InMemoryLedger { records: Mutex::default(), clock, max_user_bytes }
+    }
+
+    /// Sets the maximum number of bytes of the records of one requester to which a record may be
+    /// added. The default is 64 MiB.
+    #[must_use]
+    pub fn with_max_user_bytes(mut self, bytes: usize) -> Self {
+        self.max_user_bytes = bytes;
+        self
     }
 
     /// Sets the clock of a ledger that was created by
@@ -125,6 +147,14 @@ impl LedgerStore for InMemoryLedger {
         records.remove_past_retention(now);
         let is_new = !records.by_id.contains_key(&record.id);
         if is_new {
+            let used = records.bytes_by_requester.get(&record.requester).copied().unwrap_or(0);
+            let limit = self.max_user_bytes;
+            if used + bytes_of(record) > limit {
+                return Box::pin(ready(Err(LedgerStoreError::new(format!(
+                    "the approval records of one user have more than {limit} bytes; \
+                     `InMemoryLedger::with_max_user_bytes` allows more"
+                )))));
+            }
             let retention_end = record.expires_at.after(RECORD_RETENTION);
             records.by_retention_end.insert((retention_end, record.id));
             records.put(VersionedRecord { record: record.clone(), revision: 0 });
@@ -195,7 +225,20 @@ impl Records {
         } else {
             self.remove_pending(record);
         }
-        self.by_id.insert(entry.1, versioned);
+        *self.bytes_by_requester.entry(record.requester.clone()).or_default() += bytes_of(record);
+        if let Some(replaced) = self.by_id.insert(entry.1, versioned) {
+            self.subtract_bytes(&replaced.record);
+        }
+    }
+
+    fn subtract_bytes(&mut self, record: &ApprovalRecord) {
+        if let Entry::Occupied(mut bytes) = self.bytes_by_requester.entry(record.requester.clone())
+        {
+            *bytes.get_mut() -= bytes_of(record);
+            if *bytes.get() == 0 {
+                bytes.remove();
+            }
+        }
     }
 
     /// Removes a record from the indexes of pending records.
@@ -224,10 +267,28 @@ impl Records {
             self.by_retention_end.remove(&(end, id));
             if let Some(versioned) = self.by_id.remove(&id) {
                 self.remove_pending(&versioned.record);
+                self.subtract_bytes(&versioned.record);
             }
         }
     }
 }
+
+/// Returns the bytes that a record counts.
+fn bytes_of(record: &ApprovalRecord) -> usize {
+    let outcome = match &record.state {
+        ApprovalState::Completed { outcome: ToolOutcome::Output(output), .. } => {
+            output.as_str().len()
+        }
+        ApprovalState::Completed { outcome: ToolOutcome::Failed(error), .. } => error.len(),
+        _ => 0,
+    };
+    record.input.as_str().len() + record.description.len() + outcome + RECORD_BYTES
+}
+
+/// The bytes that a record counts besides its input, its description and its outcome.
+const RECORD_BYTES: usize = 1024;
+
+const DEFAULT_MAX_USER_BYTES: usize = 64 << 20;
 
 fn chat_key(record: &ApprovalRecord) -> (Principal, ChatId) {
     (record.requester.clone(), record.chat_id.clone())
