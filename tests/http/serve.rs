@@ -34,7 +34,8 @@ impl Server {
     /// Starts a server with these settings.
     ///
     /// `POST /body` responds with the length of the body, `POST /chat` reads a `ChatRequest`,
-    /// `GET /stream` streams what a test sends, and `GET /address` responds with the local address.
+    /// `GET /stream` streams what a test sends, `GET /address` responds with the local address, and
+    /// `GET /large` with more than the system buffers.
     async fn start(settings: impl FnOnce(Serve) -> Serve) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
@@ -51,6 +52,7 @@ impl Server {
             .route("/chat", post(async |_: ChatRequest| "a chat"))
             .route("/stream", get(stream_chunks).with_state(chunks))
             .route("/address", get(local))
+            .route("/large", get(async || vec![b'x'; LARGE]))
             .route("/who", get(async |user: Principal| user.to_string()))
             .layer(without_authentication());
         let (stop, stopped) = oneshot::channel();
@@ -179,7 +181,50 @@ async fn a_body_that_does_not_arrive_in_time_is_answered_with_408() {
     let server = Server::start(|server| server.with_body_timeout(limit)).await;
     let response = read_to_end(&mut server.send(&post_head("/body", 10)).await).await;
     assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
-    assert!(response.ends_with("the request body did not arrive in 0.05 seconds"), "{response}");
+    let text = "the request body did not arrive in 0.05 seconds; `Serve::with_body_timeout` allows \
+                more";
+    assert!(response.ends_with(text), "{response}");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_of_a_response_is_closed_and_a_silent_stream_is_not() {
+    let limit = Duration::from_millis(200);
+    let server = Server::start(|server| server.with_write_timeout(limit)).await;
+    let mut reader = server.begin_stream().await;
+    let mut blocked = server.send(&head("GET /large")).await;
+    sleep(limit * 5).await;
+    // What the system has buffered arrives. The rest was not sent.
+    let received = timeout(PATIENCE, tokio::io::copy(&mut blocked, &mut tokio::io::sink())).await;
+    if let Ok(length) = received.expect("the server closes the connection") {
+        assert!(length < LARGE as u64, "{length}");
+    }
+    server.stream.send("last".into()).unwrap();
+    read_until(&mut reader, "last").await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_slowly_gets_the_whole_response() {
+    let limit = Duration::from_millis(300);
+    let server = Server::start(|server| server.with_write_timeout(limit)).await;
+    let mut socket = server.send(&head("GET /large")).await;
+    let (mut buffer, mut length, start) = (vec![0; 1 << 20], 0, Instant::now());
+    while length < LARGE {
+        let read = timeout(PATIENCE, socket.read(&mut buffer)).await.unwrap().unwrap();
+        assert_ne!(read, 0, "{length} bytes after {:?}", start.elapsed());
+        length += read;
+        if start.elapsed() < limit * 3 {
+            sleep(limit / 10).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_answered_with_431() {
+    let server = Server::start(|server| server).await;
+    let long = format!("GET /address HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(256 << 10));
+    let response = read_to_end(&mut server.send(&long).await).await;
+    // The client may lose the response to the reset of the connection.
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 431 "), "{response}");
 }
 
 #[tokio::test]
@@ -269,3 +314,6 @@ async fn the_layer_without_authentication_learns_the_local_address() {
 
 /// How long a test waits for the server: longer than any of its timeouts.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The bytes of a response that does not fit into the buffers of the system.
+const LARGE: usize = 64 << 20;

@@ -41,7 +41,7 @@ pub(super) struct RequestState {
     has_timed_out: AtomicBool,
 }
 
-/// An open connection.
+/// An open connection, until it is dropped.
 pub(super) struct Connection {
     id: u64,
     connections: Arc<Connections>,
@@ -73,9 +73,9 @@ impl Connections {
         (Arc::new(connection), async { drop(closed.await) })
     }
 
-    /// Closes the oldest connection without a complete request. Returns `false` if there is none.
-    pub(super) fn close_oldest(&self) -> bool {
-        self.lock().close_oldest()
+    /// Closes the oldest connection without a complete request, if there is one.
+    pub(super) fn close_oldest(&self) {
+        self.lock().close_oldest();
     }
 
     /// Closes the connections without a request.
@@ -89,10 +89,11 @@ impl Connections {
 }
 
 impl Open {
-    fn close_oldest(&mut self) -> bool {
+    fn close_oldest(&mut self) {
         let oldest = self.by_id.iter().find(|(_, entry)| !entry.has_complete_request());
-        let Some(id) = oldest.map(|(id, _)| *id) else { return false };
-        self.by_id.remove(&id).is_some()
+        if let Some(id) = oldest.map(|(id, _)| *id) {
+            self.by_id.remove(&id);
+        }
     }
 }
 
@@ -103,9 +104,11 @@ impl Connection {
             entry.request = request;
         }
     }
+}
 
+impl Drop for Connection {
     /// Removes the connection, which has ended.
-    pub(super) fn remove(&self) {
+    fn drop(&mut self) {
         self.connections.lock().by_id.remove(&self.id);
     }
 }
@@ -127,5 +130,19 @@ impl RequestState {
 
     pub(super) fn has_timed_out(&self) -> bool {
         self.has_timed_out.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_dropped_makes_room() {
+        let connections = Arc::new(Connections::new(1));
+        let (first, _closed) = connections.add();
+        drop(first);
+        let (_second, _closed) = connections.add();
+        assert_eq!(connections.lock().by_id.len(), 1);
     }
 }

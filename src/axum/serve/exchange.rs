@@ -47,7 +47,10 @@ impl Exchanges {
         let mut response = TowerToHyperService::new(self.app).call(request).await?;
         if state.has_timed_out() && !response.status().is_success() {
             let seconds = self.body_timeout.as_secs_f64();
-            let text = format!("the request body did not arrive in {seconds} seconds");
+            let text = format!(
+                "the request body did not arrive in {seconds} seconds; `Serve::with_body_timeout` \
+                 allows more"
+            );
             let close = [(CONNECTION, "close")];
             response = (StatusCode::REQUEST_TIMEOUT, close, text).into_response();
         }

@@ -2,9 +2,11 @@
 
 mod connections;
 mod exchange;
+mod write_timeout;
 
 use std::fmt;
 use std::future::{IntoFuture, pending};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use tokio::time::sleep;
 
 use self::connections::Connections;
 use self::exchange::Exchanges;
+use self::write_timeout::WriteTimeout;
 use super::without_authentication::LocalAddress;
 use crate::boxed::BoxFuture;
 
@@ -31,12 +34,20 @@ use crate::boxed::BoxFuture;
 /// |---|---|---|
 /// | time for the head of a request, from the start of the connection or the end of the last response | 30 s | the connection is closed |
 /// | time for the body of a request, from the end of its head | 30 s | status 408 |
+/// | time in which a client accepts no byte of a response that waits to be sent | 30 s | the connection is closed |
 /// | open connections | 4096 | the oldest one without a complete request is closed |
 /// | head of a request | 64 KiB | status 431 |
 ///
-/// The times are totals, so a client that sends one byte after the other does not extend them. They
-/// do not apply to responses: a response may stream for as long as it takes. If the system has no
-/// file descriptors left, the oldest connection without a complete request is closed as well.
+/// The times of head and body are totals, so a client that sends one byte after the other does not
+/// extend them. A response may stream for as long as it takes, and may be silent as long as the agent
+/// is: only a client that does not read what waits for it is closed. If the process or the system has
+/// no file descriptors left, the oldest connection without a complete request is closed as well.
+///
+/// A connection without a request is closed after the time for a head, which is 30 seconds. A proxy
+/// that keeps its connections to this server open for longer, for example nginx with its 60 seconds,
+/// may send a request on a connection that is being closed, and answers its client with 502. Set the
+/// proxy's time below this one, or raise this one with
+/// [`with_head_timeout`](Serve::with_head_timeout).
 ///
 /// The server also
 /// - sets `TCP_NODELAY`. Without it, the last frame of a turn can wait 40 ms for an acknowledgement of
@@ -72,6 +83,7 @@ pub fn serve(listener: TcpListener, app: Router) -> Serve {
         app,
         head_timeout: TIMEOUT,
         body_timeout: TIMEOUT,
+        write_timeout: TIMEOUT,
         max_connections: MAX_CONNECTIONS,
         stop: Box::pin(pending()),
     }
@@ -87,6 +99,7 @@ pub struct Serve {
     app: Router,
     head_timeout: Duration,
     body_timeout: Duration,
+    write_timeout: Duration,
     max_connections: usize,
     stop: BoxFuture<'static, ()>,
 }
@@ -102,6 +115,14 @@ impl Serve {
     /// Sets the time for the body of a request. The default is 30 seconds.
     pub fn with_body_timeout(mut self, timeout: Duration) -> Self {
         self.body_timeout = timeout;
+        self
+    }
+
+    /// Sets the time after which a connection is closed whose client reads nothing although a part
+    /// of a response waits to be sent. A client that reads slowly is not closed. The default is 30
+    /// seconds.
+    pub fn with_write_timeout(mut self, timeout: Duration) -> Self {
+        self.write_timeout = timeout;
         self
     }
 
@@ -147,9 +168,15 @@ impl Serve {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    // Usually the process has too many open files.
-                    if !connections.close_oldest() {
-                        sleep(PAUSE_AFTER_ERROR).await;
+                    if is_out_of_file_descriptors(&error) {
+                        connections.close_oldest();
+                    }
+                    if !is_of_client(&error) {
+                        // The end of a connection frees a file descriptor.
+                        tokio::select! {
+                            Some(_) = tasks.join_next() => {}
+                            () = sleep(PAUSE_AFTER_ERROR) => {}
+                        }
                     }
                     continue;
                 }
@@ -158,14 +185,15 @@ impl Serve {
             let exchanges = Exchanges {
                 app: self.app.clone(),
                 local_address: local_address(&stream),
-                connection: Arc::clone(&connection),
+                connection,
                 body_timeout: self.body_timeout,
             };
             let service = service_fn(move |request| exchanges.clone().respond(request));
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "no TCP_NODELAY");
             }
-            let served = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+            let stream = TokioIo::new(WriteTimeout::new(stream, self.write_timeout));
+            let served = http.serve_connection(stream, service).with_upgrades();
             let mut is_stopping = is_stopping.clone();
             let stopping = async move { drop(is_stopping.wait_for(|stops| *stops).await) };
             tasks.spawn(async move {
@@ -184,7 +212,6 @@ impl Serve {
                 if let Err(error) = result {
                     tracing::debug!(%error, "a connection has failed");
                 }
-                connection.remove();
             });
         }
         drop(self.listener);
@@ -200,6 +227,7 @@ impl fmt::Debug for Serve {
             .field("listener", &self.listener)
             .field("head_timeout", &self.head_timeout)
             .field("body_timeout", &self.body_timeout)
+            .field("write_timeout", &self.write_timeout)
             .field("max_connections", &self.max_connections)
             .finish_non_exhaustive()
     }
@@ -219,7 +247,24 @@ fn local_address(stream: &TcpStream) -> LocalAddress {
     LocalAddress(stream.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))))
 }
 
-/// The default time for a head, and for a body.
+/// Whether an error of `accept` concerns only the connection that was to be accepted.
+fn is_of_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset
+    )
+}
+
+/// Whether the process (`EMFILE`) or the system (`ENFILE`) has no file descriptors left.
+fn is_out_of_file_descriptors(error: &io::Error) -> bool {
+    // The codes are the same on Linux, macOS and the BSDs. Windows has `WSAEMFILE`.
+    match error.raw_os_error() {
+        Some(code) if cfg!(windows) => code == 10024,
+        code => matches!(code, Some(23 | 24)),
+    }
+}
+
+/// The default time for a head, for a body, and for a write.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The default maximum number of connections.
@@ -228,5 +273,23 @@ const MAX_CONNECTIONS: usize = 4096;
 /// The maximum size of the head of a request, and of what is read or written at once.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// The pause after a connection could not be accepted.
+/// The longest pause after a connection could not be accepted.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_closed_only_if_file_descriptors_are_missing() {
+        let cases = if cfg!(windows) { [10024, 10024] } else { [23, 24] };
+        for code in cases {
+            let error = io::Error::from_raw_os_error(code);
+            assert!(is_out_of_file_descriptors(&error) && !is_of_client(&error), "{error}");
+        }
+        for kind in [ErrorKind::ConnectionAborted, ErrorKind::PermissionDenied] {
+            assert!(!is_out_of_file_descriptors(&kind.into()), "{kind}");
+        }
+        assert!(is_of_client(&ErrorKind::ConnectionAborted.into()));
+    }
+}
