@@ -47,9 +47,10 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
     let listener = listener.map_err(|error| format!("127.0.0.1:{port}: {error}; see `PORT`"))?;
     let address = listener.local_addr()?;
     println!("Open http://{address} and ask it to delete a file. Or, without a browser:");
+    // The shell writes a new id for each call. A message with a known id gets its stored response.
     println!(
         "curl -N http://{address}/api/chat -H 'content-type: application/json' \
-         -d '{{\"id\":\"1\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
+         -d '{{\"id\":\"'$(date +%s)'\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
     );
     println!("Each browser is a user of its own. All clients without its cookie are one user.");
 

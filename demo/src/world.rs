@@ -131,3 +131,19 @@ pub(crate) fn describe_denial(tool: &str, reason: Option<&str>) -> String {
         None => format!("{outcome}, you denied it."),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_named_and_gone_is_not_replaced_by_another_one() {
+        let world = SharedWorld::default();
+        for deleted in [true, false] {
+            let path = world.file_named_in("Please delete budget.xlsx!");
+            assert_eq!(path, "budget.xlsx");
+            assert_eq!(world.delete(&DeleteFile { path })["deleted"], deleted);
+        }
+        assert_eq!(world.file_named_in("delete a file"), "notes.txt");
+    }
+}
