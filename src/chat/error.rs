@@ -22,7 +22,7 @@ pub enum ChatError {
     #[error("the response to this message is being written; try again later")]
     ResponsePending,
     /// The request was received before, and there is no response to it: none was stored, or the
-    /// message was removed from the conversation.
+    /// message was removed from the conversation, or edited since.
     #[error(
         "this message was received before, and there is no response to it; to get one, regenerate \
          it or send another message"

@@ -150,9 +150,9 @@ fn an_edit_changes_the_chat_once_though_it_is_delivered_again_after_other_edits(
     assert_eq!(repeat(&mut chat, &edits[0]), answered("b2"));
     assert_eq!(apply(&mut chat, &edits[1]), RequestEffect::NewResponse);
     respond(&mut chat, "c2");
-    for again in &edits {
-        assert_eq!(repeat(&mut chat, again), answered("c2"));
-    }
+    // The response does not answer the first edit.
+    assert_eq!(repeat(&mut chat, &edits[0]), RequestEffect::NotAnswered);
+    assert_eq!(repeat(&mut chat, &edits[1]), answered("c2"));
     // The requests of the removed messages.
     for (body, effect) in [
         (submit(&posted(2)), answered("c2")),
@@ -165,7 +165,8 @@ fn an_edit_changes_the_chat_once_though_it_is_delivered_again_after_other_edits(
     // A stored chat recognizes them as well.
     let stored = serde_json::to_string(&chat).unwrap();
     let mut stored: Chat = serde_json::from_str(&stored).unwrap();
-    assert_eq!(repeat(&mut stored, &edits[0]), answered("c2"));
+    assert_eq!(repeat(&mut stored, &edits[0]), RequestEffect::NotAnswered);
+    assert_eq!(repeat(&mut stored, &edits[1]), answered("c2"));
     assert_eq!(repeat(&mut stored, &submit(&posted(3))), RequestEffect::NotAnswered);
 }
 
@@ -272,6 +273,59 @@ fn a_response_that_is_regenerated_by_its_question_is_replaced_once_if_messages_f
     assert_eq!(apply(&mut chat, &third), RequestEffect::NewResponse);
     respond(&mut chat, "b3");
     assert_eq!(repeat(&mut chat, &body), answered("b2"));
+}
+
+/// The reload of an earlier answer, by a page that names no message.
+#[test]
+fn an_earlier_response_is_regenerated_once_and_the_messages_after_it_are_removed() {
+    for (posted_history, id) in [(Keep, None), (Truncate, None), (Keep, Some("unknown"))] {
+        let mut chat = chat_of(3);
+        let body = regenerate(&posted(2), id);
+        assert_eq!(apply_with(&mut chat, &body, posted_history), RequestEffect::NewResponse);
+        assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
+        respond(&mut chat, "b2");
+        let third = submit(&[&posted(2)[..], &[assistant("b2"), user("n3", "Hi")]].concat());
+        assert_eq!(apply_with(&mut chat, &third, posted_history), RequestEffect::NewResponse);
+        respond(&mut chat, "b3");
+        // The same request again may be the first one.
+        let before = chat.clone();
+        for id in [None, Some("m2")] {
+            let again = regenerate(&posted(2), id);
+            assert_eq!(apply_with(&mut chat, &again, posted_history), answered("b2"));
+        }
+        assert_eq!(chat, before);
+    }
+}
+
+#[test]
+fn a_response_is_regenerated_again_after_its_question_was_edited() {
+    for id in [None, Some("m1")] {
+        let mut chat = chat_of(1);
+        assert_eq!(apply(&mut chat, &regenerate(&posted(1), id)), RequestEffect::NewResponse);
+        respond(&mut chat, "b1");
+        let edited = [user("m1", "Changed")];
+        assert_eq!(apply(&mut chat, &edit(&edited)), RequestEffect::NewResponse);
+        respond(&mut chat, "c1");
+        let second = submit(&[edited[0].clone(), assistant("c1"), user("n2", "Hi")]);
+        assert_eq!(apply(&mut chat, &second), RequestEffect::NewResponse);
+        respond(&mut chat, "c2");
+        let again = regenerate(&edited, id);
+        assert_eq!(apply(&mut chat, &again), RequestEffect::NewResponse);
+        assert_eq!(ids(&chat), ["m1"]);
+        respond(&mut chat, "d1");
+    }
+}
+
+#[test]
+fn an_edit_back_to_an_earlier_edit_does_not_get_the_response_to_another_text() {
+    let mut chat = chat_of(1);
+    let edits = ["A", "B"].map(|text| edit(&[user("m1", text)]));
+    for (body, response) in edits.iter().zip(["b1", "c1"]) {
+        assert_eq!(apply(&mut chat, body), RequestEffect::NewResponse);
+        respond(&mut chat, response);
+    }
+    assert_eq!(repeat(&mut chat, &edits[0]), RequestEffect::NotAnswered);
+    assert_eq!(repeat(&mut chat, &edits[1]), answered("c1"));
 }
 
 #[test]
@@ -429,7 +483,12 @@ async fn a_message_without_a_response_is_rejected_with_409_when_it_is_delivered_
 
 #[tokio::test]
 async fn each_post_of_a_chat_of_20_turns_changes_nothing_when_it_is_delivered_again() {
-    let host = Host::new();
+    for posted_history in [Keep, Truncate] {
+        deliver_each_post_of_20_turns_again(Host::new().with_posted_history(posted_history)).await;
+    }
+}
+
+async fn deliver_each_post_of_20_turns_again(host: Host) {
     let mut page = Client::new("alice", "chat");
     let mut bodies = Vec::new();
     for turn in 0..20 {

@@ -47,7 +47,7 @@ pub enum RequestEffect {
     /// written.
     AwaitsResponse(MessageId),
     /// The request was delivered before, and nothing is changed. There is no response: none was
-    /// stored, or the message that the request sends, edits or continues was removed.
+    /// stored, or the message that the request sends, edits or continues was removed or edited since.
     NotAnswered,
 }
 
@@ -119,6 +119,16 @@ impl PastMessages {
         is_new
     }
 
+    /// Removes a change of a user message.
+    pub(super) fn remove_change(&mut self, id: &MessageId, change: &str) {
+        let is_it = |past: &PastMessage| past.id == *id && past.change.as_deref() == Some(change);
+        if let Some(place) = self.list.iter().position(is_it)
+            && let Some(removed) = Arc::make_mut(&mut self.list).remove(place)
+        {
+            self.bytes -= json_len(&removed);
+        }
+    }
+
     fn add(&mut self, past: PastMessage) {
         let list = Arc::make_mut(&mut self.list);
         if list.len() == MAX_PAST_MESSAGES
@@ -139,7 +149,8 @@ pub(super) fn digest_of_edit(parts: &[Part]) -> Box<str> {
     URL_SAFE_NO_PAD.encode(&Sha256::digest(json)[..12]).into()
 }
 
-/// The change of a user message whose response was requested again by the id of the user message.
+/// The change of a user message whose response was requested again, by its id or
+/// without `messageId`.
 pub(super) const REGENERATED: &str = "regenerated";
 
 /// The maximum number of past messages of one conversation. One more removes the oldest.

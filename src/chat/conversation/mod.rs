@@ -181,15 +181,18 @@ impl Chat {
     ///   edit if `messageId` names it, the request contains the posted history and not a single
     ///   `message`, and its parts are new for this message.
     /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
-    ///   all messages after it. Without `messageId` it is the response to the last user message.
+    ///   all messages after it, with each [`PostedHistory`]: the page has removed them as well.
+    ///   Without `messageId` it is the response to the posted history's last message.
     /// - Approval responses and tool outputs continue the message that holds their calls.
     ///
     /// If tool calls are removed, the [history](Self::history) is no longer complete.
     ///
     /// A request that was delivered before changes nothing: its message is known, whether the
     /// conversation still holds it or not, or the response that it regenerates was replaced. A
-    /// request that regenerates a response without `messageId` changes nothing while this response
-    /// is being written, and regenerates it again afterwards.
+    /// request that regenerates the response to a user message, named by the id of this message or
+    /// without `messageId`, changes nothing while this response is being written, and regenerates it
+    /// again afterwards. If other user messages follow, it regenerates the response only if it was
+    /// never regenerated since the last edit of its user message.
     pub fn apply_request(
         &mut self,
         request: &ChatRequest,
@@ -226,11 +229,16 @@ impl Chat {
         if let Some(place) = self.place_of(id, Role::User) {
             let is_changed = self.messages[place].parts != message.parts;
             let is_edit = request.message_id() == Some(id) && !request.is_last_message_only();
-            if !is_changed
-                || !is_edit
-                || !self.past_messages.add_change(id, digest_of_edit(&message.parts))
-            {
+            if !is_changed || !is_edit {
                 return self.response_after(Some(id));
+            }
+            if !self.past_messages.add_change(id, digest_of_edit(&message.parts)) {
+                // The message has another text since, so its response does not answer this one.
+                return RequestEffect::NotAnswered;
+            }
+            self.past_messages.remove_change(id, REGENERATED);
+            if self.regenerated.as_ref() == Some(id) {
+                self.regenerated = None;
             }
             self.truncate(place, place);
         } else if self.past_messages.removed(id).is_some() {
@@ -265,22 +273,15 @@ impl Chat {
             self.truncate(place, place.saturating_sub(1));
             return RequestEffect::NewResponse;
         }
-        let last = self.messages.iter().rposition(|message| message.role == Role::User);
-        let question = named.and_then(|id| self.place_of(id, Role::User));
-        if let (Some(place), Some(id)) = (question, named) {
-            // If other messages follow, the same request may have regenerated an earlier response.
-            let is_new = self.past_messages.add_change(id, REGENERATED.into());
-            return match is_new || question == last {
-                true => self.regenerate_response_to(place),
-                false => self.response_after(named),
-            };
+        if let Some(place) = named.and_then(|id| self.place_of(id, Role::User)) {
+            return self.regenerate_response_to(place);
         }
         if let Some(after) = named.and_then(|id| self.past_messages.removed(id)) {
             return self.response_after(after);
         }
         let posted = request.messages().last().filter(|message| message.role == Role::User);
         let Some(posted) = posted else {
-            return match last {
+            return match self.place_of_last_question() {
                 Some(place) => self.regenerate_response_to(place),
                 None => {
                     self.truncate(0, 0);
@@ -289,9 +290,7 @@ impl Chat {
             };
         };
         match self.place_of(&posted.id, Role::User) {
-            Some(place) if Some(place) == last => self.regenerate_response_to(place),
-            // The user has sent other messages since.
-            Some(_) => self.response_after(Some(&posted.id)),
+            Some(place) => self.regenerate_response_to(place),
             None if self.past_messages.removed(&posted.id).is_some() => RequestEffect::NotAnswered,
             // The request that sent the message did not arrive.
             None => {
@@ -301,6 +300,9 @@ impl Chat {
         }
     }
 
+    /// Removes the response to the user message at this place, and all messages after it. If other
+    /// user messages follow, this happens once: the same request may have regenerated the response
+    /// before they were sent.
     fn regenerate_response_to(&mut self, place: usize) -> RequestEffect {
         let question = self.messages[place].id.clone();
         if self.regenerated.as_ref() == Some(&question)
@@ -308,9 +310,17 @@ impl Chat {
         {
             return RequestEffect::AwaitsResponse(response.clone());
         }
+        let is_new = self.past_messages.add_change(&question, REGENERATED.into());
+        if !is_new && Some(place) != self.place_of_last_question() {
+            return self.response_after(Some(&question));
+        }
         self.truncate(place + 1, place);
         self.regenerated = Some(question);
         RequestEffect::NewResponse
+    }
+
+    fn place_of_last_question(&self) -> Option<usize> {
+        self.messages.iter().rposition(|message| message.role == Role::User)
     }
 
     /// Returns the effect of a request that was delivered before. `question` is the message before

@@ -17,8 +17,8 @@ use axum::response::Response;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{Approvals, Principal, UnixMillis};
 use ui_message_stream::axum::{approval_routes, chat_routes};
-use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::ChatStore;
+use ui_message_stream::chat::{ChatServer, PostedHistory};
 use ui_message_stream::limits::ChatLimits;
 
 pub use self::agent::{Line, Model, Scripted};
@@ -83,6 +83,13 @@ impl Host {
     /// Loses all chats, as a server does that restarts and keeps its chats in memory.
     pub fn lose_chats(&self) {
         self.store.lose_chats();
+    }
+
+    /// Sets whether a new message keeps the stored messages that the posted history lacks.
+    pub fn with_posted_history(mut self, posted_history: PostedHistory) -> Self {
+        self.chats = self.chats.with_posted_history(posted_history);
+        self.routes = routes(&self.chats);
+        self
     }
 
     /// Sets the limits of the chats and the approvals.
