@@ -12,20 +12,24 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::inner::{Inner, MAX_SAVE_ATTEMPTS, too_many_conflicts};
-use super::turn::live::{LiveRun, LiveRuns};
+use super::turn::lease::{is_leased, lease_from_now};
+use super::turn::live::{Live, LiveRuns};
 use super::turn::run::Run;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
-use crate::chat::store::{ChatStore, InMemoryChatStore, VersionedChat};
+use crate::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
 use crate::chat::{
     Chat, ChatAgent, ChatError, ClientAnswers, PostedHistory, RequestEffect, StopReason,
 };
+use crate::chunk::FinishReason;
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
@@ -148,25 +152,23 @@ impl ChatServer {
     /// - [`ChatError::Limit`] if the new message, or the outputs of calls that the client executes, do
     ///   not fit into the conversation.
     /// - [`ChatError::ResponsePending`] if the request was delivered before, and its response is
-    ///   being written.
+    ///   being written, here or on another server. The server that writes a response says so in the
+    ///   stored conversation every 20 seconds. One minute after it has stopped to say so, the run
+    ///   counts as lost, and the request begins another one.
     /// - [`ChatError::AlreadyReceived`] if the request was delivered before, and there is no
     ///   response to it.
     /// - [`ChatError::Store`] if the conversation cannot be loaded or saved.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it is ready, the request may be saved without a run. After
-    /// this function has returned, the run continues on its own task, even if the response is
-    /// dropped.
+    /// If the future is dropped after it was polled, the request is still applied, and the run
+    /// continues on its own task. The same holds if the response is dropped.
     pub async fn stream_response(
         &self,
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<UiMessageStream, ChatError> {
-        Ok(match self.apply_request(principal, &request).await? {
-            Applied::Run(chat, message_id, live) => {
-                Run::from_request(&self.0, principal.clone(), chat, message_id, request, live)
-                    .begin()
-            }
+        Ok(match self.start(principal, request).await? {
+            Applied::Run { response, .. } => *response,
             Applied::Stored(chat, message_id) => stored_response(&chat, message_id),
         })
     }
@@ -196,25 +198,22 @@ impl ChatServer {
     /// - [`ChatError::Ledger`] if the pending approvals cannot be read.
     ///
     /// # Cancel safety
-    /// If the future is dropped after the run has started, the run continues on its own task.
+    /// If the future is dropped after it was polled, the request is still applied, and the run
+    /// continues on its own task.
     pub async fn complete_response(
         &self,
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        let (chat, message_id, outcome, reason) =
-            match self.apply_request(principal, &request).await? {
-                Applied::Run(chat, message_id, live) => {
-                    let owner = principal.clone();
-                    let run = Run::from_request(&self.0, owner, chat, message_id, request, live);
-                    let (id, message_id) = (run.chat_id().clone(), run.message_id().clone());
-                    let (outcome, reason) = run.wait().await;
-                    (self.chat(principal, &id).await?, message_id, outcome, reason)
-                }
-                Applied::Stored(chat, message_id) => {
-                    (chat, message_id, ResponseOutcome::Finished, None)
-                }
-            };
+        let (chat, message_id, outcome, reason) = match self.start(principal, request).await? {
+            Applied::Run { chat_id, message_id, response } => {
+                let (outcome, reason) = end_of(*response).await;
+                (self.chat(principal, &chat_id).await?, message_id, outcome, reason)
+            }
+            Applied::Stored(chat, message_id) => {
+                (chat, message_id, ResponseOutcome::Finished, None)
+            }
+        };
         let pending = self.0.approvals.for_chat(principal, &chat.id).pending().await?;
         let stop_reason = chat.stop_reason(&message_id).with_finish_reason(reason);
         let message = chat.message(&message_id).cloned();
@@ -334,42 +333,58 @@ impl ChatServer {
         Ok(())
     }
 
-    /// Applies a request to its stored conversation and saves the conversation.
-    async fn apply_request(
+    /// Applies a request to its stored conversation, saves the conversation and begins the run.
+    ///
+    /// This is done on a task of its own. If the caller drops this future, a conversation that was
+    /// saved still gets its run.
+    async fn start(
         &self,
         principal: &Principal,
-        request: &ChatRequest,
+        request: ChatRequest,
     ) -> Result<Applied, ChatError> {
-        self.0.agent.validate_request(request)?;
+        let (chats, principal) = (self.clone(), principal.clone());
+        let start = async move { chats.apply_request(principal, request).await };
+        match tokio::spawn(start.in_current_span()).await {
+            Ok(applied) => applied,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(error) => Err(ChatStoreError::new(error).into()),
+            },
+        }
+    }
+
+    async fn apply_request(
+        &self,
+        principal: Principal,
+        request: ChatRequest,
+    ) -> Result<Applied, ChatError> {
+        self.0.agent.validate_request(&request)?;
         let fresh = fresh_message_id();
         for _ in 0..MAX_SAVE_ATTEMPTS {
-            let stored = self.0.load(principal, request.id()).await?;
+            let stored = self.0.load(&principal, request.id()).await?;
             let (mut chat, revision) = match stored {
                 Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
-                None => (Chat::from_client_history(request, principal.clone()), None),
+                None => (Chat::from_client_history(&request, principal.clone()), None),
             };
             let before = chat.messages.clone();
-            let writes = |id: &MessageId| self.0.live.writes(principal, request.id(), id);
-            let mut effect = chat.apply_request(request, self.0.posted_history);
-            if let RequestEffect::AwaitsResponse(id) = &effect
-                && *request.trigger() == Trigger::RegenerateMessage
-                && !writes(id)
-            {
-                // A server that stopped was writing the response. Only this request can replace it.
-                chat.discard_response(id);
-                effect = chat.apply_request(request, self.0.posted_history);
-            }
-            let message_id = match effect {
-                RequestEffect::NewResponse => {
-                    chat.begin_response(fresh.clone());
-                    fresh.clone()
-                }
+            let message_id = match chat.apply_request(&request, self.0.posted_history) {
+                RequestEffect::NewResponse => fresh.clone(),
                 RequestEffect::Continues(id) => id,
-                RequestEffect::Answered(id) if !writes(&id) => {
-                    return Ok(Applied::Stored(chat, id));
-                }
-                RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_) => {
-                    return Err(ChatError::ResponsePending);
+                RequestEffect::Answered(id) => match self.0.live.state(&principal, &chat.id, &id) {
+                    Some(_) => return Err(ChatError::ResponsePending),
+                    None => {
+                        self.0.show_closed_requests(&mut chat).await;
+                        return Ok(Applied::Stored(chat, id));
+                    }
+                },
+                RequestEffect::AwaitsResponse(id) => {
+                    if self.is_written(&chat, &id, &request) {
+                        return Err(ChatError::ResponsePending);
+                    }
+                    if request.continued_message().is_some() || !chat.replace_response(&id) {
+                        return Err(ChatError::AlreadyReceived);
+                    }
+                    fresh.clone()
                 }
                 RequestEffect::NotAnswered => return Err(ChatError::AlreadyReceived),
             };
@@ -381,7 +396,11 @@ impl ChatServer {
             }
             // Registers the run before a repeated request can find its response in the conversation.
             let is_new = message_id == fresh;
-            let live = is_new.then(|| self.0.live.register(principal, &chat.id, &message_id));
+            let live = is_new.then(|| {
+                chat.begin_response(fresh.clone());
+                chat.lease_response(&fresh, lease_from_now());
+                self.0.live.register(&principal, &chat.id, &fresh)
+            });
             if self.0.store.save(&chat, revision).await? {
                 let changed = before.common_prefix(&chat.messages)..before.len();
                 let changed = changed.filter_map(|at| before.get(at));
@@ -389,21 +408,46 @@ impl ChatServer {
                 let ids = answers.map(|message| &message.id);
                 let removed = ids.filter(|answer| chat.message(answer).is_none());
                 for discarded in chat.discarded_responses().chain(removed) {
-                    self.0.live.stop_answer(principal, &chat.id, discarded);
+                    self.0.live.stop_answer(&principal, &chat.id, discarded);
                 }
-                return Ok(Applied::Run(chat, message_id, live));
+                let (chat_id, id) = (chat.id.clone(), message_id.clone());
+                let run = Run::from_request(&self.0, principal, chat, message_id, request, live);
+                let response = Box::new(run.begin());
+                return Ok(Applied::Run { chat_id, message_id: id, response });
             }
         }
         Err(too_many_conflicts())
     }
+
+    /// Returns whether a run writes this response, here or on another server.
+    fn is_written(&self, chat: &Chat, id: &MessageId, request: &ChatRequest) -> bool {
+        match self.0.live.state(&chat.owner, &chat.id, id) {
+            Some(Live::Runs) => true,
+            // The user stopped the response, and may request another one before it has ended.
+            Some(Live::IsToStop) => *request.trigger() != Trigger::RegenerateMessage,
+            None => is_leased(chat.response_lease(id)),
+        }
+    }
 }
 
-/// A request that was applied to its conversation, and the id of the message that answers it.
+/// A request that was applied to its conversation.
 enum Applied {
-    /// A run has to write the message. A run that writes a new one is registered.
-    Run(Chat, MessageId, Option<LiveRun>),
+    /// A run writes the message.
+    Run { chat_id: ChatId, message_id: MessageId, response: Box<UiMessageStream> },
     /// The request was delivered before, and the message is stored.
     Stored(Chat, MessageId),
+}
+
+/// Waits for the end of a response. Returns the outcome and the finish reason.
+async fn end_of(response: UiMessageStream) -> (ResponseOutcome, Option<FinishReason>) {
+    let (tell, ended) = oneshot::channel();
+    let mut response = response.on_finish(move |end| {
+        // The future that waits for it may have been dropped.
+        let _ = tell.send((end.outcome, end.finish_reason));
+    });
+    while response.next().await.is_some() {}
+    // `on_finish` is called whenever the response ends, also if it ends with an error.
+    ended.await.unwrap_or((ResponseOutcome::Failed, None))
 }
 
 /// Returns the response that streams a stored message.

@@ -10,6 +10,7 @@ mod history_completeness;
 mod json_responses;
 mod late_responses;
 mod limits;
+mod lost_runs;
 mod newer_messages;
 mod out_of_band_decisions;
 mod pages;

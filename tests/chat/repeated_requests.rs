@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::axum::chat_routes;
-use ui_message_stream::chat::{Chat, ChatServer, PostedHistory, RequestEffect, Turn};
+use ui_message_stream::chat::{Chat, ChatServer, PostedHistory, RequestEffect, StopReason, Turn};
 use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
@@ -528,4 +528,26 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
         assert_eq!(state(&host).await, before, "{body}");
     }
+}
+
+/// The message of a stored response shows its approval request as the history does.
+#[tokio::test]
+async fn a_repeated_post_shows_an_approval_request_that_has_expired_as_closed() {
+    let host = Host::new();
+    let mut page = Client::new("alice", "chat");
+    page.messages.push(user("m1", "delete notes.txt"));
+    let body = page.body().to_string();
+    page.send(&host).await;
+    let mut again = page.clone();
+    again.messages.pop();
+    host.wait(Duration::from_secs(400 * 24 * 3600));
+    again.apply_response(&host.chat("alice", body.clone()).await);
+    assert_eq!(again.approval_ids(), Vec::<String>::new());
+    let history = host.get("alice", "/api/chat/chat").await.json();
+    let shown = again.last()["parts"].as_array().unwrap();
+    assert!(shown.starts_with(history["messages"][1]["parts"].as_array().unwrap()), "{shown:?}");
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let complete = host.chats.complete_response(&Principal::new("alice"), request).await.unwrap();
+    assert_eq!(serde_json::to_value(&complete.message).unwrap(), history["messages"][1]);
+    assert_eq!(complete.stop_reason, StopReason::Stop);
 }

@@ -34,7 +34,9 @@ use self::apply_answers::apply_answers;
 use self::call_state::is_client_call;
 use self::delivery::{PastMessages, REGENERATED, digest_of_edit};
 use self::messages::json_len;
-use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
+use crate::approval::{
+    DeferredOutcome, DeferredToolResult, PendingToolCall, Principal, UnixMillis,
+};
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::{Format, RecordKind};
 use crate::message::{Part, Role, ToolState, UiMessage};
@@ -130,6 +132,10 @@ struct PendingResponse {
     /// or requested another response to it.
     #[serde(alias = "isTakenAway")]
     is_discarded: bool,
+    /// The server that writes the response extends this time while the run is active. Afterwards the
+    /// run counts as lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leased_until: Option<UnixMillis>,
 }
 
 impl Chat {
@@ -362,7 +368,8 @@ impl Chat {
         let after = self.messages.last().map(|message| message.id.clone());
         let excess = self.pending_responses.len().saturating_sub(MAX_PENDING_RESPONSES - 1);
         self.pending_responses.drain(..excess);
-        let response = PendingResponse { message_id: id, after, is_discarded: false };
+        let response =
+            PendingResponse { message_id: id, after, is_discarded: false, leased_until: None };
         self.pending_responses.push(response);
     }
 
@@ -372,12 +379,38 @@ impl Chat {
         self.pending_responses.retain(|response| response.message_id != *id);
     }
 
-    /// Discards the response with this id, which nothing writes any more although it is registered.
+    /// Sets until when the registered response with this id counts as being written. Returns `false`
+    /// if it is not registered any more, or if it is discarded.
     #[cfg(feature = "approvals")]
-    pub(super) fn discard_response(&mut self, id: &MessageId) {
+    pub(super) fn lease_response(&mut self, id: &MessageId, until: UnixMillis) -> bool {
+        let mut pending = self.pending_responses.iter_mut();
+        let pending = pending.find(|pending| !pending.is_discarded && pending.message_id == *id);
+        pending.map(|pending| pending.leased_until = Some(until)).is_some()
+    }
+
+    /// Returns until when the registered response with this id counts as being written.
+    #[cfg(feature = "approvals")]
+    pub(super) fn response_lease(&self, id: &MessageId) -> Option<UnixMillis> {
+        let mut pending = self.pending_responses.iter();
+        pending.find(|pending| pending.message_id == *id)?.leased_until
+    }
+
+    /// Discards the response with this id, which nothing writes any more although it is registered,
+    /// so that another one can be written in its place. Returns `false` if messages follow, because
+    /// no response could then be appended.
+    #[cfg(feature = "approvals")]
+    pub(super) fn replace_response(&mut self, id: &MessageId) -> bool {
+        let last = self.messages.last().map(|message| &message.id);
+        let mut is_last = false;
         for response in &mut self.pending_responses {
-            response.is_discarded |= response.message_id == *id;
+            if response.message_id == *id {
+                response.is_discarded = true;
+                is_last = response.after.as_ref() == last;
+            }
         }
+        // The lost run may have called tools.
+        self.mark_truncated();
+        is_last
     }
 
     /// Returns whether the conversation holds a message with this id, or a

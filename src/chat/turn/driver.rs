@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::{FutureExt, StreamExt};
-use tokio::sync::oneshot;
+use futures_util::FutureExt;
 use tracing::Instrument;
 
+use super::lease::Lease;
 use super::live::LiveRun;
 use super::next_run::{as_it_ended, have_results, is_news};
 use super::reader::Reader;
@@ -22,7 +22,7 @@ use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, Data};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
-use crate::response::{ResponseOutcome, UiMessageStream, panic_message};
+use crate::response::{UiMessageStream, panic_message};
 use crate::translator::Translator;
 
 impl Run {
@@ -42,7 +42,12 @@ impl Run {
             if let Some(reader) = &mut self.reader {
                 reader.begins().await;
             }
-            if let Err(error) = self.go(live).await {
+            let lease = Lease::of(&self);
+            let ended = tokio::select! {
+                ended = self.go(live) => ended,
+                never = lease.keep() => match never {},
+            };
+            if let Err(error) = ended {
                 tracing::error!(%error, "a run could not go on");
                 self.say(Err(error)).await;
                 if let Err(error) = self.cancel_response().await {
@@ -52,19 +57,6 @@ impl Run {
         };
         tokio::spawn(run.in_current_span());
         UiMessageStream::with_translator(translator, events)
-    }
-
-    /// Starts the run and waits for its end, without streaming the response to a client. Returns
-    /// the outcome and the finish reason.
-    pub(in crate::chat) async fn wait(self) -> (ResponseOutcome, Option<FinishReason>) {
-        let (tell, ended) = oneshot::channel();
-        let mut response = self.begin().on_finish(move |end| {
-            // The future that waits for it may have been dropped.
-            let _ = tell.send((end.outcome, end.finish_reason));
-        });
-        while response.next().await.is_some() {}
-        // `on_finish` is called whenever the response ends, also if it ends with an error.
-        ended.await.unwrap_or((ResponseOutcome::Failed, None))
     }
 
     /// Applies the decisions and continues the run on a task of its own. Returns the decisions that

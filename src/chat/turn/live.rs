@@ -74,16 +74,19 @@ impl LiveRuns {
         }
     }
 
-    /// Returns whether a run of a chat writes this message.
-    pub(in crate::chat) fn writes(
+    /// Returns the state of the runs of a chat that write this message: `IsToStop` if all of them
+    /// are to stop, and `None` if there are none.
+    pub(in crate::chat) fn state(
         &self,
         owner: &Principal,
         chat: &ChatId,
         message_id: &MessageId,
-    ) -> bool {
+    ) -> Option<Live> {
         let runs = self.lock();
-        let mut runs = runs.get(&key(owner, chat)).into_iter().flatten();
-        runs.any(|run| run.message_id == *message_id)
+        let runs = runs.get(&key(owner, chat)).into_iter().flatten();
+        let states =
+            runs.filter(|run| run.message_id == *message_id).map(|run| *run.sender.borrow());
+        states.min_by_key(|state| *state == Live::IsToStop)
     }
 
     /// Waits until all runs of a chat that are registered now have ended. A registered run must not

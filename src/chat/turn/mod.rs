@@ -2,6 +2,7 @@
 //! reader, and the other runs of its conversation.
 
 mod driver;
+pub(super) mod lease;
 mod listen;
 pub(super) mod live;
 mod next_run;

@@ -8,7 +8,7 @@ use crate::approval::{MessageDecisions, Principal, ResumePlan};
 use crate::chat::agent::Event;
 use crate::chat::inner::Inner;
 use crate::chat::{Chat, ChatError};
-use crate::id::{ChatId, MessageId};
+use crate::id::MessageId;
 use crate::message::Part;
 use crate::request::ChatRequest;
 
@@ -76,14 +76,6 @@ impl Run {
             reader: None,
             live: None,
         }
-    }
-
-    pub(in crate::chat) fn chat_id(&self) -> &ChatId {
-        &self.chat.id
-    }
-
-    pub(in crate::chat) fn message_id(&self) -> &MessageId {
-        &self.message_id
     }
 
     /// Removes the pending response that this run registered, if it registered one.

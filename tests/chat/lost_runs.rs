@@ -1,0 +1,314 @@
+//! A request that is delivered again gets an answer also if the run of the first one was lost, and no
+//! second run while the first one is active.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
+use ui_message_stream::chat::{Chat, ChatError, ChatServer, PostedHistory, Turn};
+use ui_message_stream::id::ChatId;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, UiMessage};
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+fn user(id: &str, text: &str) -> Value {
+    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
+}
+
+fn submit(messages: &[Value]) -> ChatRequest {
+    parse(&json!({"id": "chat", "messages": messages}))
+}
+
+fn edit(message: &Value) -> ChatRequest {
+    parse(&json!({"id": "chat", "messages": [message], "messageId": message["id"]}))
+}
+
+fn regenerate(messages: &[Value]) -> ChatRequest {
+    parse(&json!({"id": "chat", "messages": messages, "trigger": "regenerate-message"}))
+}
+
+fn parse(body: &Value) -> ChatRequest {
+    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
+}
+
+/// A server on a store, whose agent counts its calls, says a word and waits for a permit.
+struct Server {
+    chats: ChatServer,
+    calls: Arc<AtomicUsize>,
+    permits: Arc<Semaphore>,
+}
+
+fn server(store: &Arc<impl ChatStore>) -> Server {
+    let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
+    let agent = move |_: Turn| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let permits = Arc::clone(&awaited);
+        let rest = async move {
+            permits.acquire().await.unwrap().forget();
+            AgentEvent::text("answer")
+        };
+        stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let store: Arc<dyn ChatStore> = store.clone();
+    Server { chats: chats.with_store(store), calls, permits }
+}
+
+impl Server {
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn called(&self) {
+        while self.calls() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Posts a request and returns the complete message.
+    async fn post(&self, request: &ChatRequest) -> Result<Option<UiMessage>, ChatError> {
+        let response = self.chats.complete_response(&ada(), request.clone()).await;
+        response.map(|response| response.message)
+    }
+}
+
+async fn stored(store: &impl ChatStore) -> VersionedChat {
+    store.load(&ada(), &"chat".into()).await.unwrap().unwrap()
+}
+
+/// A stored chat whose last message waits for a response that was registered with this lease.
+async fn store_with_pending_response(lease: Option<Duration>) -> Arc<InMemoryChatStore> {
+    let mut chat = Chat::new("chat", ada());
+    let _ = chat.apply_request(&submit(&[user("m1", "Hi")]), PostedHistory::Keep);
+    chat.begin_response("lost".into());
+    let mut json = serde_json::to_value(&chat).unwrap();
+    json["regenerated"] = "m1".into();
+    if let Some(lease) = lease {
+        json["pendingResponses"][0]["leasedUntil"] = (lease.as_millis() as u64).into();
+    }
+    let store = Arc::new(InMemoryChatStore::new());
+    assert!(store.save(&serde_json::from_value(json).unwrap(), None).await.unwrap());
+    store
+}
+
+#[tokio::test]
+async fn a_request_whose_run_was_lost_with_its_server_begins_another_run() {
+    let from_now = |time: Duration| time + std::time::UNIX_EPOCH.elapsed().unwrap();
+    for (lease, is_lost) in [
+        (None, true),
+        (Some(Duration::from_secs(1)), true),
+        (Some(from_now(Duration::from_secs(30))), false),
+        // The clock has been put back since.
+        (Some(from_now(Duration::from_secs(3600))), true),
+    ] {
+        for request in [submit, regenerate].map(|request| request(&[user("m1", "Hi")])) {
+            let store = store_with_pending_response(lease).await;
+            let server = server(&store);
+            server.permits.add_permits(2);
+            let response = server.post(&request).await;
+            if !is_lost {
+                assert!(matches!(response, Err(ChatError::ResponsePending)), "{response:?}");
+                assert_eq!(server.calls(), 0);
+                continue;
+            }
+            let message = response.unwrap().unwrap();
+            let chat = stored(&*store).await.chat;
+            assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &message));
+            let again = server.post(&submit(&[user("m1", "Hi")])).await.unwrap();
+            assert_eq!((again, server.calls()), (Some(message), 1));
+        }
+    }
+}
+
+/// Its response could not be the last message.
+#[tokio::test]
+async fn a_lost_run_is_not_repeated_if_other_messages_follow() {
+    let store = store_with_pending_response(None).await;
+    let server = server(&store);
+    server.permits.add_permits(2);
+    server.post(&submit(&[user("m1", "Hi"), user("m2", "Hello?")])).await.unwrap();
+    let before = stored(&*store).await.chat;
+    let response = server.post(&submit(&[user("m1", "Hi")])).await;
+    assert!(matches!(response, Err(ChatError::AlreadyReceived)), "{response:?}");
+    assert_eq!((stored(&*store).await.chat, server.calls()), (before, 1));
+}
+
+#[tokio::test]
+async fn a_request_that_reaches_another_server_while_its_response_is_written_calls_no_model() {
+    let store = Arc::new(InMemoryChatStore::new());
+    let (first, second) = (server(&store), server(&store));
+    let question = [user("m1", "Hi")];
+    for request in [submit(&question), regenerate(&question)] {
+        let response = first.chats.stream_response(&ada(), request.clone()).await.unwrap();
+        let again = second.post(&request).await;
+        assert!(matches!(again, Err(ChatError::ResponsePending)), "{again:?}");
+        first.permits.add_permits(1);
+        drop(response.collect::<Vec<_>>().await);
+    }
+    assert_eq!((first.calls(), second.calls()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_extends_its_lease_and_stops_if_another_server_discards_its_response() {
+    let store = Arc::new(InMemoryChatStore::new());
+    let (first, second) = (server(&store), server(&store));
+    let question = user("m1", "Hi");
+    let request = submit(&[question]);
+    let response = first.chats.stream_response(&ada(), request).await.unwrap();
+    let lease = async || {
+        let chat = serde_json::to_value(stored(&*store).await.chat).unwrap();
+        chat["pendingResponses"][0]["leasedUntil"].as_u64().unwrap()
+    };
+    let begun = lease().await;
+    // The clock of the lease is not paused.
+    std::thread::sleep(Duration::from_millis(5));
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert!(lease().await > begun);
+
+    second.permits.add_permits(1);
+    let edited = second.post(&edit(&user("m1", "Hello"))).await.unwrap().unwrap();
+    let frames = timeout(Duration::from_secs(30), response.collect::<Vec<_>>()).await.unwrap();
+    assert!(format!("{frames:?}").contains("abort"), "{frames:?}");
+    let chat = stored(&*store).await.chat;
+    assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &edited));
+}
+
+/// A store whose saves wait: those of a chat with this many messages, after or before the commit. Its
+/// loads can fail.
+#[derive(Debug)]
+struct Waits {
+    store: InMemoryChatStore,
+    messages: usize,
+    is_after_commit: bool,
+    is_failing: AtomicBool,
+    waiting: AtomicUsize,
+    permits: Semaphore,
+}
+
+impl Waits {
+    fn new(messages: usize, is_after_commit: bool) -> Arc<Self> {
+        Arc::new(Waits {
+            store: InMemoryChatStore::new(),
+            messages,
+            is_after_commit,
+            is_failing: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            permits: Semaphore::new(0),
+        })
+    }
+
+    async fn wait(&self, chat: &Chat) {
+        if chat.messages.len() == self.messages {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            drop(self.permits.acquire().await.unwrap());
+        }
+    }
+
+    async fn waits(&self) {
+        while self.waiting.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl ChatStore for Waits {
+    fn load<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a ChatId,
+    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
+        if self.is_failing.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(ChatStoreError::new("no connection")) });
+        }
+        self.store.load(owner, id)
+    }
+
+    fn save<'a>(
+        &'a self,
+        chat: &'a Chat,
+        revision: Option<u64>,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async move {
+            if self.is_after_commit {
+                let is_saved = self.store.save(chat, revision).await;
+                self.wait(chat).await;
+                return is_saved;
+            }
+            self.wait(chat).await;
+            self.store.save(chat, revision).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_extend_its_lease_stops_before_the_lease_ends() {
+    let store = Waits::new(usize::MAX, false);
+    let server = server(&store);
+    let request = submit(&[user("m1", "Hi")]);
+    let response = server.chats.stream_response(&ada(), request).await.unwrap();
+    server.called().await;
+    store.is_failing.store(true, Ordering::SeqCst);
+    drop(timeout(Duration::from_secs(55), response.collect::<Vec<_>>()).await.unwrap());
+    assert_eq!(server.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_later() {
+    let store = Waits::new(1, true);
+    let server = server(&store);
+    server.permits.add_permits(2);
+    let request = submit(&[user("m1", "Hi")]);
+    {
+        tokio::select! {
+            response = server.post(&request) => panic!("the save waits: {response:?}"),
+            () = store.waits() => {}
+        }
+    }
+    let again = server.post(&request).now_or_never();
+    assert!(!matches!(again, Some(Ok(_))), "{again:?}");
+    store.permits.add_permits(1);
+    let mut again = server.post(&request).await;
+    while matches!(again, Err(ChatError::ResponsePending)) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        again = timeout(Duration::from_secs(30), server.post(&request)).await.unwrap();
+    }
+    assert_eq!(again.unwrap(), stored(&*store).await.chat.messages.get(1).cloned());
+    assert_eq!(server.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_regeneration_that_was_stopped_can_be_requested_again_before_it_has_ended() {
+    let store = Waits::new(2, false);
+    let server = server(&store);
+    let question = [user("m1", "Hi")];
+    let request = regenerate(&question);
+    let replaced = server.chats.stream_response(&ada(), request.clone()).await.unwrap();
+    let stopped = server.chats.stream_response(&ada(), request.clone()).await.unwrap();
+    drop(replaced.collect::<Vec<_>>().await);
+    server.called().await;
+    let calls = server.calls();
+    server.chats.stop(&ada(), &"chat".into()).await.unwrap();
+    // The run stores what it has.
+    store.waits().await;
+    let repeated = server.post(&submit(&question)).await;
+    assert!(matches!(repeated, Err(ChatError::ResponsePending)), "{repeated:?}");
+    let again = server.chats.stream_response(&ada(), request).await.unwrap();
+    server.permits.add_permits(1);
+    store.permits.add_permits(1);
+    drop(stopped.collect::<Vec<_>>().await);
+    drop(again.collect::<Vec<_>>().await);
+    let chat = stored(&*store).await.chat;
+    let message = serde_json::to_string(&chat.messages[1]).unwrap();
+    assert!(chat.messages.len() == 2 && message.contains("answer"), "{message}");
+    assert_eq!(server.calls(), calls + 1);
+}
