@@ -12,7 +12,7 @@
 //! A redemption decides and never waits: the glue loads the records that it lists, and sends and
 //! stores the ledger requests that it lists.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::resume::ResponseResult;
 use super::token::{Token, has_newer_format};
@@ -33,6 +33,8 @@ pub struct Redemption {
     plan: ResumePlan,
     answers: Vec<Answer>,
     includes_earlier: bool,
+    /// The ids whose calls may have been executed, although they have no record.
+    may_have_run: HashSet<RecordId>,
 }
 
 debug_without_content!(Redemption { plan; answers });
@@ -139,7 +141,7 @@ impl ResumePlan {
                 resolution: Resolution::Unresolved,
             })
             .collect();
-        Redemption { plan: self, answers, includes_earlier: false }
+        Redemption { plan: self, answers, includes_earlier: false, may_have_run: HashSet::new() }
     }
 }
 
@@ -154,6 +156,28 @@ impl Redemption {
     /// Returns the ids of the records to load. A forged approval id has no record.
     pub fn records(&self) -> impl Iterator<Item = RecordId> {
         self.answers.iter().filter_map(|answer| Some(answer.token?.record))
+    }
+
+    /// Returns the ids of the approvals that are genuine and have no record, each with the time at
+    /// which it expires.
+    #[cfg(feature = "approvals")]
+    pub(super) fn approvals_without_record(
+        &self,
+        records: &HashMap<RecordId, ApprovalRecord>,
+    ) -> HashMap<RecordId, UnixMillis> {
+        let approvals = self.answers.iter().zip(self.plan.unverified_responses());
+        let approvals = approvals.filter(|(_, response)| response.approved);
+        let tokens = approvals.filter_map(|(answer, _)| answer.token);
+        let tokens = tokens.filter(|token| !records.contains_key(&token.record));
+        tokens.map(|token| (token.record, token.times().1)).collect()
+    }
+
+    /// Sets the ids of the approvals whose calls may have been executed, although they have no
+    /// record. Such an approval has an unknown outcome.
+    #[cfg(feature = "approvals")]
+    pub(super) fn with_possible_executions(mut self, may_have_run: HashSet<RecordId>) -> Self {
+        self.may_have_run = may_have_run;
+        self
     }
 
     /// Checks the approval responses against the records, and returns the rejected responses.
@@ -201,7 +225,13 @@ impl Redemption {
             if !(is_continued || accepted.is_ok() && (is_pending || self.includes_earlier)) {
                 answer.resolution = Resolution::Skipped;
             } else if let Err(cause) = accepted {
+                let token = answer.token;
                 let outcome = match response.approved {
+                    true if token
+                        .is_some_and(|token| self.may_have_run.contains(&token.record)) =>
+                    {
+                        DeferredOutcome::OutcomeUnknown
+                    }
                     true => DeferredOutcome::Rejected,
                     // A denial runs nothing, so the user sees the decision that the user made.
                     false => DeferredOutcome::Denied { reason: response.reason.clone() },
@@ -279,6 +309,10 @@ impl Redemption {
                 DeferredOutcome::Executed { outcome }
             }
             LedgerResponse::Claim(ClaimResult::OutcomeUnknown) => DeferredOutcome::OutcomeUnknown,
+            // The last known state of the record may be older than an execution.
+            LedgerResponse::Unavailable if request.action != LedgerAction::Deny => {
+                DeferredOutcome::OutcomeUnknown
+            }
             LedgerResponse::Claim(ClaimResult::Rejected(_))
             | LedgerResponse::Deny(DenyResult::Rejected(_))
             | LedgerResponse::Unavailable => {

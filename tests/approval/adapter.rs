@@ -5,19 +5,23 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
-use ui_message_stream::approval::store::InMemoryReplayGuard;
+use ui_message_stream::approval::store::{
+    ApprovalUse, InMemoryLedger, InMemoryReplayGuard, LedgerStore, LedgerStoreError, PendingQuery,
+    PendingRecords, ReplayGuard, Snapshot,
+};
 use ui_message_stream::approval::{
-    Approvals, DeferredCall, DeferredOutcome, DeferredToolResults, DefinitionDigest, KeyRing,
-    Principal, ToolInfo, ToolList, ToolOutcome,
+    ApprovalRecord, Approvals, DeferredCall, DeferredOutcome, DeferredToolResults,
+    DefinitionDigest, KeyRing, OnNewMessage, Principal, RecordId, ToolInfo, ToolList, ToolOutcome,
+    UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
 /// How a host keeps track of approvals.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,7 +37,81 @@ const MODES: [Mode; 3] = [Mode::Ledger, Mode::Stateless, Mode::Guarded];
 #[derive(Debug, Clone)]
 struct Host {
     approvals: Approvals,
+    ledger: Arc<FailingStore>,
+    guard: Arc<FailingStore>,
     effects: Arc<AtomicUsize>,
+}
+
+/// A ledger and a replay guard in memory, whose writes fail while `fails` is set.
+#[derive(Debug, Default)]
+struct FailingStore {
+    ledger: InMemoryLedger,
+    guard: InMemoryReplayGuard,
+    fails: AtomicBool,
+}
+
+impl FailingStore {
+    fn check(&self) -> Result<(), LedgerStoreError> {
+        match self.fails.load(Ordering::SeqCst) {
+            true => Err(LedgerStoreError::new("unreachable")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl LedgerStore for FailingStore {
+    fn insert<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        self.ledger.insert(record)
+    }
+
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        self.ledger.load(ids)
+    }
+
+    fn pending<'a>(
+        &'a self,
+        query: PendingQuery<'a>,
+    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        self.ledger.pending(query)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.ledger.compare_and_swap(record, revision).await
+        })
+    }
+}
+
+impl ReplayGuard for FailingStore {
+    fn set_if_absent<'a>(
+        &'a self,
+        approval: RecordId,
+        first_use: ApprovalUse,
+        keep_until: UnixMillis,
+    ) -> BoxFuture<'a, Result<Option<ApprovalUse>, LedgerStoreError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.guard.set_if_absent(approval, first_use, keep_until).await
+        })
+    }
+
+    fn first_use(
+        &self,
+        approval: RecordId,
+    ) -> BoxFuture<'_, Result<Option<ApprovalUse>, LedgerStoreError>> {
+        self.guard.first_use(approval)
+    }
 }
 
 impl Host {
@@ -41,22 +119,38 @@ impl Host {
         Self::with_tools(mode, tools("Deletes a file."))
     }
 
+    /// The same host after its tools have changed.
+    fn redefined(&self, mode: Mode, tools: ToolList) -> Self {
+        let mut redefined = Self::with_tools(mode, tools);
+        redefined.approvals = match mode {
+            Mode::Ledger => redefined.approvals.with_ledger(self.ledger.clone()),
+            Mode::Stateless => redefined.approvals,
+            Mode::Guarded => redefined.approvals.with_replay_guard(self.guard.clone()),
+        };
+        redefined
+    }
+
     fn with_tools(mode: Mode, tools: ToolList) -> Self {
         let keys = || KeyRing::new(1, &[7; 32]).unwrap();
+        let (ledger, guard) = (Arc::<FailingStore>::default(), Arc::<FailingStore>::default());
         let approvals = match mode {
-            Mode::Ledger => Approvals::new(tools).with_keys(keys()),
+            Mode::Ledger => Approvals::new(tools).with_keys(keys()).with_ledger(ledger.clone()),
             Mode::Stateless => Approvals::stateless_replayable(tools, keys()),
             Mode::Guarded => {
-                let guard = Arc::new(InMemoryReplayGuard::new());
-                Approvals::stateless_replayable(tools, keys()).with_replay_guard(guard)
+                Approvals::stateless_replayable(tools, keys()).with_replay_guard(guard.clone())
             }
         };
-        Host { approvals: approvals.with_lease(LEASE), effects: Arc::default() }
+        let approvals = approvals.with_lease(LEASE);
+        Host { approvals, ledger, guard, effects: Arc::default() }
     }
 
     /// Requests approval of a call, and returns the tool part that the client then holds.
     async fn ask(&self) -> Value {
-        let input = Json::parse(r#"{ "path": "notes.txt", "copies": 1.0 }"#).unwrap();
+        self.ask_about(r#"{ "path": "notes.txt", "copies": 1.0 }"#).await
+    }
+
+    async fn ask_about(&self, input: &str) -> Value {
+        let input = Json::parse(input).unwrap();
         let chat = self.approvals.for_chat(&ada(), &"chat".into());
         let call = ToolCall::new("call-1", "delete_file");
         let asked = chat.request_approval_of(&call, &input).await.unwrap();
@@ -111,6 +205,12 @@ impl Host {
         })
     }
 
+    fn set_failing(&self, fails: bool) {
+        for store in [&self.ledger, &self.guard] {
+            store.fails.store(fails, Ordering::SeqCst);
+        }
+    }
+
     fn effects(&self) -> usize {
         self.effects.load(Ordering::SeqCst)
     }
@@ -135,9 +235,13 @@ fn body(chat: &str, parts: &[&Value]) -> Value {
     ]})
 }
 
-fn with_new_message(mut body: Value) -> Value {
+fn with_new_message(body: Value) -> Value {
+    with_message(body, "m3")
+}
+
+fn with_message(mut body: Value, id: &str) -> Value {
     body["messageId"] = Value::Null;
-    let message = json!({"id": "m3", "role": "user", "parts": [{"type": "text", "text": "Well?"}]});
+    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Well?"}]});
     body["messages"].as_array_mut().unwrap().push(message);
     body
 }
@@ -227,7 +331,7 @@ async fn of_sixteen_requests_at_once_one_runs_the_call_and_the_others_wait_for_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forged_changed_or_foreign_approval_runs_nothing_and_reads_as_not_executed() {
+async fn a_forged_changed_or_foreign_approval_runs_nothing() {
     for mode in MODES {
         let host = Host::new(mode);
         let part = host.ask().await;
@@ -236,6 +340,7 @@ async fn a_forged_changed_or_foreign_approval_runs_nothing_and_reads_as_not_exec
             *part.pointer_mut(pointer).unwrap() = value;
             part
         };
+        let approved = answered(&part, true);
         let forged = [
             change("/approval/id", json!("ap-1")),
             change("/approval/id", json!(format!("{}A", part["approval"]["id"].as_str().unwrap()))),
@@ -245,15 +350,24 @@ async fn a_forged_changed_or_foreign_approval_runs_nothing_and_reads_as_not_exec
             change("/type", json!("tool-get_location")),
             change("/type", json!("tool-no_such_tool")),
         ];
+        // Of a genuine approval id it is only known that it was sealed for something else: perhaps
+        // for this call, before its tool has changed.
+        let genuine = match mode {
+            Mode::Stateless => DeferredOutcome::OutcomeUnknown,
+            _ => DeferredOutcome::Rejected,
+        };
         for part in &forged {
             let outcome = host.outcome(&body("chat", &[part])).await;
-            assert_eq!(outcome, DeferredOutcome::Rejected, "{mode:?} {part}");
+            let expected = match part["approval"]["id"] == approved["approval"]["id"] {
+                true => genuine.clone(),
+                false => DeferredOutcome::Rejected,
+            };
+            assert_eq!(outcome, expected, "{mode:?} {part}");
         }
-        let approved = answered(&part, true);
         let elsewhere = host.outcome(&body("another chat", &[&approved])).await;
-        assert_eq!(elsewhere, DeferredOutcome::Rejected, "{mode:?}");
+        assert_eq!(elsewhere, genuine, "{mode:?}");
         let (eve, request) = (Principal::new("eve"), body("chat", &[&approved]));
-        assert_eq!(host.outcome_for(&eve, &request).await, DeferredOutcome::Rejected, "{mode:?}");
+        assert_eq!(host.outcome_for(&eve, &request).await, genuine, "{mode:?}");
         assert_eq!(host.effects(), 0, "{mode:?}");
         assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
     }
@@ -264,10 +378,109 @@ async fn an_approval_of_a_tool_that_has_changed_runs_nothing() {
     for mode in MODES {
         let host = Host::new(mode);
         let part = host.ask().await;
-        let redefined = Host::with_tools(mode, tools("Deletes all files."));
+        let redefined = host.redefined(mode, tools("Deletes all files."));
         let outcome = redefined.outcome(&answer(&part, true)).await;
-        assert_eq!(outcome, DeferredOutcome::Rejected, "{mode:?}");
+        let expected = match mode {
+            Mode::Ledger => DeferredOutcome::Revoked,
+            Mode::Stateless => DeferredOutcome::OutcomeUnknown,
+            Mode::Guarded => DeferredOutcome::Rejected,
+        };
+        assert_eq!(outcome, expected, "{mode:?}");
         assert_eq!(redefined.effects(), 0, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ran_before_its_tool_changed_is_never_called_not_executed() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let request = answer(&host.ask().await, true);
+        assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
+        let redefined = host.redefined(mode, tools("Deletes all files."));
+        let expected = match mode {
+            Mode::Ledger => deleted(),
+            _ => DeferredOutcome::OutcomeUnknown,
+        };
+        assert_eq!(redefined.outcome(&request).await, expected, "{mode:?}");
+        assert_eq!(redefined.effects(), 0, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ran_is_never_called_not_executed_while_the_store_fails() {
+    for mode in [Mode::Ledger, Mode::Guarded] {
+        let host = Host::new(mode);
+        let part = host.ask().await;
+        let request = answer(&part, true);
+        let running = host.start(&ada(), &request).await;
+        sleep(Duration::from_millis(100)).await;
+        drop(running);
+        host.set_failing(true);
+        for repeated in [&request, &answer(&part, false)] {
+            let deferred = host.approvals.redeem(&ada(), &parse(repeated)).await;
+            let is_false = deferred.is_ok_and(|deferred| {
+                deferred.results().results().iter().any(|result| {
+                    let outcome = &result.outcome;
+                    matches!(outcome, DeferredOutcome::Rejected | DeferredOutcome::Denied { .. })
+                })
+            });
+            assert!(!is_false, "{mode:?}");
+        }
+        host.set_failing(false);
+        let expected = match mode {
+            Mode::Ledger => deleted(),
+            _ => DeferredOutcome::OutcomeUnknown,
+        };
+        assert_eq!(host.outcome(&request).await, expected, "{mode:?}");
+        assert_eq!(host.effects(), 1, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_at_the_claim_is_an_error_and_the_request_can_be_repeated() {
+    for mode in [Mode::Ledger, Mode::Guarded] {
+        let host = Host::new(mode);
+        let request = answer(&host.ask().await, true);
+        host.set_failing(true);
+        assert!(host.approvals.redeem(&ada(), &parse(&request)).await.is_err(), "{mode:?}");
+        host.set_failing(false);
+        assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
+        assert_eq!(host.effects(), 1, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_request_is_superseded_and_never_reads_as_denied() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let first = with_new_message(body("chat", &[&host.ask().await]));
+        let second = with_message(first.clone(), "m4");
+        for request in [first, second] {
+            let (events, results) = host.post(&ada(), &request).await;
+            assert!(results.results().is_empty(), "{mode:?} {results:?}");
+            let is_denial = |event: &AgentEvent| matches!(event, AgentEvent::Data(data) if data.data.as_str().contains("denied"));
+            assert!(!events.iter().any(is_denial), "{mode:?} {events:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_outlives_new_messages_runs_once_however_many_messages_follow() {
+    for mode in MODES {
+        let mut host = Host::new(mode);
+        host.approvals = host.approvals.on_new_message(OnNewMessage::Run);
+        let request = answer(&host.ask().await, true);
+        assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
+        let later = with_new_message(request);
+        for request in [later.clone(), with_message(later, "m4")] {
+            let (_, results) = host.post(&ada(), &request).await;
+            let expected = match mode {
+                Mode::Ledger => deleted(),
+                _ => DeferredOutcome::OutcomeUnknown,
+            };
+            assert_eq!(results.results()[0].outcome, expected, "{mode:?}");
+            assert_eq!(host.effects(), 1, "{mode:?}");
+        }
     }
 }
 
@@ -443,12 +656,13 @@ async fn an_output_that_the_client_sends_is_returned_as_unverified() {
 
 #[tokio::test]
 async fn a_stateless_host_rejects_the_approvals_of_a_host_with_a_ledger() {
+    // The keys are the same, and the input has its canonical form, so that only the purpose of the
+    // key differs.
     let (stateful, stateless) = (Host::new(Mode::Ledger), Host::new(Mode::Stateless));
-    for (asking, other) in [(&stateful, &stateless), (&stateless, &stateful)] {
-        let request = answer(&asking.ask().await, true);
-        assert_eq!(other.outcome(&request).await, DeferredOutcome::Rejected);
-        assert_eq!(other.effects(), 0);
-    }
+    let request = answer(&stateful.ask_about(r#"{"copies":1,"path":"notes.txt"}"#).await, true);
+    assert_eq!(stateless.outcome(&request).await, DeferredOutcome::Rejected);
+    assert_eq!(stateless.effects(), 0);
+    assert_eq!(stateful.outcome(&request).await, deleted());
 }
 
 #[test]

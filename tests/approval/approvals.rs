@@ -225,7 +225,7 @@ async fn an_approval_stays_pending_when_the_ledger_cannot_store_the_decision() {
         let answer = body(&[call("call_1", &issued, approved)]);
         let (results, outcomes) = bench.settled(&ada(), &answer).await;
         let expected = match approved {
-            true => DeferredOutcome::Rejected,
+            true => DeferredOutcome::OutcomeUnknown,
             false => DeferredOutcome::Denied { reason: None },
         };
         assert_eq!(outcomes, [expected]);
@@ -292,7 +292,7 @@ async fn a_panic_in_the_permission_check_leaves_the_approval_pending() {
     bench.tool(|tool| tool.panics = Some(Panics::InPermissionCheck));
     let answer = body(&[call("call_1", &issued, true)]);
     let (results, outcomes) = bench.settled(&ada(), &answer).await;
-    assert_eq!(outcomes, [DeferredOutcome::Rejected]);
+    assert_eq!(outcomes, [DeferredOutcome::OutcomeUnknown]);
     assert!(!results.results()[0].is_final && bench.is_pending(&issued).await);
     bench.tool(|tool| tool.panics = None);
     bench.outcomes(&answer).await;

@@ -64,6 +64,15 @@ use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 /// are rejected, and no tool is executed twice. `maxmemory-policy` should still be `noeviction`. If
 /// it is not, [`connect`](Self::connect) logs a warning.
 ///
+/// # As a guard of stateless approvals
+/// The ledger is a [`ReplayGuard`], too. Then there are no records: Redis holds one key for each
+/// approval that was used, and **a lost key lets its approval execute the call again** until the
+/// approval expires. A key is lost as in the table above, by a failover, and also if Redis evicts
+/// it or is restarted without persistence. A ledger rejects the answer to a lost record; a guard
+/// cannot, because an approval without a key is one that was not used yet. So a guard needs
+/// `maxmemory-policy noeviction` and the configuration of the first row, or tools that may be
+/// executed twice.
+///
 /// # The clock
 /// The time is Redis's own `TIME`. The time of the ledger is never earlier than the last change of
 /// any record: if Redis's clock is set back by up to a minute, the ledger's time does not advance
@@ -78,8 +87,9 @@ use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 ///
 /// # Keys
 /// Each key begins with the [prefix](Self::with_prefix). After it follows `record:` with the id of
-/// the record, `chat:` or `person:` with a digest, or `clock`. All keys expire: a record
-/// [`RECORD_RETENTION`] after the approval request has expired.
+/// the record, `chat:` or `person:` with a digest, `clock`, or `use:` with the id of an approval
+/// that a guard keeps. All keys expire: a record and a use [`RECORD_RETENTION`] after the approval
+/// request has expired.
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
 #[derive(Clone)]
@@ -149,6 +159,10 @@ impl RedisLedger {
 
     fn record_key(&self, id: RecordId) -> String {
         self.key(format_args!("record:{id}"))
+    }
+
+    fn use_key(&self, approval: RecordId) -> String {
+        self.key(format_args!("use:{approval}"))
     }
 
     fn pending_key(&self, filter: PendingFilter<'_>) -> String {
@@ -254,24 +268,29 @@ impl ReplayGuard for RedisLedger {
         Box::pin(async move {
             let mut attempt = [0_u8; 16];
             getrandom::fill(&mut attempt).map_err(LedgerStoreError::new)?;
-            let name = match first_use {
-                ApprovalUse::Claimed => CLAIMED,
-                ApprovalUse::Closed => CLOSED,
-            };
-            let mut invocation = SET_IF_ABSENT.key(self.key(format_args!("use:{approval}")));
+            let mut invocation = SET_IF_ABSENT.key(self.use_key(approval));
             let keep_until = keep_until.0.min(MAX_EXACT_MILLIS);
-            invocation.arg(name).arg(&attempt).arg(keep_until);
+            invocation.arg(first_use.name()).arg(&attempt).arg(keep_until);
             let earlier: Option<String> = self.run_script(&invocation).await?;
-            Ok(earlier.map(|earlier| match &*earlier {
-                CLOSED => ApprovalUse::Closed,
-                _ => ApprovalUse::Claimed,
-            }))
+            Ok(earlier.map(|name| ApprovalUse::from_name(&name)))
+        })
+    }
+
+    fn first_use(
+        &self,
+        approval: RecordId,
+    ) -> BoxFuture<'_, Result<Option<ApprovalUse>, LedgerStoreError>> {
+        Box::pin(async move {
+            let invocation = FIRST_USE.key(self.use_key(approval));
+            let name: Option<String> = self.run_script(&invocation).await?;
+            Ok(name.map(|name| ApprovalUse::from_name(&name)))
         })
     }
 }
 
-const CLAIMED: &str = "claimed";
-const CLOSED: &str = "closed";
+/// Returns the name of the first use of an approval, or nothing.
+static FIRST_USE: LazyLock<Script> =
+    LazyLock::new(|| Script::new("return redis.call('HGET', KEYS[1], 'name')"));
 
 /// Stores the first use of an approval. Returns the name of an earlier use, or nothing. The attempt
 /// that stored its use gets nothing again, if its first response was lost.

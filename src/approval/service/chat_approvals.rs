@@ -13,7 +13,7 @@ use crate::approval::store::{
 };
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NewApprovalRequest,
-    Principal, RecordId, RecordedDecision, ResumePlan, RevocationReason, UnixMillis,
+    OnNewMessage, Principal, RecordId, RecordedDecision, ResumePlan, RevocationReason, UnixMillis,
 };
 use crate::event::{AgentEvent, ApprovalRequestDetails, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -226,7 +226,11 @@ impl ChatApprovals {
                 chat_id: self.chat.clone(),
                 definition: tool.definition,
                 idempotent: tool.idempotent,
-                on_new_message: tool.on_new_message.unwrap_or(inner.on_new_message),
+                on_new_message: match guard.guard {
+                    Some(_) => tool.on_new_message.unwrap_or(inner.on_new_message),
+                    // Every later message repeats the approval, which would execute the call again.
+                    None => OnNewMessage::Lapse,
+                },
                 decided_by_others: tool.decided_by_others,
             };
             let Some(record) = call.reopen(&facts, &inner.keys, now) else { continue };

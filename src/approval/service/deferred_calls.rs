@@ -182,8 +182,9 @@ impl Approvals {
     /// ```
     ///
     /// # Errors
-    /// [`LedgerStoreError`] as for [`ChatApprovals::resolve`]: no call was claimed, and the same
-    /// request can be sent again.
+    /// [`LedgerStoreError`] if the ledger or the replay guard fails and no call was claimed here.
+    /// The same request can be sent again; the HTTP status for it is 503. If the ledger fails for
+    /// some answers after a claim was granted for another, their outcomes are unknown.
     ///
     /// # Cancel safety
     /// If the future is dropped, decisions are stored nevertheless, and a call that was claimed has
@@ -244,6 +245,11 @@ impl Answers {
             let loaded = inner.ledger.load(&ids).await?.records.into_iter();
             records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
         }
+        if let Some(stateless) = &inner.stateless {
+            let unopened = redemption.approvals_without_record(&records);
+            let may_have_run = stateless.possible_executions(unopened).await?;
+            redemption = redemption.with_possible_executions(may_have_run);
+        }
         let chat = (&approvals.owner, &approvals.chat);
         for rejected in redemption.verify(&records, chat, &approvals.principal, |record| {
             inner.can_decide(&approvals.principal, record)
@@ -273,6 +279,7 @@ impl Answers {
             requests.into_iter().partition(|request| request.action == LedgerAction::Claim);
         approved.ids.extend(claims.iter().map(|request| request.record));
         for requests in [others, claims] {
+            let mut lost = None;
             for (request, answer) in spawn_ledger_requests(approvals, requests, &records) {
                 if let Ok(LedgerAnswer { record, response, granted }) = answer.await {
                     approved.granted.extend(granted.map(|granted| (record.id, granted)));
@@ -286,7 +293,12 @@ impl Answers {
                     return Err(LedgerStoreError::new(lost));
                 } else if let Some(record) = records.remove(&request.record) {
                     redemption.handle_response(&request, record, LedgerResponse::Unavailable);
+                    lost = Some("an answer could not be stored");
                 }
+            }
+            // Without claims the same request can be sent again, and then gets the true outcome.
+            if let Some(lost) = lost.filter(|_| includes_earlier && approved.granted.is_empty()) {
+                return Err(LedgerStoreError::new(lost));
             }
         }
         unanswered.iter().for_each(|(record, _)| describe(record));

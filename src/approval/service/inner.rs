@@ -1,14 +1,15 @@
 //! [`Inner`]: the keys, the ledger, the tools and the audit of an
 //! [`Approvals`](super::Approvals), and the updates of records, each with its audit event.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
-    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, ReplayGuard,
-    VersionedRecord, update,
+    ApprovalUse, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
+    RECORD_RETENTION, ReplayGuard, VersionedRecord, system_time, update,
 };
 use crate::approval::{
     ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
@@ -38,6 +39,27 @@ pub(super) struct Inner {
 #[derive(Clone, Default)]
 pub(super) struct Stateless {
     pub(super) guard: Option<Arc<dyn ReplayGuard>>,
+}
+
+impl Stateless {
+    /// Returns those of these genuine approvals, each with its expiry, whose calls an earlier
+    /// request may have executed. Stores nothing, because it is not known who sent them.
+    pub(super) async fn possible_executions(
+        &self,
+        approvals: HashMap<RecordId, UnixMillis>,
+    ) -> Result<HashSet<RecordId>, LedgerStoreError> {
+        let mut possible = HashSet::new();
+        for (id, expires_at) in approvals {
+            let is_possible = match &self.guard {
+                Some(guard) if system_time() <= expires_at.after(RECORD_RETENTION) => {
+                    guard.first_use(id).await? == Some(ApprovalUse::Claimed)
+                }
+                _ => true,
+            };
+            possible.extend(is_possible.then_some(id));
+        }
+        Ok(possible)
+    }
 }
 
 /// Returns whether a principal may decide on the record of another principal.

@@ -160,8 +160,13 @@ impl Approvals {
     ///   With a guard its outcome is unknown.
     /// - A denial is not stored either. Without a guard, the call can be approved afterwards.
     /// - Without a guard, the outcome of an approved call that is not executed any more, because
-    ///   its time is over or a newer message arrived, is unknown: an earlier request may have
-    ///   executed the call.
+    ///   its time is over, a newer message arrived or its tool has changed, is unknown: an earlier
+    ///   request may have executed the call.
+    /// - **Without a guard, an answer that is no approval says nothing about earlier requests**: if
+    ///   the call was executed before, and the client then sends a denial of it, or its request
+    ///   without an answer, the user and the model read that the call was not executed.
+    /// - Without a guard, [`OnNewMessage::Run`] is ignored, because each later message repeats the
+    ///   approval and would execute the call again.
     /// - Only the owner of the chat can decide, and there are no lists of pending approvals.
     /// - After the decision, the client shows the tool's name and input as description, also if the
     ///   request had another one.

@@ -9,7 +9,9 @@ use crate::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, RECORD_RETENTION,
     ReplayGuard, Snapshot, VersionedRecord, system_time,
 };
-use crate::approval::{ApprovalRecord, ApprovalState, RecordId, RecordedDecision};
+use crate::approval::{
+    ApprovalRecord, ApprovalState, RecordId, RecordedDecision, RevocationReason,
+};
 use crate::boxed::BoxFuture;
 
 /// The records of one request. The rules of the ledger apply to them as to stored records, so that
@@ -61,15 +63,23 @@ impl RequestLedger {
             // be said that the call was not executed.
             return Ok(decision.filter(|_| !is_claim).map(unknown));
         };
-        let first_use = if is_claim { ApprovalUse::Claimed } else { ApprovalUse::Closed };
-        let first_use = guard.set_if_absent(next.id, first_use, keep_until).await?;
-        let decision = decision.or_else(|| next.decision().cloned()).unwrap_or_else(|| {
-            let decided_by = next.requester.clone();
-            RecordedDecision { decided_by, decided_at: system_time(), reason: None }
-        });
-        Ok(first_use.map(|first_use| match first_use {
-            ApprovalUse::Claimed => unknown(decision),
-            ApprovalUse::Closed => ApprovalState::Denied { decision },
+        let this_use = ApprovalUse::from_state(&next.state);
+        let first_use = guard.set_if_absent(next.id, this_use, keep_until).await?;
+        let Some(first_use) = first_use else { return Ok(None) };
+        if first_use == this_use && !is_claim {
+            return Ok(Some(next.state.clone()));
+        }
+        let at = system_time();
+        // The guard stores neither the decision nor its reason.
+        let earlier =
+            RecordedDecision { decided_by: next.requester.clone(), decided_at: at, reason: None };
+        Ok(Some(match first_use {
+            ApprovalUse::Claimed => unknown(decision.unwrap_or(earlier)),
+            ApprovalUse::Denied => ApprovalState::Denied { decision: earlier },
+            ApprovalUse::Expired => ApprovalState::Expired,
+            ApprovalUse::Superseded => ApprovalState::Superseded { at },
+            ApprovalUse::Lapsed => ApprovalState::Lapsed { decision: earlier },
+            ApprovalUse::Revoked => ApprovalState::Revoked { cause: RevocationReason::ByHost, at },
         }))
     }
 }
