@@ -14,7 +14,7 @@ use ui_message_stream::{AgentEvent, BoxError, ChatRequest, Json, UiMessageStream
 type Reply = Result<UiMessageStream, ChatRejection>;
 static EFFECTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs only if the user approved this call: once, and to its end if the connection is lost.
+/// Runs only if the user approved this call: once, and to its end even if the client disconnects.
 async fn delete_file(call: ApprovedCall) -> Json {
     EFFECTS.fetch_add(1, SeqCst);
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
@@ -51,8 +51,8 @@ fn respond(
 }
 
 async fn chat(State(approvals): State<Approvals>, user: Principal, chat: ChatRequest) -> Reply {
-    // What the user approved runs from now on, also if the client disconnects before it reads.
-    let running = approvals.redeem(&user, &chat).await?.run(|call, _| delete_file(call));
+    // What the user approved runs from now on, even if the client disconnects before it reads.
+    let running = approvals.run(&user, &chat, |call, _| delete_file(call)).await?;
     Ok(UiMessageStream::reply(&chat.clone(), respond((approvals, user, chat), running)))
 }
 

@@ -97,8 +97,12 @@ pub enum DeferredOutcome {
         /// The id of the record.
         record: RecordId,
     },
-    /// An earlier approval response claimed the call, and the lease of that claim ended without an
-    /// outcome.
+    /// It is not known whether the tool ran, for one of these reasons:
+    /// - An earlier approval response claimed the call, and the claim ended without an outcome: it
+    ///   was dropped, its lease ended, or the outcome could not be stored.
+    /// - The ledger failed while this approval was redeemed.
+    /// - The host keeps no outcomes (`Approvals::stateless_replayable`, or a record of its own that
+    ///   says `HandedOut`), and an earlier request executed the call or may have executed it.
     ///
     /// The tool is not run again. The call is shown as `tool-output-error` with the text
     /// [`OUTCOME_UNKNOWN`](super::OUTCOME_UNKNOWN).
@@ -195,6 +199,13 @@ impl DeferredOutcome {
             | DeferredOutcome::OutcomeUnknown => approved,
             _ => false,
         }
+    }
+}
+
+/// Collects the results of calls that the host treated one by one. No call is pending.
+impl FromIterator<DeferredToolResult> for DeferredToolResults {
+    fn from_iter<I: IntoIterator<Item = DeferredToolResult>>(results: I) -> Self {
+        DeferredToolResults { results: results.into_iter().collect(), ..Self::default() }
     }
 }
 

@@ -73,7 +73,16 @@ pub struct ChatServer(Arc<Inner>);
 impl ChatServer {
     /// Creates a server whose conversations this agent answers. The conversations are stored in an
     /// [`InMemoryChatStore`].
+    ///
+    /// # Panics
+    /// If the approvals are [stateless](Approvals::stateless_replayable). A chat server asks the
+    /// ledger for the outcomes of earlier turns and lists pending approvals, which needs records.
     pub fn new(agent: impl ChatAgent, approvals: Approvals) -> Self {
+        assert!(
+            !approvals.is_stateless(),
+            "a `ChatServer` needs approvals with a ledger: use `Approvals::new` instead of \
+             `Approvals::stateless_replayable`"
+        );
         ChatServer(Arc::new(Inner {
             agent: Arc::new(agent),
             approvals,

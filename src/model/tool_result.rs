@@ -41,8 +41,9 @@ pub enum ToolResult {
         /// The reason.
         why: NotExecutedReason,
     },
-    /// There is no result, and it is unknown whether the tool ran: the call was interrupted, or the
-    /// component that executes the tool reported no result.
+    /// There is no result, and it is unknown whether the tool ran: the call was interrupted, the
+    /// component that executes the tool reported no result, or a host without records cannot know
+    /// whether an earlier request executed it.
     #[serde(alias = "unknown")]
     OutcomeUnknown {
         /// The last preliminary output.
@@ -183,6 +184,5 @@ fn so_far<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Js
 }
 
 const DENIED: &str = "This tool call was denied. It was not executed, and it is not queued.";
-const UNKNOWN: &str = "This tool call has no result: it was interrupted, or nobody answered it. \
-                       Whether it had an effect is not known, and it is not queued. Verify before \
-                       repeating it.";
+const UNKNOWN: &str = "This tool call has no result here. It is not known whether it was executed, \
+                       and it is not queued. Verify before repeating it.";

@@ -3,21 +3,25 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::future::poll_fn;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::store::{
     ApprovalUse, InMemoryLedger, InMemoryReplayGuard, LedgerStore, LedgerStoreError, PendingQuery,
     PendingRecords, ReplayGuard, Snapshot,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, Approvals, DeferredCall, DeferredOutcome, DeferredToolResults,
-    DefinitionDigest, KeyRing, OnNewMessage, Principal, RecordId, ToolInfo, ToolList, ToolOutcome,
-    UnixMillis,
+    ApprovalRecord, Approvals, ApprovedCall, DeferredCall, DeferredOutcome, DeferredToolResults,
+    DefinitionDigest, KeyRing, OnNewMessage, Principal, Progress, RecordId, RunningCalls, ToolInfo,
+    ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::request::Limits;
@@ -186,23 +190,24 @@ impl Host {
         result.outcome.clone()
     }
 
-    async fn start(
+    async fn start(&self, user: &Principal, body: &Value) -> RunningCalls {
+        self.approvals.run(user, &parse(body), self.tool()).await.unwrap()
+    }
+
+    fn tool(
         &self,
-        user: &Principal,
-        body: &Value,
-    ) -> ui_message_stream::approval::RunningCalls {
+    ) -> impl Fn(ApprovedCall, Progress) -> BoxFuture<'static, Json> + Send + Sync + 'static {
         let effects = Arc::clone(&self.effects);
-        let deferred = self.approvals.redeem(user, &parse(body)).await.unwrap();
-        deferred.run(move |call, progress| {
+        move |call, progress| {
             let effects = Arc::clone(&effects);
-            async move {
+            Box::pin(async move {
                 progress.emit("deleting").unwrap();
                 assert_eq!(call.input.decode::<Value>().unwrap()["path"], "notes.txt");
                 effects.fetch_add(1, Ordering::SeqCst);
                 sleep(Duration::from_millis(400)).await;
                 Json::string("deleted")
-            }
-        })
+            })
+        }
     }
 
     fn set_failing(&self, fails: bool) {
@@ -637,6 +642,61 @@ async fn an_approval_that_arrives_with_a_newer_message_lapses() {
         assert_eq!(results.results()[0].outcome, expected, "{mode:?}");
         assert_eq!(host.effects(), 0, "{mode:?}");
     }
+}
+
+/// An HTTP server drops the future of a handler when the client disconnects.
+#[tokio::test(start_paused = true)]
+async fn an_approved_call_runs_once_wherever_the_request_that_runs_it_is_dropped() {
+    for polls in 0..20 {
+        for mode in [Mode::Ledger, Mode::Guarded] {
+            let host = Host::new(mode);
+            let request = answer(&host.ask().await, true);
+            {
+                let (user, chat) = (ada(), parse(&request));
+                let mut running = pin!(host.approvals.run(&user, &chat, host.tool()));
+                for _ in 0..polls {
+                    if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_ready() {
+                        break;
+                    }
+                    yield_now().await;
+                }
+            }
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(host.effects(), usize::from(polls > 0), "{mode:?} {polls}");
+            let outcome = host.outcome(&request).await;
+            let is_known = mode == Mode::Ledger || polls == 0;
+            let expected = if is_known { deleted() } else { DeferredOutcome::OutcomeUnknown };
+            assert_eq!((outcome, host.effects()), (expected, 1), "{mode:?} {polls}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_results_hold_the_outcomes_that_were_read_as_results() {
+    let host = Host::new(Mode::Ledger);
+    let request = answer(&host.ask().await, true);
+    let results = host.start(&ada(), &request).await.into_results();
+    assert!(matches!(results.results()[0].outcome, DeferredOutcome::Executing { .. }));
+    let mut running = host.start(&ada(), &request).await;
+    let result = running.next().await.unwrap();
+    assert_eq!(result.outcome, deleted());
+    assert_eq!(running.into_results().results()[0], result);
+    assert_eq!(DeferredToolResults::from_iter([result.clone()]).results(), [result]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_claimed_from_another_request_runs_without_a_reader() {
+    let definition = DefinitionDigest::new("delete_file", "Deletes a file.", &Json::null());
+    let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
+    let host = Host::with_tools(Mode::Ledger, tools);
+    let request = answer(&host.ask().await, true);
+    let first = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+    let second = host.start(&ada(), &request).await;
+    drop(first);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(host.effects(), 1);
+    drop(second);
+    assert_eq!((host.outcome(&request).await, host.effects()), (deleted(), 1));
 }
 
 #[tokio::test]

@@ -19,7 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
 use ui_message_stream::agent::{Agent, Tool, ToolError};
+use ui_message_stream::approval::{Approvals, EmptyToolbox, KeyRing};
 use ui_message_stream::axum::{approval_routes, chat_routes, without_authentication};
+use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
@@ -151,4 +153,12 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
     let ended = tokio::time::timeout(Duration::from_secs(10), server).await;
     ended.expect("the server stops although an approval is pending").unwrap().unwrap();
     assert_eq!(app.notes.lock().unwrap().len(), 0);
+}
+
+#[test]
+#[should_panic(expected = "a `ChatServer` needs approvals with a ledger")]
+fn a_chat_server_rejects_stateless_approvals() {
+    let keys = KeyRing::new(1, &[7; 32]).unwrap();
+    let approvals = Approvals::stateless_replayable(EmptyToolbox, keys);
+    let _ = ChatServer::new(Agent::new(Notes), approvals);
 }

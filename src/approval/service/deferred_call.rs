@@ -78,16 +78,20 @@ impl InFlightCall {
     /// If the future is dropped, the call is not affected.
     pub async fn wait(self) -> DeferredCall {
         let unknown = self.report.clone();
-        self.spawn_wait().await.unwrap_or_else(|_| {
+        self.spawn_wait(|call| call).await.unwrap_or_else(|_| {
             // The runtime is shutting down.
             DeferredCall::Settled(unknown.with_outcome(DeferredOutcome::OutcomeUnknown))
         })
     }
 
-    /// Waits on a spawned task, until there is an outcome or the receiver is dropped.
+    /// Waits on a spawned task, until there is an outcome or the receiver is dropped. Then calls
+    /// `finish` on that task, and sends its result.
     ///
     /// Polls the ledger with pauses from 20 milliseconds to one second.
-    pub(super) fn spawn_wait(self) -> oneshot::Receiver<DeferredCall> {
+    pub(super) fn spawn_wait<T: Send + 'static>(
+        self,
+        finish: impl FnOnce(DeferredCall) -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
         let (mut sender, ended) = oneshot::channel();
         let waiting = async move {
             let lease_holder = LeaseHolderId::from_bytes(random_bytes());
@@ -95,8 +99,9 @@ impl InFlightCall {
             loop {
                 match self.poll(lease_holder).await {
                     Ok(Some(call)) => {
-                        // If the receiver is gone, a claim is dropped here and given up.
-                        let _ = sender.send(call);
+                        // If the receiver is gone and `finish` has not used a claim, the claim is
+                        // dropped here and given up.
+                        let _ = sender.send(finish(call));
                         return;
                     }
                     Ok(None) => {}

@@ -11,12 +11,12 @@ use super::claim::send_to_ledger;
 use super::claimed_call::GrantedClaim;
 use super::deferred_call::{DeferredCall, InFlightCall};
 use super::settled_call::SettledCall;
-use super::{Approvals, AuditEvent, AuditEventKind, ChatApprovals};
+use super::{AuditEvent, AuditEventKind, ChatApprovals, Toolbox};
 use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
     ApprovalRecord, ClaimResult, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    LedgerAction, LedgerRequest, LedgerResponse, PendingToolCall, Principal, RecordId,
-    RejectedResponse, ResumePlan, UnixMillis, UnverifiedToolOutput,
+    LedgerAction, LedgerRequest, LedgerResponse, PendingToolCall, RecordId, RejectedResponse,
+    ResumePlan, UnixMillis, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId};
 use crate::json::Json;
@@ -27,10 +27,12 @@ use crate::request::ChatRequest;
 ///
 /// Iterate over the calls to treat each by its state ([`DeferredCall`]), or pass a function that
 /// executes the approved ones to [`run`](Self::run). If this value is dropped, the outcome of each
-/// claimed call is recorded as unknown. So call `run` before the response is returned, and not inside
-/// its stream, which a client that disconnects may never poll.
+/// claimed call is recorded as unknown. A client that disconnects may cause that while this value is
+/// awaited, and before the stream of the response is polled. [`Approvals::run`](super::Approvals::run)
+/// avoids it.
 ///
-/// Only [`Approvals::redeem`] returns this value. What a client sent is not enough:
+/// Only [`Approvals::redeem`](super::Approvals::redeem) returns this value. What a client sent is not
+/// enough:
 ///
 /// ```compile_fail,E0308
 /// use ui_message_stream::ChatRequest;
@@ -144,70 +146,22 @@ impl Answers {
         let (unverified, continued) = (Vec::new(), None);
         Answers { plan, client_executed, unverified, continued, includes_earlier: false }
     }
-}
 
-impl Approvals {
-    /// Redeems the user's decisions in a request, for a host that keeps no chats: checks the
-    /// approval responses, stores the denials, and claims the approved calls for execution.
-    ///
-    /// Each returned call has a type for its state. The same request sent again, or at the same
-    /// time, never claims a call twice: it waits for the outcome of the first one, or gets it. An
-    /// approval response that is not valid becomes a call that was not executed, and changes
-    /// nothing. A [`ChatServer`](crate::chat::ChatServer) does all this itself.
-    ///
-    /// ```
-    /// use ui_message_stream::approval::store::LedgerStoreError;
-    /// use ui_message_stream::approval::{Approvals, Principal};
-    /// use ui_message_stream::{ChatRequest, Json, UiMessageStream};
-    ///
-    /// async fn chat(
-    ///     approvals: Approvals,
-    ///     user: Principal,
-    ///     chat: ChatRequest,
-    /// ) -> Result<UiMessageStream, LedgerStoreError> {
-    ///     let deferred = approvals.redeem(&user, &chat).await?;
-    ///     // Now, and not in the stream: the client may disconnect before it reads.
-    ///     let mut running = deferred.run(|call, _| async move {
-    ///         // Execute `call.tool_name` with `call.input`.
-    ///         Json::string("done")
-    ///     });
-    ///     Ok(UiMessageStream::reply(&chat, async_stream::stream! {
-    ///         while let Some(event) = running.next_event().await {
-    ///             yield event;
-    ///         }
-    ///         let results = running.into_results();
-    ///         // If `results.pending()` is empty, call the model with the results.
-    ///     }))
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// [`LedgerStoreError`] if the ledger or the replay guard fails and no call was claimed here.
-    /// The same request can be sent again; the HTTP status for it is 503. If the ledger fails for
-    /// some answers after a claim was granted for another, their outcomes are unknown.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, decisions are stored nevertheless, and a call that was claimed has
-    /// an unknown outcome.
-    pub async fn redeem(
-        &self,
-        principal: &Principal,
-        chat: &ChatRequest,
-    ) -> Result<DeferredCalls, LedgerStoreError> {
+    /// The answers of a request, for a host that keeps no chats.
+    pub(super) fn of_request(chat: &ChatRequest, toolbox: &dyn Toolbox) -> Self {
         let continued = chat.continued_message();
         let plan = ResumePlan::new(chat.messages(), continued);
         let is_of_client = |output: &&UnverifiedToolOutput| {
-            let tool = output.tool_name.as_ref().and_then(|name| self.0.toolbox.tool(name));
+            let tool = output.tool_name.as_ref().and_then(|name| toolbox.tool(name));
             tool.is_some_and(|tool| tool.client_executed)
         };
-        let answers = Answers {
+        Answers {
             unverified: plan.unverified_outputs().filter(is_of_client).cloned().collect(),
             client_executed: Vec::new(),
             continued: continued.map(|message| message.id.clone()),
             plan,
             includes_earlier: true,
-        };
-        answers.redeem(&self.for_chat(principal, chat.id())).await
+        }
     }
 }
 

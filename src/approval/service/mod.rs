@@ -181,6 +181,10 @@ impl Approvals {
         })
     }
 
+    pub(crate) fn is_stateless(&self) -> bool {
+        self.0.stateless.is_some()
+    }
+
     /// Sets the store that keeps [stateless](Self::stateless_replayable) approvals from being used
     /// again. It holds one entry for each approval, until a day after the expiry of the approval.
     ///

@@ -1,7 +1,7 @@
 //! [`RunningCalls`]: the deferred tool calls while the approved ones are executed.
 //!
-//! [`ChatApprovals::resolve`] redeems the approval responses and executes the approved calls with
-//! the toolbox.
+//! [`Approvals::run`] redeems the approval responses of a request and executes the approved calls.
+//! [`ChatApprovals::resolve`] does so for a chat that the host keeps, with the toolbox.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,20 +22,21 @@ use super::deferred_call::DeferredCall;
 use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls, DeferredParts};
 use super::running_call::{Progress, RunningCall};
 use super::settled_call::{SettledCall, approval_data};
-use super::{ApprovedCall, ChatApprovals};
+use super::{Approvals, ApprovedCall, ChatApprovals};
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, ResumePlan,
-    ToolOutcome, UnverifiedToolOutput,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, Principal,
+    ResumePlan, ToolOutcome, UnverifiedToolOutput,
 };
 use crate::boxed::BoxFuture;
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::json::Json;
+use crate::request::ChatRequest;
 
 /// The deferred tool calls while the approved ones are executed, each on its own task.
 ///
-/// Returned by [`DeferredCalls::run`] and [`ChatApprovals::resolve`]. The calls are executed to
+/// Returned by [`Approvals::run`], [`DeferredCalls::run`] and [`ChatApprovals::resolve`]. The calls are executed to
 /// their end even if this value is dropped. An adapter streams [`next_event`](Self::next_event) and
 /// then passes [`into_results`](Self::into_results) to the model.
 #[must_use = "the agent needs the outcomes of the calls"]
@@ -53,6 +54,133 @@ pub struct RunningCalls {
 
 /// Executes an approved call.
 type Run = Arc<dyn Fn(ApprovedCall, Progress) -> BoxFuture<'static, ToolOutcome> + Send + Sync>;
+
+impl Approvals {
+    /// Redeems the user's decisions in a request, for a host that keeps no chats: checks the
+    /// approval responses, stores the denials, and claims the approved calls for execution.
+    ///
+    /// Most hosts call [`run`](Self::run) instead, which executes the approved calls in any case.
+    /// This function is for a host that treats the calls one by one.
+    ///
+    /// Each returned call has a type for its state. The same request sent again, or at the same
+    /// time, never claims a call twice: it waits for the outcome of the first one, or gets it. An
+    /// approval response that is not valid becomes a call that was not executed, and changes
+    /// nothing. A [`ChatServer`](crate::chat::ChatServer) does all this itself.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::store::LedgerStoreError;
+    /// use ui_message_stream::approval::{Approvals, DeferredCall, Principal};
+    /// use ui_message_stream::{ChatRequest, Json, UiMessageStream};
+    ///
+    /// async fn chat(
+    ///     approvals: Approvals,
+    ///     user: Principal,
+    ///     chat: ChatRequest,
+    /// ) -> Result<UiMessageStream, LedgerStoreError> {
+    ///     let deferred = approvals.redeem(&user, &chat).await?;
+    ///     Ok(UiMessageStream::reply(&chat, async_stream::stream! {
+    ///         for call in deferred {
+    ///             match call {
+    ///                 DeferredCall::Approved(call) => {
+    ///                     // Execute `call.tool_name()` with `call.input()`.
+    ///                     for event in call.complete(Json::string("done")).await.events() {
+    ///                         yield event;
+    ///                     }
+    ///                 }
+    ///                 DeferredCall::Denied(call) | DeferredCall::Settled(call) => {
+    ///                     for event in call.events() {
+    ///                         yield event;
+    ///                     }
+    ///                 }
+    ///                 _ => {}
+    ///             }
+    ///         }
+    ///     }))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger or the replay guard fails and no call was claimed here.
+    /// The same request can be sent again; the HTTP status for it is 503. If the ledger fails for
+    /// some answers after a claim was granted for another, their outcomes are unknown.
+    ///
+    /// # Cancel safety
+    /// If the future or the returned value is dropped, for example because the client disconnects,
+    /// decisions are stored nevertheless. **A call that was claimed is then not executed**, now or
+    /// later, and its outcome is unknown. [`run`](Self::run) avoids that.
+    pub async fn redeem(
+        &self,
+        principal: &Principal,
+        chat: &ChatRequest,
+    ) -> Result<DeferredCalls, LedgerStoreError> {
+        let answers = Answers::of_request(chat, &*self.0.toolbox);
+        answers.redeem(&self.for_chat(principal, chat.id())).await
+    }
+
+    /// Redeems the user's decisions in a request, as [`redeem`](Self::redeem) does, and executes the
+    /// approved calls with `run`, as [`DeferredCalls::run`] does: all on tasks of their own, so that
+    /// a client that disconnects interrupts nothing.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::store::LedgerStoreError;
+    /// use ui_message_stream::approval::{Approvals, Principal};
+    /// use ui_message_stream::{ChatRequest, Json, UiMessageStream};
+    ///
+    /// async fn chat(
+    ///     approvals: Approvals,
+    ///     user: Principal,
+    ///     chat: ChatRequest,
+    /// ) -> Result<UiMessageStream, LedgerStoreError> {
+    ///     let running = approvals.run(&user, &chat, |call, _| async move {
+    ///         // Execute `call.tool_name` with `call.input`.
+    ///         Json::string("done")
+    ///     });
+    ///     let mut running = running.await?;
+    ///     Ok(UiMessageStream::reply(&chat, async_stream::stream! {
+    ///         while let Some(event) = running.next_event().await {
+    ///             yield event;
+    ///         }
+    ///         let results = running.into_results();
+    ///         // If `results.pending()` is empty, call the model with the results.
+    ///     }))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] as for [`redeem`](Self::redeem).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after its first poll, decisions are stored and the approved calls
+    /// are executed nevertheless. Before that, nothing was done.
+    pub async fn run<F, Fut>(
+        &self,
+        principal: &Principal,
+        chat: &ChatRequest,
+        run: F,
+    ) -> Result<RunningCalls, LedgerStoreError>
+    where
+        F: Fn(ApprovedCall, Progress) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: Into<ToolOutcome>> + Send + 'static,
+    {
+        let answers = Answers::of_request(chat, &*self.0.toolbox);
+        let approvals = self.for_chat(principal, chat.id());
+        spawn_redeeming(answers, approvals, |deferred| deferred.run(run)).await
+    }
+}
+
+/// Redeems the answers of a request on its own task, and passes the calls to `run` there.
+async fn spawn_redeeming(
+    answers: Answers,
+    approvals: ChatApprovals,
+    run: impl FnOnce(DeferredCalls) -> RunningCalls + Send + 'static,
+) -> Result<RunningCalls, LedgerStoreError> {
+    let redeeming = async move { Ok(run(answers.redeem(&approvals).await?)) };
+    let redeemed = tokio::spawn(redeeming.in_current_span()).await;
+    redeemed.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        Err(cancelled) => Err(LedgerStoreError::new(cancelled)),
+    })
+}
 
 impl DeferredCalls {
     /// Executes the approved calls, each on its own task, and stores their outcomes.
@@ -74,9 +202,19 @@ impl DeferredCalls {
             match call {
                 DeferredCall::Approved(call) => executing.push(Execution::start(call, &run)),
                 DeferredCall::InFlight(call) => {
-                    let report = call.report().clone();
-                    let (call, run) = (call.spawn_wait(), Arc::clone(&run));
-                    executing.push(Execution::Elsewhere { call, report, run });
+                    let (report, run) = (call.report().clone(), Arc::clone(&run));
+                    // A call that is claimed here is started on the task that waits for it, because
+                    // the reader of the events may have left.
+                    let next = call.spawn_wait(move |call| match call {
+                        DeferredCall::Approved(call) => Execution::start(call, &run),
+                        DeferredCall::Settled(call)
+                        | DeferredCall::Denied(call)
+                        | DeferredCall::OfProvider(call)
+                        | DeferredCall::OfClient(call) => Execution::Settled(call),
+                        // Never: the wait ends with an outcome or a claim.
+                        DeferredCall::InFlight(call) => Execution::Settled(call.report().clone()),
+                    });
+                    executing.push(Execution::Elsewhere { next, report });
                 }
                 DeferredCall::Denied(call)
                 | DeferredCall::Settled(call)
@@ -128,17 +266,10 @@ impl ChatApprovals {
         plan: ResumePlan,
         client_executed: &[PendingToolCall],
     ) -> Result<RunningCalls, LedgerStoreError> {
-        let (approvals, client_executed) = (self.clone(), client_executed.to_vec());
-        let resolving = async move {
-            let toolbox = approvals.inner.toolbox.clone();
-            let deferred = Answers::new(plan, client_executed).redeem(&approvals).await?;
-            Ok(deferred.run(move |call, _| toolbox.run(call)))
-        };
-        let resolved = tokio::spawn(resolving.in_current_span()).await;
-        resolved.unwrap_or_else(|error| match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            Err(cancelled) => Err(LedgerStoreError::new(cancelled)),
-        })
+        let (answers, toolbox) =
+            (Answers::new(plan, client_executed.to_vec()), self.inner.toolbox.clone());
+        let run = |deferred: DeferredCalls| deferred.run(move |call, _| toolbox.run(call));
+        spawn_redeeming(answers, self.clone(), run).await
     }
 
     /// Renews the leases of approvals that are about to be sent to a provider, because this process
@@ -239,10 +370,7 @@ impl RunningCalls {
             }
             match self.next_update().await? {
                 Update::Preliminary(event) => return Some(event),
-                Update::Settled(call) => {
-                    self.events.extend(call.events());
-                    self.settled.push(call.into_result());
-                }
+                Update::Settled(call) => self.events.extend(call.events()),
             }
         }
     }
@@ -250,8 +378,9 @@ impl RunningCalls {
     /// Returns the results for the model, which converts them with
     /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred).
     ///
-    /// Call this function after [`next_event`](Self::next_event) has returned `None`: the outcome
-    /// of a call that is still being executed is unknown.
+    /// Call this function after [`next_event`](Self::next_event) or [`next`](Self::next) has
+    /// returned `None`. Before that, a call that is still being executed has the outcome
+    /// [`Executing`](DeferredOutcome::Executing).
     pub fn into_results(self) -> DeferredToolResults {
         let mut results = self.results.results().to_vec();
         for result in &mut results {
@@ -260,16 +389,22 @@ impl RunningCalls {
             };
             if let Some(settled) = self.settled.iter().find(is_same) {
                 *result = settled.clone();
+            } else if let DeferredOutcome::Approved { claim: Some(claim), .. } = &result.outcome {
+                result.outcome = DeferredOutcome::Executing { record: claim.record };
             }
         }
         self.results.with_results(results)
     }
 
     async fn next_update(&mut self) -> Option<Update> {
-        match self.ready.pop_front() {
+        let update = match self.ready.pop_front() {
             Some(call) => Some(Update::Settled(call)),
             None => self.executing.next().await,
+        };
+        if let Some(Update::Settled(call)) = &update {
+            self.settled.push(call.result().clone());
         }
+        update
     }
 }
 
@@ -287,13 +422,13 @@ enum Update {
 
 /// A call that is being executed, as a stream of its updates.
 enum Execution {
-    /// By another request.
+    /// By another request, until that ends.
     Elsewhere {
-        call: oneshot::Receiver<DeferredCall>,
+        next: oneshot::Receiver<Execution>,
         report: SettledCall,
-        run: Run,
     },
     Here(RunningCall),
+    Settled(SettledCall),
     Ended,
 }
 
@@ -310,16 +445,14 @@ impl Stream for Execution {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Update>> {
         loop {
             let settled = match &mut *self {
-                Execution::Elsewhere { call, report, run } => {
-                    match ready!(Pin::new(call).poll(cx)) {
-                        Ok(DeferredCall::Approved(call)) => {
-                            *self = Execution::start(call, &Arc::clone(run));
-                            continue;
-                        }
-                        Ok(DeferredCall::Settled(call)) => call,
+                Execution::Elsewhere { next, report } => {
+                    let next = ready!(Pin::new(next).poll(cx));
+                    *self = next.unwrap_or_else(|_| {
                         // The runtime is shutting down.
-                        _ => report.clone().with_outcome(DeferredOutcome::OutcomeUnknown),
-                    }
+                        let unknown = DeferredOutcome::OutcomeUnknown;
+                        Execution::Settled(report.clone().with_outcome(unknown))
+                    });
+                    continue;
                 }
                 Execution::Here(call) => {
                     if let Some(event) = call.next_preliminary(cx) {
@@ -327,6 +460,7 @@ impl Stream for Execution {
                     }
                     ready!(call.poll_settled(cx)).clone()
                 }
+                Execution::Settled(call) => call.clone(),
                 Execution::Ended => return Poll::Ready(None),
             };
             *self = Execution::Ended;
