@@ -338,7 +338,7 @@ impl ApprovalContext {
     }
 
     /// Returns the conversation so far, as [`chat`](Self::chat) does, for a predicate that handles
-    /// incomplete histories. The result of the predicate then decides, also if the history is
+    /// incomplete histories. The result of the predicate then decides, even if the history is
     /// incomplete.
     pub fn chat_even_if_incomplete(&self) -> &Chat {
         &self.chat

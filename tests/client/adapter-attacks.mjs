@@ -149,6 +149,17 @@ const attacks = {
     await pause(TTL_MS + 100);
     return shown(await talk.post(answered(chat, true)));
   },
+  'denied after it ran': async talk => {
+    const chat = await talk.ask();
+    await talk.post(answered(chat, true));
+    return shown(await talk.post(answered(chat, false)));
+  },
+  'sent again after it ran and expired': async talk => {
+    const chat = answered(await talk.ask(), true);
+    await talk.post(chat);
+    await pause(TTL_MS + 100);
+    return shown(await talk.post(chat));
+  },
   'approved after a denial': async talk => {
     const chat = await talk.ask();
     await talk.post(answered(chat, false));

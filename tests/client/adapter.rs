@@ -102,8 +102,8 @@ async fn approvals_chat(
     chat: ChatRequest,
 ) -> Result<UiMessageStream, ChatRejection> {
     let user = Principal::anonymous();
-    let deferred = approvals.redeem(&user, &chat).await?;
-    let mut running = deferred.run(move |_: ApprovedCall, _| delete_file(effects.clone()));
+    let run = move |_: ApprovedCall, _| delete_file(effects.clone());
+    let mut running = approvals.run(&user, &chat, run).await?;
     let (is_first, own) = (chat.messages().len() == 1, approvals.for_chat(&user, chat.id()));
     Ok(UiMessageStream::reply(
         &chat,
@@ -147,8 +147,12 @@ async fn own_record_chat(State(host): State<OwnRecord>, chat: ChatRequest) -> Ui
     let deferred = {
         // Settled and stored under one lock.
         let mut records = host.lock();
-        let record = records.get_mut(&id).filter(|(asked, _)| asked.elapsed() < TTL);
-        let calls = record.map_or(&mut [][..], |(_, calls)| calls);
+        let record = records.get_mut(&id).map(|(asked, calls)| {
+            // An expired request cannot be answered. What was executed is remembered.
+            calls.retain(|call| asked.elapsed() < TTL || !call.progress.is_open());
+            calls
+        });
+        let calls = record.map_or(&mut [][..], |calls| calls);
         let deferred = plan.settle(calls);
         deferred.record_in(calls);
         deferred
@@ -165,6 +169,11 @@ async fn own_record_chat(State(host): State<OwnRecord>, chat: ChatRequest) -> Ui
                     let executed = |outcome| DeferredOutcome::Executed { outcome };
                     result.outcome =
                         running.await.map_or(DeferredOutcome::OutcomeUnknown, executed);
+                }
+                if result.outcome.matches_decision(true) {
+                    // The client may hold a denial that arrived after the approval.
+                    let tool_call_id = result.tool_call_id.clone();
+                    yield AgentEvent::DenialOverruled { tool_call_id };
                 }
                 if let Some(event) = AgentEvent::from_deferred(&result) {
                     yield event;

@@ -168,7 +168,7 @@ impl Approvals {
     /// - Without a guard, [`OnNewMessage::Run`] is ignored, because each later message repeats the
     ///   approval and would execute the call again.
     /// - Only the owner of the chat can decide, and there are no lists of pending approvals.
-    /// - After the decision, the client shows the tool's name and input as description, also if the
+    /// - After the decision, the client shows the tool's name and input as description, even if the
     ///   request had another one.
     ///
     /// Approvals expire after [`with_approval_ttl`](Self::with_approval_ttl), by the clocks of the
@@ -382,7 +382,7 @@ impl Approvals {
     /// Returns a page of the pending approval requests of this principal in all chats, oldest first.
     ///
     /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
-    /// before. A request that stays pending is on exactly one of the pages, also if others are
+    /// before. A request that stays pending is on exactly one of the pages, even if others are
     /// answered meanwhile.
     ///
     /// # Errors

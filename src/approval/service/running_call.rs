@@ -154,7 +154,7 @@ struct LatestOutput {
 }
 
 impl Progress {
-    /// Sends a preliminary output to the client. It never waits, also if the client has
+    /// Sends a preliminary output to the client. It never waits, even if the client has
     /// disconnected.
     ///
     /// # Errors
