@@ -99,6 +99,7 @@ impl KeyRing {
     ///
     /// The approval id of a ledger is used once because the ledger says so. A stateless host with
     /// the same secret must not accept it.
+    #[cfg(feature = "approvals")]
     pub(super) fn with_other_purpose(mut self) -> Self {
         let older = self.older.iter_mut().map(|(_, key)| key);
         for key in older.chain([&mut self.active]) {
@@ -139,6 +140,7 @@ pub(super) struct Key {
     /// The HMAC state that already includes the key. The state is wiped when it is dropped.
     mac: Hmac<Sha256>,
     /// The HMAC state of the other purpose, see [`KeyRing::with_other_purpose`].
+    #[cfg(feature = "approvals")]
     other_mac: Hmac<Sha256>,
 }
 
@@ -154,7 +156,12 @@ impl Key {
                 .expect("HKDF-SHA256 gives up to 8 160 bytes");
             Hmac::new_from_slice(&*key).expect("HMAC takes a key of any length")
         };
-        Ok(Key { id, mac: derive(PURPOSE), other_mac: derive(STATELESS_PURPOSE) })
+        Ok(Key {
+            id,
+            mac: derive(PURPOSE),
+            #[cfg(feature = "approvals")]
+            other_mac: derive(STATELESS_PURPOSE),
+        })
     }
 
     /// Returns a new MAC under this key, to be updated with the message.
@@ -164,6 +171,7 @@ impl Key {
 }
 
 const PURPOSE: &[u8] = b"ui-message-stream/approval/v1";
+#[cfg(feature = "approvals")]
 const STATELESS_PURPOSE: &[u8] = b"ui-message-stream/stateless-approval/v1";
 
 #[cfg(test)]

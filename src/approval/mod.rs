@@ -40,6 +40,7 @@ mod new_request;
 mod principal;
 mod record;
 mod redeem;
+#[cfg(feature = "approvals")]
 mod reopen;
 mod resume;
 #[cfg(feature = "approvals")]

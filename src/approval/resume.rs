@@ -8,6 +8,7 @@ use super::history::{
     History, approval_request, approval_response, assistant_index, client_output, first_new_result,
     settled_and_denied, tool_parts,
 };
+#[cfg(feature = "approvals")]
 use super::reopen::SentCall;
 use super::{
     ApprovalRecord, CallProgress, ClientToolResult, DeferredOutcome, DeferredToolResult,
@@ -285,6 +286,7 @@ impl ResumePlan {
 
     /// Returns the calls with an approval id: each with the reason if it is approved here, or with
     /// `None`.
+    #[cfg(feature = "approvals")]
     pub(super) fn sent_calls(&self) -> impl Iterator<Item = (Option<Option<&str>>, SentCall<'_>)> {
         let responses = self.unverified_responses().map(|response| {
             let call = SentCall {

@@ -38,6 +38,7 @@ pub(super) struct Token {
 
 impl Token {
     /// Returns the times of the request and of its expiry.
+    #[cfg(feature = "approvals")]
     pub(super) fn times(&self) -> (UnixMillis, UnixMillis) {
         let time = |at: usize| {
             let bytes = self.sealed[at..].first_chunk().copied();
@@ -46,6 +47,7 @@ impl Token {
         (time(5), time(13))
     }
 
+    #[cfg(feature = "approvals")]
     pub(super) fn key_id(&self) -> u32 {
         key_id(&self.sealed).unwrap_or_default()
     }
