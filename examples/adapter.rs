@@ -41,7 +41,7 @@ fn respond(
             let call = ToolCall::new("call_1", "delete_file");
             let input = Json::parse(r#"{"path": "notes.txt"}"#)?;
             yield AgentEvent::tool_input(call.clone(), input.clone());
-            yield approvals.for_chat(&user, chat.id()).request_approval_of(&call, &input).await?;
+            yield approvals.for_chat(&user, chat.id()).request_approval_of(&call, &input).await;
         }
         if chat.new_user_message().is_some_and(|message| message.text().contains("where")) {
             let call = ToolCall::new(format!("call_{}", chat.messages().len() + 1), "get_location");

@@ -20,8 +20,8 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, DeferredCall, DeferredOutcome, DeferredToolResults,
-    DefinitionDigest, KeyRing, OnNewMessage, Principal, Progress, RecordId, RunningCalls, ToolInfo,
-    ToolList, ToolOutcome, UnixMillis,
+    DefinitionDigest, InexactInputError, KeyRing, OnNewMessage, Principal, Progress, RecordId,
+    RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::request::Limits;
@@ -157,7 +157,7 @@ impl Host {
         let input = Json::parse(input).unwrap();
         let chat = self.approvals.for_chat(&ada(), &"chat".into());
         let call = ToolCall::new("call-1", "delete_file");
-        let asked = chat.request_approval_of(&call, &input).await.unwrap();
+        let asked = chat.request_approval_of(&call, &input).await;
         let AgentEvent::ApprovalRequested { approval_id, .. } = asked else { panic!() };
         json!({"type": "tool-delete_file", "toolCallId": "call-1", "state": "approval-requested",
                // As a browser writes it.
@@ -738,10 +738,24 @@ fn the_readme_shows_the_adapter_example() {
 async fn a_tool_that_is_not_in_the_list_is_refused_with_the_line_to_add() {
     let host = Host::new(Mode::Ledger);
     let chat = host.approvals.for_chat(&ada(), &"chat".into());
-    let call = ToolCall::new("call-1", "transfer");
-    let error = chat.request_approval_of(&call, &Json::null()).await.unwrap_err();
+    let (message, call, input) = ("m2".into(), "call-1".into(), Json::null());
+    let asked = chat.request_approval(&message, &call, "transfer", &input, None);
+    let error = asked.await.unwrap_err();
     assert!(
         error.to_string().contains(r#".tool("transfer", description, &input_schema)"#),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn the_user_and_the_model_read_why_an_approval_could_not_be_requested() {
+    let host = Host::new(Mode::Ledger);
+    let chat = host.approvals.for_chat(&ada(), &"chat".into());
+    let call = ToolCall::new("call-1", "delete_file");
+    let inexact = Json::parse(r#"{"inode": 9007199254740993}"#).unwrap();
+    let asked = chat.request_approval_of(&call, &inexact).await;
+    let AgentEvent::ToolFailed { tool_call_id, error } = asked else { panic!("{asked:?}") };
+    assert_eq!(tool_call_id.as_str(), "call-1");
+    assert_eq!(*error, *InexactInputError::LargeInteger.to_string());
+    assert!(chat.pending().await.unwrap().is_empty());
 }

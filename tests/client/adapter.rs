@@ -79,7 +79,7 @@ fn input() -> Json {
     Json::parse(r#"{"path": "notes.txt"}"#).unwrap()
 }
 
-/// The text that ends the turn, so that the client does not send again.
+/// The text that ends the turn.
 fn end_of_turn() -> AgentEvent {
     AgentEvent::text("That is all.")
 }
@@ -109,14 +109,14 @@ async fn approvals_chat(
         &chat,
         stream! {
             while let Some(event) = running.next_event().await {
-                yield Ok(event);
+                yield event;
             }
             if is_first {
                 let call = ToolCall::new("call_1", "delete_file");
-                yield Ok(AgentEvent::tool_input(call.clone(), input()));
+                yield AgentEvent::tool_input(call.clone(), input());
                 yield own.request_approval_of(&call, &input()).await;
             } else {
-                yield Ok(end_of_turn());
+                yield end_of_turn();
             }
         },
     ))

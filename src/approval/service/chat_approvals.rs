@@ -16,7 +16,7 @@ use crate::approval::{
     OnNewMessage, Principal, RecordId, RecordedDecision, ResumePlan, RevocationReason, UnixMillis,
 };
 use crate::event::{AgentEvent, ApprovalRequestDetails, ToolCall};
-use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_text};
 use crate::json::{Json, JsonError};
 
 /// The approvals of one principal in one chat. Created by
@@ -165,17 +165,33 @@ impl ChatApprovals {
     /// Requests the approval of the user for a tool call, for a host that keeps no messages. Returns
     /// the event to emit after [`AgentEvent::ToolInput`].
     ///
-    /// # Errors
-    /// As for [`request_approval`](Self::request_approval).
-    pub async fn request_approval_of(
-        &self,
-        call: &ToolCall,
-        input: &Json,
-    ) -> Result<AgentEvent, RequestApprovalError> {
+    /// If the approval cannot be requested, the event is [`AgentEvent::ToolFailed`] with
+    /// [`RequestApprovalError::error_text`], which the user and the model read, and the error is
+    /// logged. The call does not run, and the agent can go on.
+    /// [`request_approval`](Self::request_approval) returns the error instead.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::ChatApprovals;
+    /// use ui_message_stream::event::ToolCall;
+    /// use ui_message_stream::{AgentEvent, Json};
+    ///
+    /// async fn ask(approvals: &ChatApprovals, path: &str) -> [AgentEvent; 2] {
+    ///     let (call, input) = (ToolCall::new("call_1", "delete_file"), Json::string(path));
+    ///     let asked = approvals.request_approval_of(&call, &input).await;
+    ///     [AgentEvent::tool_input(call, input), asked]
+    /// }
+    /// ```
+    pub async fn request_approval_of(&self, call: &ToolCall, input: &Json) -> AgentEvent {
         // Only decisions that do not come in a chat request are grouped by message.
         let message_id = MessageId::new("");
-        let issued = self.request_approval(&message_id, &call.id, &call.tool_name, input, None);
-        Ok(issued.await?.event(call.id.clone()))
+        match self.request_approval(&message_id, &call.id, &call.tool_name, input, None).await {
+            Ok(issued) => issued.event(call.id.clone()),
+            Err(error) => {
+                let tool = &*log_text(&call.tool_name);
+                tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
+                AgentEvent::tool_failed(call.id.clone(), error.error_text())
+            }
+        }
     }
 
     /// Requests the approval of the user for a tool call that the provider executes.
