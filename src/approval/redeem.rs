@@ -252,6 +252,12 @@ impl Redemption {
         rejected
     }
 
+    /// Returns whether the history holds this approval request.
+    #[cfg(feature = "approvals")]
+    pub(super) fn holds_request(&self, id: &ApprovalId) -> bool {
+        self.plan.holds_request(id)
+    }
+
     /// Returns the requests to send to the ledger, denials first.
     pub fn ledger_requests(&self) -> Vec<LedgerRequest> {
         let mut requests: Vec<LedgerRequest> =

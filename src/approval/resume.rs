@@ -311,6 +311,12 @@ impl ResumePlan {
         responses.chain(requests)
     }
 
+    /// Returns whether the history holds this approval request.
+    #[cfg(feature = "approvals")]
+    pub(super) fn holds_request(&self, approval_id: &ApprovalId) -> bool {
+        self.history.requests.contains_key(approval_id)
+    }
+
     /// Returns whether the user sent another message instead of a response to this request.
     pub(super) fn is_superseded(&self, approval_id: &ApprovalId) -> bool {
         let request = self.history.requests.get(approval_id);

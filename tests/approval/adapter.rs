@@ -24,6 +24,7 @@ use ui_message_stream::approval::{
     RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
+use ui_message_stream::model::{ModelMessage, ToModelMessages, ToolContent, ToolResult};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
@@ -188,6 +189,21 @@ impl Host {
         });
         assert_eq!(shown, expected);
         result.outcome.clone()
+    }
+
+    /// What the model reads of the only call.
+    async fn model_reads(&self, body: &Value) -> ToolResult {
+        let (_, results) = self.post(&ada(), body).await;
+        assert!(results.pending().is_empty(), "{results:?}");
+        let chat = parse(body);
+        let prompt = ToModelMessages::new().with_deferred(&results).model_messages(chat.messages());
+        let mut read = prompt.into_iter().filter_map(|message| match message {
+            ModelMessage::Tool { content } => Some(content),
+            _ => None,
+        });
+        let content = read.next().unwrap();
+        let [ToolContent::Result(result)] = &content[..] else { panic!("{content:?}") };
+        result.result.clone()
     }
 
     async fn start(&self, user: &Principal, body: &Value) -> RunningCalls {
@@ -626,6 +642,45 @@ async fn a_call_without_an_answer_waits_and_an_approval_of_another_does_not_end_
         assert_eq!(pending, ["call-1"], "{mode:?}");
         assert_eq!(host.effects(), 1, "{mode:?}");
     }
+}
+
+/// An old tab still shows the request, and posts it without a response.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_another_page_closed_never_reads_as_waiting() {
+    let outcomes =
+        [DeferredOutcome::Superseded, deleted(), DeferredOutcome::Denied { reason: None }];
+    for outcome in outcomes {
+        let host = Host::new(Mode::Ledger);
+        let part = host.ask().await;
+        let old_tab = body("chat", &[&part]);
+        let (events, results) = host.post(&ada(), &old_tab).await;
+        assert_eq!((events.len(), results.pending().len()), (0, 1));
+        let other_page = match outcome {
+            DeferredOutcome::Superseded => with_new_message(old_tab.clone()),
+            DeferredOutcome::Denied { .. } => answer(&part, false),
+            _ => answer(&part, true),
+        };
+        drop(host.start(&ada(), &other_page).await);
+        // An approved call is still being executed: the old tab waits for its outcome.
+        assert_eq!(host.outcome(&old_tab).await, outcome);
+        assert_eq!(host.model_reads(&old_tab).await, ToolResult::from(&outcome));
+        // The user writes on in the old tab.
+        let written = host.model_reads(&with_new_message(old_tab)).await;
+        assert_eq!(written, ToolResult::from(&outcome));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_repeated_late_does_not_wait_for_a_call_of_a_newer_message() {
+    let host = Host::new(Mode::Ledger);
+    let request = answer(&host.ask().await, true);
+    assert_eq!(host.outcome(&request).await, deleted());
+    let newer = body("chat", &[&host.ask().await]);
+    let (_, results) = host.post(&ada(), &request).await;
+    assert_eq!(results.results()[0].outcome, deleted());
+    assert!(results.pending().is_empty(), "{results:?}");
+    let (_, results) = host.post(&ada(), &newer).await;
+    assert_eq!(results.pending().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -119,12 +119,22 @@ impl ChatApprovals {
         now: UnixMillis,
         system_now: UnixMillis,
     ) -> Option<ResolvedRequest> {
-        let is_own = self.is_requested_by_owner(record)
-            && record.chat_id == self.chat
-            && record.is_bound_to(id, &self.inner.keys, system_now);
+        let is_own = self.is_own_request(record, id, system_now);
         let outcome = record.outcome_at(now).filter(|_| is_own)?;
         let descriptor = record.descriptor(now).ok();
         Some(ResolvedRequest { approval_id: id.clone(), outcome, descriptor })
+    }
+
+    /// Returns whether this id was sealed for this record, and the record belongs to this chat.
+    pub(super) fn is_own_request(
+        &self,
+        record: &ApprovalRecord,
+        id: &ApprovalId,
+        system_now: UnixMillis,
+    ) -> bool {
+        self.is_requested_by_owner(record)
+            && record.chat_id == self.chat
+            && record.is_bound_to(id, &self.inner.keys, system_now)
     }
 
     /// Requests the approval of the user for a tool call of this message.

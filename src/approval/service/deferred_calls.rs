@@ -75,10 +75,14 @@ impl AnsweredRequests {
 }
 
 impl DeferredCalls {
-    /// Returns the calls that still wait for the user or the client.
+    /// Returns the calls that still wait for the user or the client, in all messages of the request.
     ///
     /// While there are such calls, the model must not be called, unless the user has sent another
-    /// message: end the turn.
+    /// message: end the turn. By default such a message closes the requests before it. With
+    /// [`OnNewMessage::Run`](crate::approval::OnNewMessage::Run) they stay pending, and only calls
+    /// of the message that the response continues end the turn.
+    ///
+    /// A call that the request does not hold is not returned, because another page shows it.
     pub fn pending(&self) -> &[PendingToolCall] {
         self.results.pending()
     }
@@ -188,11 +192,16 @@ impl Answers {
         let inner = &approvals.inner;
         let answered: Vec<ApprovalId> =
             plan.unverified_responses().map(|response| response.approval_id.clone()).collect();
+        let open = match includes_earlier {
+            true => OpenRequest::of_history(&plan, approvals),
+            false => Vec::new(),
+        };
         let mut redemption = plan.redeem(&inner.keys, system_time());
         if includes_earlier {
             redemption = redemption.including_earlier();
         }
-        let ids: Vec<RecordId> = redemption.records().collect();
+        let open_ids = open.iter().map(|request| request.record);
+        let ids: Vec<RecordId> = redemption.records().chain(open_ids).collect();
         let (now, pending) = inner.pending_records(approvals.pending_filter()).await?;
         let mut records = HashMap::new();
         if !ids.is_empty() {
@@ -220,7 +229,17 @@ impl Answers {
         }
         // Closed before any response is sent, so that a ledger that fails here has approved nothing.
         let superseded = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
-        let unanswered = spawn_closing(approvals, unanswered, superseded).await?;
+        let mut unanswered = spawn_closing(approvals, unanswered, superseded).await?;
+        if includes_earlier {
+            // A call that this request does not hold is answered on another page.
+            unanswered.retain(|(record, id)| !record.is_pending() || redemption.holds_request(id));
+        }
+        for request in open {
+            let is_known = unanswered.iter().any(|(record, _)| record.id == request.record);
+            let record = records.get(&request.record).filter(|_| !is_known);
+            let record = record.filter(|record| request.is_closed_by(record, approvals));
+            unanswered.extend(record.map(|record| (record.clone(), request.id)));
+        }
         let mut answered_requests = AnsweredRequests::default();
         let mut describe = |record: &ApprovalRecord| {
             let id = record.approval_id(&inner.keys, now);
@@ -270,6 +289,38 @@ impl Answers {
         // The user's own denials come first.
         calls.sort_by_key(|call| !matches!(call, DeferredCall::Denied(_)));
         Ok(DeferredCalls { results, requests, calls, unverified })
+    }
+}
+
+/// An approval request that has no response in the history of a request. It may have been answered
+/// or closed on another page.
+struct OpenRequest {
+    record: RecordId,
+    id: ApprovalId,
+    /// Whether a user message follows it in the history.
+    is_superseded: bool,
+}
+
+impl OpenRequest {
+    fn of_history(plan: &ResumePlan, approvals: &ChatApprovals) -> Vec<Self> {
+        let now = system_time();
+        let requests = plan.pending().iter().map(|request| (request, false));
+        let superseded = plan.superseded().iter().map(|request| (request, true));
+        let open = requests.chain(superseded).filter_map(|(request, is_superseded)| {
+            let (keys, id) = (&approvals.inner.keys, request.approval_id.clone());
+            let record = ApprovalRecord::record_id_from_token(&id, keys, now)?;
+            Some(OpenRequest { record, id, is_superseded })
+        });
+        open.collect()
+    }
+
+    /// Returns whether the record of this request has an outcome that the history does not show.
+    fn is_closed_by(&self, record: &ApprovalRecord, approvals: &ChatApprovals) -> bool {
+        let Some(outcome) = record.outcome() else { return false };
+        // The model reads of a superseded request that nobody answered it.
+        let is_answered = !outcome.is_closed_undecided() || outcome == DeferredOutcome::Lapsed;
+        (is_answered || !self.is_superseded)
+            && approvals.is_own_request(record, &self.id, system_time())
     }
 }
 

@@ -292,8 +292,10 @@ impl RunningCalls {
         &self.results
     }
 
-    /// Returns the calls that still wait for the user or the client. See
-    /// [`DeferredCalls::pending`].
+    /// Returns the calls that still wait for the user or the client.
+    ///
+    /// For a host that keeps no chats these are calls of the request, see
+    /// [`DeferredCalls::pending`]; for others they are calls of the whole chat.
     pub fn pending(&self) -> &[PendingToolCall] {
         self.results.pending()
     }
