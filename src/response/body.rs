@@ -41,6 +41,10 @@ use crate::translator::Translator;
 /// open. If the agent's stream ends, yields an error or panics, the response closes all open parts
 /// and ends the message.
 ///
+/// A stream that ends is a success. If the events come over a channel from an agent on a task of its
+/// own, the channel also ends when that agent panics: await the task's `JoinHandle` after the last
+/// event, and yield its error.
+///
 /// After an event that ends the response ([`Finish`](crate::AgentEvent::Finish), `Error`, `Abort`)
 /// the agent's stream is not polled again: code after that event does not run.
 ///

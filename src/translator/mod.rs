@@ -8,6 +8,11 @@
 //! would throw.
 //!
 //! The translator is synchronous and buffers no events: each event is translated at once.
+//!
+//! If all tool calls in the last step have results, `useChat` with `sendAutomaticallyWhen` would send
+//! the same request again at once. Such a response ends with one more step, which holds only a part
+//! `data-run-end`. Its data is `{"finishReason": …}`, or `{}` if the agent gave no reason. Front ends
+//! and readers of the stream can ignore the part and its step.
 
 mod close;
 mod error;

@@ -11,8 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use async_stream::try_stream;
+use futures::StreamExt;
 use serde_json::{Value, json};
-use tokio::task::yield_now;
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, yield_now};
 use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::store::{
     ApprovalUse, InMemoryLedger, InMemoryReplayGuard, LedgerStore, LedgerStoreError, PendingQuery,
@@ -26,7 +29,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::{ModelMessage, ToModelMessages, ToolContent, ToolResult};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessageStream};
 
 /// How a host keeps track of approvals.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -813,4 +816,44 @@ async fn the_user_and_the_model_read_why_an_approval_could_not_be_requested() {
     assert_eq!(tool_call_id.as_str(), "call-1");
     assert_eq!(*error, *InexactInputError::LargeInteger.to_string());
     assert!(chat.pending().await.unwrap().is_empty());
+}
+
+/// As the guide shows it: without awaiting the task, the response would end as a success.
+#[tokio::test]
+async fn a_panic_of_an_agent_that_sends_over_a_channel_ends_the_response_with_an_error() {
+    let (sender, mut events) = mpsc::channel(16);
+    let agent = tokio::spawn(async move {
+        sender.send(AgentEvent::text("I look. ")).await.unwrap();
+        panic!("no model");
+    });
+    let request = parse(&json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Look"}]},
+    ]}));
+    let events = try_stream! {
+        while let Some(event) = events.recv().await {
+            yield event;
+        }
+        agent.await?;
+    };
+    let events = events.map(|event: Result<AgentEvent, JoinError>| event);
+    let frames: Vec<_> =
+        UiMessageStream::reply(&request, events).map(Result::unwrap).collect().await;
+    let frames = String::from_utf8(frames.concat()).unwrap();
+    assert!(frames.contains(r#""delta":"I look. ""#), "{frames}");
+    assert!(frames.contains(r#"{"type":"error","errorText":"An error occurred."}"#), "{frames}");
+    assert!(!frames.contains("no model"), "{frames}");
+}
+
+#[test]
+fn the_guide_shows_what_the_real_client_posts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let guide = read("docs/your-agent.md");
+    let blocks = guide.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let shown: Vec<Value> = blocks.map(|block| serde_json::from_str(block).unwrap()).collect();
+    let recorded = ["01-first-message", "07-approval-denied-with-reason"].map(|name| {
+        let request = read(&format!("fixtures/upstream/requests/{name}.json"));
+        serde_json::from_str::<Value>(&request).unwrap()["body"].take()
+    });
+    assert_eq!(shown, recorded);
 }

@@ -56,6 +56,7 @@ fn the_attacks_on_adapters_have_the_documented_results() {
     let pydantic_ai = std::env::var("PYDANTIC_AI_URL").ok();
     arguments.extend(pydantic_ai.iter().flat_map(|url| ["--pydantic-ai", url]));
     let printed = run_node(&client, &arguments);
+    println!("{printed}");
     assert!(printed.ends_with(" 0 differ\n"), "{printed}");
 }
 

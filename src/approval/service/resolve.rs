@@ -123,8 +123,8 @@ impl Approvals {
     ///
     /// ```
     /// use ui_message_stream::approval::store::LedgerStoreError;
-    /// use ui_message_stream::approval::{Approvals, Principal};
-    /// use ui_message_stream::{ChatRequest, Json, UiMessageStream};
+    /// use ui_message_stream::approval::{Approvals, DeferredOutcome, Principal};
+    /// use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
     ///
     /// async fn chat(
     ///     approvals: Approvals,
@@ -141,6 +141,11 @@ impl Approvals {
     ///             yield event;
     ///         }
     ///         let results = running.into_results();
+    ///         for result in results.results() {
+    ///             if let DeferredOutcome::Denied { reason: Some(reason) } = &result.outcome {
+    ///                 yield AgentEvent::text(format!("Your reason: {reason}"));
+    ///             }
+    ///         }
     ///         // If `results.pending()` is empty, call the model with the results.
     ///     }))
     /// }
@@ -378,7 +383,8 @@ impl RunningCalls {
     }
 
     /// Returns the results for the model, which converts them with
-    /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred).
+    /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred). A denial is
+    /// the outcome [`Denied`](DeferredOutcome::Denied), with the user's reason.
     ///
     /// Call this function after [`next_event`](Self::next_event) or [`next`](Self::next) has
     /// returned `None`. Before that, a call that is still being executed has the outcome
