@@ -54,14 +54,11 @@ fn respond(turn: Turn) -> impl Stream<Item = Result<AgentEvent, BoxError>> {
         match last.filter(|message| message.role == Role::User).map(text) {
             Some(text) => match text.strip_prefix("delete ") {
                 Some(file) => {
-                    let (tool, input) = ("delete_file", Json::string(file));
-                    let call = ToolCall::new(format!("call_{}", uuid::Uuid::new_v4().simple()), tool);
-                    let id = call.id.clone();
+                    let id = format!("call_{}", uuid::Uuid::new_v4().simple());
+                    let (call, input) = (ToolCall::new(id, "delete_file"), Json::string(file));
                     yield AgentEvent::text(format!("I would delete {file}."));
-                    yield AgentEvent::tool_input(call, input.clone());
-                    let (approvals, message) = (&turn.approvals, &turn.message_id);
-                    let issued = approvals.request_approval(message, &id, tool, &input, None).await?;
-                    yield issued.event(id);
+                    yield AgentEvent::tool_input(call.clone(), input.clone());
+                    yield turn.approvals.request_approval_of(&call, &input).await;
                 }
                 None => yield AgentEvent::text(r#"Write "delete notes.txt"."#),
             },

@@ -71,6 +71,12 @@ impl From<String> for Text {
     }
 }
 
+impl From<Box<str>> for Text {
+    fn from(text: Box<str>) -> Self {
+        Text(Repr::Owned(text))
+    }
+}
+
 impl PartialEq for Text {
     fn eq(&self, other: &Self) -> bool {
         **self == **other

@@ -6,15 +6,22 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use async_stream::stream;
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, Scripted};
-use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
 };
-use ui_message_stream::approval::{ApprovalRecord, RecordId};
+use ui_message_stream::approval::{
+    ApprovalDecision, ApprovalRecord, Approvals, ApprovedCall, DefinitionDigest, Principal,
+    RecordId, ToolInfo, ToolOutcome, Toolbox,
+};
+use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
 fn decisions(ids: &[(&str, bool)]) -> Value {
     let decisions =
@@ -75,6 +82,51 @@ async fn pending_approvals_are_listed_only_to_their_requester_and_only_while_pen
 
     host.wait(Duration::from_secs(60 * 60));
     assert!(host.pending("alice").await.is_empty());
+}
+
+/// A tool of the host's own.
+#[derive(Debug)]
+struct Bell;
+
+impl Toolbox for Bell {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "Rings the bell.", &Json::null())))
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_agent_of_a_host_continues_its_message_after_an_out_of_band_approval() {
+    let agent = |turn: Turn| {
+        stream! {
+            if turn.deferred.is_empty() {
+                let call = ToolCall::new("call", "ring");
+                yield AgentEvent::tool_input(call.clone(), Json::null());
+                yield turn.approvals.request_approval_of(&call, &Json::null()).await;
+            } else {
+                yield AgentEvent::text("You heard it.");
+            }
+        }
+    };
+    let (chats, ada) = (ChatServer::new(agent, Approvals::new(Bell)), Principal::new("ada"));
+    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    chats.complete_response(&ada, request).await.unwrap();
+    let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
+    let approved = ApprovalDecision { approval_id, approved: true, reason: None };
+    assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
+    assert_eq!(chat.messages.len(), 2);
+    assert_eq!(chat.messages[1].text(), "You heard it.");
 }
 
 #[tokio::test]

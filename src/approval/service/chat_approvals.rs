@@ -29,6 +29,9 @@ pub struct ChatApprovals {
     /// The owner of the chat.
     pub(super) owner: Principal,
     pub(super) chat: ChatId,
+    /// The message that holds the calls of [`request_approval_of`](Self::request_approval_of). Empty
+    /// for a host that keeps no messages.
+    pub(super) message_id: MessageId,
 }
 
 impl ChatApprovals {
@@ -38,6 +41,11 @@ impl ChatApprovals {
     pub fn on_behalf_of(mut self, owner: &Principal) -> Self {
         self.owner = owner.clone();
         self
+    }
+
+    /// Selects the message that holds the calls.
+    pub(crate) fn in_message(self, message_id: MessageId) -> Self {
+        ChatApprovals { message_id, ..self }
     }
 
     /// Returns the pending approval requests of this chat, oldest first.
@@ -172,8 +180,11 @@ impl ChatApprovals {
         self.issue(request).await
     }
 
-    /// Requests the approval of the user for a tool call, for a host that keeps no messages. Returns
-    /// the event to emit after [`AgentEvent::ToolInput`].
+    /// Requests the approval of the user for a tool call, in the agent of a chat server
+    /// (`turn.approvals`) or for a host that keeps no messages. Returns the event to emit after
+    /// [`AgentEvent::ToolInput`].
+    ///
+    /// The user reads the name of the tool and the beginning of the input.
     ///
     /// If the approval cannot be requested, the event is [`AgentEvent::ToolFailed`] with
     /// [`RequestApprovalError::error_text`], which the user and the model read, and the error is
@@ -192,9 +203,8 @@ impl ChatApprovals {
     /// }
     /// ```
     pub async fn request_approval_of(&self, call: &ToolCall, input: &Json) -> AgentEvent {
-        // Only decisions that do not come in a chat request are grouped by message.
-        let message_id = MessageId::new("");
-        match self.request_approval(&message_id, &call.id, &call.tool_name, input, None).await {
+        let message = &self.message_id;
+        match self.request_approval(message, &call.id, &call.tool_name, input, None).await {
             Ok(issued) => issued.event(call.id.clone()),
             Err(error) => {
                 let tool = &*log_text(&call.tool_name);

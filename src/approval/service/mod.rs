@@ -297,6 +297,7 @@ impl Approvals {
             principal: principal.clone(),
             owner: principal.clone(),
             chat: chat.clone(),
+            message_id: MessageId::new(""),
         }
     }
 

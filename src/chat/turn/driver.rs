@@ -226,7 +226,8 @@ impl Run {
             chat: Arc::new(self.chat.clone()),
             message_id: self.message_id.clone(),
             deferred: deferred.with_results(settled),
-            approvals: self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id),
+            approvals: (self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id))
+                .in_message(self.message_id.clone()),
             request: self.request.clone(),
         };
         let said = self.chats.agent.respond(turn);

@@ -69,7 +69,9 @@ pub struct Turn {
     /// executes](crate::approval::DeferredOutcome::ForwardToProvider). The first model call of this
     /// turn must send these decisions.
     pub deferred: DeferredToolResults,
-    /// Requests approvals from the user in this conversation.
+    /// Requests approvals from the user in this conversation, for calls of the message that the
+    /// agent writes:
+    /// [`request_approval_of`](ChatApprovals::request_approval_of).
     pub approvals: ChatApprovals,
     /// The posted request, with the application's own fields. `None` if the turn was started by a
     /// decision that did not come in a chat request, as with
@@ -134,12 +136,12 @@ impl Turn {
         message_id: impl Into<MessageId>,
         approvals: &Approvals,
     ) -> Self {
-        let chat = chat.into();
+        let (chat, message_id) = (chat.into(), message_id.into());
         Turn {
             principal: chat.owner.clone(),
-            message_id: message_id.into(),
             deferred: DeferredToolResults::default(),
-            approvals: approvals.for_chat(&chat.owner, &chat.id),
+            approvals: approvals.for_chat(&chat.owner, &chat.id).in_message(message_id.clone()),
+            message_id,
             request: None,
             chat,
         }
