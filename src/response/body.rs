@@ -3,9 +3,10 @@
 //! The body polls the agent's stream itself, without a task or a channel. When the client
 //! disconnects, the server drops the body, and with it the agent's stream.
 
-use std::convert::Infallible;
+use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -34,7 +35,8 @@ use crate::translator::Translator;
 ///
 /// `UiMessageStream` implements [`http_body::Body`] for every server built on hyper, `Stream` of
 /// bytes for other servers, and `IntoResponse` with the `axum` feature. Send [`headers`] with it;
-/// [`into_http_response`](Self::into_http_response) and axum add them.
+/// [`into_http_response`](Self::into_http_response) and axum add them. It never yields an error, see
+/// [`BodyError`].
 ///
 /// The first poll returns the `start` frame, before the agent's stream is polled. Frames that are
 /// ready at the same time are sent together. A comment every 15 seconds keeps an idle connection
@@ -336,20 +338,41 @@ impl UiMessageStream {
     }
 }
 
+/// The error of a [`UiMessageStream`] as a body. It has no values.
+///
+/// An error of the agent is a chunk of the response, so the body itself does not fail. Servers
+/// require an error that they can convert to theirs: a boxed error, or [`io::Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BodyError {}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
+    }
+}
+
+impl StdError for BodyError {}
+
+impl From<BodyError> for io::Error {
+    fn from(error: BodyError) -> Self {
+        match error {}
+    }
+}
+
 impl Body for UiMessageStream {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 
 impl Stream for UiMessageStream {
-    type Item = Result<Bytes, Infallible>;
+    type Item = Result<Bytes, BodyError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_bytes(cx).map(|bytes| bytes.map(Ok))

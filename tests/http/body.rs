@@ -1,7 +1,6 @@
 //! The response body: which chunks share a frame, keep-alive comments, and how it ends. On paused
 //! time, without a socket.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -26,8 +25,8 @@ where
 }
 
 async fn next_frame(body: &mut UiMessageStream) -> Option<String> {
-    let frame: Result<_, Infallible> = body.frame().await?;
-    let bytes = frame.unwrap().into_data().unwrap();
+    let Ok(frame) = body.frame().await?;
+    let bytes = frame.into_data().unwrap();
     Some(String::from_utf8(bytes.to_vec()).unwrap())
 }
 
