@@ -29,7 +29,7 @@ docs:
 
 # The documentation as docs.rs builds it, with a badge for each feature; needs a nightly toolchain.
 docs-rs:
-    RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --workspace --no-deps --all-features --exclude demo --exclude chat-openai --exclude traced --exclude integrations --exclude fuzz-targets --exclude test-support
+    RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --workspace --no-deps --all-features --exclude demo --exclude chat-openai --exclude traced --exclude authentication --exclude chat-actix --exclude chat-hyper --exclude chat-poem --exclude example-agent --exclude fuzz-targets --exclude test-support
 
 # Every target of every package, and the check that none was left out.
 test:

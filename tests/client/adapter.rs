@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use async_stream::stream;
 use axum::extract::State;
 use axum::routing::{Router, get, post};
-use test_support::external_processes::{Example, node_project, run_node};
+use test_support::adapter_server;
+use test_support::external_processes::{built_example, node_project, run_node};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryReplayGuard;
@@ -24,12 +25,8 @@ use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
 
 #[test]
 fn every_client_approves_denies_and_answers_with_the_adapter_example() {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
-    let adapter = Example::start("adapter", &["--features", "approvals,axum"]);
-    let printed = run_node(&client, &["adapter.mjs", &adapter.url]);
-    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+    let program = built_example("adapter", &["--features", "approvals,axum"]);
+    adapter_server::every_client_approves_denies_and_answers(program);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+pub mod adapter_server;
 pub mod browser;
 pub mod calling_model;
 pub mod contention;

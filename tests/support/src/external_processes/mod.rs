@@ -6,6 +6,7 @@
 
 pub mod redis_server;
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -163,8 +164,14 @@ pub struct Example {
 impl Example {
     /// Starts an example. `arguments` are those of `cargo build`.
     pub fn start(name: &str, arguments: &[&str]) -> Self {
-        let mut process = Command::new(built_example(name, arguments))
+        Example::run(built_example(name, arguments), &[])
+    }
+
+    /// Starts a program that is built, with these environment variables.
+    pub fn run(program: impl AsRef<OsStr>, variables: &[(&str, String)]) -> Self {
+        let mut process = Command::new(program)
             .env("PORT", "0")
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -1,6 +1,0 @@
-//! `ui-message-stream` with other libraries. The programs in `src/bin` are chats on servers without
-//! axum. The guide `docs/authentication.md` is compiled as the documentation test of this package.
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/authentication.md")]
-struct AuthenticationGuide;
