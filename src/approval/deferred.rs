@@ -628,6 +628,11 @@ pub const REVOKED: &str = "This tool call was not executed: it is no longer perm
 /// The error text shown to the user for a call that its requester is not authorized to make.
 pub const NOT_PERMITTED: &str = "This tool call was not executed: it is not permitted.";
 
+/// The error text shown to the user for a call that needs approval, if the client cannot answer
+/// approval requests.
+pub const NOT_ANSWERABLE: &str =
+    "This tool needs an approval, which cannot be given here. It did not run.";
+
 /// The error text shown to the user for a call whose outcome was lost.
 pub const OUTCOME_UNKNOWN: &str =
     "It is not known whether this tool call was executed. Verify before repeating it.";

@@ -54,8 +54,8 @@ mod transitions;
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::deferred::{
     CallProgress, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    DeferredToolResultsBuilder, EXPIRED, LAPSED, NOT_PERMITTED, OUTCOME_UNKNOWN, PendingToolCall,
-    REFUSED, REVOKED, SUPERSEDED,
+    DeferredToolResultsBuilder, EXPIRED, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN,
+    PendingToolCall, REFUSED, REVOKED, SUPERSEDED,
 };
 pub use self::history::{
     ClientToolResult, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,

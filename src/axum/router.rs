@@ -39,26 +39,11 @@ use crate::response::ResponseOutcome;
 /// that message is being written, and if there is none, the response is `409`; in the first case it
 /// has the header `Retry-After`.
 ///
-/// The response has the default settings of [`UiMessageStream`](crate::UiMessageStream). For others,
-/// for example [`with_version`](crate::UiMessageStream::with_version), write a `POST` handler under
-/// another path:
-///
-/// ```
-/// use ui_message_stream::approval::Principal;
-/// use ui_message_stream::chat::{ChatError, ChatServer};
-/// use ui_message_stream::chunk::Version;
-/// use ui_message_stream::{ChatRequest, UiMessageStream};
-///
-/// async fn respond(
-///     chats: &ChatServer,
-///     principal: &Principal,
-///     request: ChatRequest,
-/// ) -> Result<UiMessageStream, ChatError> {
-///     let response = chats.stream_response(principal, request).await?;
-///     Ok(response.with_version(Version::V6Patch(326)))
-/// }
-/// # let _ = respond;
-/// ```
+/// The version of the clients, and whether they can answer approval requests, are settings of the
+/// server: [`ChatServer::with_version`], [`with_version_from`](ChatServer::with_version_from) and
+/// [`without_approvals`](ChatServer::without_approvals). For other settings of the response, for
+/// example [`with_metadata`](crate::UiMessageStream::with_metadata), write a `POST` handler under
+/// another path that calls [`ChatServer::stream_response`].
 ///
 /// The user is the [`Principal`] in the extensions of the request, which the host's authentication
 /// has to insert. A request without a `Principal` is rejected with status 401. For a demo, or a tool

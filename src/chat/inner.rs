@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::agent::ChatAgent;
+use super::client::ClientSettings;
 use super::store::{ChatStore, ChatStoreError, VersionedChat};
 use super::turn::live::LiveRuns;
 use super::{Chat, ChatError, PostedHistory};
@@ -21,6 +22,7 @@ pub(super) struct Inner {
     pub(super) limits: ChatLimits,
     pub(super) live: LiveRuns,
     pub(super) posted_history: PostedHistory,
+    pub(super) clients: ClientSettings,
 }
 
 impl Inner {

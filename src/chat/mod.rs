@@ -15,6 +15,8 @@
 
 #[cfg(feature = "approvals")]
 mod agent;
+#[cfg(feature = "approvals")]
+mod client;
 mod conversation;
 #[cfg(feature = "approvals")]
 mod error;

@@ -19,6 +19,7 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
+use super::client::{Client, ClientSettings};
 use super::inner::{Inner, MAX_SAVE_ATTEMPTS, too_many_conflicts};
 use super::turn::lease::{is_leased, lease_from_now};
 use super::turn::live::{Live, LiveRuns};
@@ -29,7 +30,7 @@ use crate::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, Versioned
 use crate::chat::{
     Chat, ChatAgent, ChatError, ClientAnswers, PostedHistory, RequestEffect, StopReason,
 };
-use crate::chunk::FinishReason;
+use crate::chunk::{FinishReason, Version};
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
@@ -91,6 +92,7 @@ impl ChatServer {
             limits: ChatLimits::default(),
             live: LiveRuns::default(),
             posted_history: PostedHistory::default(),
+            clients: ClientSettings::default(),
         }))
     }
 
@@ -99,6 +101,55 @@ impl ChatServer {
     #[must_use]
     pub fn with_posted_history(self, posted_history: PostedHistory) -> Self {
         self.configure(|inner| inner.posted_history = posted_history)
+    }
+
+    /// Sets the oldest version of the AI SDK (npm package `ai`) that the clients of this server use.
+    /// The default is [`Version::V6`], which serves `ai@6` and `ai@7`.
+    ///
+    /// The clients of [`Version::V5`] know no approvals. For them, a call that needs approval gets
+    /// the error [`NOT_ANSWERABLE`](crate::approval::NOT_ANSWERABLE) as its result, and no approval
+    /// is requested. This holds for complete responses, too.
+    ///
+    /// Do not set the version of the response that [`stream_response`](Self::stream_response)
+    /// returns: an approval that its client cannot show would still be requested.
+    #[must_use]
+    pub fn with_version(self, version: Version) -> Self {
+        self.with_version_from(move |_| version)
+    }
+
+    /// Sets a function that returns the version of the client that sent a request, for a server
+    /// whose clients use several versions. Otherwise as [`with_version`](Self::with_version).
+    ///
+    /// A page can send its version in the body. Pages of a version that sends none are the oldest
+    /// ones.
+    ///
+    /// ```
+    /// use ui_message_stream::chat::ChatServer;
+    /// use ui_message_stream::chunk::Version;
+    ///
+    /// /// The pages send `new DefaultChatTransport({ body: { sdk: 6 } })`, since they use `ai@6`.
+    /// fn with_old_pages(chats: ChatServer) -> ChatServer {
+    ///     chats.with_version_from(|request| match request.custom("sdk") {
+    ///         Some(_) => Version::V6,
+    ///         None => Version::V5,
+    ///     })
+    /// }
+    /// # let _ = with_old_pages;
+    /// ```
+    #[must_use]
+    pub fn with_version_from(
+        self,
+        version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
+    ) -> Self {
+        self.configure(|inner| inner.clients.set_version(version_of))
+    }
+
+    /// Disables approval requests, for clients that show none. A call that needs approval gets the
+    /// error [`NOT_ANSWERABLE`](crate::approval::NOT_ANSWERABLE) as its result, and no approval is
+    /// requested. Approvals that were requested before can still be given.
+    #[must_use]
+    pub fn without_approvals(self) -> Self {
+        self.configure(|inner| inner.clients.disable_approvals())
     }
 
     /// Sets the store of the conversations. Call it before the first request: conversations in the
@@ -130,8 +181,16 @@ impl ChatServer {
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
-        let Inner { agent, approvals, store, is_default_store, limits, posted_history, live: _ } =
-            &*self.0;
+        let Inner {
+            agent,
+            approvals,
+            store,
+            is_default_store,
+            limits,
+            posted_history,
+            clients,
+            live: _,
+        } = &*self.0;
         let mut inner = Inner {
             agent: Arc::clone(agent),
             approvals: approvals.clone(),
@@ -140,6 +199,7 @@ impl ChatServer {
             limits: limits.clone(),
             live: LiveRuns::default(),
             posted_history: *posted_history,
+            clients: clients.clone(),
         };
         set(&mut inner);
         ChatServer(Arc::new(inner))
@@ -176,10 +236,12 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<UiMessageStream, ChatError> {
-        Ok(match self.start(principal, request).await? {
+        let client = self.0.clients.client_of(&request);
+        let response = match self.start(principal, request, client).await? {
             Applied::Run { response, .. } => *response,
             Applied::Stored(chat, message_id) => stored_response(&chat, message_id),
-        })
+        };
+        Ok(client.configure(response))
     }
 
     /// Applies a request to its conversation, waits until the run has ended, and returns the
@@ -214,7 +276,9 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        let (chat, message_id, outcome, reason) = match self.start(principal, request).await? {
+        let client = self.0.clients.client_of(&request);
+        let started = self.start(principal, request, client).await?;
+        let (chat, message_id, outcome, reason) = match started {
             Applied::Run { chat_id, message_id, response } => {
                 let (outcome, reason) = end_of(*response).await;
                 (self.chat(principal, &chat_id).await?, message_id, outcome, reason)
@@ -350,9 +414,10 @@ impl ChatServer {
         &self,
         principal: &Principal,
         request: ChatRequest,
+        client: Client,
     ) -> Result<Applied, ChatError> {
         let (chats, principal) = (self.clone(), principal.clone());
-        let start = async move { chats.apply_request(principal, request).await };
+        let start = async move { chats.apply_request(principal, request, client).await };
         match tokio::spawn(start.in_current_span()).await {
             Ok(applied) => applied,
             Err(error) => match error.try_into_panic() {
@@ -366,6 +431,7 @@ impl ChatServer {
         &self,
         principal: Principal,
         request: ChatRequest,
+        client: Client,
     ) -> Result<Applied, ChatError> {
         self.0.agent.validate_request(&request)?;
         let fresh = fresh_message_id();
@@ -420,7 +486,8 @@ impl ChatServer {
                     self.0.live.stop_answer(&principal, &chat.id, discarded);
                 }
                 let (chat_id, id) = (chat.id.clone(), message_id.clone());
-                let run = Run::from_request(&self.0, principal, chat, message_id, request, live);
+                let run =
+                    Run::from_request(&self.0, principal, chat, message_id, request, client, live);
                 let response = Box::new(run.begin());
                 return Ok(Applied::Run { chat_id, message_id: id, response });
             }

@@ -165,12 +165,17 @@ impl UiMessageStream {
 
     /// Sets the oldest version of the AI SDK (npm package `ai`) that your clients use. Fields that
     /// this version does not know are not sent. The default is [`Version::V6`].
+    ///
+    /// A client of [`Version::V5`] cannot answer approval requests. Request none for its response:
+    /// see `ChatApprovals::without_requests`. For the responses of a `ChatServer`, use
+    /// `ChatServer::with_version`, which sees to it.
     pub fn with_version(mut self, version: Version) -> Self {
         self.pipeline.configure(|translator| translator.with_version(version));
         self
     }
 
-    /// Disables approval requests, see [`Translator::without_approvals`].
+    /// Disables approval requests, see [`Translator::without_approvals`]. As for
+    /// [`with_version`](Self::with_version), the agent must request none.
     pub fn without_approvals(mut self) -> Self {
         self.pipeline.configure(Translator::without_approvals);
         self

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::out::Out;
 use super::tool_calls::{Announcement, Call, CallState, ResultKind, StreamedInput};
 use super::{TranslateError, Translator};
-use crate::approval::REFUSED;
+use crate::approval::{NOT_ANSWERABLE, REFUSED};
 use crate::chunk::{Chunk, InputEncoding, Version};
 use crate::event::{Executor, ToolCall};
 use crate::id::{ApprovalId, ToolCallId};
@@ -180,7 +180,7 @@ impl Translator {
             return Err(TranslateError::InputOpen(id.clone()));
         }
         if !self.can_request_approval() {
-            return self.tool_failed(id, NO_APPROVALS, CallMetadata::NONE, out);
+            return self.tool_failed(id, NOT_ANSWERABLE, CallMetadata::NONE, out);
         }
         self.calls.use_approval_id(request.approval_id);
         self.ensure_started(out);
@@ -464,7 +464,3 @@ fn shortened_title(title: &str) -> Option<String> {
 /// The maximum number of bytes of a title. Tool servers choose titles, and each call of the tool
 /// repeats its title.
 const MAX_TITLE_BYTES: usize = 1024;
-
-/// The error of a call that needs an approval while approval requests are disabled.
-const NO_APPROVALS: &str =
-    "This tool needs an approval, which cannot be given here. It did not run.";

@@ -2,6 +2,7 @@
 
 mod call_outcomes;
 mod chat_store;
+mod client_versions;
 mod concurrent_turns;
 mod detached_turns;
 mod edited_while_running;

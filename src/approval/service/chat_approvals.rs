@@ -12,8 +12,9 @@ use crate::approval::store::{
     LedgerStoreError, PendingFilter, PendingQuery, Snapshot, system_time,
 };
 use crate::approval::{
-    ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NewApprovalRequest,
-    OnNewMessage, Principal, RecordId, RecordedDecision, ResumePlan, RevocationReason, UnixMillis,
+    ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NOT_ANSWERABLE,
+    NewApprovalRequest, OnNewMessage, Principal, RecordId, RecordedDecision, ResumePlan,
+    RevocationReason, UnixMillis,
 };
 use crate::event::{AgentEvent, ApprovalRequestDetails, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_text};
@@ -32,6 +33,8 @@ pub struct ChatApprovals {
     /// The message that holds the calls of [`request_approval_of`](Self::request_approval_of). Empty
     /// for a host that keeps no messages.
     pub(super) message_id: MessageId,
+    /// Whether approvals may be requested.
+    pub(super) can_request: bool,
 }
 
 impl ChatApprovals {
@@ -46,6 +49,18 @@ impl ChatApprovals {
     /// Selects the message that holds the calls.
     pub(crate) fn in_message(self, message_id: MessageId) -> Self {
         ChatApprovals { message_id, ..self }
+    }
+
+    /// Disables approval requests, for a response whose client cannot answer them.
+    ///
+    /// The functions that request an approval then return [`RequestApprovalError::NotAnswerable`]
+    /// and store nothing. Such a client shows that the call was not executed. If there were a
+    /// pending request in the ledger, the user could approve it elsewhere, and the tool would run.
+    /// [`Turn::approvals`](crate::chat::Turn::approvals) has this setting if the turn needs it.
+    #[must_use]
+    pub fn without_requests(mut self) -> Self {
+        self.can_request = false;
+        self
     }
 
     /// Returns the pending approval requests of this chat, oldest first.
@@ -160,6 +175,7 @@ impl ChatApprovals {
     /// - [`RequestApprovalError::TooManyPending`] if too many approval requests of this chat or of
     ///   its owner are pending.
     /// - [`RequestApprovalError::DescriptionTooLong`] if `description` is too long.
+    /// - [`RequestApprovalError::NotAnswerable`] if the client of the response cannot answer.
     /// - [`RequestApprovalError::Ledger`] if the ledger fails.
     pub async fn request_approval(
         &self,
@@ -375,6 +391,9 @@ impl ChatApprovals {
         &self,
         mut request: NewApprovalRequest,
     ) -> Result<IssuedApproval, RequestApprovalError> {
+        if !self.can_request {
+            return Err(RequestApprovalError::NotAnswerable);
+        }
         let inner = &self.inner;
         if inner.stateless.is_some() {
             // The record is made again from what the client sends back.
@@ -476,6 +495,11 @@ pub enum RequestApprovalError {
         /// The limit.
         limit: usize,
     },
+    /// The client of the response cannot answer approval requests: its version does not know them
+    /// ([`Version::V5`](crate::chunk::Version::V5)), or they are
+    /// [disabled](ChatApprovals::without_requests).
+    #[error("the client of this response cannot answer approval requests")]
+    NotAnswerable,
     /// The ledger failed. An approval request that is not in the ledger cannot be approved.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),
@@ -488,6 +512,7 @@ impl RequestApprovalError {
             RequestApprovalError::InexactInput(error) => error.to_string(),
             RequestApprovalError::TooManyPending { .. } => TOO_MANY_PENDING.to_owned(),
             RequestApprovalError::DescriptionTooLong { .. } => DESCRIPTION_TOO_LONG.to_owned(),
+            RequestApprovalError::NotAnswerable => NOT_ANSWERABLE.to_owned(),
             _ => NOT_REQUESTED.to_owned(),
         }
     }

@@ -298,6 +298,7 @@ impl Approvals {
             owner: principal.clone(),
             chat: chat.clone(),
             message_id: MessageId::new(""),
+            can_request: true,
         }
     }
 

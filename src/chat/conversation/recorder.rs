@@ -72,6 +72,14 @@ impl Recorder {
         Recorder { translator, reducer, client_executed: Vec::new(), has_events: false }
     }
 
+    /// Records an approval request as a client without approvals shows it, see
+    /// [`Translator::without_approvals`]: the call gets an error as its result.
+    #[must_use]
+    pub fn without_approvals(mut self) -> Self {
+        self.translator = self.translator.without_approvals();
+        self
+    }
+
     /// Adds an event of the agent to the message. An invalid event is ignored: the response does
     /// not contain it either.
     pub fn handle_event(&mut self, event: &AgentEvent) {

@@ -221,13 +221,17 @@ impl Run {
             }
             return self.stand_back(live, &settled).await;
         }
+        let approvals = self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id);
+        let approvals = approvals.in_message(self.message_id.clone());
         let turn = Turn {
             principal: self.chat.owner.clone(),
             chat: Arc::new(self.chat.clone()),
             message_id: self.message_id.clone(),
             deferred: deferred.with_results(settled),
-            approvals: (self.chats.approvals.for_chat(&self.chat.owner, &self.chat.id))
-                .in_message(self.message_id.clone()),
+            approvals: match self.can_request_approvals {
+                true => approvals,
+                false => approvals.without_requests(),
+            },
             request: self.request.clone(),
         };
         let said = self.chats.agent.respond(turn);

@@ -29,6 +29,12 @@ impl Run {
             Some(message) => Recorder::continuing(message.clone()),
             None => Recorder::new(self.message_id.clone()),
         };
+        if !self.can_request_approvals {
+            // The stored message then lacks the approval request of an agent that has requested one
+            // by itself. It is revoked below, before the client is told that the call was not
+            // executed.
+            recorder = recorder.without_approvals();
+        }
         let mut stop = live.subscribe();
         let mut said = AssertUnwindSafe(said).catch_unwind();
         let mut asked = Vec::new();
@@ -58,6 +64,9 @@ impl Run {
                     break None;
                 }
                 begun = Some(recorded.message);
+                if !self.can_request_approvals {
+                    self.revoke_unshown_requests(|_| false).await?;
+                }
             }
             if event.as_ref().is_some_and(is_last) {
                 break event;

@@ -6,6 +6,7 @@ use super::live::LiveRun;
 use super::reader::Reader;
 use crate::approval::{MessageDecisions, Principal, ResumePlan};
 use crate::chat::agent::Event;
+use crate::chat::client::Client;
 use crate::chat::inner::Inner;
 use crate::chat::{Chat, ChatError};
 use crate::id::MessageId;
@@ -25,6 +26,8 @@ pub(in crate::chat) struct Run {
     pub(in crate::chat) plan: ResumePlan,
     /// Whether the user sent a new message or requested another response to an earlier one.
     pub(in crate::chat) has_question: bool,
+    /// Whether the agent may request approvals.
+    pub(in crate::chat) can_request_approvals: bool,
     pub(in crate::chat) request: Option<Arc<ChatRequest>>,
     pub(in crate::chat) reader: Option<Reader>,
     /// The registration of this run, if it was registered before it was created.
@@ -39,6 +42,7 @@ impl Run {
         chat: Chat,
         message_id: MessageId,
         request: ChatRequest,
+        client: Client,
         live: Option<LiveRun>,
     ) -> Self {
         Run {
@@ -51,6 +55,7 @@ impl Run {
                 .map_or(0, |message| message.parts.iter().filter(|part| is_content(part)).count()),
             plan: ResumePlan::new(request.messages(), request.continued_message()),
             has_question: request.continued_message().is_none(),
+            can_request_approvals: client.answers_approvals(),
             request: Some(Arc::new(request)),
             reader: None,
             live,
@@ -72,6 +77,7 @@ impl Run {
             shown: usize::MAX,
             plan: decisions.plan(),
             has_question: false,
+            can_request_approvals: chats.clients.has_approvals(),
             request: None,
             reader: None,
             live: None,

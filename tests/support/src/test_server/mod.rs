@@ -92,6 +92,13 @@ impl Host {
         self
     }
 
+    /// Configures the chat server.
+    pub fn with_chats(mut self, set_up: impl FnOnce(ChatServer) -> ChatServer) -> Self {
+        self.chats = set_up(self.chats);
+        self.routes = routes(&self.chats);
+        self
+    }
+
     /// Sets the limits of the chats and the approvals.
     pub fn with_limits(mut self, limits: ChatLimits) -> Self {
         self.chats = self.chats.with_limits(limits);

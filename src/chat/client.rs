@@ -1,0 +1,66 @@
+//! [`Client`]: what the client of a response can read and answer.
+
+use std::sync::Arc;
+
+use crate::chunk::Version;
+use crate::request::ChatRequest;
+use crate::response::UiMessageStream;
+
+/// The settings of a server that describe its clients.
+#[derive(Clone)]
+pub(super) struct ClientSettings {
+    version_of: Arc<VersionOf>,
+    has_approvals: bool,
+}
+
+type VersionOf = dyn Fn(&ChatRequest) -> Version + Send + Sync;
+
+impl ClientSettings {
+    pub(super) fn set_version(
+        &mut self,
+        version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
+    ) {
+        self.version_of = Arc::new(version_of);
+    }
+
+    pub(super) fn disable_approvals(&mut self) {
+        self.has_approvals = false;
+    }
+
+    /// Returns the client that sent this request.
+    pub(super) fn client_of(&self, request: &ChatRequest) -> Client {
+        Client { version: (self.version_of)(request), has_approvals: self.has_approvals }
+    }
+
+    /// Returns whether approvals may be requested at all.
+    pub(super) fn has_approvals(&self) -> bool {
+        self.has_approvals
+    }
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        ClientSettings { version_of: Arc::new(|_| Version::default()), has_approvals: true }
+    }
+}
+
+/// The client of a response.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Client {
+    version: Version,
+    has_approvals: bool,
+}
+
+impl Client {
+    /// Returns whether the client can answer approval requests. If not, none may be pending in its
+    /// name: the client shows that the call was not executed.
+    pub(super) fn answers_approvals(self) -> bool {
+        self.has_approvals && self.version.knows_approvals()
+    }
+
+    /// Sets what the response may contain.
+    pub(super) fn configure(self, response: UiMessageStream) -> UiMessageStream {
+        let response = response.with_version(self.version);
+        if self.has_approvals { response } else { response.without_approvals() }
+    }
+}
