@@ -334,6 +334,11 @@ impl FieldError {
         &self.problem
     }
 
+    /// Names the field by another path.
+    pub(crate) fn renamed(self, field: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(field, self.problem)
+    }
+
     /// Puts `parent` before the path of the field.
     pub(crate) fn within(self, parent: &str) -> Self {
         let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };

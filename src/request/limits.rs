@@ -1,4 +1,5 @@
-//! [`Limits`]: how much a request may hold, and which URLs its files may have.
+//! [`Limits`]: how much a request may hold, which URLs its files may have, and the field of its
+//! chat id.
 
 use std::borrow::Cow;
 
@@ -6,7 +7,8 @@ use crate::id::ApprovalId;
 use crate::json::FieldError;
 use crate::message::has_scheme;
 
-/// How much a request may hold, and which URLs its files may have.
+/// How much a request may hold, which URLs its files may have, and which field holds the id of its
+/// chat.
 ///
 /// A client sends its whole history every time, files included as `data:` URLs. So a conversation
 /// that outgrows a limit cannot continue. The error of every limit names the setting that raises
@@ -30,11 +32,13 @@ pub struct Limits {
     pub(super) max_id_bytes: usize,
     pub(super) max_reason_bytes: usize,
     pub(super) file_schemes: Cow<'static, [Cow<'static, str>]>,
+    pub(super) chat_id_field: Cow<'static, str>,
 }
 
 impl Default for Limits {
     /// 2 MiB, 64 levels, 500 messages, 2 000 parts, 20 000 nodes; files at `https:` and `data:`
-    /// URLs, a `data:` URL of at most 1 MiB; ids of at most 128 bytes, reasons of at most 4 KiB.
+    /// URLs, a `data:` URL of at most 1 MiB; ids of at most 128 bytes, reasons of at most 4 KiB. The
+    /// chat id is in the field `id`.
     fn default() -> Self {
         Limits {
             max_bytes: 2 << 20,
@@ -46,6 +50,7 @@ impl Default for Limits {
             max_id_bytes: 128,
             max_reason_bytes: 4096,
             file_schemes: Cow::Borrowed(&[Cow::Borrowed("https"), Cow::Borrowed("data")]),
+            chat_id_field: Cow::Borrowed("id"),
         }
     }
 }
@@ -127,6 +132,25 @@ impl Limits {
         schemes: impl IntoIterator<Item = S>,
     ) -> Self {
         self.file_schemes = schemes.into_iter().map(|scheme| Cow::Owned(scheme.into())).collect();
+        self
+    }
+
+    /// Sets the field of the body that holds the id of the chat, for pages that send another one than
+    /// `id`: `threadId` or `conversationId`, for example. A field `id` then belongs to the
+    /// application, as every field that this crate does not know.
+    ///
+    /// ```
+    /// use ui_message_stream::ChatRequest;
+    /// use ui_message_stream::request::Limits;
+    ///
+    /// let limits = Limits::default().with_chat_id_field("threadId");
+    /// let chat = ChatRequest::parse(br#"{"threadId": "chat-1", "messages": []}"#, &limits)?;
+    /// assert_eq!(chat.id().as_str(), "chat-1");
+    /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
+    /// ```
+    #[must_use]
+    pub fn with_chat_id_field(mut self, field: impl Into<Cow<'static, str>>) -> Self {
+        self.chat_id_field = field.into();
         self
     }
 

@@ -67,7 +67,8 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
     });
     let mut at = None;
     let body = reader.read(text, |reader, deserializer| {
-        BodySeed { reader, at: &mut at }.deserialize(deserializer)
+        let id_field = &*limits.chat_id_field;
+        BodySeed { reader, at: &mut at, id_field }.deserialize(deserializer)
     });
     let body = body.map_err(|fault| match fault {
         Fault::Syntax(error) => ParseRequestError::NotJson(error),
@@ -86,7 +87,8 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
 }
 
 fn refuse_long_texts(body: &Body, limits: &Limits) -> Result<(), ParseRequestError> {
-    limits.check_id("id", &body.id)?;
+    let check_id = limits.check_id(ID, &body.id);
+    check_id.map_err(|error| error.renamed(limits.chat_id_field.clone()))?;
     if let Some(id) = &body.message_id {
         limits.check_id("messageId", id)?;
     }
@@ -161,6 +163,8 @@ struct BodySeed<'r> {
     reader: &'r mut Reader,
     /// The index of the message that is being read.
     at: &'r mut Option<usize>,
+    /// The field that holds the id of the chat.
+    id_field: &'r str,
 }
 
 impl<'de> DeserializeSeed<'de> for BodySeed<'_> {
@@ -177,32 +181,39 @@ impl<'de> Visitor<'de> for BodySeed<'_> {
         f.write_str("an object")
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body, A::Error> {
-        let BodySeed { reader, at } = self;
+        let BodySeed { reader, at, id_field } = self;
         let mut object = Object::default();
         let mut messages = None;
         while let Some(Key(key)) = map.next_key()? {
-            if key != "messages" && !KNOWN.contains(&&*key) {
-                reader.count_node().map_err(|fault| reader.stop(fault))?;
-            }
-            if key != "messages" {
-                let value = map.next_value()?;
-                object.add(&key, value, KNOWN).map_err(|error| reader.stop(error))?;
+            if key == id_field {
+                let added = object.add(ID, map.next_value()?, KNOWN);
+                added.map_err(|error| reader.stop(error.renamed(id_field.to_owned())))?;
+            } else if key != "messages" {
+                // If another field holds the id of the chat, `id` belongs to the application.
+                let known: &[&str] = if key == ID { &[] } else { KNOWN };
+                if !known.contains(&&*key) {
+                    reader.count_node().map_err(|fault| reader.stop(fault))?;
+                }
+                object.add(&key, map.next_value()?, known).map_err(|error| reader.stop(error))?;
             } else if messages.is_none() {
                 messages = Some(map.next_value_seed(MessagesSeed { reader, at })?);
             } else {
                 return Err(reader.stop(FieldError::new("messages", "given twice")));
             }
         }
-        fields(object, messages, reader).map_err(|fault| reader.stop(fault))
+        fields(object, messages, id_field, reader).map_err(|fault| reader.stop(fault))
     }
 }
 
 fn fields(
     mut object: Object<'_>,
     messages: Option<Vec<UiMessage>>,
+    id_field: &str,
     reader: &mut Reader,
 ) -> Result<Body, Fault> {
-    let id = ChatId::new(&*object.text("id")?);
+    let id = object.text_if_any(ID).map_err(|error| error.renamed(id_field.to_owned()))?;
+    let id = id.ok_or_else(|| FieldError::new(id_field.to_owned(), missing_id(id_field)))?;
+    let id = ChatId::new(&*id);
     let trigger = text_or_null(&mut object, "trigger")?;
     let message_id = text_or_null(&mut object, "messageId")?;
     let last_message_only = messages.is_none();
@@ -227,6 +238,22 @@ fn fields(
     })
 }
 
+/// Returns what is wrong with a body without the id of its chat.
+///
+/// `useChat` sends the id. A page that builds the body by itself may leave it out, or send it in
+/// another field.
+fn missing_id(field: &str) -> String {
+    let sent = match field {
+        ID => "id, messages, trigger, messageId".to_owned(),
+        field => format!("{field}: id, messages, trigger, messageId"),
+    };
+    format!(
+        "missing; this field holds the id of the chat, which a `prepareSendMessagesRequest` has to \
+         return as `body: {{ {sent} }}`; the server can read another field with \
+         `Limits::with_chat_id_field`"
+    )
+}
+
 /// Removes a string field and returns it, if it is present. `null` counts as absent, because the
 /// body may be written by an application.
 fn text_or_null<'a>(
@@ -240,7 +267,10 @@ fn text_or_null<'a>(
     }
 }
 
-const KNOWN: &[&str] = &["id", "message", "messageId", "trigger"];
+const KNOWN: &[&str] = &[ID, "message", "messageId", "trigger"];
+
+/// The field of the chat id in [`Object`], and in a body if no other one is set.
+const ID: &str = "id";
 
 struct MessagesSeed<'r> {
     reader: &'r mut Reader,

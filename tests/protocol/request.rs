@@ -151,6 +151,37 @@ fn custom_fields_can_be_read_typed_or_as_json() {
 }
 
 #[test]
+fn another_field_can_hold_the_id_of_the_chat() {
+    let limits = Limits::default().with_chat_id_field("threadId").with_max_id_bytes(3);
+    let parse = |body: &str| ChatRequest::parse(body.as_bytes(), &limits);
+    let chat = parse(r#"{"threadId": "c", "id": 7, "messages": []}"#).unwrap();
+    assert_eq!(chat.id().as_str(), "c");
+    assert_eq!(chat.custom("id").unwrap().as_str(), "7");
+    assert_eq!(chat.custom("threadId"), None);
+    for (body, expected) in [
+        (r#"{"threadId": null, "messages": []}"#, "threadId: expected a string"),
+        (r#"{"threadId": "c", "threadId": "c", "messages": []}"#, "threadId: given twice"),
+        (
+            r#"{"threadId": "long", "messages": []}"#,
+            "threadId: longer than 3 bytes; `Limits::with_max_id_bytes` allows more",
+        ),
+        (
+            r#"{"id": "c", "messages": []}"#,
+            "threadId: missing; this field holds the id of the chat, which a \
+             `prepareSendMessagesRequest` has to return as `body: { threadId: id, messages, trigger, \
+             messageId }`; the server can read another field with `Limits::with_chat_id_field`",
+        ),
+    ] {
+        assert_eq!(parse(body).unwrap_err().to_string(), expected, "{body}");
+    }
+    // Each field of the application counts as a node, and `id` is one here.
+    let no_node = limits.clone().with_max_nodes(0);
+    let count = |body: &str| ChatRequest::parse(body.as_bytes(), &no_node).is_ok();
+    assert!(count(r#"{"threadId": "c", "messages": []}"#));
+    assert!(!count(r#"{"threadId": "c", "id": "c", "messages": []}"#));
+}
+
+#[test]
 fn an_invalid_body_is_rejected_with_the_path_of_the_error() {
     let bad_approval = json!([
         {"type": "text", "text": "of course"},
@@ -175,7 +206,13 @@ fn an_invalid_body_is_rejected_with_the_path_of_the_error() {
             "the body is not JSON: trailing characters at line 1 column 31".into(),
         ),
         (r#""s3cr3t""#.into(), "expected a chat request, which is an object".into()),
-        ("{}".into(), "id: missing".into()),
+        (
+            "{}".into(),
+            "id: missing; this field holds the id of the chat, which a \
+             `prepareSendMessagesRequest` has to return as `body: { id, messages, trigger, \
+             messageId }`; the server can read another field with `Limits::with_chat_id_field`"
+                .into(),
+        ),
         (r#"{"id":null,"messages":[]}"#.into(), "id: expected a string".into()),
         (r#"{"id":"s3cr3t"}"#.into(), "messages: missing".into()),
         (r#"{"id":"c","messages":"s3cr3t"}"#.into(), "messages: expected an array".into()),
