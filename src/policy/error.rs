@@ -3,6 +3,8 @@
 use http::StatusCode;
 use thiserror::Error;
 
+use super::host::Host;
+
 /// The error of a request that a [`ChatPolicy`](super::ChatPolicy) does not allow.
 ///
 /// The text names the setting that would allow the request. Like the response to any other rejected
@@ -22,7 +24,8 @@ pub enum PolicyError {
     /// The request comes from a page of an origin that the policy does not allow.
     #[error(
         "pages of origin {0:?} may not post here; the server can allow them with \
-         `ChatPolicy::allow_origin`"
+         `ChatPolicy::allow_origin`{proxy}",
+        proxy = proxy_line(.0)
     )]
     OriginNotAllowed(String),
     /// The request comes from a page of another site, and the browser does not name its origin, or
@@ -35,6 +38,18 @@ pub enum PolicyError {
     /// The content type is not `application/json`.
     #[error("the request must have `content-type: application/json`")]
     UnsupportedMediaType,
+}
+
+/// Returns what to write into the configuration of a development proxy, if the page is on this
+/// machine. The usual reason is a proxy that replaces the host, so that it differs from the origin.
+fn proxy_line(origin: &str) -> &'static str {
+    match Host::from_origin(origin) {
+        Ok(host) if host.is_loopback() => {
+            "; if a development proxy such as Vite's is between them, keep the host of its requests: \
+             `'/api': { target: 'http://localhost:3000', changeOrigin: false }`"
+        }
+        _ => "",
+    }
 }
 
 impl PolicyError {

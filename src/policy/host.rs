@@ -46,6 +46,23 @@ impl Host {
         Ok(Host::Name(name.to_ascii_lowercase()))
     }
 
+    /// Parses the host of an origin, which is a scheme, a host and a port.
+    pub(super) fn from_origin(origin: &str) -> Result<Self, InvalidHost> {
+        let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        Host::parse(host.ok_or(InvalidHost)?)
+    }
+
+    /// Returns whether only a server on this machine can have this host.
+    ///
+    /// `localhost` and the names under it always resolve to the loopback address (RFC 6761, 6.3), so
+    /// that no external name server can point them elsewhere.
+    pub(super) fn is_loopback(&self) -> bool {
+        match self {
+            Host::Address(address) => address.is_loopback(),
+            Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
+        }
+    }
+
     /// Parses the host that a request names in its `Host` header or, as in HTTP/2, in its URI.
     ///
     /// Returns `None` if the request names no host. An HTTP client may omit it, but browsers always

@@ -222,9 +222,8 @@ impl ChatPolicy {
         }
         match Host::from_parts(request) {
             Ok(None | Some(Host::Address(_))) => Ok(()),
-            Ok(Some(Host::Name(name))) if is_localhost(&name) || self.hosts.contains(&name) => {
-                Ok(())
-            }
+            Ok(Some(host)) if host.is_loopback() => Ok(()),
+            Ok(Some(Host::Name(name))) if self.hosts.contains(&name) => Ok(()),
             Ok(Some(Host::Name(name))) => Err(PolicyError::HostNotAllowed(name)),
             Err(InvalidHost) => Err(PolicyError::InvalidHost),
         }
@@ -278,14 +277,6 @@ pub(crate) fn check_content_type(request: &Parts) -> Result<(), PolicyError> {
     if is_json { Ok(()) } else { Err(PolicyError::UnsupportedMediaType) }
 }
 
-/// Whether this is `localhost` or a name under it.
-///
-/// These names always resolve to the loopback address (RFC 6761, 6.3), so that no external name
-/// server can point them elsewhere.
-fn is_localhost(name: &str) -> bool {
-    name == "localhost" || name.ends_with(".localhost")
-}
-
 /// Whether the browser loads the response as a top-level page, for example because the user
 /// followed a link. The page with the link cannot read the response, and does not embed it in a
 /// frame.
@@ -311,12 +302,7 @@ fn is_origin_of_host(origin: &str, host: &str) -> bool {
 
 /// Whether only a server on this machine can have this origin.
 fn is_loopback_origin(origin: &str) -> bool {
-    let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    match host.map(Host::parse) {
-        Some(Ok(Host::Name(name))) => is_localhost(&name),
-        Some(Ok(Host::Address(address))) => address.is_loopback(),
-        Some(Err(InvalidHost)) | None => false,
-    }
+    Host::from_origin(origin).is_ok_and(|host| host.is_loopback())
 }
 
 /// Returns the origin without its port if the port is the default of its scheme.

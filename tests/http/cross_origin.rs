@@ -227,6 +227,31 @@ async fn a_request_of_another_origin_has_no_effect() {
     assert_eq!(server.post(&own).await.status, StatusCode::OK);
 }
 
+/// Development proxies replace the host of a request by that of their target with `changeOrigin`,
+/// which Vite's short form sets.
+#[tokio::test]
+async fn the_rejection_of_a_page_on_this_machine_names_the_line_of_a_development_proxy() {
+    let line = "`'/api': { target: 'http://localhost:3000', changeOrigin: false }`";
+    let server = Server::bare();
+    for (origin, has_line) in [
+        ("http://localhost:5173", true),
+        ("https://127.0.0.1:4200", true),
+        ("http://[::1]:5173", true),
+        ("http://192.168.1.5:5173", false),
+        ("https://evil.example", false),
+        ("null", false),
+    ] {
+        let answer = server.post(&[("host", "localhost:3000"), JSON, ("origin", origin)]).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{origin}");
+        assert!(answer.text.contains("ChatPolicy::allow_origin"), "{}", answer.text);
+        assert_eq!(answer.text.contains(line), has_line, "{}", answer.text);
+    }
+    // With that line the proxy passes on the host that the page has.
+    let kept = [("host", "localhost:5173"), JSON, ("origin", "http://localhost:5173")];
+    assert_eq!(server.post(&kept).await.status, StatusCode::OK);
+    assert_eq!(server.effects(), 1);
+}
+
 #[tokio::test]
 async fn the_null_origin_of_a_sandboxed_frame_has_no_effect() {
     let server = Server::bare();
