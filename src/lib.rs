@@ -129,6 +129,10 @@ pub use response::UiMessageStream;
 #[doc = include_str!("../docs/testing-your-route.md")]
 struct TestingYourRouteExamples;
 
+#[cfg(all(doctest, feature = "body"))]
+#[doc = include_str!("../docs/development-proxy.md")]
+struct DevelopmentProxyExamples;
+
 #[cfg(all(doctest, feature = "approvals"))]
 #[doc = include_str!("../docs/your-agent.md")]
 struct YourAgentExamples;

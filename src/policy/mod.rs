@@ -6,10 +6,10 @@
 mod error;
 mod host;
 
-use http::Method;
 use http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
+use http::{HeaderMap, Method};
 
 pub use self::error::PolicyError;
 use self::host::{Host, InvalidHost};
@@ -24,8 +24,10 @@ use crate::request::Limits;
 /// (DNS rebinding). It does not identify the user.
 ///
 /// The default policy allows IP addresses, `localhost` and names under `localhost` as hosts, allows
-/// requests only from pages of the same origin, and uses [`Limits::default`]. If clients reach the
-/// server under a domain name, allow that name with [`allow_host`](Self::allow_host). If the page
+/// requests only from pages of the same origin, and uses [`Limits::default`]. Behind a development
+/// proxy on the same machine, which may replace the host, a page at a loopback host counts as one of
+/// the same origin if the browser says so in `Sec-Fetch-Site`. If clients reach the server under a
+/// domain name, allow that name with [`allow_host`](Self::allow_host). If the page
 /// has another origin, for example a Next.js app in front of this server, allow that origin with
 /// [`allow_origin`](Self::allow_origin).
 ///
@@ -253,6 +255,7 @@ impl ChatPolicy {
         let is_own =
             host.is_some_and(|host| is_origin_of_host(&origin, &host.to_ascii_lowercase()));
         if is_own
+            || is_own_before_proxy(&origin, host, &request.headers)
             || self.origins.iter().any(|allowed| allowed == without_default_port(&origin))
             || self.loopback_origins && is_loopback_origin(&origin)
         {
@@ -298,6 +301,24 @@ fn is_origin_of_host(origin: &str, host: &str) -> bool {
     matches!(scheme, "http" | "https")
         && origin_host
             == without_default_port(&format!("{scheme}://{host}")).split_at(scheme.len() + 3).1
+}
+
+/// Whether a page posts to its own server on this machine, which has forwarded the request here and
+/// replaced the host.
+///
+/// `Sec-Fetch-Site: same-origin` says that the browser sent the request to the origin of the page.
+/// No script can set or change this header. So the request had the host of the origin before it was
+/// forwarded, and is accepted as if the proxy had kept that host.
+///
+/// A page by DNS rebinding also has this header, but its origin has the attacker's name, which is no
+/// loopback host. A page on another port of this machine that posts here itself has the value
+/// `same-site`.
+fn is_own_before_proxy(origin: &str, host: Option<&str>, headers: &HeaderMap) -> bool {
+    let mut sites = headers.get_all(&SEC_FETCH_SITE).iter();
+    let is_same_origin =
+        sites.next().is_some_and(|site| site == "same-origin") && sites.next().is_none();
+    let is_loopback = |host| Host::parse(host).is_ok_and(|host| host.is_loopback());
+    is_same_origin && is_loopback_origin(origin) && host.is_some_and(is_loopback)
 }
 
 /// Whether only a server on this machine can have this origin.

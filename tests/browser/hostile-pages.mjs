@@ -6,9 +6,11 @@
 // Chromium resolves the attacker's names to this machine, as the attacker's name server would. A page
 // has a name that leads to the demo itself (DNS rebinding), or comes from another server on this
 // machine (cross-site request forgery). The Next.js app in front of the demo is tested in the same way.
+// So is a development proxy that replaces the host: the demo then sees the attacker's name only in the
+// origin.
 
 import { existsSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { createServer, request } from 'node:http';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
 
@@ -208,9 +210,54 @@ function tries(site) {
 }
 
 const [demo, next] = [new URL(args.demo), new URL(args.next)];
+
+/** Forwards to the demo and replaces the host, as Vite's short form of a proxy does. */
+const proxy = createServer((asked, answer) => {
+  const headers = { ...asked.headers, host: demo.host };
+  const { hostname, port } = demo;
+  const options = { hostname, port, path: asked.url, method: asked.method, headers };
+  const forwarded = request(options, from => {
+    answer.writeHead(from.statusCode, from.headers);
+    from.pipe(answer);
+  });
+  asked.pipe(forwarded);
+});
+await new Promise(listening => proxy.listen(0, '127.0.0.1', listening));
+const proxied = host => `http://${host}:${proxy.address().port}`;
+const forged = {
+  ...json,
+  headers: { ...json.headers, origin: proxied('localhost'), 'sec-fetch-site': 'same-origin' },
+};
+
 const TRIES = [
   ...tries(demo).map(([what, ...rest]) => [`demo: ${what}`, ...rest]),
   ...tries(next).map(([what, ...rest]) => [`next: ${what}`, ...rest]),
+  ...['127.0.0.1', 'localhost', 'chat.localhost'].map(host => [
+    `proxy: ${host} posts`,
+    proxied(host),
+    page => asks(page, '/api/chat', posts(proxied(host))),
+    '200 true',
+  ]),
+  ...['rebound.test', 'localhost.rebound.test', '127.0.0.1.rebound.test'].flatMap(host => [
+    [
+      `proxy: ${host} posts nothing`,
+      proxied(host),
+      page => asks(page, '/api/chat', json),
+      '403 false',
+    ],
+    [
+      `proxy: ${host} forges no header`,
+      proxied(host),
+      page => asks(page, '/api/chat', forged),
+      '403 false',
+    ],
+  ]),
+  ...[evil, neighbour].map(url => [
+    `proxy: ${new URL(url).hostname} posts nothing`,
+    url,
+    page => asks(page, `${proxied('localhost')}/api/chat`, json),
+    'withheld',
+  ]),
   // Only the demo shows its world. It shows its page under no other name.
   [`localhost reads the world`, demo.href, page => asks(page, '/api/world'), '200 true'],
   ...['rebound.test', 'localhost.rebound.test', '127.0.0.1.rebound.test'].flatMap(host => {
@@ -248,5 +295,6 @@ for (const [what, url, attempt, expected] of TRIES) {
 }
 await browser.close();
 attacker.close();
+proxy.close();
 console.log(`hostile pages: ${TRIES.length} tries, ${failed} failed`);
 process.exitCode = failed ? 1 : 0;

@@ -252,6 +252,49 @@ async fn the_rejection_of_a_page_on_this_machine_names_the_line_of_a_development
     assert_eq!(server.effects(), 1);
 }
 
+/// A proxy on this machine replaces the host. The browser says whether the page posted to the server
+/// that it came from, and scripts cannot set what it says.
+#[tokio::test]
+async fn a_page_may_post_through_a_proxy_that_replaces_the_host_only_if_it_is_on_this_machine() {
+    let same_origin = [("sec-fetch-site", "same-origin")];
+    for (origin, host, sites, is_taken) in [
+        ("http://localhost:5173", "localhost:3000", &same_origin[..], true),
+        ("http://localhost:5173", "127.0.0.1:3000", &same_origin, true),
+        ("https://app.localhost:5173", "[::1]:3000", &same_origin, true),
+        ("http://[::1]:5173", "localhost:3000", &same_origin, true),
+        // A page by DNS rebinding has its own name, also behind such a proxy.
+        ("http://evil.example:5173", "localhost:3000", &same_origin, false),
+        ("http://localhost.evil.example:5173", "localhost:3000", &same_origin, false),
+        ("http://127.0.0.1.evil.example:5173", "127.0.0.1:3000", &same_origin, false),
+        ("http://localhost@evil.example", "localhost:3000", &same_origin, false),
+        ("http://192.168.1.5:5173", "localhost:3000", &same_origin, false),
+        ("null", "localhost:3000", &same_origin, false),
+        ("", "localhost:3000", &same_origin, false),
+        // A server under a name is not the target of a proxy on this machine.
+        ("http://localhost:5173", "chat.example", &same_origin, false),
+        ("http://localhost:5173", "192.168.1.5:3000", &same_origin, false),
+        // The page posts to another server than its own.
+        ("http://localhost:5173", "localhost:3000", &[("sec-fetch-site", "same-site")], false),
+        ("http://localhost:5173", "localhost:3000", &[("sec-fetch-site", "cross-site")], false),
+        ("http://localhost:5173", "localhost:3000", &[("sec-fetch-site", "none")], false),
+        ("http://localhost:5173", "localhost:3000", &[("sec-fetch-site", "same-origin, x")], false),
+        ("http://localhost:5173", "localhost:3000", &[("sec-fetch-site", "")], false),
+        ("http://localhost:5173", "localhost:3000", &[], false),
+        (
+            "http://localhost:5173",
+            "localhost:3000",
+            &[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-origin")],
+            false,
+        ),
+    ] {
+        let server = Server::with(ChatPolicy::default().allow_host("chat.example"));
+        let headers = [&[("host", host), JSON, ("origin", origin)][..], sites].concat();
+        let answer = server.post(&headers).await;
+        assert_eq!(answer.status == StatusCode::OK, is_taken, "{headers:?}: {}", answer.text);
+        assert_eq!(server.effects(), usize::from(is_taken), "{headers:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_null_origin_of_a_sandboxed_frame_has_no_effect() {
     let server = Server::bare();
