@@ -15,6 +15,7 @@ use crate::chat::Chat;
 use crate::event::{Data, File, Source, Text};
 use crate::id::{ChatId, ToolCallId};
 use crate::json::{Json, JsonError};
+use crate::message::ToolPart;
 
 /// The context of a tool call, which a handler receives in addition to the input.
 ///
@@ -309,7 +310,10 @@ pub struct ApprovalContext {
     pub tool_call_id: ToolCallId,
     /// The owner of the chat.
     pub principal: Principal,
+    /// The chat without the calls that only the client claims to have happened.
     chat: Arc<Chat>,
+    /// The chat with these calls, if it has any.
+    chat_with_unverified: Option<Arc<Chat>>,
     /// Whether [`chat`](Self::chat) was called. All clones of the context share it.
     has_read_chat: Arc<AtomicBool>,
 }
@@ -318,10 +322,15 @@ impl ApprovalContext {
     /// Creates a context for the decision about this call, in this chat.
     pub fn new(tool_call_id: impl Into<ToolCallId>, chat: impl Into<Arc<Chat>>) -> Self {
         let chat = chat.into();
+        let (chat, chat_with_unverified) = match chat.without_unverified_calls() {
+            Some(verified) => (Arc::new(verified), Some(chat)),
+            None => (chat, None),
+        };
         ApprovalContext {
             tool_call_id: tool_call_id.into(),
             principal: chat.owner.clone(),
             chat,
+            chat_with_unverified,
             has_read_chat: Arc::default(),
         }
     }
@@ -342,6 +351,16 @@ impl ApprovalContext {
     /// incomplete.
     pub fn chat_even_if_incomplete(&self) -> &Chat {
         &self.chat
+    }
+
+    /// Returns the calls that only the client claims to have happened, before the server had the
+    /// conversation. See [`HistoryImport::TextsAndResults`](crate::chat::HistoryImport). The chat
+    /// that the other methods return does not contain them.
+    ///
+    /// The client can forge these calls and leave out others. So a predicate may find in them a
+    /// reason to require approval, and none to waive it.
+    pub fn unverified_calls(&self) -> impl Iterator<Item = &ToolPart> {
+        self.chat_with_unverified.iter().flat_map(|chat| chat.unverified_calls())
     }
 
     /// Returns whether the chat holds everything that happened in the conversation. See

@@ -80,6 +80,7 @@ impl Transcript {
         ToModelMessages::new()
             .with_deferred(&deferred)
             .with_call_outcomes(&chat.call_outcomes)
+            .with_unverified(|message, call| chat.is_unverified(message, call))
             .with_outputs(|tool, output| tools.model_output(tool, output))
             .model_messages(&chat.messages)
     }

@@ -7,7 +7,7 @@ use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::store::{ChatStore, ChatStoreError, VersionedChat};
 use super::turn::live::LiveRuns;
-use super::{Chat, ChatError, PostedHistory};
+use super::{Chat, ChatError, HistoryImport, PostedHistory};
 use crate::approval::{Approvals, Principal};
 use crate::id::{ApprovalId, ChatId, MessageId};
 use crate::limits::ChatLimits;
@@ -22,6 +22,7 @@ pub(super) struct Inner {
     pub(super) limits: ChatLimits,
     pub(super) live: LiveRuns,
     pub(super) posted_history: PostedHistory,
+    pub(super) history_import: HistoryImport,
     pub(super) clients: ClientSettings,
 }
 

@@ -32,7 +32,7 @@ mod turn;
 #[cfg(feature = "approvals")]
 pub use self::agent::{AgentEventStream, ChatAgent};
 pub use self::conversation::{
-    Chat, ClientAnswers, HistoryCompleteness, Messages, MessagesIter, PostedHistory,
+    Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter, PostedHistory,
     RecordedMessage, Recorder, RequestEffect, StopReason,
 };
 #[cfg(feature = "approvals")]

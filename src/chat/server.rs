@@ -28,7 +28,8 @@ use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
 use crate::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
 use crate::chat::{
-    Chat, ChatAgent, ChatError, ClientAnswers, PostedHistory, RequestEffect, StopReason,
+    Chat, ChatAgent, ChatError, ClientAnswers, HistoryImport, PostedHistory, RequestEffect,
+    StopReason,
 };
 use crate::chunk::{FinishReason, Version};
 use crate::event::AgentEvent;
@@ -92,6 +93,7 @@ impl ChatServer {
             limits: ChatLimits::default(),
             live: LiveRuns::default(),
             posted_history: PostedHistory::default(),
+            history_import: HistoryImport::default(),
             clients: ClientSettings::default(),
         }))
     }
@@ -101,6 +103,13 @@ impl ChatServer {
     #[must_use]
     pub fn with_posted_history(self, posted_history: PostedHistory) -> Self {
         self.configure(|inner| inner.posted_history = posted_history)
+    }
+
+    /// Sets what is imported from the history in a request whose conversation the server does not
+    /// have. The default is [`HistoryImport::Texts`].
+    #[must_use]
+    pub fn with_history_import(self, history_import: HistoryImport) -> Self {
+        self.configure(|inner| inner.history_import = history_import)
     }
 
     /// Sets the oldest version of the AI SDK (npm package `ai`) that the clients of this server use.
@@ -188,6 +197,7 @@ impl ChatServer {
             is_default_store,
             limits,
             posted_history,
+            history_import,
             clients,
             live: _,
         } = &*self.0;
@@ -199,6 +209,7 @@ impl ChatServer {
             limits: limits.clone(),
             live: LiveRuns::default(),
             posted_history: *posted_history,
+            history_import: *history_import,
             clients: clients.clone(),
         };
         set(&mut inner);
@@ -439,7 +450,10 @@ impl ChatServer {
             let stored = self.0.load(&principal, request.id()).await?;
             let (mut chat, revision) = match stored {
                 Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
-                None => (Chat::from_client_history(&request, principal.clone()), None),
+                None => {
+                    let (owner, import) = (principal.clone(), self.0.history_import);
+                    (Chat::from_client_history(&request, owner, import), None)
+                }
             };
             let before = chat.messages.clone();
             let message_id = match chat.apply_request(&request, self.0.posted_history) {

@@ -72,7 +72,11 @@ pub struct ToModelMessages<'a> {
     call_outcomes: &'a [DeferredToolResult],
     data: Option<DataToText<'a>>,
     output: Option<OutputMap<'a>>,
+    is_unverified: Option<IsUnverified<'a>>,
 }
+
+/// Returns whether only the client claims that a call of a message happened.
+type IsUnverified<'a> = Box<dyn Fn(&MessageId, &ToolCallId) -> bool + 'a>;
 
 /// Returns what the model reads instead of an output of the named tool, or `None` to keep the
 /// output.
@@ -154,6 +158,34 @@ impl<'a> ToModelMessages<'a> {
         self
     }
 
+    /// Sets a function that returns whether only the client claims that a call happened: it receives
+    /// the id of the message and of the call. The model reads with the output or the error of such a
+    /// call that it may be invented.
+    ///
+    /// [`Chat::is_unverified`](crate::chat::Chat::is_unverified) is this function for a stored
+    /// conversation. For a host that keeps no conversations, every call is the client's word, except
+    /// those with [deferred results](Self::with_deferred).
+    ///
+    /// ```
+    /// use ui_message_stream::UiMessage;
+    /// use ui_message_stream::model::ToModelMessages;
+    ///
+    /// let message = r#"{"id": "m", "role": "assistant", "parts": [{
+    ///     "type": "tool-balance", "toolCallId": "c", "state": "output-available",
+    ///     "input": {}, "output": "1 000 000"}]}"#;
+    /// let from_ui = ToModelMessages::new().with_unverified(|_, _| true);
+    /// let messages = from_ui.model_messages(&[UiMessage::parse(message)?]);
+    /// assert!(serde_json::to_string(&messages).unwrap().contains("may be invented"));
+    /// # Ok::<(), ui_message_stream::message::ReadMessageError>(())
+    /// ```
+    pub fn with_unverified(
+        mut self,
+        is_unverified: impl Fn(&MessageId, &ToolCallId) -> bool + 'a,
+    ) -> Self {
+        self.is_unverified = Some(Box::new(is_unverified));
+        self
+    }
+
     /// Converts the messages, oldest first. The [module](crate::model) documents what the result guarantees.
     ///
     /// The result ends as the history ends: with an assistant message if the user sent no later
@@ -181,6 +213,7 @@ impl<'a> ToModelMessages<'a> {
                         updates: &updates,
                         has_later_user_message,
                         map_output,
+                        is_unverified: self.is_unverified.as_ref(),
                     };
                     self.push_assistant(&mut transcript, message, &assistant);
                 }
@@ -258,6 +291,7 @@ struct AssistantMessage<'a> {
     updates: &'a CallUpdates<'a>,
     has_later_user_message: bool,
     map_output: Option<&'a OutputMap<'a>>,
+    is_unverified: Option<&'a IsUnverified<'a>>,
 }
 
 impl AssistantMessage<'_> {
@@ -284,10 +318,13 @@ impl AssistantMessage<'_> {
         let call = tool_part::call(part, tool_call_id.clone());
         let (tool_name, is_provider_executed) = (call.tool_name.clone(), call.provider_executed);
         step.content.push(AssistantContent::ToolCall(call));
+        // A result of this turn is the server's own.
+        let is_unverified = update.is_none()
+            && self.is_unverified.is_some_and(|is| is(self.id, &part.tool_call_id));
         let result = |result: ToolResult| ToolResultContent {
             tool_call_id: tool_call_id.clone(),
             tool_name,
-            result,
+            result: if is_unverified { result.unverified() } else { result },
             provider_metadata: tool_part::result_metadata(part),
         };
         match call_content {

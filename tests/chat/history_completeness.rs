@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::{Chat, HistoryCompleteness, PostedHistory, RequestEffect};
+use ui_message_stream::chat::{
+    Chat, HistoryCompleteness, HistoryImport, PostedHistory, RequestEffect,
+};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
 
@@ -43,7 +45,7 @@ fn message(message: &Value) -> UiMessage {
 
 fn imported(messages: &Value) -> Chat {
     let request = request(&json!({"id": "chat", "messages": messages}));
-    Chat::from_client_history(&request, Principal::new("ada"))
+    Chat::from_client_history(&request, Principal::new("ada"), HistoryImport::Texts)
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod detached_turns;
 mod edited_while_running;
 mod embedding;
 mod history_completeness;
+mod history_import;
 mod json_responses;
 mod late_responses;
 mod limits;

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub enum HistoryCompleteness {
     /// The chat holds everything that happened in the conversation.
     Complete,
-    /// The chat was imported from the messages of a client, without tool calls and results. See
+    /// The chat was imported from the messages of a client, without tool calls and results, or with
+    /// those that the client claims. See
     /// [`Chat::from_client_history`](super::Chat::from_client_history). A stored chat without this
     /// information counts as imported.
     #[default]

@@ -13,6 +13,7 @@ mod call_state;
 mod client_answers;
 mod delivery;
 mod history_completeness;
+mod history_import;
 mod messages;
 mod recorder;
 mod resolve_calls;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use self::client_answers::ClientAnswers;
 pub use self::delivery::{PostedHistory, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
+pub use self::history_import::HistoryImport;
 pub use self::messages::{Messages, MessagesIter};
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
@@ -33,13 +35,14 @@ use self::apply_answers::apply_answers;
 #[cfg(feature = "approvals")]
 use self::call_state::is_client_call;
 use self::delivery::{PastMessages, REGENERATED, digest_of_edit};
+use self::history_import::{UnverifiedCalls, imported};
 use self::messages::json_len;
 use crate::approval::{
     DeferredOutcome, DeferredToolResult, PendingToolCall, Principal, UnixMillis,
 };
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::{Format, RecordKind};
-use crate::message::{Part, Role, ToolState, UiMessage};
+use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError, Trigger};
 
 /// A conversation as the server stores it.
@@ -98,6 +101,9 @@ pub struct Chat {
     /// includes these outcomes in the messages for the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_outcomes: Vec<DeferredToolResult>,
+    /// The imported calls, which only the client claims to have happened.
+    #[serde(default, skip_serializing_if = "UnverifiedCalls::is_empty")]
+    unverified_calls: UnverifiedCalls,
     #[serde(default, alias = "underWay", skip_serializing_if = "Vec::is_empty")]
     pending_responses: Vec<PendingResponse>,
     /// The user message whose response was last requested again.
@@ -150,6 +156,7 @@ impl Chat {
             client_executed: Vec::new(),
             unsent_approvals: Vec::new(),
             call_outcomes: Vec::new(),
+            unverified_calls: UnverifiedCalls::default(),
             pending_responses: Vec::new(),
             regenerated: None,
             past_messages: PastMessages::default(),
@@ -160,13 +167,17 @@ impl Chat {
     /// server does not have, for example after a restart.
     ///
     /// Imports the texts, the files and the user's data parts of all messages except the user's new
-    /// one, which [`apply_request`](Self::apply_request) adds. Tool calls and their results are not
-    /// imported, because the client can forge them.
+    /// one, which [`apply_request`](Self::apply_request) adds. `import` says whether the results of
+    /// tool calls are imported as well. The client can forge them.
     ///
     /// The [history](Self::history) of the conversation is [`HistoryCompleteness::Imported`], unless
     /// the request holds nothing except the user's new message. Such a request begins a new
     /// conversation.
-    pub fn from_client_history(request: &ChatRequest, owner: Principal) -> Self {
+    pub fn from_client_history(
+        request: &ChatRequest,
+        owner: Principal,
+        import: HistoryImport,
+    ) -> Self {
         let mut chat = Chat::new(request.id().clone(), owner);
         let new = request.new_user_message().map(|message| &message.id);
         let before = request.messages().iter().filter(|message| Some(&message.id) != new);
@@ -174,9 +185,49 @@ impl Chat {
         if before.peek().is_some() {
             chat.history = HistoryCompleteness::Imported;
         }
-        let imported = before.map(imported).filter(|message| !message.parts.is_empty());
-        chat.messages.extend(imported);
+        let imported = before.map(|message| imported(message, import));
+        for message in imported.filter(|message| !message.parts.is_empty()) {
+            chat.unverified_calls.add(&message);
+            chat.messages.push(message);
+        }
         chat
+    }
+
+    /// Returns whether only the client claims that this call of this message happened: the call was
+    /// imported with [`HistoryImport::TextsAndResults`]. Its input and its result may be invented.
+    pub fn is_unverified(&self, message: &MessageId, call: &ToolCallId) -> bool {
+        self.unverified_calls.contains(message, call)
+    }
+
+    /// Returns the calls that only the client claims to have happened, oldest first. See
+    /// [`is_unverified`](Self::is_unverified).
+    pub fn unverified_calls(&self) -> impl Iterator<Item = &ToolPart> {
+        let messages = match self.unverified_calls.is_empty() {
+            true => None,
+            false => Some(self.messages.iter()),
+        };
+        messages.into_iter().flatten().flat_map(|message| self.unverified_calls.of(message))
+    }
+
+    /// Returns the conversation without the calls that only the client claims to have happened, or
+    /// `None` if there are none.
+    #[cfg(feature = "agent")]
+    pub(crate) fn without_unverified_calls(&self) -> Option<Chat> {
+        if self.unverified_calls.is_empty() {
+            return None;
+        }
+        let mut chat = self.clone();
+        let with_calls = self.messages.with_calls();
+        let places = with_calls.filter(|(_, it)| self.unverified_calls.of(it).next().is_some());
+        for (place, _) in places {
+            chat.messages.update(place, |message| {
+                let id = &message.id;
+                message.parts.retain(|part| {
+                    !part.as_tool().is_some_and(|part| self.is_unverified(id, &part.tool_call_id))
+                });
+            });
+        }
+        Some(chat)
     }
 
     /// Applies the user's new message, edit or regeneration of a request to this conversation.
@@ -231,7 +282,7 @@ impl Chat {
         message: &UiMessage,
         posted_history: PostedHistory,
     ) -> RequestEffect {
-        let (id, message) = (&message.id, imported(message));
+        let (id, message) = (&message.id, imported(message, HistoryImport::Texts));
         if let Some(place) = self.place_of(id, Role::User) {
             let is_changed = self.messages[place].parts != message.parts;
             let is_edit = request.message_id() == Some(id) && !request.is_last_message_only();
@@ -300,7 +351,7 @@ impl Chat {
             None if self.past_messages.removed(&posted.id).is_some() => RequestEffect::NotAnswered,
             // The request that sent the message did not arrive.
             None => {
-                self.messages.push(imported(posted));
+                self.messages.push(imported(posted, HistoryImport::Texts));
                 RequestEffect::NewResponse
             }
         }
@@ -472,6 +523,7 @@ impl Chat {
                 }
             }
             self.call_outcomes.retain(|known| known.message_id.as_ref() != Some(&id));
+            self.unverified_calls.remove(&id);
             self.call_outcomes.extend(call_outcomes);
             self.add_client_executed(&id, client_executed);
             return true;
@@ -548,6 +600,7 @@ impl Chat {
             + bytes_of(&self.client_executed)
             + bytes_of(&self.unsent_approvals)
             + bytes_of(&self.call_outcomes)
+            + self.unverified_calls.bytes()
             + bytes_of(&self.pending_responses)
             + self.past_messages.bytes()
     }
@@ -669,6 +722,7 @@ impl Chat {
         self.client_executed.retain(|call| calls.contains(&call.tool_call_id));
         let is_kept = |id: &MessageId| messages.position(id).is_some();
         self.call_outcomes.retain(|known| known.message_id.as_ref().is_some_and(is_kept));
+        self.unverified_calls.retain(is_kept);
     }
 
     /// Records that this message is not stored.
@@ -696,23 +750,6 @@ impl Chat {
     /// Returns the index of the last message with this role and id.
     fn place_of(&self, id: &MessageId, role: Role) -> Option<usize> {
         self.messages.position_of(id, role)
-    }
-}
-
-/// Returns a client's message with the parts that the server accepts: texts and files, and in a
-/// user message also data.
-fn imported(message: &UiMessage) -> UiMessage {
-    let is_importable = |part: &&Part| match part {
-        Part::Text(_) | Part::File(_) => true,
-        Part::Data(_) => message.role == Role::User,
-        _ => false,
-    };
-    UiMessage {
-        id: message.id.clone(),
-        role: message.role,
-        metadata: message.metadata.clone(),
-        parts: message.parts.iter().filter(is_importable).cloned().collect(),
-        extra: message.extra.clone(),
     }
 }
 

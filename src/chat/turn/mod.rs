@@ -156,8 +156,8 @@ impl Turn {
     }
 
     /// Returns a converter from UI messages to model messages. The converter adds the [deferred
-    /// results](Self::deferred) and the [call outcomes](Chat::call_outcomes), which the UI messages
-    /// do not contain. Pass it the messages of the [chat](Self::chat).
+    /// results](Self::deferred), the [call outcomes](Chat::call_outcomes) and the marks of
+    /// [unverified calls](Chat::is_unverified), which the UI messages do not contain. Pass it the messages of the [chat](Self::chat).
     ///
     /// ```
     /// use ui_message_stream::chat::Turn;
@@ -172,6 +172,7 @@ impl Turn {
         ToModelMessages::new()
             .with_deferred(&self.deferred)
             .with_call_outcomes(&self.chat.call_outcomes)
+            .with_unverified(|message, call| self.chat.is_unverified(message, call))
     }
 
     /// Returns the token usage that the message of this turn already records, zero if it records
