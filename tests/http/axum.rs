@@ -1,10 +1,13 @@
 //! The route: which requests it accepts, how it rejects the others, and how responses pass through
 //! other layers.
 
+use std::future::ready;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::{Request, Response, StatusCode, header};
 use axum::routing::post;
 use futures::{StreamExt, stream};
@@ -14,9 +17,14 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
+use ui_message_stream::approval::store::{
+    LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+};
+use ui_message_stream::approval::{ApprovalRecord, Approvals, EmptyToolbox, Principal, RecordId};
+use ui_message_stream::axum::{ChatRejection, without_authentication};
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, UiMessageStream};
 
 const CHAT: &str = r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"Hi"}]}],"trigger":"submit-message"}"#;
 
@@ -237,4 +245,75 @@ async fn the_start_chunk_reaches_the_client_before_a_slow_agent_emits_an_event()
         text
     });
     assert!(client.await.unwrap().contains("at last"));
+}
+
+/// A ledger that no request reaches.
+#[derive(Debug)]
+struct Unreachable;
+
+type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+fn unreachable<T: Send + 'static>() -> FromLedger<'static, T> {
+    Box::pin(ready(Err(LedgerStoreError::new("no route to 10.0.0.7"))))
+}
+
+impl LedgerStore for Unreachable {
+    fn insert<'a>(&'a self, _: &'a ApprovalRecord) -> FromLedger<'a, bool> {
+        unreachable()
+    }
+
+    fn load<'a>(&'a self, _: &'a [RecordId]) -> FromLedger<'a, Snapshot> {
+        unreachable()
+    }
+
+    fn pending<'a>(&'a self, _: PendingQuery<'a>) -> FromLedger<'a, PendingRecords> {
+        unreachable()
+    }
+
+    fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> FromLedger<'a, bool> {
+        unreachable()
+    }
+}
+
+async fn redeem(
+    State(approvals): State<Approvals>,
+    user: Principal,
+    chat: ChatRequest,
+) -> Result<UiMessageStream, ChatRejection> {
+    let deferred = approvals.redeem(&user, &chat).await?;
+    drop(deferred);
+    Ok(UiMessageStream::reply(&chat, stream::iter([AgentEvent::text("Hello")])))
+}
+
+async fn run(
+    State(approvals): State<Approvals>,
+    user: Principal,
+    chat: ChatRequest,
+) -> Result<UiMessageStream, ChatRejection> {
+    let running = approvals.run(&user, &chat, |call, _| async move { call.input }).await?;
+    drop(running);
+    Ok(UiMessageStream::reply(&chat, stream::iter([AgentEvent::text("Hello")])))
+}
+
+#[tokio::test]
+async fn a_route_that_redeems_approvals_responds_503_if_the_ledger_fails() {
+    for (is_reachable, expected) in
+        [(true, StatusCode::OK), (false, StatusCode::SERVICE_UNAVAILABLE)]
+    {
+        let approvals = Approvals::new(EmptyToolbox);
+        let approvals = match is_reachable {
+            true => approvals,
+            false => approvals.with_ledger(Arc::new(Unreachable)),
+        };
+        for route in [post(redeem), post(run)] {
+            let app = Router::new().route("/api/chat", route).layer(without_authentication());
+            let app = app.with_state(approvals.clone());
+            let (status, _, text) = answer(app, request().body(CHAT.into()).unwrap()).await;
+            assert_eq!(status, expected, "{text}");
+            if !is_reachable {
+                // The cause is for the log.
+                assert_eq!(text, "the chat cannot be reached; try again later");
+            }
+        }
+    }
 }
