@@ -63,6 +63,38 @@ async fn of_simultaneous_uses_of_a_stateless_approval_one_is_the_first() {
 }
 
 #[tokio::test]
+async fn the_first_use_of_a_stateless_approval_can_be_read_and_reading_stores_nothing() {
+    let Some(redis) = RedisServer::start() else { return };
+    let guard = RedisLedger::connect(&redis.url()).await.unwrap();
+    let now = guard.load(&[]).await.unwrap().now;
+    let until = now.after(HOUR);
+    assert_eq!(guard.first_use(id(1)).await.unwrap(), None);
+    // The read use would otherwise be the first one.
+    assert_eq!(guard.set_if_absent(id(1), ApprovalUse::Denied, until).await.unwrap(), None);
+    for later in [ApprovalUse::Claimed, ApprovalUse::Denied] {
+        let first = Some(ApprovalUse::Denied);
+        assert_eq!(guard.first_use(id(1)).await.unwrap(), first);
+        assert_eq!(guard.set_if_absent(id(1), later, until).await.unwrap(), first);
+    }
+    assert_eq!(guard.set_if_absent(id(2), ApprovalUse::Claimed, until).await.unwrap(), None);
+    assert_eq!(guard.first_use(id(2)).await.unwrap(), Some(ApprovalUse::Claimed));
+    // Another client of the same Redis reads the same, and an entry is kept until its time.
+    let other = RedisLedger::connect(&redis.url()).await.unwrap();
+    assert_eq!(other.first_use(id(2)).await.unwrap(), Some(ApprovalUse::Claimed));
+    assert_eq!(guard.set_if_absent(id(3), ApprovalUse::Claimed, now).await.unwrap(), None);
+    assert_eq!(guard.first_use(id(3)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn reading_the_first_use_fails_if_redis_does_not_answer() {
+    let Some(mut redis) = RedisServer::start() else { return };
+    let guard = RedisLedger::connect(&redis.url()).await.unwrap();
+    redis.kill();
+    // `None` would mean that the call was not executed.
+    assert!(guard.first_use(id(1)).await.is_err());
+}
+
+#[tokio::test]
 async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnects() {
     let Some(mut redis) = RedisServer::start() else { return };
     let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
