@@ -1,11 +1,13 @@
 //! The execution of a tool call: on its own task, with a timeout, and always with a final event.
 
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::{FutureExt, Stream};
 use tokio::sync::mpsc;
+use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
@@ -16,7 +18,7 @@ use super::telemetry::{record_failure, tool_span};
 use super::tool_handler::{ToolError, user_message};
 use super::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::agent::tool_loop::{Input, ToolEvent};
-use crate::approval::TOOL_FAILED;
+use crate::approval::{OUTCOME_UNKNOWN, TOOL_FAILED};
 use crate::id::ToolCallId;
 use crate::json::Json;
 
@@ -64,7 +66,8 @@ impl Stream for ToolRun {
             self.end = Some(match result {
                 Ok(Ok(output)) => ToolEvent::Output(output),
                 Ok(Err(message)) => ToolEvent::Failed(message),
-                Err(_) => ToolEvent::Failed(TOOL_FAILED.to_owned()),
+                // The runtime shuts down. The tool may have done its work.
+                Err(_) => ToolEvent::Failed(OUTCOME_UNKNOWN.to_owned()),
             });
             // Events that were emitted before the end are still delivered. A context that outlives
             // the call emits nothing more.
@@ -102,7 +105,7 @@ pub(super) async fn execute(
     let (max_time, max_bytes) = (tool.policy().timeout, tool.policy().max_output_bytes);
     let call = async move { tool.call(input, context).await };
     let task = AbortOnDropHandle::new(tokio::spawn(call.instrument(span.clone())));
-    let result = timeout(max_time, task).await;
+    let result = timeout(max_time, unless_cancelled(task)).await;
     let _entered = span.enter();
     let (kind, message) = match result {
         Ok(Ok(Ok(output))) if output.as_str().len() <= max_bytes => {
@@ -124,12 +127,26 @@ pub(super) async fn execute(
     Err(message)
 }
 
+/// Waits for the end of a task. A task that was cancelled has no end.
+///
+/// Only the shutdown of the runtime cancels the task of a tool, which may have done its work. That
+/// is not a failure of the tool. The caller is about to be cancelled as well, and so the outcome of
+/// an approved call is recorded as unknown.
+async fn unless_cancelled<T>(
+    task: impl Future<Output = Result<T, JoinError>>,
+) -> Result<T, JoinError> {
+    match task.await {
+        Err(error) if error.is_cancelled() => pending().await,
+        ended => ended,
+    }
+}
+
 /// The maximum number of emitted events that wait to be read.
 const MAX_QUEUED_EVENTS: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, poll_fn};
+    use std::future::poll_fn;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -170,6 +187,18 @@ mod tests {
         assert!(runs.load(Ordering::SeqCst));
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(!runs.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tool_that_the_shutdown_of_the_runtime_cancels_has_not_failed() {
+        let task = tokio::spawn(pending::<()>());
+        task.abort();
+        let waited = timeout(Duration::from_secs(5), unless_cancelled(task)).await;
+        assert!(waited.is_err(), "{waited:?}");
+        let task = tokio::spawn(async { panic!("of the tool") });
+        let waited: Result<Result<(), _>, _> =
+            timeout(Duration::from_secs(5), unless_cancelled(task)).await;
+        assert!(waited.unwrap().unwrap_err().is_panic());
     }
 
     #[tokio::test(start_paused = true)]

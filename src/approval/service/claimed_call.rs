@@ -118,6 +118,11 @@ impl ClaimedCall {
         self.report.with_outcome(outcome)
     }
 
+    /// Drops the call, whose outcome is then recorded as unknown.
+    pub(super) fn abandon(self) -> SettledCall {
+        self.report.with_outcome(DeferredOutcome::OutcomeUnknown)
+    }
+
     pub(super) fn report(&self) -> &SettledCall {
         &self.report
     }

@@ -52,16 +52,23 @@ impl ClaimedCall {
         let (call, emitter) = (self.call().clone(), progress.clone());
         let tool = async move { run(call, emitter).await.into() };
         let tool = tokio::spawn(tool.in_current_span());
-        let settling = async move {
-            let outcome = tool.await.unwrap_or_else(|error| {
+        let settling = tokio::spawn(self.settle_after(tool).in_current_span());
+        RunningCall { report, progress, state: State::Running(settling), events: VecDeque::new() }
+    }
+
+    /// Waits for the task of the tool, and stores its outcome.
+    async fn settle_after(self, tool: JoinHandle<ToolOutcome>) -> SettledCall {
+        let outcome = match tool.await {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_panic() => {
                 let tool = &*log_text(self.tool_name());
                 tracing::error!(tool, %error, "an approved tool panicked");
                 ToolOutcome::Failed(TOOL_FAILED.to_owned())
-            });
-            self.settle(outcome).await
+            }
+            // The runtime shuts down. The tool may have done its work.
+            Err(_) => return self.abandon(),
         };
-        let settling = tokio::spawn(settling.in_current_span());
-        RunningCall { report, progress, state: State::Running(settling), events: VecDeque::new() }
+        self.settle(outcome).await
     }
 }
 
@@ -174,5 +181,54 @@ impl Progress {
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Progress").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::approval::{Approvals, DeferredCall, Principal, ToolList};
+    use crate::event::ToolCall;
+    use crate::request::{ChatRequest, Limits};
+
+    #[tokio::test]
+    async fn a_tool_that_the_shutdown_of_the_runtime_cancels_has_an_unknown_outcome() {
+        let approvals = Approvals::new(ToolList::new().tool("delete", "Deletes.", &Json::null()));
+        let (ada, chat) = (Principal::new("ada"), "chat".into());
+        let approvals_of_chat = approvals.for_chat(&ada, &chat);
+        let requested = approvals_of_chat
+            .request_approval_of(&ToolCall::new("call_1", "delete"), &Json::null())
+            .await
+            .unwrap();
+        let AgentEvent::ApprovalRequested { approval_id, .. } = requested else {
+            panic!("{requested:?}")
+        };
+        let body = serde_json::json!({"id": "chat", "messageId": "m", "messages": [
+            {"id": "m", "role": "assistant", "parts": [{
+                "type": "tool-delete", "toolCallId": "call_1", "input": null,
+                "state": "approval-responded",
+                "approval": {"id": approval_id.as_str(), "approved": true},
+            }]},
+        ]});
+        let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+        let mut calls = approvals.redeem(&ada, &request).await.unwrap().into_iter();
+        let Some(DeferredCall::Approved(call)) = calls.next() else { panic!("not approved") };
+
+        let tool = tokio::spawn(pending());
+        tool.abort();
+        let settled = call.settle_after(tool).await;
+        assert_eq!(settled.result().outcome, DeferredOutcome::OutcomeUnknown);
+        // The ledger learns it from the claim that was dropped.
+        let ids = [approval_id];
+        for _ in 0..1000 {
+            let outcomes = approvals_of_chat.outcomes(&ids).await.unwrap();
+            if matches!(outcomes[..], [(_, DeferredOutcome::OutcomeUnknown)]) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("{:?}", approvals_of_chat.outcomes(&ids).await);
     }
 }
