@@ -145,11 +145,12 @@ async fn without_requests_no_function_requests_an_approval() {
     for refused in [
         chat.request_approval(&message, &id, "delete_file", &input, None).await.err(),
         chat.request_provider_approval(&message, &id, "delete_file", &input, None).await.err(),
-        chat.request_approval_of(&call, &input).await.err(),
     ] {
         assert!(matches!(refused, Some(RequestApprovalError::NotAnswerable)), "{refused:?}");
         assert_eq!(refused.unwrap().error_text(), NOT_ANSWERABLE);
     }
+    let event = chat.request_approval_of(&call, &input).await;
+    assert_eq!(event, AgentEvent::tool_failed("call_1", NOT_ANSWERABLE));
     assert!(approvals.pending(&ada).await.unwrap().is_empty());
 }
 
