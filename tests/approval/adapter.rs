@@ -851,7 +851,8 @@ fn the_guide_shows_what_the_real_client_posts() {
     let guide = read("docs/your-agent.md");
     let blocks = guide.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let shown: Vec<Value> = blocks.map(|block| serde_json::from_str(block).unwrap()).collect();
-    let recorded = ["01-first-message", "07-approval-denied-with-reason"].map(|name| {
+    let recorded = ["01-first-message", "07-approval-denied-with-reason", "12-client-tool-output"];
+    let recorded = recorded.map(|name| {
         let request = read(&format!("fixtures/upstream/requests/{name}.json"));
         serde_json::from_str::<Value>(&request).unwrap()["body"].take()
     });

@@ -150,14 +150,17 @@ impl Turn {
     /// Returns the results of the calls whose approval responses were not accepted.
     ///
     /// These calls are still open in the history. The messages for the model must state that they
-    /// were not executed. [`to_model_messages`](Self::to_model_messages) adds this.
+    /// were not executed. [`to_model_messages`](Self::to_model_messages) adds this, except for a call
+    /// that the chat does not hold, for example after the server has lost the chat and [imported its
+    /// texts](crate::chat::HistoryImport::Texts).
     pub fn not_executed(&self) -> impl Iterator<Item = &DeferredToolResult> {
         self.deferred.results().iter().filter(|result| !result.is_final)
     }
 
     /// Returns a converter from UI messages to model messages. The converter adds the [deferred
     /// results](Self::deferred), the [call outcomes](Chat::call_outcomes) and the marks of
-    /// [unverified calls](Chat::is_unverified), which the UI messages do not contain. Pass it the messages of the [chat](Self::chat).
+    /// [unverified calls](Chat::is_unverified), which the UI messages do not contain. Pass it the
+    /// messages of the [chat](Self::chat).
     ///
     /// ```
     /// use ui_message_stream::chat::Turn;
