@@ -2,17 +2,22 @@
 //! executed for a client that cannot answer, and no approval of it is pending: it could be given
 //! elsewhere, and the tool would run although the client was told that it did not.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 
 use async_stream::stream;
 use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
-use test_support::test_server::{Client, Host, Tools};
+use serde_json::{Value, json};
+use test_support::test_server::{Answer, Client, Host, Tools};
 use ui_message_stream::agent::{Agent, Tool, ToolError};
+use ui_message_stream::approval::store::{
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+};
 use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, NOT_ANSWERABLE, Principal, RequestApprovalError,
+    ApprovalDecision, ApprovalRecord, Approvals, NOT_ANSWERABLE, Principal, RecordId,
+    RequestApprovalError,
 };
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::chunk::{FinishReason, Version};
@@ -22,7 +27,7 @@ use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
 use ui_message_stream::response::ResponseOutcome;
-use ui_message_stream::{AgentEvent, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
 /// The settings of servers whose clients cannot answer approval requests.
 fn without_approvals() -> [fn(ChatServer) -> ChatServer; 2] {
@@ -92,10 +97,24 @@ async fn an_agent_requests_no_approval_from_a_client_that_cannot_answer_and_cont
     }
 }
 
+/// How an agent emits an approval request.
+#[derive(Debug, Clone, Copy)]
+enum Emits {
+    /// `request_approval`, for the message of the turn.
+    Issued,
+    /// `request_approval_of`, which names no message.
+    Event,
+    /// A chunk.
+    Chunk,
+}
+
+type Requested = Arc<Mutex<Vec<ApprovalId>>>;
+
 /// An agent that requests the approval with approvals of its own, and not with those of the turn.
 fn asks_by_itself(
     approvals: &Approvals,
-    requested: &Arc<Mutex<Vec<ApprovalId>>>,
+    requested: &Requested,
+    emits: Emits,
 ) -> impl ui_message_stream::chat::ChatAgent {
     let (approvals, requested) = (approvals.clone(), Arc::clone(requested));
     move |turn: Turn| {
@@ -103,12 +122,29 @@ fn asks_by_itself(
         stream! {
             let (call, input) = (ToolCall::new("call_1", "delete_file"), Json::parse(r#"{"path":"a"}"#).unwrap());
             let id = call.id.clone();
-            yield AgentEvent::tool_input(call, input.clone());
+            yield AgentEvent::tool_input(call.clone(), input.clone());
             let approvals = approvals.for_chat(&turn.principal, &turn.chat.id);
-            let issued = approvals.request_approval(&turn.message_id, &id, "delete_file", &input, None);
-            let issued = issued.await.unwrap();
-            requested.lock().unwrap().push(issued.approval_id.clone());
-            yield issued.event(id);
+            let issued = match emits {
+                Emits::Event => approvals.request_approval_of(&call, &input).await,
+                Emits::Issued | Emits::Chunk => {
+                    let message = &turn.message_id;
+                    let issued = approvals.request_approval(message, &id, "delete_file", &input, None);
+                    issued.await.unwrap().event(id)
+                }
+            };
+            let AgentEvent::ApprovalRequested { approval_id, .. } = &issued else { panic!() };
+            requested.lock().unwrap().push(approval_id.clone());
+            yield match emits {
+                Emits::Issued | Emits::Event => issued,
+                Emits::Chunk => {
+                    let chunk = json!({
+                        "type": "tool-approval-request",
+                        "approvalId": approval_id,
+                        "toolCallId": "call_1",
+                    });
+                    AgentEvent::Chunk(Box::new(serde_json::from_str(&chunk.to_string()).unwrap()))
+                }
+            };
             // The client is told that the call was not executed, so that must hold now.
             assert!(approvals.pending().await.unwrap().is_empty());
         }
@@ -117,22 +153,64 @@ fn asks_by_itself(
 
 #[tokio::test]
 async fn an_approval_that_the_client_cannot_show_is_revoked_and_cannot_be_given_elsewhere() {
-    for set_up in without_approvals() {
+    for (set_up, emits) in without_approvals()
+        .into_iter()
+        .flat_map(|set_up| [Emits::Issued, Emits::Event, Emits::Chunk].map(|emits| (set_up, emits)))
+    {
         let (tools, requested) = (Tools::default(), Arc::default());
         let approvals = Approvals::new(tools.clone());
-        let chats = set_up(ChatServer::new(asks_by_itself(&approvals, &requested), approvals));
+        let agent = asks_by_itself(&approvals, &requested, emits);
+        let chats = set_up(ChatServer::new(agent, approvals));
         let ada = Principal::new("ada");
         let response = chats.complete_response(&ada, first_message("c")).await.unwrap();
-        assert_eq!(response.outcome, ResponseOutcome::Finished);
+        assert_eq!(response.outcome, ResponseOutcome::Finished, "{emits:?}");
         assert_not_executed(only_call(&response.message.unwrap()));
-        assert!(chats.approvals().pending(&ada).await.unwrap().is_empty());
+        assert!(chats.approvals().pending(&ada).await.unwrap().is_empty(), "{emits:?}");
 
         let approval_id = requested.lock().unwrap()[0].clone();
         let yes = ApprovalDecision { approval_id, approved: true, reason: None };
         let receipts = chats.decide(&ada, vec![yes]).await.unwrap();
-        assert!(!receipts[0].accepted);
-        assert!(tools.effects().is_empty());
+        assert!(!receipts[0].accepted, "{emits:?}");
+        assert!(tools.effects().is_empty(), "{emits:?}");
     }
+}
+
+/// A ledger that stores no change of a record.
+#[derive(Debug, Default)]
+struct Unchangeable(InMemoryLedger);
+
+type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+impl LedgerStore for Unchangeable {
+    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> FromLedger<'a, bool> {
+        self.0.insert(record)
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> FromLedger<'a, Snapshot> {
+        self.0.load(ids)
+    }
+
+    fn pending<'a>(&'a self, query: PendingQuery<'a>) -> FromLedger<'a, PendingRecords> {
+        self.0.pending(query)
+    }
+
+    fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> FromLedger<'a, bool> {
+        Box::pin(ready(Err(LedgerStoreError::new("read-only"))))
+    }
+}
+
+#[tokio::test]
+async fn no_message_says_that_a_call_was_not_executed_if_its_approval_cannot_be_revoked() {
+    let requested = Arc::default();
+    let approvals = Approvals::new(Tools::default()).with_ledger(Arc::new(Unchangeable::default()));
+    let agent = asks_by_itself(&approvals, &requested, Emits::Issued);
+    let chats = ChatServer::new(agent, approvals).with_version(Version::V5);
+    let ada = Principal::new("ada");
+    let response = chats.complete_response(&ada, first_message("c")).await.unwrap();
+    assert_eq!(response.outcome, ResponseOutcome::Failed);
+    assert_eq!(response.message, None);
+    // The request can still be answered elsewhere.
+    assert_eq!(chats.approvals().pending(&ada).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -154,14 +232,27 @@ async fn without_requests_no_function_requests_an_approval() {
     assert!(approvals.pending(&ada).await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn a_function_tells_the_version_of_each_client_from_its_request() {
-    let host = Host::new().with_chats(|chats| {
+/// A server whose pages of `ai@6` send `sdk`.
+fn host_of_both_versions() -> Host {
+    Host::new().with_chats(|chats| {
         chats.with_version_from(|request| match request.custom("sdk") {
             Some(_) => Version::V6,
             None => Version::V5,
         })
-    });
+    })
+}
+
+/// Posts the history of a page of `ai@6`, and applies the response.
+async fn send_as_v6(host: &Host, client: &mut Client, mut body: Value) -> Answer {
+    body["sdk"] = 6.into();
+    let answer = host.chat("alice", body.to_string()).await;
+    client.apply_response(&answer);
+    answer
+}
+
+#[tokio::test]
+async fn a_function_tells_the_version_of_each_client_from_its_request() {
+    let host = host_of_both_versions();
     let (mut old, mut new) = (Client::new("alice", "old"), Client::new("alice", "new"));
     let answer = old.say(&host, "delete notes.txt").await;
     assert!(answer.of_type("tool-approval-request").is_empty(), "{}", answer.text);
@@ -170,10 +261,8 @@ async fn a_function_tells_the_version_of_each_client_from_its_request() {
 
     let parts = json!([{"type": "text", "text": "delete notes.txt"}]);
     new.messages.push(json!({"id": "u", "role": "user", "parts": parts}));
-    let mut body = new.body();
-    body["sdk"] = 6.into();
-    let answer = host.chat("alice", body.to_string()).await;
-    new.apply_response(&answer);
+    let body = new.body();
+    send_as_v6(&host, &mut new, body).await;
     assert_eq!(new.states(), ["approval-requested"]);
     assert_eq!(host.pending("alice").await.len(), 1);
     assert!(host.tools.effects().is_empty());

@@ -6,8 +6,10 @@ use futures_util::StreamExt;
 
 use super::live::{Live, LiveRun};
 use super::run::Run;
+use crate::approval::PendingApproval;
 use crate::chat::agent::Event;
 use crate::chat::{AgentEventStream, Chat, ChatError, RecordedMessage, Recorder};
+use crate::chunk::Chunk;
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::message::UiMessage;
@@ -30,9 +32,6 @@ impl Run {
             None => Recorder::new(self.message_id.clone()),
         };
         if !self.can_request_approvals {
-            // The stored message then lacks the approval request of an agent that has requested one
-            // by itself. It is revoked below, before the client is told that the call was not
-            // executed.
             recorder = recorder.without_approvals();
         }
         let mut stop = live.subscribe();
@@ -57,16 +56,18 @@ impl Run {
             {
                 self.chats.change(&self.chat, |chat| chat.record_result(&ran, None)).await?;
             }
-            if let Some(Ok(AgentEvent::ApprovalRequested { approval_id, .. })) = &event {
-                asked.push(approval_id.clone());
+            if let Some(approval_id) = event.as_ref().and_then(requested_approval) {
+                if !self.can_request_approvals {
+                    // The agent has requested it with approvals of its own. The message says that
+                    // the call was not executed, so that must hold before the message is stored.
+                    self.revoke_requests(|asked| asked.approval_id == approval_id).await?;
+                }
+                asked.push(approval_id);
                 let recorded = recorder.snapshot();
                 if !self.keep(Some(&recorded), begun.as_ref()).await? {
                     break None;
                 }
                 begun = Some(recorded.message);
-                if !self.can_request_approvals {
-                    self.revoke_unshown_requests(|_| false).await?;
-                }
             }
             if event.as_ref().is_some_and(is_last) {
                 break event;
@@ -90,9 +91,15 @@ impl Run {
         }
         let parts = || recorded.iter().flat_map(|recorded| recorded.message.tool_parts());
         let is_shown = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
-        // If the agent was cut off, it may have issued approval requests that are in no event.
+        // A request may be in no event if the agent was cut off, and may name no message if the agent
+        // has approvals of its own.
+        let is_unshown = |waiting: &PendingApproval| {
+            let is_of_run = waiting.record.message_id == self.message_id
+                || asked.contains(&waiting.approval_id);
+            is_of_run && !is_shown(&waiting.approval_id)
+        };
         if (was_cut || !is_kept || !asked.iter().all(is_shown))
-            && let Err(error) = self.revoke_unshown_requests(is_shown).await
+            && let Err(error) = self.revoke_requests(is_unshown).await
         {
             tracing::warn!(%error, "a question that nobody was shown is not taken back");
         }
@@ -121,11 +128,12 @@ impl Run {
         Ok(self.chats.change(&self.chat, keep).await?.1)
     }
 
-    /// Revokes the pending approval requests of this message that are neither shown nor stored: the
-    /// translator rejected them, or the message was cut off or discarded.
-    async fn revoke_unshown_requests(
+    /// Revokes the pending approval requests of the chat that `is_unshown` selects: the translator
+    /// rejected them, or the message was cut off or discarded. Keeps those that the stored message
+    /// holds.
+    async fn revoke_requests(
         &self,
-        is_shown: impl Fn(&ApprovalId) -> bool,
+        is_unshown: impl Fn(&PendingApproval) -> bool,
     ) -> Result<(), ChatError> {
         let approvals = &self.chats.approvals;
         let pending = approvals.for_chat(&self.chat.owner, &self.chat.id).pending().await?;
@@ -135,12 +143,23 @@ impl Run {
         let parts = || parts().flat_map(UiMessage::tool_parts);
         let is_kept = |id: &ApprovalId| parts().any(|part| part.approval_id() == Some(id));
         for waiting in pending {
-            let id = &waiting.approval_id;
-            if waiting.record.message_id == self.message_id && !is_shown(id) && !is_kept(id) {
+            if is_unshown(&waiting) && !is_kept(&waiting.approval_id) {
                 approvals.revoke(waiting.record.id).await?;
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the id of the approval that an event requests.
+fn requested_approval(event: &Event) -> Option<ApprovalId> {
+    match event.as_ref().ok()? {
+        AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),
+        AgentEvent::Chunk(chunk) => match &**chunk {
+            Chunk::ToolApprovalRequest { approval_id, .. } => Some(ApprovalId::new(&**approval_id)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
