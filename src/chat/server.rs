@@ -250,7 +250,7 @@ impl ChatServer {
         let client = self.0.clients.client_of(&request);
         let response = match self.start(principal, request, client).await? {
             Applied::Run { response, .. } => *response,
-            Applied::Stored(chat, message_id) => stored_response(&chat, message_id),
+            Applied::Stored(chat, message_id) => stored_response(&chat, message_id, client),
         };
         Ok(client.configure(response))
     }
@@ -540,15 +540,20 @@ async fn end_of(response: UiMessageStream) -> (ResponseOutcome, Option<FinishRea
     ended.await.unwrap_or((ResponseOutcome::Failed, None))
 }
 
-/// Returns the response that streams a stored message.
-fn stored_response(chat: &Chat, id: MessageId) -> UiMessageStream {
+/// Returns the response that streams a stored message to this client.
+fn stored_response(chat: &Chat, id: MessageId, client: Client) -> UiMessageStream {
     let stored = chat.message(&id);
-    let without_ids = stored.and_then(UiMessage::without_model_ids);
-    let message = without_ids.as_ref().or(stored);
+    let stored = stored.map(|stored| stored.without_model_ids().unwrap_or_else(|| stored.clone()));
+    let message = match client.answers_approvals() {
+        true => stored,
+        // Another page shows the request, and may still approve the call.
+        false => stored.map(UiMessage::without_open_approvals),
+    };
     let chunks = message.and_then(|message| {
-        // Some fields cannot be streamed.
-        let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());
-        compact(message).or_else(|_| compact(&parts())).ok()
+        compact(&message)
+            // Some fields cannot be streamed.
+            .or_else(|_| compact(&UiMessage::new(message.id, message.role, message.parts)))
+            .ok()
     });
     let events =
         chunks.unwrap_or_default().into_iter().map(|chunk| AgentEvent::Chunk(Box::new(chunk)));

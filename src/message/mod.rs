@@ -125,6 +125,20 @@ impl UiMessage {
         Some(message)
     }
 
+    /// Returns the message for a client that cannot show an approval request: a call that waits for
+    /// approval is a call without a result.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn without_open_approvals(mut self) -> Self {
+        for part in &mut self.parts {
+            if let Part::Tool(part) = part
+                && let ToolState::ApprovalRequested { input, .. } = &part.state
+            {
+                part.state = ToolState::InputAvailable { input: input.clone() };
+            }
+        }
+        self
+    }
+
     /// Parses the last text of the message's last step as JSON. It is JSON if the agent gives a
     /// structured answer, for example with `Agent::with_output`.
     ///

@@ -268,6 +268,27 @@ async fn a_function_tells_the_version_of_each_client_from_its_request() {
     assert!(host.tools.effects().is_empty());
 }
 
+#[tokio::test]
+async fn a_client_that_cannot_answer_reads_no_result_of_a_call_that_another_page_may_approve() {
+    let host = host_of_both_versions();
+    let mut new = Client::new("alice", "c");
+    let parts = json!([{"type": "text", "text": "delete notes.txt"}]);
+    new.messages.push(json!({"id": "u", "role": "user", "parts": parts}));
+    let (mut old, body) = (new.clone(), new.body());
+    send_as_v6(&host, &mut new, body).await;
+
+    // The stored message is the response to the same request.
+    let answer = old.send(&host).await;
+    assert_eq!(answer.of_type("tool-input-available").len(), 1, "{}", answer.text);
+    assert!(!answer.text.contains(NOT_ANSWERABLE), "{}", answer.text);
+    assert_eq!(old.states(), ["input-available"]);
+    assert_eq!(host.pending("alice").await.len(), 1);
+
+    let body = new.answered(true);
+    send_as_v6(&host, &mut new, body).await;
+    assert_eq!(host.tools.effects().len(), 1);
+}
+
 /// An agent that requests an approval and attaches everything that newer clients know.
 fn attaches_a_signature(turn: Turn) -> impl futures::Stream<Item = AgentEvent> {
     stream! {

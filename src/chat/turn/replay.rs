@@ -39,6 +39,11 @@ impl Run {
 
     /// Emits the parts of the message that the client does not hold.
     pub(in crate::chat) async fn say_rest(&mut self, rest: Option<UiMessage>) {
+        let rest = match self.can_request_approvals {
+            true => rest,
+            // Another page shows the request, and may still approve the call.
+            false => rest.map(UiMessage::without_open_approvals),
+        };
         for chunk in rest.and_then(|rest| compact(&rest).ok()).unwrap_or_default() {
             self.say(Ok(AgentEvent::Chunk(Box::new(chunk)))).await;
         }
