@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::out::Out;
 use super::tool_calls::{CallState, ResultKind, ToolCalls};
 use super::tools::{CallMetadata, close_streaming, output_error};
-use crate::approval::OUTCOME_UNKNOWN;
+use crate::approval::{OUTCOME_UNKNOWN, REFUSED};
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::Executor;
 use crate::json::Json;
@@ -49,9 +49,10 @@ pub(super) fn close_calls(
                 call.state = CallState::Settled(ResultKind::Denied);
                 out.emit(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
             }
-            CallState::ApprovalResponded { .. } => {
+            CallState::ApprovalResponded { approved } => {
                 call.state = CallState::Settled(ResultKind::Error);
-                out.emit(output_error(call, NOT_RUN, CallMetadata::NONE));
+                let error = if approved { NOT_RUN } else { REFUSED };
+                out.emit(output_error(call, error, CallMetadata::NONE));
             }
             CallState::Ready | CallState::Running
                 if call.needs_result
