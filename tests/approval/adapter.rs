@@ -56,6 +56,8 @@ struct FailingStore {
     ledger: InMemoryLedger,
     guard: InMemoryReplayGuard,
     fails: AtomicBool,
+    /// Whether the response to an insertion is lost.
+    loses_insertions: AtomicBool,
 }
 
 impl FailingStore {
@@ -72,7 +74,13 @@ impl LedgerStore for FailingStore {
         &'a self,
         record: &'a ApprovalRecord,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        self.ledger.insert(record)
+        Box::pin(async move {
+            let inserted = self.ledger.insert(record).await?;
+            match self.loses_insertions.load(Ordering::SeqCst) {
+                true => Err(LedgerStoreError::new("the connection was lost")),
+                false => Ok(inserted),
+            }
+        })
     }
 
     fn load<'a>(
@@ -816,6 +824,18 @@ async fn the_user_and_the_model_read_why_an_approval_could_not_be_requested() {
     assert_eq!(tool_call_id.as_str(), "call-1");
     assert_eq!(*error, *InexactInputError::LargeInteger.to_string());
     assert!(chat.pending().await.unwrap().is_empty());
+}
+
+/// The user and the model read that nobody could be asked.
+#[tokio::test]
+async fn a_request_whose_response_from_the_ledger_is_lost_is_not_pending() {
+    let host = Host::new(Mode::Ledger);
+    let chat = host.approvals.for_chat(&ada(), &"chat".into());
+    host.ledger.loses_insertions.store(true, Ordering::SeqCst);
+    let call = ToolCall::new("call-1", "delete_file");
+    let asked = chat.request_approval_of(&call, &Json::null()).await;
+    assert!(matches!(asked, AgentEvent::ToolFailed { .. }), "{asked:?}");
+    assert!(host.approvals.pending(&ada()).await.unwrap().is_empty());
 }
 
 /// As the guide shows it: without awaiting the task, the response would end as a success.

@@ -204,7 +204,8 @@ impl ChatApprovals {
     ///
     /// If the approval cannot be requested, the event is [`AgentEvent::ToolFailed`] with
     /// [`RequestApprovalError::error_text`], which the user and the model read, and the error is
-    /// logged. The call does not run, and the agent can go on.
+    /// logged. The call then has its result and does not run: an agent that waits for a decision only
+    /// if the event is [`AgentEvent::ApprovalRequested`] can go on.
     /// [`request_approval`](Self::request_approval) returns the error instead.
     ///
     /// ```
@@ -218,6 +219,7 @@ impl ChatApprovals {
     ///     [AgentEvent::tool_input(call, input), asked]
     /// }
     /// ```
+    #[must_use = "the user is asked only if the agent emits the event"]
     pub async fn request_approval_of(&self, call: &ToolCall, input: &Json) -> AgentEvent {
         let message = &self.message_id;
         match self.request_approval(message, &call.id, &call.tool_name, input, None).await {
@@ -410,16 +412,29 @@ impl ChatApprovals {
         let approval_id =
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
         let descriptor = record.descriptor(now)?;
-        if !inner.ledger.insert(&record).await? {
-            return Err(LedgerStoreError::new("a record with this id already exists").into());
+        let revoke = || {
+            let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+            inner.update_record(Some(&self.principal), record.id, rule)
+        };
+        match inner.ledger.insert(&record).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(LedgerStoreError::new("a record with this id already exists").into());
+            }
+            Err(error) => {
+                // The record may be stored nevertheless. No page shows it, so it must not be approved
+                // in a list of pending requests.
+                if let Err(error) = revoke().await {
+                    tracing::warn!(%error, "an approval that no page shows may be pending");
+                }
+                return Err(error.into());
+            }
         }
         let expires_at = record.expires_at;
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
         // Others may have been requested since the first check.
         if let Err(error) = self.check_inserted(&record).await {
-            let revoke =
-                |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-            inner.update_record(Some(&self.principal), record.id, revoke).await?;
+            revoke().await?;
             return Err(error);
         }
         Ok(IssuedApproval { approval_id, record: record.id, descriptor })
