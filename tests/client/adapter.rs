@@ -30,6 +30,12 @@ fn every_client_approves_denies_and_answers_with_the_adapter_example() {
 }
 
 #[test]
+fn the_adapter_example_rejects_bodies_that_are_no_chat_requests() {
+    let program = built_example("adapter", &["--features", "approvals,axum"]);
+    adapter_server::bodies_that_are_no_chat_requests_are_rejected(program);
+}
+
+#[test]
 fn the_attacks_on_adapters_have_the_documented_results() {
     let Some(client) = node_project("tests/client") else {
         return;

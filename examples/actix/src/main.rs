@@ -1,13 +1,11 @@
 //! The chat of `examples/adapter.rs` on actix-web. It has no authentication, so it listens only on its
 //! own machine. Run `cargo run -p chat-actix`, then post to it as `useChat` does.
-use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::{ErrorBadRequest, ErrorServiceUnavailable, InternalError};
-use actix_web::http::StatusCode;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Bytes, Data, PayloadConfig, get, post};
-use actix_web::{App, HttpResponse, HttpServer, Result};
-use example_agent::{approvals, delete_file, effects, respond};
+use actix_web::{App, Error, HttpResponse, HttpServer, Result, body::BoxBody, http::StatusCode};
+use example_agent::{approvals, delete_file, effects, respond, status_of};
 use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::{ChatRequest, UiMessageStream, response::headers};
@@ -21,16 +19,18 @@ async fn guard(request: ServiceRequest, next: Next<BoxBody>) -> Result<ServiceRe
         head = head.header(name.as_str(), value.as_bytes());
     }
     let (head, ()) = head.body(()).map_err(ErrorBadRequest)?.into_parts();
-    ChatPolicy::default().check(&head).map_err(|error| {
-        let status = StatusCode::from_u16(error.status().as_u16());
-        InternalError::new(error, status.unwrap_or(StatusCode::FORBIDDEN))
-    })?;
+    ChatPolicy::default().check(&head).map_err(|error| rejection(error.status(), error))?;
     next.call(request).await
 }
 
+fn rejection(status: http::StatusCode, error: impl std::error::Error + 'static) -> Error {
+    let status = StatusCode::from_u16(status.as_u16()).unwrap_or(StatusCode::FORBIDDEN);
+    InternalError::new(error, status).into()
+}
+
 async fn chat(approvals: Data<Approvals>, body: Bytes) -> Result<HttpResponse> {
-    let chat =
-        ChatRequest::parse(&body, ChatPolicy::default().limits()).map_err(ErrorBadRequest)?;
+    let chat = ChatRequest::parse(&body, ChatPolicy::default().limits());
+    let chat = chat.map_err(|error| rejection(status_of(&error), error))?;
     // A chat with users identifies the user here.
     let user = Principal::anonymous();
     let running = approvals.run(&user, &chat, |call, _| delete_file(call)).await;

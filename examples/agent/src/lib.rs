@@ -1,4 +1,5 @@
-//! The agent of `examples/adapter.rs`, shared by the same chat on actix-web, hyper and poem.
+//! The agent of `examples/adapter.rs`, and the statuses of its rejections, shared by the same chat on
+//! actix-web, hyper and poem.
 
 use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -6,12 +7,14 @@ use std::time::Duration;
 
 use async_stream::try_stream;
 use futures_core::Stream;
+use http::StatusCode;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 use ui_message_stream::approval::{Approvals, ApprovedCall, Principal, RunningCalls, ToolList};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::ToolResult;
+use ui_message_stream::request::ParseRequestError;
 use ui_message_stream::{AgentEvent, BoxError, ChatRequest, Json};
 
 static EFFECTS: AtomicUsize = AtomicUsize::new(0);
@@ -25,6 +28,12 @@ pub fn approvals() -> Approvals {
 /// Returns how often `delete_file` ran.
 pub fn effects() -> usize {
     EFFECTS.load(SeqCst)
+}
+
+/// Returns the status of the response to a body that is not a chat request. It is the one of the
+/// extractor for axum.
+pub fn status_of(error: &ParseRequestError) -> StatusCode {
+    if error.is_limit() { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
 }
 
 /// Executes the approved call: once, and to its end even if the client disconnects.

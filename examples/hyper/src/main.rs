@@ -1,6 +1,6 @@
 //! The chat of `examples/adapter.rs` on hyper, without a framework. It has no authentication, so it
 //! listens only on its own machine. Run `cargo run -p chat-hyper`, then post to it as `useChat` does.
-use example_agent::{approvals, delete_file, effects, respond};
+use example_agent::{approvals, delete_file, effects, respond, status_of};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode, server::conn::http1, service::service_fn};
@@ -24,7 +24,7 @@ async fn route(approvals: Approvals, request: Request<Incoming>) -> Result<Answe
     let body = Limited::new(body, policy.limits().max_bytes()).collect().await;
     let body = body.map_err(|error| (StatusCode::PAYLOAD_TOO_LARGE, error))?.to_bytes();
     let chat = ChatRequest::parse(&body, policy.limits());
-    let chat = chat.map_err(|error| (StatusCode::BAD_REQUEST, error.into()))?;
+    let chat = chat.map_err(|error| (status_of(&error), error.into()))?;
     // A chat with users identifies the user here.
     let user = Principal::anonymous();
     let running = approvals.run(&user, &chat, |call, _| delete_file(call)).await;

@@ -18,3 +18,8 @@ fn frames_arrive_while_the_tool_runs() {
 fn only_its_own_pages_are_answered() {
     adapter_server::only_its_own_pages_are_answered(PROGRAM);
 }
+
+#[test]
+fn bodies_that_are_no_chat_requests_are_rejected() {
+    adapter_server::bodies_that_are_no_chat_requests_are_rejected(PROGRAM);
+}

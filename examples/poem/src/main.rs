@@ -1,7 +1,7 @@
 //! The chat of `examples/adapter.rs` on poem. It has no authentication, so it listens only on its own
 //! machine. Run `cargo run -p chat-poem`, then post to it as `useChat` does.
-use example_agent::{approvals, delete_file, effects, respond};
-use poem::error::{BadRequest, ServiceUnavailable};
+use example_agent::{approvals, delete_file, effects, respond, status_of};
+use poem::error::ServiceUnavailable;
 use poem::listener::TcpAcceptor;
 use poem::web::Data;
 use poem::{Body, EndpointExt, Request, Response, Result, Route, Server, get, handler, http, post};
@@ -27,7 +27,10 @@ async fn guard(request: Request) -> Result<Request> {
 async fn chat(Data(approvals): Data<&Approvals>, body: Body) -> Result<Response> {
     let policy = ChatPolicy::default();
     let body = body.into_bytes_limit(policy.limits().max_bytes()).await?;
-    let chat = ChatRequest::parse(&body, policy.limits()).map_err(BadRequest)?;
+    let chat = ChatRequest::parse(&body, policy.limits()).map_err(|error| {
+        let status = status_of(&error);
+        poem::Error::new(error, status)
+    })?;
     // A chat with users identifies the user here.
     let user = Principal::anonymous();
     let running = approvals.run(&user, &chat, |call, _| delete_file(call)).await;

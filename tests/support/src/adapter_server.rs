@@ -101,6 +101,19 @@ pub fn only_its_own_pages_are_answered(program: impl AsRef<OsStr>) {
     }
 }
 
+/// Sends bodies that are not chat requests. Every server gives the statuses of the axum extractor.
+pub fn bodies_that_are_no_chat_requests_are_rejected(program: impl AsRef<OsStr>) {
+    let server = Example::run(program, &[]);
+    let messages = vec![json!({"id": "u", "role": "user", "parts": []}); 501];
+    let too_many = json!({"id": "c", "messages": messages}).to_string();
+    for (body, expected) in
+        [("{", 400), ("[]", 400), (r#"{"messages": []}"#, 400), (too_many.as_str(), 413)]
+    {
+        let (status, response) = status_of(send(&server, POST, JSON, body));
+        assert_eq!(status, expected, "{response}");
+    }
+}
+
 /// Posts the messages of a chat, as a page of the server.
 fn post(server: &Example, messages: &Value) -> BufReader<TcpStream> {
     send(server, POST, JSON, &json!({"id": "c", "messages": messages}).to_string())
