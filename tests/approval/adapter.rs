@@ -681,6 +681,23 @@ async fn a_request_that_another_page_closed_never_reads_as_waiting() {
     }
 }
 
+/// The claim was given up, and the page that approved the call sends its request again.
+#[tokio::test(start_paused = true)]
+async fn an_old_tab_does_not_keep_an_idempotent_tool_from_running_again() {
+    let definition = DefinitionDigest::new("delete_file", "Deletes a file.", &Json::null());
+    let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
+    let host = Host::with_tools(Mode::Ledger, tools);
+    let part = host.ask().await;
+    let approval = answer(&part, true);
+    drop(host.approvals.redeem(&ada(), &parse(&approval)).await.unwrap());
+    sleep(Duration::from_millis(1)).await;
+    let old_tab = with_new_message(body("chat", &[&part]));
+    let (_, results) = host.post(&ada(), &old_tab).await;
+    assert_eq!(results.results()[0].outcome, DeferredOutcome::OutcomeUnknown);
+    assert_eq!(host.effects(), 0);
+    assert_eq!((host.outcome(&approval).await, host.effects()), (deleted(), 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_repeated_late_does_not_wait_for_a_call_of_a_newer_message() {
     let host = Host::new(Mode::Ledger);

@@ -44,20 +44,29 @@ pub enum DeferredCall {
 pub struct InFlightCall {
     approvals: ChatApprovals,
     record: RecordId,
-    /// Whether this request approved the call, so that it may claim a call of an idempotent tool
-    /// whose lease has ended.
-    can_claim: bool,
+    after_lease: AfterLease,
     report: SettledCall,
+}
+
+/// What a request does with a call of an idempotent tool whose lease ends without an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterLease {
+    /// The request approved the call: it claims the call.
+    Claim,
+    /// The request denied the call: the call is not executed again.
+    Close,
+    /// The request has no response to the call: another one may claim the call.
+    Leave,
 }
 
 impl InFlightCall {
     pub(super) fn new(
         approvals: ChatApprovals,
         record: RecordId,
-        can_claim: bool,
+        after_lease: AfterLease,
         report: SettledCall,
     ) -> Self {
-        InFlightCall { approvals, record, can_claim, report }
+        InFlightCall { approvals, record, after_lease, report }
     }
 
     /// Returns the result of the call as it is now: it is being executed.
@@ -124,18 +133,21 @@ impl InFlightCall {
         lease_holder: LeaseHolderId,
     ) -> Result<Option<DeferredCall>, LedgerStoreError> {
         let approvals = &self.approvals;
-        let record = match call_state(approvals, self.record).await? {
-            CallState::Executing => return Ok(None),
-            CallState::Ended(outcome) => {
-                return Ok(Some(DeferredCall::Settled(self.report.clone().with_outcome(outcome))));
+        let settled = |outcome| DeferredCall::Settled(self.report.clone().with_outcome(outcome));
+        Ok(match (call_state(approvals, self.record).await?, self.after_lease) {
+            (CallState::Executing, _) => None,
+            (CallState::Ended(outcome), _) => Some(settled(outcome)),
+            (CallState::LeaseEnded(record), AfterLease::Claim) => {
+                self.claim(&record, lease_holder).await?.map(DeferredCall::Approved)
             }
-            CallState::LeaseEnded(record) if self.can_claim => record,
-            CallState::LeaseEnded(_) => {
+            (CallState::LeaseEnded(record), AfterLease::Leave) if record.idempotent => {
+                Some(settled(DeferredOutcome::OutcomeUnknown))
+            }
+            (CallState::LeaseEnded(_), AfterLease::Close | AfterLease::Leave) => {
                 close_call(approvals, self.record).await?;
-                return Ok(None);
+                None
             }
-        };
-        Ok(self.claim(&record, lease_holder).await?.map(DeferredCall::Approved))
+        })
     }
 
     async fn claim(

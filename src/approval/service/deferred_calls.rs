@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use super::claim::send_to_ledger;
 use super::claimed_call::GrantedClaim;
-use super::deferred_call::{DeferredCall, InFlightCall};
+use super::deferred_call::{AfterLease, DeferredCall, InFlightCall};
 use super::settled_call::SettledCall;
 use super::{AuditEvent, AuditEventKind, ChatApprovals, Toolbox};
 use crate::approval::store::{LedgerStoreError, system_time};
@@ -246,16 +246,18 @@ impl Answers {
             id.into_iter().for_each(|id| answered_requests.describe(record, id, now));
         };
         let mut accepted = HashSet::new();
-        let mut approved = ApprovedCalls::default();
+        let mut answered_calls = AnsweredCalls {
+            answered: requests.iter().map(|request| (request.record, request.action)).collect(),
+            granted: HashMap::new(),
+        };
         // Claims come last, so that a ledger that fails before has granted none.
         let (claims, others): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|request| request.action == LedgerAction::Claim);
-        approved.ids.extend(claims.iter().map(|request| request.record));
         for requests in [others, claims] {
             let mut lost = None;
             for (request, answer) in spawn_ledger_requests(approvals, requests, &records) {
                 if let Ok(LedgerAnswer { record, response, granted }) = answer.await {
-                    approved.granted.extend(granted.map(|granted| (record.id, granted)));
+                    answered_calls.granted.extend(granted.map(|granted| (record.id, granted)));
                     describe(&record);
                     if response.is_acceptance() {
                         accepted.extend(answered.get(request.index).cloned());
@@ -270,7 +272,9 @@ impl Answers {
                 }
             }
             // Without claims the same request can be sent again, and then gets the true outcome.
-            if let Some(lost) = lost.filter(|_| includes_earlier && approved.granted.is_empty()) {
+            if let Some(lost) =
+                lost.filter(|_| includes_earlier && answered_calls.granted.is_empty())
+            {
                 return Err(LedgerStoreError::new(lost));
             }
         }
@@ -284,7 +288,7 @@ impl Answers {
             SettledCall::new(result.clone(), descriptor, is_continued)
         };
         let mut calls: Vec<DeferredCall> = (results.results().iter())
-            .map(|result| approved.call(approvals, result, report(result)))
+            .map(|result| answered_calls.call(approvals, result, report(result)))
             .collect();
         // The user's own denials come first.
         calls.sort_by_key(|call| !matches!(call, DeferredCall::Denied(_)));
@@ -390,14 +394,13 @@ fn audit_rejected_response(
     approvals.inner.audit.record(&event);
 }
 
-/// The calls that a request approved.
-#[derive(Default)]
-struct ApprovedCalls {
-    ids: HashSet<RecordId>,
+/// The calls to which a request responded.
+struct AnsweredCalls {
+    answered: HashMap<RecordId, LedgerAction>,
     granted: HashMap<RecordId, GrantedClaim>,
 }
 
-impl ApprovedCalls {
+impl AnsweredCalls {
     /// Returns a call by its state.
     fn call(
         &mut self,
@@ -418,8 +421,12 @@ impl ApprovedCalls {
                 }
             }
             DeferredOutcome::Executing { record } => {
-                let can_claim = self.ids.contains(record);
-                let call = InFlightCall::new(approvals.clone(), *record, can_claim, report);
+                let after_lease = match self.answered.get(record) {
+                    Some(LedgerAction::Claim) => AfterLease::Claim,
+                    Some(_) => AfterLease::Close,
+                    None => AfterLease::Leave,
+                };
+                let call = InFlightCall::new(approvals.clone(), *record, after_lease, report);
                 DeferredCall::InFlight(call)
             }
             DeferredOutcome::Denied { .. } => DeferredCall::Denied(report),
