@@ -2,11 +2,18 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use serde_json::json;
+use test_support::browser::over;
 use tokio::sync::Notify;
+use ui_message_stream::approval::{NOT_ANSWERABLE, Principal};
+use ui_message_stream::axum::{chat_routes, without_authentication};
+use ui_message_stream::chunk::Version;
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{agent_builder, awaiting_tool, browser, build_with, calls, contents};
+use super::agents::{
+    agent_builder, awaiting_tool, browser, build, build_with, calls, contents, tool_results,
+};
 use super::provider::{Provider, fixture, stream_with_calls};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
@@ -75,6 +82,25 @@ async fn a_panic_of_a_tool_fails_its_own_call_and_no_other_chat() {
 }
 
 /// A server keeps its agent for its whole life, but each of its tests has another runtime.
+#[tokio::test]
+async fn no_approval_is_requested_from_a_client_that_cannot_answer_and_the_model_reads_why() {
+    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
+    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
+    let chats = agent.into_chat_server().with_version(Version::V5);
+    let routes = Router::new().nest("/api/chat", chat_routes(chats.clone()));
+    let mut browser = over(routes.layer(without_authentication()));
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    let call = &calls(&browser)[0];
+    assert_eq!((&*call.2, &call.3), ("output-error", &json!(NOT_ANSWERABLE)));
+    assert!(tool_results(&provider, 1)[0].1.contains(NOT_ANSWERABLE));
+    assert!(executed.lock().unwrap().is_empty());
+    let pending = chats.approvals().pending(&Principal::anonymous()).await.unwrap();
+    assert!(pending.is_empty(), "{pending:?}");
+}
+
 #[test]
 fn an_agent_works_on_a_second_runtime_after_the_first_has_ended() {
     let text = fixture("anthropic/text");
