@@ -119,6 +119,9 @@ impl ChatServer {
     /// the error [`NOT_ANSWERABLE`](crate::approval::NOT_ANSWERABLE) as its result, and no approval
     /// is requested. This holds for complete responses, too.
     ///
+    /// An approval that the agent requests with approvals of its own is revoked. They must have the
+    /// same ledger as those of the server.
+    ///
     /// Do not set the version of the response that [`stream_response`](Self::stream_response)
     /// returns: an approval that its client cannot show would still be requested.
     #[must_use]
@@ -130,7 +133,8 @@ impl ChatServer {
     /// whose clients use several versions. Otherwise as [`with_version`](Self::with_version).
     ///
     /// A page can send its version in the body. Pages of a version that sends none are the oldest
-    /// ones.
+    /// ones. If pages of several versions show one conversation, an approval that a newer page can
+    /// give stays pending. An older page shows its call without a result.
     ///
     /// ```
     /// use ui_message_stream::chat::ChatServer;

@@ -204,8 +204,8 @@ impl ChatApprovals {
     ///
     /// If the approval cannot be requested, the event is [`AgentEvent::ToolFailed`] with
     /// [`RequestApprovalError::error_text`], which the user and the model read, and the error is
-    /// logged. The call then has its result and does not run: an agent that waits for a decision only
-    /// if the event is [`AgentEvent::ApprovalRequested`] can go on.
+    /// logged. The call then does not run and has its result: no decision follows. An agent that
+    /// waits for one checks that the event is [`AgentEvent::ApprovalRequested`].
     /// [`request_approval`](Self::request_approval) returns the error instead.
     ///
     /// ```

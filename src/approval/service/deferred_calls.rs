@@ -82,7 +82,8 @@ impl DeferredCalls {
     /// [`OnNewMessage::Run`](crate::approval::OnNewMessage::Run) they stay pending, and only calls
     /// of the message that the response continues end the turn.
     ///
-    /// A call that the request does not hold is not returned, because another page shows it.
+    /// A call that the request does not hold is not returned. Another page shows it, or an earlier
+    /// message if the client posts only the last one.
     pub fn pending(&self) -> &[PendingToolCall] {
         self.results.pending()
     }

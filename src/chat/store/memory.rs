@@ -25,7 +25,7 @@ use crate::limits::ChatLimits;
 ///
 /// When the client of a removed conversation sends its next request,
 /// [`ChatServer`](crate::chat::ChatServer) imports the conversation again from the client's
-/// messages: only their texts, files and the user's data parts.
+/// messages. [`HistoryImport`](crate::chat::HistoryImport) says what of them.
 pub struct InMemoryChatStore {
     entries: Mutex<Entries>,
     limits: ChatLimits,
