@@ -84,7 +84,7 @@ macro_rules! debug_as_log_text {
     )*};
 }
 
-debug_as_log_text! { ChatId MessageId PartId ToolCallId }
+debug_as_log_text! { ChatId MessageId PartId RunId ToolCallId }
 
 /// Shows only the first 24 characters of a longer id: who knows the whole id, and is authenticated
 /// as the user, can approve.
@@ -170,6 +170,8 @@ ids! {
     MessageId
     /// The id of a text or reasoning part while it is open.
     PartId
+    /// The id of a run: the execution of a turn of a conversation.
+    RunId
     /// The id of a tool call within a message.
     ToolCallId
 }

@@ -22,6 +22,7 @@ mod conversation;
 mod error;
 #[cfg(feature = "approvals")]
 mod inner;
+pub mod log;
 #[cfg(feature = "approvals")]
 mod server;
 #[cfg(feature = "approvals")]

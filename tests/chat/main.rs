@@ -19,5 +19,6 @@ mod pages;
 mod rejected_responses;
 mod repeated_requests;
 mod retried_requests;
+mod run_store;
 mod same_chat_id;
 mod stored_formats;

@@ -1,14 +1,19 @@
-//! [`ChatStore`]: the storage of conversations.
+//! [`ChatStore`]: the storage of conversations. [`RunStore`]: the storage of the logs of their runs.
 //!
 //! A server without a stored history has to take the messages of earlier turns from the client, and
 //! the client can forge them.
 
 mod memory;
+mod memory_runs;
+pub mod run_conformance;
+mod run_store;
 
 use std::error::Error as StdError;
 use std::fmt;
 
 pub use self::memory::InMemoryChatStore;
+pub use self::memory_runs::InMemoryRunStore;
+pub use self::run_store::{RunStore, RunStoreError};
 
 use crate::approval::Principal;
 use crate::boxed::{BoxError, BoxFuture};

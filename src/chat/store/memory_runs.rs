@@ -1,0 +1,403 @@
+//! [`InMemoryRunStore`]: logs in the memory of one process, lost when the process ends.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::future::ready;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::run_store::{RunStore, RunStoreError};
+use crate::approval::{LeaseHolderId, Principal};
+use crate::boxed::BoxFuture;
+use crate::chat::log::{
+    AppendEntries, AppendRefusal, AppendResult, BeginResult, BeginRun, Fence, HolderStatus,
+    LogEntry, LogPage, ReadLog, RunKey, RunState, TakeCondition, TakeRefusal, TakeResult, TakeRun,
+};
+
+/// A store that keeps the logs of runs in the memory of this process.
+///
+/// The log of a run is kept for 10 minutes after the run has ended, or after its lease has passed.
+/// The oldest of these logs are removed earlier if they have more bytes together than the store may
+/// keep. The logs of live runs are not removed, and the holder of a run limits its bytes.
+pub struct InMemoryRunStore {
+    runs: Mutex<Runs>,
+    clock: Clock,
+    max_ended_bytes: usize,
+}
+
+impl fmt::Debug for InMemoryRunStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (_, runs) = self.lock();
+        f.debug_struct("InMemoryRunStore")
+            .field("runs", &runs.by_key.len())
+            .field("ended", &runs.by_removal.len())
+            .field("ended_bytes", &runs.ended_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time since the store was created.
+#[derive(Debug)]
+enum Clock {
+    Monotonic(Instant),
+    Test(Mutex<Duration>),
+}
+
+#[derive(Debug, Default)]
+struct Runs {
+    by_key: HashMap<RunKey, Run>,
+    /// The live runs of each owner, in the order of their beginning.
+    live_by_owner: HashMap<Principal, BTreeSet<(u64, RunKey)>>,
+    /// The live runs, by the end of their lease.
+    by_lease_end: BTreeSet<(Duration, RunKey)>,
+    /// The other runs, by the time of their removal.
+    by_removal: BTreeSet<(Duration, RunKey)>,
+    ended_bytes: usize,
+    begun: u64,
+}
+
+#[derive(Debug)]
+struct Run {
+    number: u64,
+    holder: LeaseHolderId,
+    fence: Fence,
+    lease: Duration,
+    lease_end: Duration,
+    /// When the log is removed. `None` for a live run.
+    removal: Option<Duration>,
+    read_at: Duration,
+    has_to_end: bool,
+    has_ended: bool,
+    entries: Vec<LogEntry>,
+    bytes: usize,
+    /// Wakes readers. The value is not used.
+    changed: watch::Sender<()>,
+}
+
+impl InMemoryRunStore {
+    /// Creates an empty store that keeps at most 256 MiB of ended logs.
+    pub fn new() -> Self {
+        Self::with_clock(Clock::Monotonic(Instant::now()))
+    }
+
+    /// Creates an empty store for tests. Its clock stands at zero until
+    /// [`set_test_time`](Self::set_test_time) sets it.
+    pub fn with_test_clock() -> Self {
+        Self::with_clock(Clock::Test(Mutex::default()))
+    }
+
+    fn with_clock(clock: Clock) -> Self {
+        InMemoryRunStore { runs: Mutex::default(), clock, max_ended_bytes: MAX_ENDED_BYTES }
+    }
+
+    /// Sets the maximum number of bytes of all ended logs together.
+    #[must_use]
+    pub fn with_max_ended_bytes(mut self, bytes: usize) -> Self {
+        self.max_ended_bytes = bytes;
+        self
+    }
+
+    /// Sets the clock of a store that was created by [`with_test_clock`](Self::with_test_clock). A
+    /// store with the system's clock is not changed. A time before the current one has no effect.
+    pub fn set_test_time(&self, now: Duration) {
+        if let Clock::Test(time) = &self.clock {
+            let mut time = time.lock().unwrap_or_else(PoisonError::into_inner);
+            *time = now.max(*time);
+        }
+    }
+
+    /// Returns the number of bytes of all logs.
+    pub fn bytes(&self) -> usize {
+        self.lock().1.by_key.values().map(|run| run.bytes).sum()
+    }
+
+    /// Locks the runs and returns them with the current time, after the runs whose lease has passed
+    /// and the logs that are too old were handled.
+    fn lock(&self) -> (Duration, MutexGuard<'_, Runs>) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = match &self.clock {
+            Clock::Monotonic(created) => created.elapsed(),
+            Clock::Test(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        runs.expire(now, self.max_ended_bytes);
+        (now, runs)
+    }
+}
+
+impl Default for InMemoryRunStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RunStore for InMemoryRunStore {
+    fn begin<'a>(
+        &'a self,
+        begin: BeginRun<'a>,
+    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
+        let (now, mut runs) = self.lock();
+        Box::pin(ready(Ok(runs.begin(now, begin))))
+    }
+
+    fn append<'a>(
+        &'a self,
+        append: AppendEntries<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
+        let (now, mut runs) = self.lock();
+        let result = match runs.append(now, append) {
+            Ok(status) => AppendResult::Appended(status),
+            Err(refusal) => AppendResult::Refused(refusal),
+        };
+        runs.expire(now, self.max_ended_bytes);
+        Box::pin(ready(Ok(result)))
+    }
+
+    fn read<'a>(
+        &'a self,
+        read: ReadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        let (now, mut runs) = self.lock();
+        let page = runs.by_key.get_mut(read.key).map(|run| run.read(now, read));
+        Box::pin(ready(Ok(page)))
+    }
+
+    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
+        let (now, mut runs) = self.lock();
+        let result = match runs.take(now, take) {
+            Ok(fence) => TakeResult::Taken(fence),
+            Err(refusal) => TakeResult::Refused(refusal),
+        };
+        Box::pin(ready(Ok(result)))
+    }
+
+    fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
+        let changed = {
+            let (_, runs) = self.lock();
+            let waiting = runs.by_key.get(key).filter(|run| {
+                !run.has_ended && u64::try_from(run.entries.len()).is_ok_and(|len| len <= after)
+            });
+            waiting.map(|run| run.changed.subscribe())
+        };
+        Box::pin(async move {
+            if let Some(mut changed) = changed {
+                // An error means that the run was removed.
+                let _ = changed.changed().await;
+            }
+        })
+    }
+}
+
+impl Runs {
+    fn begin(&mut self, now: Duration, begin: BeginRun<'_>) -> BeginResult {
+        if let Some(run) = self.by_key.get(begin.key) {
+            let is_same =
+                run.holder == begin.holder && run.fence == FIRST && run.entries.is_empty();
+            if !is_same || run.has_ended {
+                return BeginResult::Exists;
+            }
+            self.renew(now, begin.key);
+            return BeginResult::Begun(FIRST);
+        }
+        let live = self.live_by_owner.get(&begin.key.owner).into_iter().flatten();
+        let counted: Vec<&RunKey> = live
+            .map(|(_, key)| key)
+            .filter(|key| self.by_key.get(key).is_some_and(|run| !run.has_to_end))
+            .collect();
+        if counted.len() >= begin.max_user_runs {
+            let is_unread = |key: &&RunKey| {
+                self.by_key.get(key).is_some_and(|run| run.read_at + READER_TIMEOUT <= now)
+            };
+            let Some(oldest) = counted.into_iter().find(is_unread).cloned() else {
+                return BeginResult::TooManyRuns;
+            };
+            if let Some(run) = self.by_key.get_mut(&oldest) {
+                run.has_to_end = true;
+            }
+        }
+        self.begun += 1;
+        let run = Run {
+            number: self.begun,
+            holder: begin.holder,
+            fence: FIRST,
+            lease: begin.lease,
+            lease_end: now + begin.lease,
+            removal: None,
+            read_at: now,
+            has_to_end: false,
+            has_ended: false,
+            entries: Vec::new(),
+            bytes: 0,
+            changed: watch::Sender::new(()),
+        };
+        self.by_key.insert(begin.key.clone(), run);
+        self.list_live(begin.key);
+        BeginResult::Begun(FIRST)
+    }
+
+    fn append(
+        &mut self,
+        now: Duration,
+        append: AppendEntries<'_>,
+    ) -> Result<HolderStatus, AppendRefusal> {
+        let run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
+        if run.fence != append.fence {
+            return Err(AppendRefusal::Taken);
+        }
+        let position = usize::try_from(append.position).map_err(|_| AppendRefusal::Gap)?;
+        let held = run.entries.get(position..).ok_or(AppendRefusal::Gap)?;
+        let is_repeated = held.starts_with(append.entries)
+            && (!append.end || run.has_ended && held.len() == append.entries.len());
+        if !held.is_empty() || run.has_ended {
+            return match is_repeated && !(append.entries.is_empty() && !append.end) {
+                true => Ok(run.status(now)),
+                false if run.has_ended => Err(AppendRefusal::Ended),
+                false => Err(AppendRefusal::Gap),
+            };
+        }
+        self.unlist(append.key);
+        let run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
+        run.entries.extend_from_slice(append.entries);
+        run.bytes += append.entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        let status = run.status(now);
+        if !append.entries.is_empty() || append.end {
+            run.changed.send_replace(());
+        }
+        match append.end {
+            true => {
+                run.has_ended = true;
+                self.list_ended(append.key, now);
+            }
+            false => self.renew(now, append.key),
+        }
+        Ok(status)
+    }
+
+    fn take(&mut self, now: Duration, take: TakeRun<'_>) -> Result<Fence, TakeRefusal> {
+        let run = self.by_key.get_mut(take.key).ok_or(TakeRefusal::NotFound)?;
+        let next = Fence(take.fence.0 + 1);
+        let is_repeated = run.fence == next && run.holder == take.holder;
+        if run.has_ended {
+            return Err(TakeRefusal::Ended);
+        }
+        if !is_repeated {
+            if run.fence != take.fence {
+                return Err(TakeRefusal::OtherFence(run.fence));
+            }
+            if take.condition == TakeCondition::LeasePassed && now < run.lease_end {
+                return Err(TakeRefusal::LeaseRenewed);
+            }
+            (run.fence, run.holder) = (next, take.holder);
+            run.changed.send_replace(());
+        }
+        self.renew(now, take.key);
+        Ok(next)
+    }
+
+    /// Begins the lease of a run again.
+    fn renew(&mut self, now: Duration, key: &RunKey) {
+        self.unlist(key);
+        if let Some(run) = self.by_key.get_mut(key) {
+            run.lease_end = now + run.lease;
+            run.removal = None;
+        }
+        self.list_live(key);
+    }
+
+    fn list_live(&mut self, key: &RunKey) {
+        let Some(run) = self.by_key.get(key) else { return };
+        self.by_lease_end.insert((run.lease_end, key.clone()));
+        let live = self.live_by_owner.entry(key.owner.clone()).or_default();
+        live.insert((run.number, key.clone()));
+    }
+
+    /// Lists a run that ended, or whose lease passed, at `ended`.
+    fn list_ended(&mut self, key: &RunKey, ended: Duration) {
+        self.unlist(key);
+        let Some(run) = self.by_key.get_mut(key) else { return };
+        let removal = ended + RETENTION;
+        run.removal = Some(removal);
+        self.ended_bytes += run.bytes;
+        self.by_removal.insert((removal, key.clone()));
+    }
+
+    /// Removes a run from the lists.
+    fn unlist(&mut self, key: &RunKey) {
+        let Some(run) = self.by_key.get(key) else { return };
+        match run.removal {
+            Some(removal) => {
+                if self.by_removal.remove(&(removal, key.clone())) {
+                    self.ended_bytes -= run.bytes;
+                }
+            }
+            None => {
+                self.by_lease_end.remove(&(run.lease_end, key.clone()));
+                if let Some(live) = self.live_by_owner.get_mut(&key.owner) {
+                    live.remove(&(run.number, key.clone()));
+                    if live.is_empty() {
+                        self.live_by_owner.remove(&key.owner);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lists the runs whose lease has passed among the ended ones, and removes the logs that are
+    /// too old or too many.
+    fn expire(&mut self, now: Duration, max_ended_bytes: usize) {
+        while let Some((end, key)) = self.by_lease_end.first().filter(|(end, _)| *end <= now) {
+            let (end, key) = (*end, key.clone());
+            self.list_ended(&key, end);
+        }
+        let is_excess =
+            |runs: &Runs, removal: Duration| removal <= now || runs.ended_bytes > max_ended_bytes;
+        while let Some((removal, key)) = self.by_removal.first()
+            && is_excess(self, *removal)
+        {
+            let key = key.clone();
+            self.unlist(&key);
+            self.by_key.remove(&key);
+        }
+    }
+}
+
+impl Run {
+    fn status(&self, now: Duration) -> HolderStatus {
+        HolderStatus { unread: now.saturating_sub(self.read_at), has_to_end: self.has_to_end }
+    }
+
+    fn read(&mut self, now: Duration, read: ReadLog<'_>) -> LogPage {
+        if read.is_reader {
+            self.read_at = now;
+        }
+        let skipped = usize::try_from(read.after).unwrap_or(usize::MAX);
+        let mut bytes = 0;
+        let rest = self.entries.iter().skip(skipped).take_while(|entry| {
+            let is_first = bytes == 0;
+            bytes += entry.bytes().len().max(1);
+            is_first || bytes <= read.max_bytes
+        });
+        let entries = rest.cloned().collect();
+        let state = match (self.has_ended, now < self.lease_end) {
+            (true, _) => RunState::Ended,
+            (false, true) => RunState::Leased,
+            (false, false) => RunState::LeasePassed,
+        };
+        let length = self.entries.len().try_into().unwrap_or(u64::MAX);
+        LogPage { entries, length, fence: self.fence, state }
+    }
+}
+
+/// The fence of the holder that began a run.
+const FIRST: Fence = Fence(1);
+
+/// How long a log is kept after its end.
+const RETENTION: Duration = Duration::from_secs(10 * 60);
+
+/// The time after which a reader that reads no more does not count.
+const READER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The default maximum number of bytes of all ended logs together.
+const MAX_ENDED_BYTES: usize = 256 << 20;

@@ -1,0 +1,62 @@
+//! [`check`]: tests whether a store of runs keeps the guarantees of [`RunStore`].
+//!
+//! ```
+//! use ui_message_stream::chat::store::{InMemoryRunStore, run_conformance};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! # runtime.block_on(async {
+//! let cases = run_conformance::check(async || InMemoryRunStore::new()).await;
+//! println!("{cases} cases");
+//! # });
+//! ```
+//!
+//! Not tested is what needs a crash or minutes: that a log survives the process, and that a log is
+//! removed at the end of its retention.
+
+mod case;
+mod leases;
+mod logs;
+mod repetitions;
+mod user_runs;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use self::case::{Case, CaseFailure};
+use super::run_store::RunStore;
+
+/// Runs every case against a store, and returns the number of cases.
+///
+/// `store` is called once for each case. The cases use new owners, so that `store` may return the
+/// same database each time, also a database that already holds logs. This needs a tokio runtime
+/// whose time is not paused.
+///
+/// # Panics
+/// If a case fails. The panic follows after all cases have run. Its message holds the name of each
+/// failed case, and the reason.
+pub async fn check<S: RunStore>(store: impl AsyncFn() -> S) -> usize {
+    let cases = [logs::cases(), repetitions::cases(), leases::cases(), user_runs::cases()];
+    let cases: Vec<Case> = cases.into_iter().flatten().collect();
+    let count = cases.len();
+    let (mut failed, mut report) = (0, String::new());
+    for Case { name, run } in cases {
+        // Each case has its own task, so that a panic in the store fails only that case.
+        let result = timeout(CASE_TIMEOUT, tokio::spawn(run(Arc::new(store().await)))).await;
+        let why = match result {
+            Ok(Ok(Ok(()))) => continue,
+            Ok(Ok(Err(CaseFailure(why)))) => why,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {CASE_TIMEOUT:?}"),
+        };
+        failed += 1;
+        let _ = write!(report, "\n- {name}: {why}");
+    }
+    assert!(failed == 0, "{failed} of {count} cases failed:{report}");
+    count
+}
+
+/// The time after which a case fails.
+const CASE_TIMEOUT: Duration = Duration::from_secs(60);
