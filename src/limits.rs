@@ -1,5 +1,7 @@
 //! [`ChatLimits`]: how much the conversations of a user, and of all users, may hold.
 
+use std::time::Duration;
+
 /// How much conversations may hold: each of them, those of one user, and those of all users.
 ///
 /// A [`ChatServer`](crate::chat::ChatServer) applies them, as do the stores in memory. How much one
@@ -17,6 +19,11 @@
 /// | [`with_max_chat_approvals`](Self::with_max_chat_approvals) | 64 | a tool call is not executed: too many questions wait |
 /// | [`with_max_user_approvals`](Self::with_max_user_approvals) | 4 096 | a tool call is not executed: too many questions wait |
 /// | [`with_max_description_bytes`](Self::with_max_description_bytes) | 16 KiB | a tool call is not executed: its description is too long |
+/// | [`with_max_log_bytes`](Self::with_max_log_bytes) | 16 MiB | the run ends with an error, and its message is kept |
+/// | [`with_max_user_runs`](Self::with_max_user_runs) | 16 | the user's oldest run without a reader ends; a new one is refused with status 429 if all have readers |
+/// | [`with_max_unread_time`](Self::with_max_unread_time) | 10 minutes | a run that no client reads ends, and its message is kept |
+/// | [`with_max_stalled_time`](Self::with_max_stalled_time) | 30 seconds | a response that the client does not read ends; the client can reconnect |
+/// | [`with_max_ended_log_bytes`](Self::with_max_ended_log_bytes) | 256 MiB | the logs of the oldest ended runs are removed |
 ///
 /// Only [`InMemoryChatStore`](crate::chat::store::InMemoryChatStore) evicts chats: the oldest of the
 /// user whose chat is saved, those with open questions last. If that user has no other chat and the
@@ -46,6 +53,11 @@ pub struct ChatLimits {
     max_chat_approvals: usize,
     max_user_approvals: usize,
     max_description_bytes: usize,
+    max_log_bytes: usize,
+    max_user_runs: usize,
+    max_unread_time: Duration,
+    max_stalled_time: Duration,
+    max_ended_log_bytes: usize,
 }
 
 impl Default for ChatLimits {
@@ -61,6 +73,11 @@ impl Default for ChatLimits {
             max_chat_approvals: 64,
             max_user_approvals: 4_096,
             max_description_bytes: 16 << 10,
+            max_log_bytes: 16 << 20,
+            max_user_runs: 16,
+            max_unread_time: Duration::from_secs(10 * 60),
+            max_stalled_time: Duration::from_secs(30),
+            max_ended_log_bytes: 256 << 20,
         }
     }
 }
@@ -176,6 +193,67 @@ impl ChatLimits {
     #[must_use]
     pub fn with_max_description_bytes(mut self, bytes: usize) -> Self {
         self.max_description_bytes = bytes;
+        self
+    }
+
+    /// Returns the maximum number of bytes of the log of a run.
+    pub fn max_log_bytes(&self) -> usize {
+        self.max_log_bytes
+    }
+
+    /// Sets the maximum number of bytes of the log of a run, which holds all frames of its response.
+    #[must_use]
+    pub fn with_max_log_bytes(mut self, bytes: usize) -> Self {
+        self.max_log_bytes = bytes;
+        self
+    }
+
+    /// Returns the maximum number of live runs of a user.
+    pub fn max_user_runs(&self) -> usize {
+        self.max_user_runs
+    }
+
+    /// Sets the maximum number of live runs of a user, in all chats together.
+    #[must_use]
+    pub fn with_max_user_runs(mut self, runs: usize) -> Self {
+        self.max_user_runs = runs;
+        self
+    }
+
+    /// Returns how long a run continues without a reader.
+    pub fn max_unread_time(&self) -> Duration {
+        self.max_unread_time
+    }
+
+    /// Sets how long a run continues without a reader.
+    #[must_use]
+    pub fn with_max_unread_time(mut self, time: Duration) -> Self {
+        self.max_unread_time = time;
+        self
+    }
+
+    /// Returns how long a response waits for its client.
+    pub fn max_stalled_time(&self) -> Duration {
+        self.max_stalled_time
+    }
+
+    /// Sets how long a response waits for a client that does not read.
+    #[must_use]
+    pub fn with_max_stalled_time(mut self, time: Duration) -> Self {
+        self.max_stalled_time = time;
+        self
+    }
+
+    /// Returns the maximum number of bytes of the logs of ended runs.
+    pub fn max_ended_log_bytes(&self) -> usize {
+        self.max_ended_log_bytes
+    }
+
+    /// Sets the maximum number of bytes of the logs of ended runs that the
+    /// [`InMemoryRunStore`](crate::chat::store::InMemoryRunStore) of a chat server keeps.
+    #[must_use]
+    pub fn with_max_ended_log_bytes(mut self, bytes: usize) -> Self {
+        self.max_ended_log_bytes = bytes;
         self
     }
 

@@ -38,7 +38,7 @@ impl Transcript {
     /// Applies an event of the run to the current message. A provider's result for a call in an
     /// earlier message is recorded there as well.
     pub(super) fn record(&mut self, event: &AgentEvent) {
-        if let Some(result) = self.chat.result_of_forwarded_call(event, &mut self.recorder) {
+        if let Some(result) = self.chat.result_of_forwarded_call(event, self.recorder.message()) {
             self.chat.record_result(&result, None);
         }
         self.recorder.handle_event(event);

@@ -112,7 +112,7 @@ impl ApprovalRecord {
     /// number, and any other tool has an unknown outcome.
     ///
     /// The record of a provider-executed tool stays claimed, because the outcome is not reported
-    /// here. Its lease is renewed once, when the provider gets the approval.
+    /// here.
     pub fn claim(
         &self,
         decision: &RecordedDecision,
@@ -252,6 +252,38 @@ impl ApprovalRecord {
                     lease_until: now.after(lease),
                 };
                 self.transition_to(LeaseResult::Stored, state)
+            }
+            _ => self.unchanged(LeaseResult::Lost),
+        }
+    }
+
+    /// Records that the provider gets the approval now, from this lease holder. `claim` is what
+    /// [`claim`](Self::claim) granted. It can be used once.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn forward(
+        &self,
+        claim: &Claim,
+        sender: LeaseHolderId,
+        lease: Duration,
+        now: UnixMillis,
+    ) -> Transition<LeaseResult> {
+        match &self.state {
+            ApprovalState::Claimed { decision, fence, .. }
+                if *fence == claim.fence && self.provider_executed =>
+            {
+                let state = ApprovalState::Claimed {
+                    decision: decision.clone(),
+                    lease_holder: sender,
+                    fence: fence + 1,
+                    lease_until: now.after(lease),
+                };
+                self.transition_to(LeaseResult::Stored, state)
+            }
+            // The response to the first request was lost.
+            ApprovalState::Claimed { lease_holder, fence, .. }
+                if *fence == claim.fence + 1 && *lease_holder == sender =>
+            {
+                self.unchanged(LeaseResult::Stored)
             }
             _ => self.unchanged(LeaseResult::Lost),
         }

@@ -27,8 +27,7 @@ pub enum ChatRejectionKind {
     AddressNotAllowed,
     /// The body is not a valid request, or it could not be read: 400.
     BadRequest,
-    /// The request was received before: 409. While its response is being written, the response has
-    /// the header `Retry-After`.
+    /// The request was received before, and there is no response to it: 409.
     Conflict,
     /// The request names a host that the [`ChatPolicy`](crate::policy::ChatPolicy) does not allow, or an
     /// invalid host: 403.
@@ -42,6 +41,8 @@ pub enum ChatRejectionKind {
     /// [`ChatLimits`](crate::limits::ChatLimits): 413. A body that is
     /// nested too deeply is a [`BadRequest`](Self::BadRequest).
     TooLarge,
+    /// The user has too many live runs: 429, with the header `Retry-After`.
+    TooManyRuns,
     /// The request has no user: its extensions hold no
     /// [`Principal`](crate::approval::Principal): 401.
     Unauthenticated,
@@ -70,6 +71,8 @@ enum Cause {
     TooLarge {
         max_bytes: usize,
     },
+    #[cfg(feature = "approvals")]
+    TooManyRuns(crate::chat::ChatError),
     Unauthenticated,
     #[cfg(feature = "approvals")]
     Unavailable(BoxError),
@@ -100,6 +103,8 @@ impl ChatRejection {
             #[cfg(feature = "approvals")]
             Cause::ChatLimit(_) => ChatRejectionKind::TooLarge,
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
+            #[cfg(feature = "approvals")]
+            Cause::TooManyRuns(_) => ChatRejectionKind::TooManyRuns,
             Cause::Unauthenticated => ChatRejectionKind::Unauthenticated,
             #[cfg(feature = "approvals")]
             Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
@@ -110,7 +115,7 @@ impl ChatRejection {
     fn retry_after(&self) -> Option<&'static str> {
         match &self.0 {
             #[cfg(feature = "approvals")]
-            Cause::AlreadyReceived(crate::chat::ChatError::ResponsePending) => Some("1"),
+            Cause::TooManyRuns(_) => Some("1"),
             _ => None,
         }
     }
@@ -140,9 +145,8 @@ impl ChatRejection {
     pub(super) fn chat(error: crate::chat::ChatError) -> Self {
         ChatRejection(match error {
             crate::chat::ChatError::NotFound => Cause::NotFound,
-            crate::chat::ChatError::ResponsePending | crate::chat::ChatError::AlreadyReceived => {
-                Cause::AlreadyReceived(error)
-            }
+            crate::chat::ChatError::AlreadyReceived => Cause::AlreadyReceived(error),
+            crate::chat::ChatError::TooManyRuns => Cause::TooManyRuns(error),
             crate::chat::ChatError::Request(error) => Cause::Parse(error),
             crate::chat::ChatError::Limit(error) => Cause::ChatLimit(error),
             other => Cause::Unavailable(other.into()),
@@ -179,7 +183,7 @@ impl fmt::Display for ChatRejection {
                  machine, such as to 127.0.0.1",
             ),
             #[cfg(feature = "approvals")]
-            Cause::AlreadyReceived(error) => error.fmt(f),
+            Cause::AlreadyReceived(error) | Cause::TooManyRuns(error) => error.fmt(f),
             #[cfg(feature = "approvals")]
             Cause::BlanketApproval => f.write_str(
                 "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` \
@@ -235,6 +239,7 @@ impl IntoResponse for ChatRejection {
             ChatRejectionKind::Conflict => StatusCode::CONFLICT,
             ChatRejectionKind::NotFound => StatusCode::NOT_FOUND,
             ChatRejectionKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ChatRejectionKind::TooManyRuns => StatusCode::TOO_MANY_REQUESTS,
             ChatRejectionKind::Unauthenticated => StatusCode::UNAUTHORIZED,
             ChatRejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -27,23 +27,21 @@ use crate::response::ResponseOutcome;
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
 /// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?}`, oldest first, for a page that is opened again. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
-/// | `GET /{id}/stream` | Always returns `204`: there is no live response to reconnect to. |
-/// | `DELETE /{id}/stream` | Stops the runs of the conversation, if it has any, and returns `204`. |
+/// | `GET /{id}/stream` | Streams the live run of the conversation from its beginning, for a page that is opened again. With the header `Last-Event-ID`, streams the frames after that one, also of a run that has ended in the last 10 minutes. Otherwise returns `204`. |
+/// | `DELETE /{id}/stream` | Stops the live run of the conversation, if it has one, keeps what it has written, and returns `204`. |
 ///
 /// `{id}` is the id of the conversation: the `id` that the page passes to `useChat`. A conversation
 /// belongs to its user, and two users may have conversations with the same id. The routes respond to
 /// the id of another user's conversation as to an id that is not in use. A run continues
 /// after a disconnect. To stop it, a page calls `stop()` and then `DELETE /{id}/stream`.
 ///
-/// A `POST` that is delivered twice changes nothing. The second one gets the stored message. While
-/// that message is being written, and if there is none, the response is `409`; in the first case it
-/// has the header `Retry-After`.
+/// A `POST` that is delivered twice changes nothing. The second one gets the live run that answers
+/// it, or the stored message. If there is none, the response is `409`. If the user has too many live
+/// runs, the response to a `POST` is `429`, with the header `Retry-After`.
 ///
 /// The version of the clients, and whether they can answer approval requests, are settings of the
 /// server: [`ChatServer::with_version`], [`with_version_from`](ChatServer::with_version_from) and
-/// [`without_approvals`](ChatServer::without_approvals). For other settings of the response, for
-/// example [`with_metadata`](crate::UiMessageStream::with_metadata), write a `POST` handler under
-/// another path that calls [`ChatServer::stream_response`].
+/// [`without_approvals`](ChatServer::without_approvals).
 ///
 /// The user is the [`Principal`] in the extensions of the request, which the host's authentication
 /// has to insert. A request without a `Principal` is rejected with status 401. For a demo, or a tool
@@ -186,14 +184,19 @@ async fn history(
     Ok((JSON_HEADERS, page.map_err(field)?.into_body()).into_response())
 }
 
-/// Responds `204`, the same for a chat of this user, of another user, and for none.
+/// Streams the live run, or the rest of the run that `Last-Event-ID` names. Otherwise responds `204`,
+/// the same for a chat of this user, of another user, and for none.
 async fn reconnect(
+    State(chats): State<ChatServer>,
     policy: ChatPolicy,
-    _: Principal,
+    principal: Principal,
     Path(id): Path<String>,
-) -> Result<StatusCode, ChatRejection> {
-    chat_id(id, policy.limits())?;
-    Ok(StatusCode::NO_CONTENT)
+    headers: HeaderMap,
+) -> Result<Response, ChatRejection> {
+    let id = chat_id(id, policy.limits())?;
+    let last = headers.get(LAST_EVENT_ID).map(|last| last.to_str().unwrap_or_default());
+    let stream = chats.resume_stream(&principal, &id, last).await.map_err(ChatRejection::chat)?;
+    Ok(stream.map_or_else(|| StatusCode::NO_CONTENT.into_response(), IntoResponse::into_response))
 }
 
 async fn stop(
@@ -411,6 +414,8 @@ const JSON_HEADERS: [(HeaderName, HeaderValue); 2] = [
     (CONTENT_TYPE, HeaderValue::from_static("application/json")),
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The maximum number of approval requests of a page.
 const PAGE_APPROVALS: usize = 100;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::chunk::Version;
 use crate::request::ChatRequest;
-use crate::response::UiMessageStream;
 
 /// The settings of a server that describe its clients.
 #[derive(Clone)]
@@ -32,9 +31,9 @@ impl ClientSettings {
         Client { version: (self.version_of)(request), has_approvals: self.has_approvals }
     }
 
-    /// Returns whether approvals may be requested at all.
-    pub(super) fn has_approvals(&self) -> bool {
-        self.has_approvals
+    /// Returns the client of a response to no request.
+    pub(super) fn any_client(&self) -> Client {
+        Client { version: Version::default(), has_approvals: self.has_approvals }
     }
 }
 
@@ -58,9 +57,7 @@ impl Client {
         self.has_approvals && self.version.knows_approvals()
     }
 
-    /// Sets what the response may contain.
-    pub(super) fn configure(self, response: UiMessageStream) -> UiMessageStream {
-        let response = response.with_version(self.version);
-        if self.has_approvals { response } else { response.without_approvals() }
+    pub(super) fn version(self) -> Version {
+        self.version
     }
 }

@@ -1,6 +1,6 @@
 //! [`ChatError`]: the error of an operation on a conversation.
 
-use super::store::ChatStoreError;
+use super::store::{ChatStoreError, RunStoreError};
 use crate::approval::store::LedgerStoreError;
 use crate::limits::ChatLimitError;
 use crate::request::ParseRequestError;
@@ -18,9 +18,6 @@ pub enum ChatError {
     /// The conversation has reached one of its [limits](crate::limits::ChatLimits).
     #[error(transparent)]
     Limit(#[from] ChatLimitError),
-    /// The request was received before, and its response is being written.
-    #[error("the response to this message is being written; try again later")]
-    ResponsePending,
     /// The request was received before, and there is no response to it: none was stored, or the
     /// message was removed from the conversation, or edited since.
     #[error(
@@ -28,9 +25,16 @@ pub enum ChatError {
          it or send another message"
     )]
     AlreadyReceived,
+    /// The user has the maximum number of [live runs](crate::limits::ChatLimits::with_max_user_runs),
+    /// and all of them have readers.
+    #[error("too many responses are being written for this user; try again later")]
+    TooManyRuns,
     /// The conversation cannot be loaded or saved.
     #[error(transparent)]
     Store(#[from] ChatStoreError),
+    /// The log of a run cannot be read or written.
+    #[error(transparent)]
+    Runs(#[from] RunStoreError),
     /// The ledger of approvals cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),

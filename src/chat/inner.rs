@@ -1,29 +1,36 @@
-//! [`Inner`]: the state that all clones of a [`ChatServer`](super::ChatServer) share, and the update
-//! of a stored conversation.
+//! [`Inner`]: the state that all clones of a [`ChatServer`](super::ChatServer) share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::agent::ChatAgent;
 use super::client::ClientSettings;
-use super::store::{ChatStore, ChatStoreError, VersionedChat};
-use super::turn::live::LiveRuns;
-use super::{Chat, ChatError, HistoryImport, PostedHistory};
+use super::log::{ReadLog, RunKey};
+use super::store::{ChatStore, ChatStoreError, RunStore, VersionedChat};
+use super::turn::hints::Hints;
+use super::turn::machine::keep_log;
+use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::{Approvals, Principal};
-use crate::id::{ApprovalId, ChatId, MessageId};
+use crate::id::{ApprovalId, ChatId};
 use crate::limits::ChatLimits;
 
-/// The agent, the services and the registered runs of a server of conversations.
+/// The agent, the services and the settings of a server of conversations.
+#[derive(Clone)]
 pub(super) struct Inner {
     pub(super) agent: Arc<dyn ChatAgent>,
     pub(super) approvals: Approvals,
     pub(super) store: Arc<dyn ChatStore>,
-    /// Whether `store` is the one that the server has created.
+    pub(super) runs: Arc<dyn RunStore>,
+    /// Whether the server has created `store`.
     pub(super) is_default_store: bool,
+    /// Whether the server has created `runs`.
+    pub(super) is_default_run_store: bool,
     pub(super) limits: ChatLimits,
-    pub(super) live: LiveRuns,
     pub(super) posted_history: PostedHistory,
     pub(super) history_import: HistoryImport,
     pub(super) clients: ClientSettings,
+    pub(super) run_lease: Duration,
+    pub(super) hints: Hints,
 }
 
 impl Inner {
@@ -43,6 +50,22 @@ impl Inner {
                 Err(ChatStoreError::new("the store returned the chat of another owner"))
             }
             _ => Ok(stored),
+        }
+    }
+
+    /// Returns a conversation with what its live run has written so far.
+    pub(super) async fn with_live_run(&self, chat: Chat) -> Chat {
+        let Some(live) = chat.live_run() else { return chat };
+        let run = live.run.clone();
+        let key = &RunKey { owner: chat.owner.clone(), chat: chat.id.clone(), run };
+        let read = ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false };
+        match self.runs.read(read).await {
+            Ok(Some(page)) => keep_log(&chat, live, &page.entries),
+            Ok(None) => chat,
+            Err(error) => {
+                tracing::warn!(%error, "a chat is read without what its live run has written");
+                chat
+            }
         }
     }
 
@@ -70,53 +93,4 @@ impl Inner {
             }
         }
     }
-
-    /// Removes the pending response with this id from the conversation, if there is one. Does
-    /// nothing if `loaded` holds a message with this id.
-    pub(super) async fn cancel_response(
-        &self,
-        loaded: &Chat,
-        id: &MessageId,
-    ) -> Result<(), ChatError> {
-        if loaded.message(id).is_some() {
-            return Ok(());
-        }
-        self.change(loaded, |chat| chat.cancel_response(id)).await.map(drop)
-    }
-
-    /// Applies a change to the stored conversation, and again to its new version when another
-    /// writer saves it first. If the store no longer holds the conversation, the change is applied
-    /// to `loaded`. Returns the changed conversation and the last result of `change`.
-    ///
-    /// # Errors
-    /// [`ChatError::Store`].
-    pub(super) async fn change<T>(
-        &self,
-        loaded: &Chat,
-        change: impl Fn(&mut Chat) -> T,
-    ) -> Result<(Chat, T), ChatError> {
-        for _ in 0..MAX_SAVE_ATTEMPTS {
-            let (mut chat, revision) = match self.load(&loaded.owner, &loaded.id).await? {
-                Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
-                None => (loaded.clone(), None),
-            };
-            let result = change(&mut chat);
-            // A decision alone does not create a removed conversation again.
-            if revision.is_none() && chat.messages.is_empty() {
-                return Ok((chat, result));
-            }
-            if self.store.save(&chat, revision).await? {
-                return Ok((chat, result));
-            }
-        }
-        Err(too_many_conflicts())
-    }
 }
-
-pub(super) fn too_many_conflicts() -> ChatError {
-    ChatStoreError::new("the chat changes faster than it can be read").into()
-}
-
-/// The maximum number of attempts to save one change. An attempt fails only if another writer has
-/// saved the conversation first, so that this many fail only if the store never accepts a save.
-pub(super) const MAX_SAVE_ATTEMPTS: usize = 1000;

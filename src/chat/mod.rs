@@ -9,8 +9,8 @@
 //!   result.
 //!
 //! ```text
-//! request ──▶ history ──▶ resolve ──▶ Turn ──▶ agent ──▶ Recorder ──▶ history
-//!                            └─────────────────────┴───▶ response
+//! request ──▶ turn ──▶ history ──▶ agent ──▶ log ──▶ history
+//!                                             └────▶ responses
 //! ```
 
 #[cfg(feature = "approvals")]
@@ -25,10 +25,16 @@ mod inner;
 pub mod log;
 #[cfg(feature = "approvals")]
 mod server;
+#[cfg(all(test, feature = "approvals"))]
+mod simulator;
 #[cfg(feature = "approvals")]
 pub mod store;
 #[cfg(feature = "approvals")]
+mod stream;
+#[cfg(feature = "approvals")]
 mod turn;
+#[cfg(all(test, feature = "approvals"))]
+mod turn_tables;
 
 #[cfg(feature = "approvals")]
 pub use self::agent::{AgentEventStream, ChatAgent};
@@ -40,5 +46,7 @@ pub use self::conversation::{
 pub use self::error::ChatError;
 #[cfg(feature = "approvals")]
 pub use self::server::{ChatResponse, ChatServer, DecisionReceipt};
+#[cfg(feature = "approvals")]
+pub use self::stream::ChatStream;
 #[cfg(feature = "approvals")]
 pub use self::turn::Turn;

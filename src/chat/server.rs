@@ -1,46 +1,44 @@
 //! [`ChatServer`]: serves stored conversations, each turn from the request to the stored message.
 //!
-//! Each turn runs on a task of its own. The run redeems the answers of the user and the client,
-//! passes the stored history to the agent, and stores the assistant message. It continues to its
-//! end if the client disconnects. The response streams the events of the run for as long as the
-//! client reads.
+//! Each turn runs on a task of its own, and continues to its end if the client disconnects. A turn
+//! that calls the agent is a run. A run writes its frames to a log, from which every response reads.
 //!
 //! ```text
-//! request ──▶ history ──▶ resolve ──▶ Turn ──▶ agent ──▶ Recorder ──▶ history
-//!                            └─────────────────────┴───▶ response
+//! request ──▶ turn ──▶ history ──▶ agent ──▶ log ──▶ history
+//!                                             └────▶ responses
 //! ```
 
 use std::collections::HashSet;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
-use tokio::sync::oneshot;
-use tracing::Instrument;
+use futures_util::StreamExt;
 
 use super::client::{Client, ClientSettings};
-use super::inner::{Inner, MAX_SAVE_ATTEMPTS, too_many_conflicts};
-use super::turn::lease::{is_leased, lease_from_now};
-use super::turn::live::{Live, LiveRuns};
-use super::turn::run::Run;
-use crate::approval::store::LedgerStoreError;
+use super::conversation::ReceivedResult;
+use super::inner::Inner;
+use super::log::{ReadLog, RunKey};
+use super::stream::{ChatStream, LogReader, content_parts, front, whole_response};
+use super::turn::driver::{Driver, StartedTurn, TurnRequest};
+use super::turn::hints::Hints;
+use super::turn::machine::{Request, Response, position_of};
 use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
-use crate::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
-use crate::chat::{
-    Chat, ChatAgent, ChatError, ClientAnswers, HistoryImport, PostedHistory, RequestEffect,
-    StopReason,
+use crate::chat::store::{
+    ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, RunStore,
 };
-use crate::chunk::{FinishReason, Version};
-use crate::event::AgentEvent;
-use crate::id::{ChatId, MessageId};
+use crate::chat::{
+    Chat, ChatAgent, ChatError, ClientAnswers, HistoryImport, PostedHistory, StopReason,
+};
+use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
+use crate::id::{ChatId, MessageId, RunId};
 use crate::json::Json;
 use crate::limits::ChatLimits;
 use crate::message::{Role, UiMessage};
-use crate::reducer::compact;
-use crate::request::{ChatRequest, Trigger};
-use crate::response::{ResponseOutcome, UiMessageStream, fresh_message_id};
-use crate::translator::Translator;
+use crate::request::ChatRequest;
+use crate::response::ResponseOutcome;
+use crate::sse::Decoder;
 
 /// Serves conversations: stores them, and lets an agent answer each turn.
 ///
@@ -89,12 +87,15 @@ impl ChatServer {
             agent: Arc::new(agent),
             approvals,
             store: Arc::new(InMemoryChatStore::new()),
+            runs: Arc::new(InMemoryRunStore::new()),
             is_default_store: true,
+            is_default_run_store: true,
             limits: ChatLimits::default(),
-            live: LiveRuns::default(),
             posted_history: PostedHistory::default(),
             history_import: HistoryImport::default(),
             clients: ClientSettings::default(),
+            run_lease: RUN_LEASE,
+            hints: Hints::default(),
         }))
     }
 
@@ -122,8 +123,7 @@ impl ChatServer {
     /// An approval that the agent requests with approvals of its own is revoked. They must have the
     /// same ledger as those of the server.
     ///
-    /// Do not set the version of the response that [`stream_response`](Self::stream_response)
-    /// returns: an approval that its client cannot show would still be requested.
+    /// A run is written for the client whose request began it, also for those that join it later.
     #[must_use]
     pub fn with_version(self, version: Version) -> Self {
         self.with_version_from(move |_| version)
@@ -177,11 +177,29 @@ impl ChatServer {
         })
     }
 
-    /// Sets the limits of the conversations and their approvals. Call it before the first request.
+    /// Sets the store of the logs of runs. Servers that share conversations have to share it too. The
+    /// default is an [`InMemoryRunStore`].
+    #[must_use]
+    pub fn with_run_store(self, runs: Arc<dyn RunStore>) -> Self {
+        self.configure(|inner| {
+            inner.runs = runs;
+            inner.is_default_run_store = false;
+        })
+    }
+
+    /// Sets the time after which another server may take over a run whose server has failed. A run
+    /// renews its lease at each third of it. The default is 10 seconds.
+    #[must_use]
+    pub fn with_run_lease(self, lease: Duration) -> Self {
+        self.configure(|inner| inner.run_lease = lease)
+    }
+
+    /// Sets the limits of the conversations, their runs and their approvals. Call it before the first
+    /// request.
     ///
-    /// The limits of the chats and bytes of a user and of all users apply to the store that
-    /// [`new`](Self::new) creates. Another store has its own limits, for example
-    /// [`InMemoryChatStore::with_limits`].
+    /// The limits of the chats and bytes of a user and of all users, and those of the logs of ended
+    /// runs, apply to the stores that [`new`](Self::new) creates. Other stores have their own limits,
+    /// for example [`InMemoryChatStore::with_limits`].
     #[must_use]
     pub fn with_limits(self, limits: ChatLimits) -> Self {
         self.configure(|inner| {
@@ -189,33 +207,16 @@ impl ChatServer {
             if inner.is_default_store {
                 inner.store = Arc::new(InMemoryChatStore::with_limits(limits.clone()));
             }
+            if inner.is_default_run_store {
+                let bytes = limits.max_ended_log_bytes();
+                inner.runs = Arc::new(InMemoryRunStore::new().with_max_ended_bytes(bytes));
+            }
             inner.limits = limits;
         })
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
-        let Inner {
-            agent,
-            approvals,
-            store,
-            is_default_store,
-            limits,
-            posted_history,
-            history_import,
-            clients,
-            live: _,
-        } = &*self.0;
-        let mut inner = Inner {
-            agent: Arc::clone(agent),
-            approvals: approvals.clone(),
-            store: Arc::clone(store),
-            is_default_store: *is_default_store,
-            limits: limits.clone(),
-            live: LiveRuns::default(),
-            posted_history: *posted_history,
-            history_import: *history_import,
-            clients: clients.clone(),
-        };
+        let mut inner = Inner::clone(&self.0);
         set(&mut inner);
         ChatServer(Arc::new(inner))
     }
@@ -226,22 +227,22 @@ impl ChatServer {
     }
 
     /// Adds the messages of a request to its conversation, starts a run of the agent, and returns
-    /// the response that streams its events.
+    /// the response that streams it.
     ///
-    /// A request that was delivered before changes nothing and starts no run; see
-    /// [`Chat::apply_request`]. Its response is the stored message.
+    /// A conversation has at most one live run. A new message, an edit or a regeneration ends the
+    /// run that is live, and keeps what it has written. Answers go to the live run, and the response
+    /// streams that run. A request that was delivered before changes nothing and starts no run; see
+    /// [`Chat::apply_request`]. Its response is the live run that answers it, or the stored message.
     ///
     /// # Errors
     /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
     /// - [`ChatError::Limit`] if the new message, or the outputs of calls that the client executes, do
     ///   not fit into the conversation.
-    /// - [`ChatError::ResponsePending`] if the request was delivered before, and its response is
-    ///   being written, here or on another server. The server that writes a response says so in the
-    ///   stored conversation every 20 seconds. One minute after it has stopped to say so, the run
-    ///   counts as lost, and the request begins another one.
     /// - [`ChatError::AlreadyReceived`] if the request was delivered before, and there is no
     ///   response to it.
-    /// - [`ChatError::Store`] if the conversation cannot be loaded or saved.
+    /// - [`ChatError::TooManyRuns`] if the user has too many live runs.
+    /// - [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read
+    ///   or written, and [`ChatError::Ledger`] if its open approval requests cannot be closed.
     ///
     /// # Cancel safety
     /// If the future is dropped after it was polled, the request is still applied, and the run
@@ -250,13 +251,59 @@ impl ChatServer {
         &self,
         principal: &Principal,
         request: ChatRequest,
-    ) -> Result<UiMessageStream, ChatError> {
-        let client = self.0.clients.client_of(&request);
-        let response = match self.start(principal, request, client).await? {
-            Applied::Run { response, .. } => *response,
-            Applied::Stored(chat, message_id) => stored_response(&chat, message_id, client),
-        };
-        Ok(client.configure(response))
+    ) -> Result<ChatStream, ChatError> {
+        let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
+        let held = request.unsanitized_continued_message().cloned();
+        Ok(match self.start(principal, request).await? {
+            Applied::Run { run, message_id, begun, shown } => {
+                let held = held.filter(|held| held.id == message_id);
+                let held = held.as_ref().map(|held| (held, shown.as_slice()));
+                let begun = begun.as_deref();
+                self.log_stream(principal, &id, run, begun, held, client).await
+            }
+            Applied::Stored { chat, message_id, shown } => {
+                let held = held.as_ref().map(|held| (held, shown.as_slice()));
+                stored_stream(&chat, &message_id, held, client)
+            }
+        })
+    }
+
+    /// Returns the stream of the live run of a conversation of this principal, for a page that is
+    /// opened again. Returns `None` if there is no live run, and if there is no such conversation.
+    ///
+    /// `last_event_id` is the `id:` of the last frame that the client has read, if it continues a
+    /// response. It gets the frames after that one, also if the run has ended in the last 10 minutes.
+    /// Returns `None` if there is no such run.
+    ///
+    /// If the run continues a message, a stream without `last_event_id` begins with that message.
+    ///
+    /// # Errors
+    /// [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read.
+    #[doc(alias = "reconnect")]
+    pub async fn resume_stream(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        last_event_id: Option<&str>,
+    ) -> Result<Option<ChatStream>, ChatError> {
+        let last = last_event_id.and_then(|last| last.rsplit_once('.'));
+        let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
+        if last_event_id.is_some() && last.is_none() {
+            return Ok(None);
+        }
+        let (after, position) = last.unzip();
+        let request = Request::Follow { after };
+        Ok(match self.respond(principal, id, request).await? {
+            Response::Join { run, begun, .. } => {
+                let client = self.0.clients.any_client();
+                Some(self.log_stream(principal, id, run, begun.as_deref(), None, client).await)
+            }
+            Response::Rest(run) => {
+                let position = position.map_or(0, |last| last.saturating_add(1));
+                Some(ChatStream::of_log(self.log_reader(principal, id, run, position)))
+            }
+            _ => None,
+        })
     }
 
     /// Applies a request to its conversation, waits until the run has ended, and returns the
@@ -291,15 +338,15 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        let client = self.0.clients.client_of(&request);
-        let started = self.start(principal, request, client).await?;
-        let (chat, message_id, outcome, reason) = match started {
-            Applied::Run { chat_id, message_id, response } => {
-                let (outcome, reason) = end_of(*response).await;
+        let chat_id = request.id().clone();
+        let (chat, message_id, outcome, reason) = match self.start(principal, request).await? {
+            Applied::Run { run, message_id, .. } => {
+                let reader = self.log_reader(principal, &chat_id, run, 0);
+                let (outcome, reason) = end_of(ChatStream::of_log(reader)).await;
                 (self.chat(principal, &chat_id).await?, message_id, outcome, reason)
             }
-            Applied::Stored(chat, message_id) => {
-                (chat, message_id, ResponseOutcome::Finished, None)
+            Applied::Stored { chat, message_id, .. } => {
+                (*chat, message_id, ResponseOutcome::Finished, None)
             }
         };
         let pending = self.0.approvals.for_chat(principal, &chat.id).pending().await?;
@@ -347,9 +394,8 @@ impl ChatServer {
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
     /// webhook.
     ///
-    /// Approved calls are executed, and the agent continues the conversation on a task of its own.
-    /// A client that shows the conversation receives the result only with its next request. The
-    /// decisions are grouped by the message that holds their calls, and the groups are applied one
+    /// Approved calls are executed, and the agent continues the conversation on a task of its own. A
+    /// response that streams the live run of the conversation shows the results. The decisions are grouped by the message that holds their calls, and the groups are applied one
     /// after another. Returns a receipt for each decision, in the order of `decisions`.
     ///
     /// # Errors
@@ -367,15 +413,21 @@ impl ChatServer {
     ) -> Result<Vec<DecisionReceipt>, ChatError> {
         let mut accepted = HashSet::new();
         for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
-            let (owner, id) = (on_message.requester.clone(), &on_message.chat_id);
-            let chat = match self.0.load(&owner, id).await? {
-                Some(stored) => stored.chat,
-                None => Chat::new(id.clone(), owner),
-            };
-            let run = Run::from_decisions(&self.0, principal.clone(), chat, &on_message);
-            // On its own task, because the caller may drop this future before the run continues.
-            let decided = tokio::spawn(run.decide().in_current_span()).await;
-            accepted.extend(decided.map_err(LedgerStoreError::new)??);
+            let message_id = on_message.message_id.clone();
+            let turn = Driver::start(
+                &self.0,
+                TurnRequest {
+                    principal: principal.clone(),
+                    owner: on_message.requester.clone(),
+                    chat_id: on_message.chat_id.clone(),
+                    request: Request::Decisions { message_id, plan: Box::new(on_message.plan()) },
+                },
+            );
+            let StartedTurn { response, accepted: redeemed, task } = turn;
+            match redeemed.await {
+                Ok(redeemed) => accepted.extend(redeemed),
+                Err(_) => drop(answer(response, task).await?),
+            }
         }
         let decided = decisions.into_iter().map(|decision| {
             let accepted = accepted.contains(&(decision.approval_id.clone(), decision.approved));
@@ -386,9 +438,10 @@ impl ChatServer {
 
     /// Loads a conversation of this principal.
     ///
-    /// An approval request that was closed without a decision, for example because it has expired, is
-    /// shown as closed, even if the stored conversation still holds it as open. If the ledger cannot
-    /// be read, it is shown as it is stored. Nothing is written.
+    /// If the conversation has a live run, the result holds what that run has written so far. An
+    /// approval request that was closed without a decision, for example because it has expired, is
+    /// shown as closed, even if the stored conversation still holds it as open. If the ledger or the
+    /// log cannot be read, the conversation is shown as it is stored. Nothing is written.
     ///
     /// # Errors
     /// - [`ChatError::NotFound`] if this principal has no conversation with this id. The error is
@@ -403,165 +456,170 @@ impl ChatServer {
 
     async fn stored_chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         let stored = self.0.load(principal, id).await?;
-        stored.map(|stored| stored.chat).ok_or(ChatError::NotFound)
+        let chat = stored.map(|stored| stored.chat).ok_or(ChatError::NotFound)?;
+        Ok(self.0.with_live_run(chat).await)
     }
 
-    /// Stops the runs of a conversation of this principal.
+    /// Stops the live run of a conversation of this principal, and keeps what it has written.
     ///
-    /// Only runs of this `ChatServer` and its clones are stopped, not those of other servers. An
-    /// approved call that is already executing is not stopped. If the conversation has no run, or if
-    /// there is no such conversation, nothing happens.
+    /// The run is stopped on whichever server it runs. An approved call that is already executing is
+    /// not stopped. If the conversation has no run, or if there is no such conversation, nothing
+    /// happens.
     ///
     /// # Errors
-    /// None at present. The `Result` is for servers that share their runs with other processes.
+    /// [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read or
+    /// written.
     #[doc(alias = "abort")]
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
-        self.0.live.stop(principal, id);
-        Ok(())
+        self.respond(principal, id, Request::Stop).await.map(drop)
     }
 
-    /// Applies a request to its stored conversation, saves the conversation and begins the run.
-    ///
-    /// This is done on a task of its own. If the caller drops this future, a conversation that was
-    /// saved still gets its run.
+    /// Applies a request to its stored conversation.
     async fn start(
         &self,
         principal: &Principal,
         request: ChatRequest,
-        client: Client,
-    ) -> Result<Applied, ChatError> {
-        let (chats, principal) = (self.clone(), principal.clone());
-        let start = async move { chats.apply_request(principal, request, client).await };
-        match tokio::spawn(start.in_current_span()).await {
-            Ok(applied) => applied,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                Err(error) => Err(ChatStoreError::new(error).into()),
-            },
-        }
-    }
-
-    async fn apply_request(
-        &self,
-        principal: Principal,
-        request: ChatRequest,
-        client: Client,
     ) -> Result<Applied, ChatError> {
         self.0.agent.validate_request(&request)?;
-        let fresh = fresh_message_id();
-        for _ in 0..MAX_SAVE_ATTEMPTS {
-            let stored = self.0.load(&principal, request.id()).await?;
-            let (mut chat, revision) = match stored {
-                Some(VersionedChat { chat, revision }) => (chat, Some(revision)),
-                None => {
-                    let (owner, import) = (principal.clone(), self.0.history_import);
-                    (Chat::from_client_history(&request, owner, import), None)
-                }
-            };
-            let before = chat.messages.clone();
-            let message_id = match chat.apply_request(&request, self.0.posted_history) {
-                RequestEffect::NewResponse => fresh.clone(),
-                RequestEffect::Continues(id) => id,
-                RequestEffect::Answered(id) => match self.0.live.state(&principal, &chat.id, &id) {
-                    Some(_) => return Err(ChatError::ResponsePending),
-                    None => {
-                        self.0.show_closed_requests(&mut chat).await;
-                        return Ok(Applied::Stored(chat, id));
-                    }
-                },
-                RequestEffect::AwaitsResponse(id) => {
-                    if self.is_written(&chat, &id, &request) {
-                        return Err(ChatError::ResponsePending);
-                    }
-                    if request.continued_message().is_some() || !chat.replace_response(&id) {
-                        return Err(ChatError::AlreadyReceived);
-                    }
-                    fresh.clone()
-                }
-                RequestEffect::NotAnswered => return Err(ChatError::AlreadyReceived),
-            };
-            let outputs = chat.bytes_of_new_outputs(request.messages());
-            if request.new_user_message().is_some() {
-                self.0.limits.check_chat(chat.messages.len(), chat.bytes() + outputs)?;
-            } else if outputs > 0 {
-                self.0.limits.check_chat(0, chat.bytes() + outputs)?;
+        let id = request.id().clone();
+        match self.respond(principal, &id, Request::Post(Box::new(request))).await? {
+            Response::Join { run, message_id, begun, shown } => {
+                Ok(Applied::Run { run, message_id, begun, shown })
             }
-            // Registers the run before a repeated request can find its response in the conversation.
-            let is_new = message_id == fresh;
-            let live = is_new.then(|| {
-                chat.begin_response(fresh.clone());
-                chat.lease_response(&fresh, lease_from_now());
-                self.0.live.register(&principal, &chat.id, &fresh)
-            });
-            if self.0.store.save(&chat, revision).await? {
-                let changed = before.common_prefix(&chat.messages)..before.len();
-                let changed = changed.filter_map(|at| before.get(at));
-                let answers = changed.filter(|message| message.role == Role::Assistant);
-                let ids = answers.map(|message| &message.id);
-                let removed = ids.filter(|answer| chat.message(answer).is_none());
-                for discarded in chat.discarded_responses().chain(removed) {
-                    self.0.live.stop_answer(&principal, &chat.id, discarded);
-                }
-                let (chat_id, id) = (chat.id.clone(), message_id.clone());
-                let run =
-                    Run::from_request(&self.0, principal, chat, message_id, request, client, live);
-                let response = Box::new(run.begin());
-                return Ok(Applied::Run { chat_id, message_id: id, response });
+            Response::Stored { message_id, shown } => {
+                let chat = Box::new(self.chat(principal, &id).await?);
+                Ok(Applied::Stored { chat, message_id, shown })
             }
+            Response::Limit(limit) => Err(limit.into()),
+            Response::TooManyRuns => Err(ChatError::TooManyRuns),
+            _ => Err(ChatError::AlreadyReceived),
         }
-        Err(too_many_conflicts())
     }
 
-    /// Returns whether a run writes this response, here or on another server.
-    fn is_written(&self, chat: &Chat, id: &MessageId, request: &ChatRequest) -> bool {
-        match self.0.live.state(&chat.owner, &chat.id, id) {
-            Some(Live::Runs) => true,
-            // The user stopped the response, and may request another one before it has ended.
-            Some(Live::IsToStop) => *request.trigger() != Trigger::RegenerateMessage,
-            None => is_leased(chat.response_lease(id)),
-        }
+    /// Starts a turn on a task of its own, and returns its response. The turn continues if this
+    /// future is dropped.
+    async fn respond(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        request: Request,
+    ) -> Result<Response, ChatError> {
+        let (owner, chat_id) = (principal.clone(), id.clone());
+        let request = TurnRequest { principal: principal.clone(), owner, chat_id, request };
+        let StartedTurn { response, task, .. } = Driver::start(&self.0, request);
+        answer(response, task).await
     }
+
+    fn log_reader(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        run: RunId,
+        position: u64,
+    ) -> LogReader {
+        let key = run_key(principal, id, run);
+        LogReader::new(&self.0.runs, key, position, self.0.limits.max_stalled_time())
+    }
+
+    /// Returns the stream of a run that continues the message `begun`. The client holds `held`, and
+    /// has to be shown results of its answers.
+    async fn log_stream(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        run: RunId,
+        begun: Option<&UiMessage>,
+        held: Option<(&UiMessage, &[ReceivedResult])>,
+        client: Client,
+    ) -> ChatStream {
+        let parts_before = begun.map_or(0, content_parts);
+        if let Some(parts) =
+            held.map(|(held, _)| content_parts(held)).filter(|parts| *parts > parts_before)
+        {
+            // The client has read a part of this run.
+            let key = &run_key(principal, id, run.clone());
+            let read = ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false };
+            let page = self.0.runs.read(read).await.ok().flatten();
+            let entries = page.map(|page| page.entries).unwrap_or_default();
+            if let Some(position) = position_of(begun, &entries, parts, content_parts) {
+                return ChatStream::of_log(self.log_reader(principal, id, run, position));
+            }
+        }
+        let reader = self.log_reader(principal, id, run, 0);
+        let front = begun.and_then(|begun| front(held, begun, client.version()));
+        ChatStream::of_log(match front {
+            Some(front) => reader.with_front(front),
+            None => reader,
+        })
+    }
+}
+
+fn stored_stream(
+    chat: &Chat,
+    id: &MessageId,
+    held: Option<(&UiMessage, &[ReceivedResult])>,
+    client: Client,
+) -> ChatStream {
+    let message = chat.message(id).cloned();
+    let message =
+        message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
+    ChatStream::of_frames(whole_response(held, &message, client.version()))
 }
 
 /// A request that was applied to its conversation.
 enum Applied {
-    /// A run writes the message.
-    Run { chat_id: ChatId, message_id: MessageId, response: Box<UiMessageStream> },
+    /// A run writes the message. It continues `begun`.
+    Run {
+        run: RunId,
+        message_id: MessageId,
+        begun: Option<Arc<UiMessage>>,
+        shown: Vec<ReceivedResult>,
+    },
     /// The request was delivered before, and the message is stored.
-    Stored(Chat, MessageId),
+    Stored { chat: Box<Chat>, message_id: MessageId, shown: Vec<ReceivedResult> },
 }
 
-/// Waits for the end of a response. Returns the outcome and the finish reason.
-async fn end_of(response: UiMessageStream) -> (ResponseOutcome, Option<FinishReason>) {
-    let (tell, ended) = oneshot::channel();
-    let mut response = response.on_finish(move |end| {
-        // The future that waits for it may have been dropped.
-        let _ = tell.send((end.outcome, end.finish_reason));
-    });
-    while response.next().await.is_some() {}
-    // `on_finish` is called whenever the response ends, also if it ends with an error.
-    ended.await.unwrap_or((ResponseOutcome::Failed, None))
+/// Waits for the response of a turn.
+async fn answer(
+    response: tokio::sync::oneshot::Receiver<Result<Response, ChatError>>,
+    task: tokio::task::JoinHandle<()>,
+) -> Result<Response, ChatError> {
+    if let Ok(response) = response.await {
+        return response;
+    }
+    // Only code of the host panics, or the runtime shuts down.
+    match task.await.map_err(tokio::task::JoinError::try_into_panic) {
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(error)) => Err(ChatStoreError::new(error).into()),
+        Ok(()) => Err(ChatStoreError::new("the turn has ended without a response").into()),
+    }
 }
 
-/// Returns the response that streams a stored message to this client.
-fn stored_response(chat: &Chat, id: MessageId, client: Client) -> UiMessageStream {
-    let stored = chat.message(&id);
-    let stored = stored.map(|stored| stored.without_model_ids().unwrap_or_else(|| stored.clone()));
-    let message = match client.answers_approvals() {
-        true => stored,
-        // Another page shows the request, and may still approve the call.
-        false => stored.map(UiMessage::without_open_approvals),
-    };
-    let chunks = message.and_then(|message| {
-        compact(&message)
-            // Some fields cannot be streamed.
-            .or_else(|_| compact(&UiMessage::new(message.id, message.role, message.parts)))
-            .ok()
-    });
-    let events =
-        chunks.unwrap_or_default().into_iter().map(|chunk| AgentEvent::Chunk(Box::new(chunk)));
-    UiMessageStream::with_translator(Translator::new(id), stream::iter(events))
+fn run_key(owner: &Principal, chat: &ChatId, run: RunId) -> RunKey {
+    RunKey { owner: owner.clone(), chat: chat.clone(), run }
+}
+
+/// Reads a response to its end. Returns the outcome and the finish reason.
+async fn end_of(mut response: ChatStream) -> (ResponseOutcome, Option<FinishReason>) {
+    let (mut end, mut decoder) = (None, Decoder::default());
+    while let Some(Ok(frames)) = response.next().await {
+        decoder.push(&frames);
+        while let Some(event) = decoder.poll() {
+            if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
+                // An error is followed by `finish`.
+                end = end.or(match chunk {
+                    Chunk::Finish { finish_reason, .. } => {
+                        Some((ResponseOutcome::Finished, finish_reason))
+                    }
+                    Chunk::Abort { .. } => Some((ResponseOutcome::Aborted, None)),
+                    Chunk::Error { .. } => Some((ResponseOutcome::Failed, None)),
+                    _ => None,
+                });
+            }
+        }
+    }
+    end.unwrap_or((ResponseOutcome::Failed, None))
 }
 
 impl fmt::Debug for ChatServer {
@@ -606,3 +664,6 @@ pub struct DecisionReceipt {
     /// is not disclosed.
     pub accepted: bool,
 }
+
+/// The default lease of a run.
+const RUN_LEASE: Duration = Duration::from_secs(10);

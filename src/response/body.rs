@@ -413,6 +413,6 @@ fn translator_for(chat: &ChatRequest) -> Translator {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]
-pub(crate) fn fresh_message_id() -> MessageId {
+fn fresh_message_id() -> MessageId {
     format!("msg_{}", uuid::Uuid::new_v4().simple()).into()
 }

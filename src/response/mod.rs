@@ -10,8 +10,6 @@ mod pipeline;
 mod smooth;
 mod writer;
 
-#[cfg(feature = "approvals")]
-pub(crate) use self::body::fresh_message_id;
 pub use self::body::{BodyError, UiMessageStream, headers};
 pub(crate) use self::pipeline::panic_message;
 pub use self::pipeline::{IntoEvent, MASKED_ERROR, ResponseOutcome, ResponseSummary, StreamError};

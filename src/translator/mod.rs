@@ -161,6 +161,13 @@ impl Translator {
         self
     }
 
+    /// Requires a result of these calls of the continued message from this response, because another
+    /// response that announced them was cut off.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn require_results(&mut self, ids: &[ToolCallId]) {
+        self.calls.require_results(ids);
+    }
+
     /// Adds to the metadata of a call the id that the model gave to it, if that is too long for the
     /// wire.
     pub(crate) fn recording_model_ids(mut self) -> Self {

@@ -183,6 +183,17 @@ impl ToolCalls {
         self.insert(&part.tool_call_id, call);
     }
 
+    /// Requires a result of these calls, unless they wait for an answer of the user.
+    #[cfg(feature = "approvals")]
+    pub(super) fn require_results(&mut self, ids: &[ToolCallId]) {
+        for call in self.calls.iter_mut().filter(|call| ids.contains(&call.wire_id)) {
+            call.needs_result = true;
+            if matches!(call.state, CallState::Abandoned) {
+                call.state = CallState::Ready;
+            }
+        }
+    }
+
     /// Adds a call. Of several parts with the same id the settled one takes precedence, or else the
     /// last one.
     fn insert(&mut self, id: &ToolCallId, mut call: Call) {

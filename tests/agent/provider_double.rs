@@ -14,7 +14,7 @@ use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, Principal, UnixMillis};
 use ui_message_stream::chat::ChatServer;
-use ui_message_stream::chat::store::InMemoryChatStore;
+use ui_message_stream::chat::store::{InMemoryChatStore, InMemoryRunStore};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
@@ -109,7 +109,6 @@ pub(crate) struct Host {
     pub(crate) provider: Provider,
     pub(crate) deleted: Arc<AtomicUsize>,
     pub(crate) ledger: Arc<InMemoryLedger>,
-    pub(crate) store: Arc<InMemoryChatStore>,
 }
 
 pub(crate) const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
@@ -145,12 +144,14 @@ impl Host {
         let ledger = Arc::new(InMemoryLedger::with_test_clock(NOW));
         let keys = || KeyRing::new(1, &[7; 32]).unwrap();
         let store = Arc::new(InMemoryChatStore::new());
+        let runs = Arc::new(InMemoryRunStore::new());
         let server = || {
             let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
-            ChatServer::new(agent.clone(), approvals.with_keys(keys())).with_store(store.clone())
+            let chats = ChatServer::new(agent.clone(), approvals.with_keys(keys()));
+            chats.with_store(store.clone()).with_run_store(runs.clone())
         };
         let (chats, other) = (server(), server());
-        Host { chats, other, provider, deleted, ledger, store }
+        Host { chats, other, provider, deleted, ledger }
     }
 
     pub(crate) async fn post(&self, body: Value) -> Vec<Value> {

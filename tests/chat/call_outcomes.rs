@@ -96,7 +96,7 @@ fn chat_with(part: Value) -> Chat {
     let message = json!({"id": "m2", "role": "assistant", "parts": [part]});
     let mut chat = Chat::new("chat", ada());
     apply(&mut chat, &user_message("m1", "go"));
-    chat.upsert_message(UiMessage::parse(&message.to_string()).unwrap(), None);
+    chat.upsert_message(UiMessage::parse(&message.to_string()).unwrap());
     chat
 }
 
@@ -148,7 +148,7 @@ fn removing_a_message_removes_the_outcomes_of_its_calls() {
         apply(&mut stored, &user_message("m1", "go on"));
         assert_eq!(stored.call_outcomes, []);
         // The agent replaces the message.
-        chat.upsert_message(UiMessage::new("m2", Role::Assistant, Vec::new()), None);
+        chat.upsert_message(UiMessage::new("m2", Role::Assistant, Vec::new()));
         assert_eq!(chat.call_outcomes, []);
     }
 }
@@ -166,18 +166,12 @@ fn storing_a_message_again_lists_each_call_that_the_client_executes_once() {
         chat.client_executed.iter().map(|call| call.tool_call_id.to_string()).collect()
     };
     let mut chat = Chat::new("chat", ada());
-    chat.upsert_message(first.clone(), None);
-    let mut answered = chat.clone();
-    chat.upsert_message(second.clone(), Some(&first.message));
+    chat.upsert_message(first.clone());
+    chat.upsert_message(second);
     assert_eq!(listed(&chat), ["c1", "c2"]);
     // The message is replaced by another one with this id.
-    chat.upsert_message(first.clone(), None);
+    chat.upsert_message(first.clone());
     assert_eq!(listed(&chat), ["c1"]);
-    // The client answers the first call while the agent is writing the second one.
-    let output = json!({"toolCallId": "c1", "toolName": "t", "outcome": {"output": {"output": 1}}});
-    answered.record_result(&serde_json::from_value(output).unwrap(), None);
-    answered.upsert_message(second, Some(&first.message));
-    assert_eq!(listed(&answered), ["c2"]);
 }
 
 #[test]
@@ -213,15 +207,7 @@ fn a_recorder_returns_the_outcomes_of_calls_that_ended_without_a_result() {
             recorded.call_outcomes.iter().map(|recorded| recorded.outcome.clone()).collect();
         assert_eq!(outcomes_of_recorder, outcomes);
     }
-    // Another run has recorded the tool's error in the meantime. That error stays in the message.
-    let mut stored = chat.clone();
-    stored.record_result(&executed(json!({"failed": "disk full"})), None);
-    let before = stored.clone();
-    assert!(stored.upsert_message(aborted.clone(), Some(&chat.messages[1])));
-    assert_eq!(stored, before);
-    let mut stored = chat.clone();
-    assert!(stored.upsert_message(aborted, Some(&chat.messages[1])));
+    let mut stored = chat;
+    stored.upsert_message(aborted);
     assert_eq!(recorded(&stored), [&DeferredOutcome::OutcomeUnknown]);
-    assert!(stored.upsert_message(failed, Some(&chat.messages[1])));
-    assert_eq!(recorded(&stored), [&DeferredOutcome::OutcomeUnknown; 0]);
 }

@@ -14,10 +14,10 @@ use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome,
     Toolbox,
 };
-use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::chat::{ChatServer, ChatStream, Turn};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest, Json, UiMessageStream};
+use ui_message_stream::{BoxFuture, ChatRequest, Json};
 
 /// A tool that ends when it receives a permit.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ async fn wait_one_second() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-async fn read(response: UiMessageStream) -> String {
+async fn read(response: ChatStream) -> String {
     let bytes = response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await;
     String::from_utf8(bytes.concat()).unwrap()
 }
@@ -134,15 +134,6 @@ impl Host {
             }
         }
         message
-    }
-
-    /// The state of the call of the first assistant message, and what its data part shows.
-    async fn stored_call(&self) -> (Value, Value) {
-        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
-        let message = serde_json::to_value(&chat.messages[1]).unwrap();
-        let parts = message["parts"].as_array().unwrap();
-        let of_type = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
-        (of_type("tool-slow")["state"].clone(), of_type("data-approval")["data"]["state"].clone())
     }
 
     fn request(message: &Value) -> ChatRequest {
@@ -301,53 +292,4 @@ async fn a_message_that_is_edited_away_during_a_tool_run_leaves_no_trace_in_the_
     assert_eq!(chat.messages.len(), 2, "{:?}", chat.messages);
     assert!(!chat.messages[1].parts.is_empty());
     assert_eq!(host.calls(), 2);
-}
-
-/// The page that approves does not hold the message, and the message superseded nothing: when it
-/// arrived, the agent had not requested the approval yet.
-#[tokio::test(start_paused = true)]
-async fn an_approval_requested_after_a_newer_message_of_another_page_lapses() {
-    for is_out_of_band in [false, true] {
-        let host = host();
-        let other_page = async {
-            wait_one_second().await;
-            let add_permits = async {
-                wait_one_second().await;
-                host.agent.add_permits(9);
-            };
-            futures::join!(host.post(user("m2", "No wait, stop")), add_permits);
-        };
-        futures::join!(host.post(user("m1", "slowly, once")), other_page);
-        assert_eq!(host.stored_call().await, (json!("approval-requested"), json!("pending")));
-        host.tool.add_permits(1);
-        if is_out_of_band {
-            let pending = host.chats.approvals().pending(&ada()).await.unwrap();
-            let approval_id = pending[0].approval_id.clone();
-            let decision = ApprovalDecision { approval_id, approved: true, reason: None };
-            assert!(!host.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted);
-            wait_one_second().await;
-        } else {
-            let response = host.post(host.approved_message().await).await;
-            assert!(response.contains("a newer message arrived before"), "{response}");
-        }
-        assert_eq!(host.tool.available_permits(), 1, "the tool ran");
-        assert_eq!(host.stored_call().await, (json!("output-error"), json!("lapsed")));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_approval_lapses_if_a_newer_message_is_stored_before_the_approval_is_redeemed() {
-    let host = host();
-    host.post(user("m1", "once")).await;
-    host.agent.add_permits(9);
-    host.tool.add_permits(1);
-    let approval = Host::request(&host.approved_message().await);
-    let approval = host.chats.stream_response(&ada(), approval).await.unwrap();
-    let stop = Host::request(&user("m2", "No wait, stop"));
-    let stop = host.chats.stream_response(&ada(), stop).await.unwrap();
-    // A run begins when its response is read.
-    read(approval).await;
-    read(stop).await;
-    assert_eq!(host.tool.available_permits(), 1, "the tool ran");
-    assert_eq!(host.stored_call().await, (json!("output-error"), json!("lapsed")));
 }

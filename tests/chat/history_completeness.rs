@@ -83,29 +83,6 @@ fn a_chat_is_truncated_if_an_edit_or_a_regeneration_removes_tool_calls() {
 }
 
 #[test]
-fn a_chat_is_truncated_if_a_response_that_is_being_written_is_discarded() {
-    let mut chat = Chat::new("chat", Principal::new("ada"));
-    chat.messages.push(message(&user("m1")));
-    chat.begin_response("m2".into());
-    apply(&mut chat, &edit_of("m1"));
-    assert_eq!(chat.history, Truncated, "its tools may have run");
-    assert!(!chat.upsert_message(message(&call("m2")), None));
-}
-
-#[test]
-fn a_chat_is_truncated_if_it_does_not_store_the_calls_of_a_discarded_message() {
-    for (continued, history) in [(call("m2"), Truncated), (text("m2"), Complete)] {
-        let mut chat = Chat::new("chat", Principal::new("ada"));
-        let begun = message(&text("m2"));
-        chat.messages = vec![message(&user("m1")), begun.clone()].into();
-        apply(&mut chat, &edit_of("m1"));
-        assert_eq!(chat.history, Complete);
-        assert!(!chat.upsert_message(message(&continued), Some(&begun)));
-        assert_eq!(chat.history, history);
-    }
-}
-
-#[test]
 fn a_chat_stays_imported_if_it_is_truncated() {
     let mut chat = imported(&json!([user("m1"), text("m2"), user("m3")]));
     chat.messages.push(message(&call("m4")));

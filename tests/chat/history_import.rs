@@ -119,7 +119,7 @@ fn a_mark_goes_with_its_message() {
     let own = json!({"id": "m2", "role": "assistant", "parts": [
         call("c1", "output-available", json!({"output": "nothing is paid"})),
     ]});
-    assert!(chat.upsert_message(UiMessage::parse(&own.to_string()).unwrap(), None));
+    chat.upsert_message(UiMessage::parse(&own.to_string()).unwrap());
     assert!(!chat.is_unverified(&"m2".into(), &"c1".into()));
 }
 

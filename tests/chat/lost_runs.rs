@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
-use ui_message_stream::chat::{Chat, ChatError, ChatServer, PostedHistory, Turn};
+use ui_message_stream::chat::store::{
+    ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, RunStore, VersionedChat,
+};
+use ui_message_stream::chat::{Chat, ChatError, ChatServer, ChatStream, PostedHistory, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, UiMessage};
@@ -86,16 +88,14 @@ async fn stored(store: &impl ChatStore) -> VersionedChat {
     store.load(&ada(), &"chat".into()).await.unwrap().unwrap()
 }
 
-/// A stored chat whose last message waits for a response that was registered with this lease.
-async fn store_with_pending_response(lease: Option<Duration>) -> Arc<InMemoryChatStore> {
+/// A stored chat whose last message waits for a response that a run was to write. No server knows the
+/// log of that run any more.
+async fn store_with_lost_run() -> Arc<InMemoryChatStore> {
     let mut chat = Chat::new("chat", ada());
     let _ = chat.apply_request(&submit(&[user("m1", "Hi")]), PostedHistory::Keep);
-    chat.begin_response("lost".into());
     let mut json = serde_json::to_value(&chat).unwrap();
     json["regenerated"] = "m1".into();
-    if let Some(lease) = lease {
-        json["pendingResponses"][0]["leasedUntil"] = (lease.as_millis() as u64).into();
-    }
+    json["runs"] = json!({"live": {"run": "lost", "fence": 1, "messageId": "a1"}});
     let store = Arc::new(InMemoryChatStore::new());
     assert!(store.save(&serde_json::from_value(json).unwrap(), None).await.unwrap());
     store
@@ -103,37 +103,22 @@ async fn store_with_pending_response(lease: Option<Duration>) -> Arc<InMemoryCha
 
 #[tokio::test]
 async fn a_request_whose_run_was_lost_with_its_server_begins_another_run() {
-    let from_now = |time: Duration| time + std::time::UNIX_EPOCH.elapsed().unwrap();
-    for (lease, is_lost) in [
-        (None, true),
-        (Some(Duration::from_secs(1)), true),
-        (Some(from_now(Duration::from_secs(30))), false),
-        // The clock has been put back since.
-        (Some(from_now(Duration::from_secs(3600))), true),
-    ] {
-        for request in [submit, regenerate].map(|request| request(&[user("m1", "Hi")])) {
-            let store = store_with_pending_response(lease).await;
-            let server = server(&store);
-            server.permits.add_permits(2);
-            let response = server.post(&request).await;
-            if !is_lost {
-                assert!(matches!(response, Err(ChatError::ResponsePending)), "{response:?}");
-                assert_eq!(server.calls(), 0);
-                continue;
-            }
-            let message = response.unwrap().unwrap();
-            let chat = stored(&*store).await.chat;
-            assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &message));
-            let again = server.post(&submit(&[user("m1", "Hi")])).await.unwrap();
-            assert_eq!((again, server.calls()), (Some(message), 1));
-        }
+    for request in [submit, regenerate].map(|request| request(&[user("m1", "Hi")])) {
+        let store = store_with_lost_run().await;
+        let server = server(&store);
+        server.permits.add_permits(2);
+        let message = server.post(&request).await.unwrap().unwrap();
+        let chat = stored(&*store).await.chat;
+        assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &message));
+        let again = server.post(&submit(&[user("m1", "Hi")])).await.unwrap();
+        assert_eq!((again, server.calls()), (Some(message), 1));
     }
 }
 
 /// Its response could not be the last message.
 #[tokio::test]
 async fn a_lost_run_is_not_repeated_if_other_messages_follow() {
-    let store = store_with_pending_response(None).await;
+    let store = store_with_lost_run().await;
     let server = server(&store);
     server.permits.add_permits(2);
     server.post(&submit(&[user("m1", "Hi"), user("m2", "Hello?")])).await.unwrap();
@@ -143,42 +128,53 @@ async fn a_lost_run_is_not_repeated_if_other_messages_follow() {
     assert_eq!((stored(&*store).await.chat, server.calls()), (before, 1));
 }
 
+/// Two servers that share their stores.
+fn two_servers(store: &Arc<InMemoryChatStore>) -> (Server, Server) {
+    let runs: Arc<dyn RunStore> = Arc::new(InMemoryRunStore::new());
+    let with_runs = |mut server: Server| {
+        server.chats = server.chats.with_run_store(Arc::clone(&runs));
+        server
+    };
+    (with_runs(server(store)), with_runs(server(store)))
+}
+
 #[tokio::test]
 async fn a_request_that_reaches_another_server_while_its_response_is_written_calls_no_model() {
     let store = Arc::new(InMemoryChatStore::new());
-    let (first, second) = (server(&store), server(&store));
+    let (first, second) = two_servers(&store);
     let question = [user("m1", "Hi")];
     for request in [submit(&question), regenerate(&question)] {
         let response = first.chats.stream_response(&ada(), request.clone()).await.unwrap();
-        let again = second.post(&request).await;
-        assert!(matches!(again, Err(ChatError::ResponsePending)), "{again:?}");
+        let again = second.chats.stream_response(&ada(), request).await.unwrap();
         first.permits.add_permits(1);
-        drop(response.collect::<Vec<_>>().await);
+        let read = async |response: ChatStream| {
+            let frames = response.map(|frame| frame.unwrap().to_vec());
+            String::from_utf8(frames.collect::<Vec<_>>().await.concat()).unwrap()
+        };
+        let (response, again) = futures::join!(read(response), read(again));
+        assert!(response.contains("answer"), "{response}");
+        assert_eq!(response, again);
     }
     assert_eq!((first.calls(), second.calls()), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_extends_its_lease_and_stops_if_another_server_discards_its_response() {
+async fn a_run_renews_its_lease_and_stops_if_another_server_discards_its_response() {
     let store = Arc::new(InMemoryChatStore::new());
-    let (first, second) = (server(&store), server(&store));
-    let question = user("m1", "Hi");
-    let request = submit(&[question]);
-    let response = first.chats.stream_response(&ada(), request).await.unwrap();
-    let lease = async || {
-        let chat = serde_json::to_value(stored(&*store).await.chat).unwrap();
-        chat["pendingResponses"][0]["leasedUntil"].as_u64().unwrap()
-    };
-    let begun = lease().await;
-    // The clock of the lease is not paused.
-    std::thread::sleep(Duration::from_millis(5));
+    let (first, second) = two_servers(&store);
+    let request = submit(&[user("m1", "Hi")]);
+    let response = first.chats.stream_response(&ada(), request.clone()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(25)).await;
-    assert!(lease().await > begun);
+    // The lease of 10 seconds has not passed: a repetition reads the run.
+    let again = second.chats.stream_response(&ada(), request).await.unwrap();
 
     second.permits.add_permits(1);
     let edited = second.post(&edit(&user("m1", "Hello"))).await.unwrap().unwrap();
-    let frames = timeout(Duration::from_secs(30), response.collect::<Vec<_>>()).await.unwrap();
-    assert!(format!("{frames:?}").contains("abort"), "{frames:?}");
+    for response in [response, again] {
+        let frames = timeout(Duration::from_secs(30), response.collect::<Vec<_>>()).await.unwrap();
+        assert!(format!("{frames:?}").contains("abort"), "{frames:?}");
+    }
+    assert_eq!((first.calls(), second.calls()), (1, 1));
     let chat = stored(&*store).await.chat;
     assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &edited));
 }
@@ -251,7 +247,7 @@ impl ChatStore for Waits {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_extend_its_lease_stops_before_the_lease_ends() {
+async fn a_run_whose_chat_cannot_be_read_ends() {
     let store = Waits::new(usize::MAX, false);
     let server = server(&store);
     let request = submit(&[user("m1", "Hi")]);
@@ -277,34 +273,23 @@ async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_la
     let again = server.post(&request).now_or_never();
     assert!(!matches!(again, Some(Ok(_))), "{again:?}");
     store.permits.add_permits(1);
-    let mut again = server.post(&request).await;
-    while matches!(again, Err(ChatError::ResponsePending)) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        again = timeout(Duration::from_secs(30), server.post(&request)).await.unwrap();
-    }
+    let again = timeout(Duration::from_secs(30), server.post(&request)).await.unwrap();
     assert_eq!(again.unwrap(), stored(&*store).await.chat.messages.get(1).cloned());
     assert_eq!(server.calls(), 1);
 }
 
 #[tokio::test]
-async fn a_regeneration_that_was_stopped_can_be_requested_again_before_it_has_ended() {
-    let store = Waits::new(2, false);
+async fn a_regeneration_that_was_stopped_can_be_requested_again() {
+    let store = Arc::new(InMemoryChatStore::new());
     let server = server(&store);
     let question = [user("m1", "Hi")];
     let request = regenerate(&question);
-    let replaced = server.chats.stream_response(&ada(), request.clone()).await.unwrap();
     let stopped = server.chats.stream_response(&ada(), request.clone()).await.unwrap();
-    drop(replaced.collect::<Vec<_>>().await);
     server.called().await;
     let calls = server.calls();
     server.chats.stop(&ada(), &"chat".into()).await.unwrap();
-    // The run stores what it has.
-    store.waits().await;
-    let repeated = server.post(&submit(&question)).await;
-    assert!(matches!(repeated, Err(ChatError::ResponsePending)), "{repeated:?}");
     let again = server.chats.stream_response(&ada(), request).await.unwrap();
     server.permits.add_permits(1);
-    store.permits.add_permits(1);
     drop(stopped.collect::<Vec<_>>().await);
     drop(again.collect::<Vec<_>>().await);
     let chat = stored(&*store).await.chat;

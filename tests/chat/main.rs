@@ -16,6 +16,7 @@ mod lost_runs;
 mod newer_messages;
 mod out_of_band_decisions;
 mod pages;
+mod reconnecting;
 mod rejected_responses;
 mod repeated_requests;
 mod retried_requests;

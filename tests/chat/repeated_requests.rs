@@ -81,12 +81,24 @@ fn repeat(chat: &mut Chat, body: &Value) -> RequestEffect {
 
 /// Stores the response of a request that has just been applied.
 fn respond(chat: &mut Chat, id: &str) {
-    chat.begin_response(id.into());
+    begin(chat, id);
     finish(chat, id);
 }
 
+/// Makes a run write this response.
+fn begin(chat: &mut Chat, id: &str) {
+    set_live(chat, json!({"live": {"run": "run", "fence": 1, "messageId": id}}));
+}
+
 fn finish(chat: &mut Chat, id: &str) {
-    assert!(chat.upsert_message(UiMessage::parse(&assistant(id).to_string()).unwrap(), None));
+    set_live(chat, json!({}));
+    chat.upsert_message(UiMessage::parse(&assistant(id).to_string()).unwrap());
+}
+
+fn set_live(chat: &mut Chat, runs: Value) {
+    let mut stored = serde_json::to_value(&*chat).unwrap();
+    stored["runs"] = runs;
+    *chat = serde_json::from_value(stored).unwrap();
 }
 
 fn ids(chat: &Chat) -> Vec<&str> {
@@ -120,7 +132,7 @@ fn a_known_message_gets_its_response_and_removes_nothing() {
         // With `messageId` an unchanged text is no edit.
         assert_eq!(repeat(&mut chat, &edit(&posted(turn))), response);
     }
-    chat.begin_response("a4".into());
+    begin(&mut chat, "a4");
     assert_eq!(repeat(&mut chat, &submit(&posted(3))), answered("a3"));
 }
 
@@ -129,10 +141,10 @@ fn a_message_whose_response_is_being_written_waits_for_it() {
     let mut chat = chat_of(1);
     assert_eq!(apply(&mut chat, &submit(&posted(2))), RequestEffect::NewResponse);
     assert_eq!(repeat(&mut chat, &submit(&posted(2))), RequestEffect::NotAnswered);
-    chat.begin_response("a2".into());
+    begin(&mut chat, "a2");
     assert_eq!(repeat(&mut chat, &submit(&posted(2))), RequestEffect::AwaitsResponse("a2".into()));
-    // The response failed.
-    chat.cancel_response(&"a2".into());
+    // The run has written nothing.
+    set_live(&mut chat, json!({}));
     assert_eq!(repeat(&mut chat, &submit(&posted(2))), RequestEffect::NotAnswered);
 }
 
@@ -226,7 +238,7 @@ fn a_response_is_regenerated_again_only_after_it_was_written() {
     for response in ["b2", "c2"] {
         assert_eq!(apply(&mut chat, &again), RequestEffect::NewResponse);
         assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
-        chat.begin_response(response.into());
+        begin(&mut chat, response);
         let waits = RequestEffect::AwaitsResponse(response.into());
         assert_eq!(repeat(&mut chat, &again), waits);
         // By the id of the user message, and of the response that was replaced.
@@ -246,7 +258,7 @@ fn a_response_that_is_regenerated_by_its_id_is_replaced_once() {
     let mut chat = chat_of(3);
     let first = regenerate(&posted(2), Some("a2"));
     assert_eq!(apply(&mut chat, &first), RequestEffect::NewResponse);
-    chat.begin_response("b2".into());
+    begin(&mut chat, "b2");
     assert_eq!(repeat(&mut chat, &first), RequestEffect::AwaitsResponse("b2".into()));
     finish(&mut chat, "b2");
     assert_eq!(repeat(&mut chat, &first), answered("b2"));
@@ -254,10 +266,10 @@ fn a_response_that_is_regenerated_by_its_id_is_replaced_once() {
 
     // A response that is being written is replaced, too.
     assert_eq!(apply(&mut chat, &submit(&posted(4))), RequestEffect::NewResponse);
-    chat.begin_response("a4".into());
+    begin(&mut chat, "a4");
     let second = regenerate(&posted(4), Some("a4"));
     assert_eq!(apply(&mut chat, &second), RequestEffect::NewResponse);
-    chat.begin_response("b4".into());
+    begin(&mut chat, "b4");
     assert_eq!(repeat(&mut chat, &second), RequestEffect::AwaitsResponse("b4".into()));
     finish(&mut chat, "b4");
     assert_eq!(repeat(&mut chat, &second), answered("b4"));
@@ -397,7 +409,7 @@ async fn post_to(
 /// Returns the message that a client without messages reads from a response.
 fn read(response: &str) -> UiMessage {
     let mut reducer = Reducer::new();
-    for data in response.split("\n\n").filter_map(|frame| frame.strip_prefix("data: ")) {
+    for data in response.lines().filter_map(|line| line.strip_prefix("data: ")) {
         if data != "[DONE]" {
             reducer.push(&ReceivedChunk::parse(data).unwrap()).unwrap();
         }
@@ -415,24 +427,35 @@ async fn a_post_that_is_delivered_1000_times_before_during_and_after_its_answer_
     while server.calls.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    for accept in ["", "application/json"] {
-        for _ in 0..200 {
-            let (status, retry_after, text) = server.post(&body, accept).await;
-            assert_eq!((status, retry_after.as_deref()), (StatusCode::CONFLICT, Some("1")));
-            assert_eq!(text, "the response to this message is being written; try again later");
-        }
-    }
+    let later: Vec<_> = ["", "application/json"]
+        .into_iter()
+        .cycle()
+        .take(400)
+        .map(|accept| {
+            (accept, tokio::spawn(post_to(server.routes.clone(), body.to_string(), accept.into())))
+        })
+        .collect();
     server.permits.add_permits(10);
+    // All of them read the same run, or its message if it has ended.
     let mut answers = Vec::new();
     for post in at_once {
         let (status, _, text) = post.await.unwrap();
-        if status != StatusCode::CONFLICT {
-            assert_eq!(status, StatusCode::OK, "{text}");
-            answers.push(text);
+        assert_eq!(status, StatusCode::OK, "{text}");
+        answers.push(text);
+    }
+    let message = read(&answers[0]);
+    assert!(answers.iter().all(|answer| read(answer) == message));
+    for (accept, post) in later {
+        let (status, _, text) = post.await.unwrap();
+        assert_eq!(status, StatusCode::OK, "{text}");
+        match accept {
+            "" => assert_eq!(read(&text), message),
+            _ => {
+                let response: Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(response["message"], serde_json::to_value(&message).unwrap());
+            }
         }
     }
-    assert_eq!(answers.len(), 1);
-    let message = read(&answers[0]);
     let stored = server.stored().await;
     assert_eq!(stored.len(), 2);
     for _ in 0..150 {
@@ -456,13 +479,17 @@ async fn a_regeneration_that_is_delivered_100_times_at_once_calls_the_model_once
         let body = regenerate(&posted(1), None).to_string();
         let mut posts: JoinSet<_> =
             (0..100).map(|_| post_to(server.routes.clone(), body.clone(), String::new())).collect();
-        for _ in 0..99 {
-            let (status, retry_after, _) = posts.join_next().await.unwrap().unwrap();
-            assert_eq!((status, retry_after.as_deref()), (StatusCode::CONFLICT, Some("1")));
+        while server.calls.load(Ordering::SeqCst) < round {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // A request that arrives after the run has ended would begin another one.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         server.permits.add_permits(1);
-        let (status, _, text) = posts.join_next().await.unwrap().unwrap();
-        assert!(status == StatusCode::OK && text.contains(&format!("Answer {round}.")), "{text}");
+        while let Some(posted) = posts.join_next().await {
+            let (status, _, text) = posted.unwrap();
+            assert!(status == StatusCode::OK, "{text}");
+            assert!(text.contains(&format!("Answer {round}.")), "{text}");
+        }
         assert_eq!(server.calls.load(Ordering::SeqCst), round);
         assert_eq!(server.stored().await.len(), 2);
     }

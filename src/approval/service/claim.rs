@@ -63,10 +63,7 @@ pub(super) async fn claim(
     decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
 ) -> Result<(ApprovalRecord, ClaimResult), LedgerStoreError> {
     let (inner, principal) = (&approvals.inner, Some(&approvals.principal));
-    let lease = match record.provider_executed {
-        true => inner.lease.max(PROVIDER_LEASE),
-        false => inner.lease,
-    };
+    let lease = inner.lease;
     let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), lease_holder, lease);
     let revocation = revocation_reason(approvals, record, decide(system_time())).await;
     let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) = revocation {
@@ -153,9 +150,3 @@ pub(super) fn approved_call(
 fn record_missing() -> LedgerStoreError {
     LedgerStoreError::new("the record is gone")
 }
-
-/// The minimum lease of an approval that is forwarded to a provider.
-///
-/// While the lease lasts, a process is assumed to receive the provider's results. The lease is
-/// longer than a model response.
-pub(super) const PROVIDER_LEASE: Duration = Duration::from_secs(600);

@@ -16,17 +16,17 @@ use futures_util::stream::SelectAll;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::claim::{PROVIDER_LEASE, renew_lease};
 use super::claimed_call::ClaimedCall;
 use super::deferred_call::DeferredCall;
 use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls, DeferredParts};
+use super::inner::random_bytes;
 use super::running_call::{Progress, RunningCall};
 use super::settled_call::{SettledCall, approval_data};
 use super::{Approvals, ApprovedCall, ChatApprovals};
-use crate::approval::store::LedgerStoreError;
+use crate::approval::store::{LedgerStoreError, update};
 use crate::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall, Principal,
-    ResumePlan, ToolOutcome, UnverifiedToolOutput,
+    ApprovalRecord, DeferredOutcome, DeferredToolResult, DeferredToolResults, LeaseHolderId,
+    LeaseResult, PendingToolCall, Principal, ResumePlan, ToolOutcome, UnverifiedToolOutput,
 };
 use crate::boxed::BoxFuture;
 use crate::event::AgentEvent;
@@ -277,14 +277,30 @@ impl ChatApprovals {
         spawn_redeeming(answers, self.clone(), run).await
     }
 
-    /// Renews the leases of approvals that are about to be sent to a provider, because this process
-    /// will receive the provider's results.
-    pub(crate) async fn renew_for_provider(&self, approved: &[DeferredToolResult]) {
+    /// Claims approvals that the next model call sends to the provider. Returns those that no other
+    /// caller has claimed.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails. The approvals that were claimed before are then not
+    /// sent.
+    pub(crate) async fn claim_for_provider(
+        &self,
+        approved: Vec<DeferredToolResult>,
+    ) -> Result<Vec<DeferredToolResult>, LedgerStoreError> {
+        let (sender, lease) = (LeaseHolderId::from_bytes(random_bytes()), self.inner.lease);
+        let mut claimed = Vec::new();
         for result in approved {
             if let DeferredOutcome::ForwardToProvider { claim: Some(claim), .. } = &result.outcome {
-                renew_lease(self, claim, self.inner.lease.max(PROVIDER_LEASE)).await;
+                let forward =
+                    |record: &ApprovalRecord, now| record.forward(claim, sender, lease, now);
+                let forwarded = update(&*self.inner.ledger, claim.record, forward).await?;
+                if !matches!(forwarded, Some((_, LeaseResult::Stored))) {
+                    continue;
+                }
             }
+            claimed.push(result);
         }
+        Ok(claimed)
     }
 }
 

@@ -64,8 +64,15 @@ impl UnverifiedCalls {
             .filter(move |part| calls.is_some_and(|calls| calls.contains(&part.tool_call_id)))
     }
 
-    pub(super) fn remove(&mut self, message: &MessageId) {
-        self.0.remove(message);
+    /// Removes the calls of this message that have changed.
+    pub(super) fn retain_calls(
+        &mut self,
+        message: &MessageId,
+        is_kept: impl Fn(&ToolCallId) -> bool,
+    ) {
+        if let Some(calls) = self.0.get_mut(message) {
+            calls.retain(|call| is_kept(call));
+        }
     }
 
     pub(super) fn retain(&mut self, is_kept: impl Fn(&MessageId) -> bool) {

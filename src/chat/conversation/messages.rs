@@ -132,6 +132,12 @@ impl Messages {
         self.rfind(id, |_| true).map(|(_, message)| message)
     }
 
+    /// Returns the last message with this id, to share it.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn shared_by_id(&self, id: &MessageId) -> Option<Arc<UiMessage>> {
+        self.shared(self.position(id)?).cloned()
+    }
+
     fn rfind(
         &self,
         id: &MessageId,
@@ -156,22 +162,6 @@ impl Messages {
         let pages = self.pages.iter().filter(|page| page.unsettled > 0);
         let entries = pages.flat_map(|page| &page.entries);
         entries.filter(|entry| entry.has_unsettled_calls).map(|entry| &*entry.message)
-    }
-
-    /// Returns how many messages at the beginning both share.
-    #[cfg(feature = "approvals")]
-    pub(crate) fn common_prefix(&self, other: &Messages) -> usize {
-        let mut len = 0;
-        for (one, other) in self.pages.iter().zip(other.pages.iter()) {
-            if !Arc::ptr_eq(one, other) {
-                let pairs = one.entries.iter().zip(&other.entries);
-                let same =
-                    |(one, other): &(&Entry, &Entry)| Arc::ptr_eq(&one.message, &other.message);
-                return len + pairs.take_while(same).count();
-            }
-            len += one.entries.len();
-        }
-        len
     }
 
     /// Appends a message.

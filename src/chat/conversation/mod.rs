@@ -14,12 +14,13 @@ mod client_answers;
 mod delivery;
 mod history_completeness;
 mod history_import;
+mod live_run;
 mod messages;
 mod recorder;
 mod resolve_calls;
 mod stop_reason;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,11 @@ pub use self::client_answers::ClientAnswers;
 pub use self::delivery::{PostedHistory, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
+#[cfg(feature = "approvals")]
+pub(crate) use self::live_run::{LiveRun, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
+#[cfg(feature = "approvals")]
+pub(crate) use self::recorder::{RECORDED_VERSION, call_outcome};
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 
@@ -36,13 +41,14 @@ use self::apply_answers::apply_answers;
 use self::call_state::is_client_call;
 use self::delivery::{PastMessages, REGENERATED, digest_of_edit};
 use self::history_import::{UnverifiedCalls, imported};
+use self::live_run::RunRegister;
 use self::messages::json_len;
-use crate::approval::{
-    DeferredOutcome, DeferredToolResult, PendingToolCall, Principal, UnixMillis,
-};
+use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
+#[cfg(feature = "approvals")]
+use crate::chat::log::Fence;
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::{Format, RecordKind};
-use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
+use crate::message::{Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError, Trigger};
 
 /// A conversation as the server stores it.
@@ -104,18 +110,18 @@ pub struct Chat {
     /// The imported calls, which only the client claims to have happened.
     #[serde(default, skip_serializing_if = "UnverifiedCalls::is_empty")]
     unverified_calls: UnverifiedCalls,
-    #[serde(default, alias = "underWay", skip_serializing_if = "Vec::is_empty")]
-    pending_responses: Vec<PendingResponse>,
     /// The user message whose response was last requested again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     regenerated: Option<MessageId>,
     #[serde(default, skip_serializing_if = "PastMessages::is_empty")]
     past_messages: PastMessages,
+    #[serde(default, skip_serializing_if = "RunRegister::is_empty")]
+    runs: RunRegister,
 }
 
 debug_without_content!(Chat {
     id, owner, history;
-    messages, client_executed, unsent_approvals, call_outcomes, pending_responses, past_messages
+    messages, client_executed, unsent_approvals, call_outcomes, past_messages
 });
 
 /// The kind of a [`Chat`] among the stored records.
@@ -125,23 +131,6 @@ struct ChatRecord;
 impl RecordKind for ChatRecord {
     const NAME: &'static str = "chat record";
     const FORMAT: u64 = 2;
-}
-
-/// A response that is being written and is not among the messages yet.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PendingResponse {
-    message_id: MessageId,
-    /// The message after which the response is inserted. `None` at the start of the conversation.
-    after: Option<MessageId>,
-    /// Whether the response will not be stored, because the user edited the message that it answers
-    /// or requested another response to it.
-    #[serde(alias = "isTakenAway")]
-    is_discarded: bool,
-    /// The server that writes the response extends this time while the run is active. Afterwards the
-    /// run counts as lost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    leased_until: Option<UnixMillis>,
 }
 
 impl Chat {
@@ -157,9 +146,9 @@ impl Chat {
             unsent_approvals: Vec::new(),
             call_outcomes: Vec::new(),
             unverified_calls: UnverifiedCalls::default(),
-            pending_responses: Vec::new(),
             regenerated: None,
             past_messages: PastMessages::default(),
+            runs: RunRegister::default(),
         }
     }
 
@@ -297,13 +286,13 @@ impl Chat {
             if self.regenerated.as_ref() == Some(id) {
                 self.regenerated = None;
             }
-            self.truncate(place, place);
+            self.truncate(place);
         } else if self.past_messages.removed(id).is_some() {
             return RequestEffect::NotAnswered;
         } else if posted_history == PostedHistory::Truncate
             && let Some(length) = self.posted_prefix(request)
         {
-            self.truncate(length, length);
+            self.truncate(length);
         }
         self.messages.push(message);
         RequestEffect::NewResponse
@@ -323,11 +312,12 @@ impl Chat {
     fn regenerate(&mut self, request: &ChatRequest) -> RequestEffect {
         let named = request.message_id();
         if let Some(place) = named.and_then(|id| self.place_of(id, Role::Assistant)) {
-            self.truncate(place, place.saturating_sub(1));
+            self.truncate(place);
             return RequestEffect::NewResponse;
         }
-        if let Some(place) = named.and_then(|id| self.place_of_pending(id)) {
-            self.truncate(place, place.saturating_sub(1));
+        if let Some(id) = named.filter(|id| self.new_live_message() == Some(*id)) {
+            let last = self.messages.last().map(|message| message.id.clone());
+            self.past_messages.add_removed(id.clone(), last);
             return RequestEffect::NewResponse;
         }
         if let Some(place) = named.and_then(|id| self.place_of(id, Role::User)) {
@@ -341,7 +331,7 @@ impl Chat {
             return match self.place_of_last_question() {
                 Some(place) => self.regenerate_response_to(place),
                 None => {
-                    self.truncate(0, 0);
+                    self.truncate(0);
                     RequestEffect::NewResponse
                 }
             };
@@ -363,7 +353,7 @@ impl Chat {
     fn regenerate_response_to(&mut self, place: usize) -> RequestEffect {
         let question = self.messages[place].id.clone();
         if self.regenerated.as_ref() == Some(&question)
-            && let Some(response) = self.pending_response_after(&question)
+            && let Some(response) = self.live_response_to(&question)
         {
             return RequestEffect::AwaitsResponse(response.clone());
         }
@@ -371,7 +361,7 @@ impl Chat {
         if !is_new && Some(place) != self.place_of_last_question() {
             return self.response_after(Some(&question));
         }
-        self.truncate(place + 1, place);
+        self.truncate(place + 1);
         self.regenerated = Some(question);
         RequestEffect::NewResponse
     }
@@ -384,8 +374,8 @@ impl Chat {
     /// its response.
     fn response_after(&self, question: Option<&MessageId>) -> RequestEffect {
         let Some(question) = question else { return RequestEffect::NotAnswered };
-        if let Some(pending) = self.pending_response_after(question) {
-            return RequestEffect::AwaitsResponse(pending.clone());
+        if let Some(response) = self.live_response_to(question) {
+            return RequestEffect::AwaitsResponse(response.clone());
         }
         let next = self.messages.position(question).and_then(|place| self.messages.get(place + 1));
         match next.filter(|next| next.role == Role::Assistant) {
@@ -394,178 +384,54 @@ impl Chat {
         }
     }
 
-    /// Returns the id of the response that is being written after this message.
-    fn pending_response_after(&self, question: &MessageId) -> Option<&MessageId> {
-        let mut pending = self.pending_responses.iter().rev();
-        let pending = pending
-            .find(|pending| !pending.is_discarded && pending.after.as_ref() == Some(question));
-        pending.map(|pending| &pending.message_id)
+    /// Returns the id of the message of the live run, if it is the response to this message and is
+    /// not stored yet.
+    fn live_response_to(&self, question: &MessageId) -> Option<&MessageId> {
+        let is_last = self.messages.last().is_some_and(|last| last.id == *question);
+        self.new_live_message().filter(|_| is_last)
     }
 
-    /// Returns the place of a response that is being written.
-    fn place_of_pending(&self, id: &MessageId) -> Option<usize> {
-        let mut pending = self.pending_responses.iter();
-        let pending = pending.find(|pending| !pending.is_discarded && pending.message_id == *id);
-        self.place_after(pending?)
+    /// Returns the id of the message of the live run, if it is not stored yet.
+    fn new_live_message(&self) -> Option<&MessageId> {
+        let live = self.runs.live.as_ref().map(|live| &live.message_id);
+        live.filter(|id| self.message(id).is_none())
     }
 
-    /// Registers a response with this id that is about to be written.
+    /// Inserts an assistant message at the end, or replaces the stored message with its id. The
+    /// message is the result of [`Recorder::finish`] or a [`UiMessage`].
     ///
-    /// The place of the response is after the message that is currently the last one.
-    /// [`upsert_message`](Self::upsert_message) inserts the response at this place, even if the
-    /// user sends other messages before the response is complete. At most 16 responses are
-    /// registered at once. Registering one more removes the oldest registration.
-    pub fn begin_response(&mut self, id: MessageId) {
-        let after = self.messages.last().map(|message| message.id.clone());
-        let excess = self.pending_responses.len().saturating_sub(MAX_PENDING_RESPONSES - 1);
-        self.pending_responses.drain(..excess);
-        let response =
-            PendingResponse { message_id: id, after, is_discarded: false, leased_until: None };
-        self.pending_responses.push(response);
-    }
-
-    /// Removes the registration of the response with this id, which will not be written. Messages
-    /// stay as they are.
-    pub fn cancel_response(&mut self, id: &MessageId) {
-        self.pending_responses.retain(|response| response.message_id != *id);
-    }
-
-    /// Sets until when the registered response with this id counts as being written. Returns `false`
-    /// if it is not registered any more, or if it is discarded.
-    #[cfg(feature = "approvals")]
-    pub(super) fn lease_response(&mut self, id: &MessageId, until: UnixMillis) -> bool {
-        let mut pending = self.pending_responses.iter_mut();
-        let pending = pending.find(|pending| !pending.is_discarded && pending.message_id == *id);
-        pending.map(|pending| pending.leased_until = Some(until)).is_some()
-    }
-
-    /// Returns until when the registered response with this id counts as being written.
-    #[cfg(feature = "approvals")]
-    pub(super) fn response_lease(&self, id: &MessageId) -> Option<UnixMillis> {
-        let mut pending = self.pending_responses.iter();
-        pending.find(|pending| pending.message_id == *id)?.leased_until
-    }
-
-    /// Discards the response with this id, which nothing writes any more although it is registered,
-    /// so that another one can be written in its place. Returns `false` if messages follow, because
-    /// no response could then be appended.
-    #[cfg(feature = "approvals")]
-    pub(super) fn replace_response(&mut self, id: &MessageId) -> bool {
-        let last = self.messages.last().map(|message| &message.id);
-        let mut is_last = false;
-        for response in &mut self.pending_responses {
-            if response.message_id == *id {
-                response.is_discarded = true;
-                is_last = response.after.as_ref() == last;
-            }
-        }
-        // The lost run may have called tools.
-        self.mark_truncated();
-        is_last
-    }
-
-    /// Returns whether the conversation holds a message with this id, or a
-    /// [registered](Self::begin_response) response with this id that was not discarded.
-    pub fn expects(&self, id: &MessageId) -> bool {
-        let mut expected = self.pending_responses.iter().filter(|response| !response.is_discarded);
-        self.message(id).is_some() || expected.any(|response| response.message_id == *id)
-    }
-
-    /// Returns the ids of the [registered](Self::begin_response) responses that will not be stored,
-    /// because the user edited the message that they answer or requested another response to it.
-    pub fn discarded_responses(&self) -> impl Iterator<Item = &MessageId> {
-        let discarded = self.pending_responses.iter().filter(|response| response.is_discarded);
-        discarded.map(|response| &response.message_id)
-    }
-
-    /// Inserts or updates an assistant message, which is the result of [`Recorder::finish`] or a
-    /// [`UiMessage`]. Returns `false` and does not store the message if it was discarded. If a
-    /// discarded message holds tool calls, the [history](Self::history) is no longer complete.
-    ///
-    /// If `begun` is `None`, the message is a new response. A stored message with the same id is
-    /// replaced. Otherwise the message is inserted where [`begin_response`](Self::begin_response)
-    /// registered it, or at the end.
-    ///
-    /// If `begun` is a message, the response continues it: `begun` is the stored message as it was
-    /// when the agent started. Changes that others made to the stored message since then are kept:
-    /// results of its calls, and parts that other runs of the same message appended.
-    ///
-    /// The message was discarded
-    ///
-    /// - if it is new and one of the [`discarded_responses`](Self::discarded_responses);
-    /// - if it continues a message that the conversation no longer contains.
-    pub fn upsert_message(
-        &mut self,
-        recorded: impl Into<RecordedMessage>,
-        begun: Option<&UiMessage>,
-    ) -> bool {
-        let RecordedMessage { message, client_executed, mut call_outcomes } = recorded.into();
+    /// Calls that are the same in both versions keep their [outcomes](Self::call_outcomes).
+    pub fn upsert_message(&mut self, recorded: impl Into<RecordedMessage>) {
+        let RecordedMessage { message, client_executed, call_outcomes } = recorded.into();
         let id = message.id.clone();
-        let place = self.place_of(&id, Role::Assistant);
-        let Some(begun) = begun else {
-            let mut pending = self.pending_responses.iter();
-            let pending = pending.position(|response| response.message_id == message.id);
-            if pending.is_some_and(|at| self.pending_responses[at].is_discarded) {
-                self.forget_calls_of(&message);
-                return false;
+        let replaced = match self.place_of(&id, Role::Assistant) {
+            Some(place) => self.messages.replace(place, message),
+            None => {
+                self.messages.push(message);
+                None
             }
-            let pending = pending.map(|at| self.pending_responses.remove(at));
-            match place {
-                Some(place) => {
-                    let replaced = self.messages.replace(place, message);
-                    let calls = || replaced.iter().flat_map(|message| message.tool_parts());
-                    self.client_executed
-                        .retain(|call| !calls().any(|part| part.tool_call_id == call.tool_call_id));
-                }
-                None => {
-                    let place = pending.and_then(|response| self.place_after(&response));
-                    self.messages.insert(place.unwrap_or(self.messages.len()), message);
-                }
-            }
-            self.call_outcomes.retain(|known| known.message_id.as_ref() != Some(&id));
-            self.unverified_calls.remove(&id);
-            self.call_outcomes.extend(call_outcomes);
-            self.add_client_executed(&id, client_executed);
-            return true;
         };
-        let Some(place) = place else {
-            self.forget_calls_of(&message);
-            return false;
-        };
-        let known_outcomes = &mut self.call_outcomes;
-        self.messages.update(place, |stored| {
-            let mut parts = message.parts.into_iter();
-            let stored_parts = stored.parts.iter_mut();
-            for ((now, before), after) in stored_parts.zip(&begun.parts).zip(&mut parts) {
-                if now == before {
-                    *now = after;
-                    continue;
-                }
-                let call = now.as_tool().map(|part| part.tool_call_id.clone());
-                let Some(call) = call else { continue };
-                // Another run may have recorded the outcome as unknown before the result arrived.
-                if has_result(&after) && is_outcome_unknown(known_outcomes, &id, &call) {
-                    known_outcomes.retain(|known| !is_outcome_of(known, &id, &call));
-                    *now = after;
-                } else {
-                    call_outcomes.retain(|recorded| recorded.tool_call_id != call);
-                }
-            }
-            stored.parts.extend(parts);
-            if stored.metadata == begun.metadata {
-                stored.metadata = message.metadata;
-            }
-        });
-        // The message may have been stored before, while the agent was writing it.
-        call_outcomes.retain(|recorded| {
-            !self
-                .call_outcomes
-                .iter()
-                .any(|known| is_outcome_of(known, &id, &recorded.tool_call_id))
-        });
+        if let Some(replaced) = replaced {
+            let now = self.messages.find(&id);
+            let now = |call: &ToolCallId| {
+                now.and_then(|now| now.tool_parts().find(|part| part.tool_call_id == *call))
+            };
+            let before: HashMap<&ToolCallId, &ToolPart> =
+                replaced.tool_parts().map(|part| (&part.tool_call_id, part)).collect();
+            self.call_outcomes.retain(|known| {
+                let call = &known.tool_call_id;
+                let is_new = call_outcomes.iter().any(|new| new.tool_call_id == *call);
+                known.message_id.as_ref() != Some(&id)
+                    || !is_new && before.get(call).copied() == now(call)
+            });
+            self.unverified_calls.retain_calls(&id, |call| before.get(call).copied() == now(call));
+            self.client_executed.retain(|call| {
+                !before.contains_key(&call.tool_call_id)
+                    || now(&call.tool_call_id).is_some_and(|part| !part.is_settled())
+            });
+        }
         self.call_outcomes.extend(call_outcomes);
         self.add_client_executed(&id, client_executed);
-        true
     }
 
     /// Adds the calls of this message that have no result and are not listed yet.
@@ -601,7 +467,7 @@ impl Chat {
             + bytes_of(&self.unsent_approvals)
             + bytes_of(&self.call_outcomes)
             + self.unverified_calls.bytes()
-            + bytes_of(&self.pending_responses)
+            + bytes_of(&self.runs.new_results)
             + self.past_messages.bytes()
     }
 
@@ -688,25 +554,9 @@ impl Chat {
         }
     }
 
-    /// Removes the messages from index `first_message` on. Discards the pending responses to
-    /// messages from index `first_question` on.
-    fn truncate(&mut self, first_message: usize, first_question: usize) {
-        let place_of = |id: &Option<MessageId>| self.messages.position(id.as_ref()?);
-        let pending = self.pending_responses.iter();
-        let places: Vec<_> = pending.map(|response| place_of(&response.after)).collect();
-        let mut removed = self.messages.iter().skip(first_message);
-        let mut is_call_lost = removed.any(has_calls);
-        for (response, place) in self.pending_responses.iter_mut().zip(places) {
-            let is_discarded = place.is_none_or(|place| place >= first_question);
-            let is_new = is_discarded && !response.is_discarded;
-            if is_new {
-                self.past_messages.add_removed(response.message_id.clone(), response.after.clone());
-            }
-            // A response that is still being written may already have run tools.
-            is_call_lost |= is_new;
-            response.is_discarded |= is_discarded;
-        }
-        if is_call_lost {
+    /// Removes the messages from index `first_message` on.
+    fn truncate(&mut self, first_message: usize) {
+        if self.messages.iter().skip(first_message).any(has_calls) {
             self.mark_truncated();
         }
         let mut before = first_message.checked_sub(1).and_then(|place| self.messages.get(place));
@@ -725,25 +575,9 @@ impl Chat {
         self.unverified_calls.retain(is_kept);
     }
 
-    /// Records that this message is not stored.
-    fn forget_calls_of(&mut self, message: &UiMessage) {
-        if has_calls(message) {
-            self.mark_truncated();
-        }
-    }
-
     fn mark_truncated(&mut self) {
         if self.history.is_complete() {
             self.history = HistoryCompleteness::Truncated;
-        }
-    }
-
-    /// Returns the index at which a response is inserted. Returns `None` if the message before it
-    /// is gone.
-    fn place_after(&self, response: &PendingResponse) -> Option<usize> {
-        match &response.after {
-            None => Some(0),
-            Some(id) => self.messages.position(id).map(|at| at + 1),
         }
     }
 
@@ -753,12 +587,60 @@ impl Chat {
     }
 }
 
-fn has_calls(message: &UiMessage) -> bool {
-    message.tool_parts().next().is_some()
+/// The run that writes in a conversation.
+#[cfg(feature = "approvals")]
+impl Chat {
+    /// Returns the run that writes in this conversation.
+    pub(crate) fn live_run(&self) -> Option<&LiveRun> {
+        self.runs.live.as_ref()
+    }
+
+    /// Makes this run the one that writes.
+    pub(crate) fn set_live_run(&mut self, live: LiveRun) {
+        self.runs.live = Some(live);
+        self.runs.is_stopped = false;
+    }
+
+    /// Sets the fence of the run that writes.
+    pub(crate) fn set_live_fence(&mut self, fence: Fence) {
+        if let Some(live) = &mut self.runs.live {
+            live.fence = fence;
+        }
+    }
+
+    /// Removes the run that writes. Its message has to be stored before.
+    pub(crate) fn end_live_run(&mut self) {
+        self.runs.live = None;
+        self.runs.new_results.clear();
+    }
+
+    /// Removes the results that the log of the live run may not hold yet.
+    pub(crate) fn clear_new_results(&mut self) {
+        self.runs.new_results.clear();
+    }
+
+    /// Records that the user stopped the run.
+    pub(crate) fn set_stopped(&mut self) {
+        self.runs.is_stopped = true;
+    }
+
+    /// Returns the results that the log of the live run may not hold yet.
+    pub(crate) fn new_results(&self) -> &[ReceivedResult] {
+        &self.runs.new_results
+    }
+
+    /// Sets whether the last message has results that no model call has read.
+    pub(crate) fn set_unread_results(&mut self, has_unread_results: bool) {
+        self.runs.has_unread_results = has_unread_results;
+    }
+
+    pub(crate) fn has_unread_results(&self) -> bool {
+        self.runs.has_unread_results
+    }
 }
 
-fn has_result(part: &Part) -> bool {
-    matches!(part, Part::Tool(part) if part.is_settled())
+fn has_calls(message: &UiMessage) -> bool {
+    message.tool_parts().next().is_some()
 }
 
 /// Whether this is the recorded outcome of this call of this message.
@@ -776,6 +658,3 @@ fn is_outcome_unknown(
         known.outcome == DeferredOutcome::OutcomeUnknown && is_outcome_of(known, message, call)
     })
 }
-
-/// The maximum number of pending responses of one conversation. One more removes the oldest.
-const MAX_PENDING_RESPONSES: usize = 16;

@@ -136,7 +136,7 @@ impl Recorder {
 }
 
 /// Returns the entry of [`Chat::call_outcomes`](super::Chat::call_outcomes) for this call.
-pub(super) fn call_outcome(
+pub(crate) fn call_outcome(
     message_id: &MessageId,
     part: &ToolPart,
     outcome: DeferredOutcome,
@@ -156,7 +156,7 @@ pub(super) fn call_outcome(
 /// This version keeps the metadata of tools and of their outputs, which old clients do not receive:
 /// the model may need it in a later turn. It does not have the approval details that newer versions
 /// add to a tool part, because a data part of their own records these already.
-const RECORDED_VERSION: Version = Version::V6Patch(176);
+pub(crate) const RECORDED_VERSION: Version = Version::V6Patch(176);
 
 #[cfg(test)]
 mod tests {

@@ -4,11 +4,15 @@ use super::call_state::{
     error_state, is_approved_provider_call, is_call, is_call_of, not_executed_state,
     state_of_outcome,
 };
+#[cfg(feature = "approvals")]
+use super::live_run::ReceivedResult;
 use super::recorder::call_outcome;
 use super::{Chat, is_outcome_of, is_outcome_unknown};
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
 };
+#[cfg(feature = "approvals")]
+use crate::approval::{ClientToolResult, ResumePlan};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
@@ -61,20 +65,6 @@ impl Chat {
         parts.any(|part| is_call_of(part, approval) && is_approved_provider_call(part))
     }
 
-    /// Adds approvals to the unsent ones again that
-    /// [`take_unsent_approvals`](Self::take_unsent_approvals) removed and that
-    /// were not sent. Skips an approval whose call has a result by now, and one that is among the
-    /// unsent ones already.
-    #[cfg(feature = "approvals")]
-    pub(crate) fn restore_unsent_approvals(&mut self, unsent: &[DeferredToolResult]) {
-        for approval in unsent {
-            let is_listed = self.has_unsent_approval(approval.approval_id.as_ref());
-            if self.is_awaiting_provider(approval) && !is_listed {
-                self.unsent_approvals.push(approval.clone());
-            }
-        }
-    }
-
     /// Returns whether a provider requested approval of a call that has no final result yet.
     pub fn has_open_provider_approvals(&self) -> bool {
         self.unsettled_parts()
@@ -98,19 +88,13 @@ impl Chat {
         results.collect()
     }
 
-    /// Returns the ids of the messages with tool calls that a user message follows. They include the
-    /// registered responses that will be stored before the user message.
+    /// Returns the ids of the messages with tool calls that a user message follows.
     #[cfg(feature = "approvals")]
     pub(crate) fn messages_followed_by_user(&self) -> Vec<MessageId> {
         let last = self.messages.iter().rposition(|message| message.role == Role::User);
         let Some(last) = last else { return Vec::new() };
         let stored = self.messages.with_calls().filter(|(at, _)| *at < last);
-        let stored = stored.map(|(_, message)| message.id.clone());
-        let registered = self.pending_responses.iter().filter(|response| {
-            self.message(&response.message_id).is_none()
-                && self.place_after(response).is_some_and(|place| place <= last)
-        });
-        stored.chain(registered.map(|response| response.message_id.clone())).collect()
+        stored.map(|(_, message)| message.id.clone()).collect()
     }
 
     /// Returns the calls that have an approval request and no final result.
@@ -202,37 +186,45 @@ impl Chat {
         descriptor: impl Fn(&PendingToolCall) -> Option<Json>,
     ) {
         for call in deferred.superseded() {
-            let PendingToolCall { tool_call_id, approval_id, .. } = call;
-            self.client_executed.retain(|call| call.tool_call_id != *tool_call_id);
-            let place = self.last_place(|_, part| {
-                !part.is_settled() && is_call(part, approval_id.as_ref(), tool_call_id)
-            });
-            let found = place.and_then(|place| Some((place, self.part(place)?)));
-            let Some((place, part)) = found else { continue };
-            let (state, outcome) = match not_executed_state(part, approval::SUPERSEDED) {
-                Some(state) => (state, DeferredOutcome::Superseded),
-                // The client did not run the call.
-                None => {
-                    let refused = approval::REFUSED.to_owned();
-                    (error_state(part.input().cloned(), None, refused), DeferredOutcome::Rejected)
-                }
-            };
-            let Some((message, part)) = self.set_state(place, state) else { continue };
-            self.call_outcomes.push(call_outcome(&message, &part, outcome));
-            if let Some(descriptor) = descriptor(call) {
-                self.update_descriptor(&part.tool_call_id, &descriptor);
+            let descriptor = descriptor(call);
+            let (approval, id) = (call.approval_id.as_ref(), &call.tool_call_id);
+            self.record_superseded_call(approval, id, descriptor.as_ref());
+        }
+    }
+
+    fn record_superseded_call(
+        &mut self,
+        approval: Option<&ApprovalId>,
+        id: &ToolCallId,
+        descriptor: Option<&Json>,
+    ) {
+        self.client_executed.retain(|call| call.tool_call_id != *id);
+        let place = self.last_place(|_, part| !part.is_settled() && is_call(part, approval, id));
+        let found = place.and_then(|place| Some((place, self.part(place)?)));
+        let Some((place, part)) = found else { return };
+        let (state, outcome) = match not_executed_state(part, approval::SUPERSEDED) {
+            Some(state) => (state, DeferredOutcome::Superseded),
+            // The client did not run the call.
+            None => {
+                let refused = approval::REFUSED.to_owned();
+                (error_state(part.input().cloned(), None, refused), DeferredOutcome::Rejected)
             }
+        };
+        let Some((message, part)) = self.set_state(place, state) else { return };
+        self.call_outcomes.push(call_outcome(&message, &part, outcome));
+        if let Some(descriptor) = descriptor {
+            self.update_descriptor(&part.tool_call_id, descriptor);
         }
     }
 
     /// Returns the result in this event if a provider emits it for a call of an earlier message
-    /// whose approval was sent to it. `now` records the message that is being written. Returns
-    /// `None` for every other event.
+    /// whose approval was sent to it. `now` is the message that is being written. Returns `None` for
+    /// every other event.
     #[cfg(feature = "approvals")]
     pub(crate) fn result_of_forwarded_call(
         &self,
         event: &AgentEvent,
-        now: &mut super::Recorder,
+        now: &UiMessage,
     ) -> Option<DeferredToolResult> {
         let (id, outcome) = match event {
             AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
@@ -243,7 +235,7 @@ impl Chat {
             }
             _ => return None,
         };
-        if now.message().tool_parts().any(|part| part.tool_call_id == *id) {
+        if now.tool_parts().any(|part| part.tool_call_id == *id) {
             return None;
         }
         let mut sent = self.forwarded_approvals().into_iter();
@@ -311,6 +303,176 @@ impl Chat {
             Some((message.id.clone(), (**part).clone()))
         });
         changed.flatten()
+    }
+}
+
+/// The results that arrive during a run.
+#[cfg(feature = "approvals")]
+impl Chat {
+    /// Returns whether a result of the same call waits to be added to the log of the live run.
+    pub(crate) fn has_new_result_of(&self, result: &ReceivedResult) -> bool {
+        self.runs.new_results.iter().any(|new| new.is_of_call_of(result))
+    }
+
+    /// Adds a result of a call: to those that the live run reads, if it writes the message that
+    /// holds the call, and otherwise to the message.
+    pub(crate) fn receive_result(&mut self, result: &ReceivedResult) {
+        let holds = self.message_of_call(&result.result);
+        let is_of_live = self.runs.live.as_ref().is_some_and(|live| match holds {
+            Some(message) => message.id == live.message_id,
+            // The message is not stored before the run has ended.
+            None => true,
+        });
+        match is_of_live {
+            true if self.has_new_result_of(result) => {}
+            true => self.runs.new_results.push(result.clone()),
+            false => self.record_received(result),
+        }
+    }
+
+    /// Records a result in the message that holds its call.
+    pub(crate) fn record_received(&mut self, result: &ReceivedResult) {
+        let is_last = self
+            .message_of_call(&result.result)
+            .is_some_and(|message| Some(&message.id) == self.messages.last().map(|last| &last.id));
+        let before = self.is_known(&result.result);
+        let DeferredToolResult { approval_id, tool_call_id, outcome, .. } = &result.result;
+        match outcome {
+            DeferredOutcome::Superseded => {
+                let descriptor = result.descriptor.as_ref();
+                self.record_superseded_call(approval_id.as_ref(), tool_call_id, descriptor);
+            }
+            _ => self.record_result(&result.result, result.descriptor.as_ref()),
+        }
+        self.runs.has_unread_results |= is_last && !before && self.is_known(&result.result);
+    }
+
+    /// Returns whether the conversation holds a final result of this call. An approval that a
+    /// provider gets with the next model call is one, too.
+    pub(crate) fn is_known(&self, result: &DeferredToolResult) -> bool {
+        let found = self.find_call(result);
+        found.is_some_and(|(_, part)| part.is_settled() || is_approved_provider_call(part))
+    }
+
+    /// Returns whether this result would change the conversation or reach its live run.
+    pub(crate) fn lacks(&self, received: &ReceivedResult) -> bool {
+        let result = &received.result;
+        let can_be_recorded = result.is_final
+            && !matches!(
+                result.outcome,
+                DeferredOutcome::Approved { .. }
+                    | DeferredOutcome::Executing { .. }
+                    | DeferredOutcome::ForwardedToProvider
+                    | DeferredOutcome::Rejected
+            );
+        let has_place = self.runs.live.is_some() || self.message_of_call(result).is_some();
+        can_be_recorded && has_place && !self.is_known(result) && !self.has_new_result_of(received)
+    }
+
+    /// Returns whether this message holds the call of the result.
+    pub(crate) fn is_call_of(&self, result: &ReceivedResult, id: &MessageId) -> bool {
+        self.message_of_call(&result.result).is_some_and(|message| message.id == *id)
+    }
+
+    /// Returns whether the conversation holds results of all calls that the plan answers.
+    pub(crate) fn has_results_of(&self, plan: &ResumePlan) -> bool {
+        let is_known = |approval: &ApprovalId, call: &ToolCallId| {
+            self.is_resolved(Some(approval), call) == Some(true)
+        };
+        plan.unverified_responses()
+            .all(|answer| is_known(&answer.approval_id, &answer.tool_call_id))
+            && plan.unverified_outputs().all(|output| {
+                !self.client_executed.iter().any(|call| call.tool_call_id == output.tool_call_id)
+            })
+    }
+
+    /// Records the outputs of the calls that the client had to execute.
+    pub(crate) fn record_client_outputs(&mut self, plan: &ResumePlan) {
+        for output in plan.unverified_outputs() {
+            let calls = self.client_executed.iter();
+            let call = calls.clone().find(|call| {
+                call.tool_call_id == output.tool_call_id
+                    && output.tool_name.as_ref().is_none_or(|name| *name == call.tool_name)
+            });
+            let outcome = match &output.result {
+                ClientToolResult::Output(output) => {
+                    DeferredOutcome::Output { output: output.clone() }
+                }
+                ClientToolResult::ErrorText(error_text) => {
+                    DeferredOutcome::OutputError { error_text: error_text.clone() }
+                }
+            };
+            if let Some(result) = call.map(|call| call.with_outcome(outcome)) {
+                self.record_received(&ReceivedResult::new(result, None));
+            }
+        }
+    }
+
+    /// Returns the calls that wait for a decision of a user.
+    pub(crate) fn undecided_calls(&self) -> Vec<PendingToolCall> {
+        let mut open = self.open_approvals();
+        open.retain(|call| {
+            self.is_resolved(call.approval_id.as_ref(), &call.tool_call_id) == Some(false)
+        });
+        open
+    }
+
+    /// Returns the id of the last message if the model has to be called to continue it: a result is
+    /// unread, no call waits for an answer, and the user did not stop the run.
+    pub(crate) fn message_to_continue(&self) -> Option<&MessageId> {
+        let last = self.messages.last().filter(|last| last.role == Role::Assistant)?;
+        let is_due = self.runs.has_unread_results && !self.runs.is_stopped;
+        (is_due && !self.has_open_calls(last)).then_some(&last.id)
+    }
+
+    /// Returns whether a call of this message waits for the user or the client.
+    pub(crate) fn has_open_calls(&self, message: &UiMessage) -> bool {
+        message.tool_parts().any(|part| match &part.state {
+            ToolState::ApprovalRequested { .. } => true,
+            _ if part.is_settled() => false,
+            _ => self.client_executed.iter().any(|call| call.tool_call_id == part.tool_call_id),
+        })
+    }
+
+    /// Removes these approvals from the unsent ones: a model call sends them.
+    pub(crate) fn remove_unsent(&mut self, approvals: &[ApprovalId]) {
+        self.unsent_approvals.retain(|unsent| {
+            unsent.approval_id.as_ref().is_none_or(|approval| !approvals.contains(approval))
+        });
+    }
+
+    /// Returns the message that holds the call of this result.
+    fn message_of_call(&self, result: &DeferredToolResult) -> Option<&UiMessage> {
+        self.find_call(result).map(|(message, _)| message)
+    }
+
+    /// Returns the call of this result, and the message that holds it.
+    ///
+    /// A call that was closed without a decision has no approval any more. It is found by its own id.
+    fn find_call(&self, result: &DeferredToolResult) -> Option<(&UiMessage, &ToolPart)> {
+        let find = |is_it: &dyn Fn(&ToolPart) -> bool| {
+            let messages = self.messages.with_calls().map(|(_, message)| message);
+            let mut assistants = messages.filter(|message| message.role == Role::Assistant);
+            assistants.find_map(|message| {
+                let mut parts = message.parts.iter().rev().filter_map(Part::as_tool);
+                Some((message, parts.find(|part| is_it(part))?))
+            })
+        };
+        let id = &result.tool_call_id;
+        let Some(approval) = &result.approval_id else {
+            return find(&|part| part.tool_call_id == *id);
+        };
+        find(&|part| part.approval_id() == Some(approval)).or_else(|| {
+            find(&|part| {
+                part.tool_call_id == *id && part.approval_id().is_none() && part.is_settled()
+            })
+        })
+    }
+
+    /// Returns the ids of this message's calls that the client executes, and of its outcomes.
+    pub(crate) fn outcomes_of(&self, message: &MessageId) -> Vec<DeferredToolResult> {
+        let of_message = |known: &&DeferredToolResult| known.message_id.as_ref() == Some(message);
+        self.call_outcomes.iter().filter(of_message).cloned().collect()
     }
 }
 

@@ -251,7 +251,8 @@ impl Runs {
         let is_repeated = held.starts_with(append.entries)
             && (!append.end || run.has_ended && held.len() == append.entries.len());
         if !held.is_empty() || run.has_ended {
-            return match is_repeated && !(append.entries.is_empty() && !append.end) {
+            let renews_only = append.entries.is_empty() && !append.end;
+            return match is_repeated && !renews_only {
                 true => Ok(run.status(now)),
                 false if run.has_ended => Err(AppendRefusal::Ended),
                 false => Err(AppendRefusal::Gap),

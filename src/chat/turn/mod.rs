@@ -1,14 +1,11 @@
-//! [`Turn`]: the input of an agent for one turn. The files of this folder run a turn: its agent, its
-//! reader, and the other runs of its conversation.
+//! [`Turn`]: the input of an agent for one turn. The files of this folder run a turn: its state
+//! machine decides, and its driver performs the effects and waits.
 
-mod driver;
-pub(super) mod lease;
-mod listen;
-pub(super) mod live;
-mod next_run;
-mod reader;
-mod replay;
-pub(super) mod run;
+mod agent_events;
+pub(super) mod driver;
+mod effects;
+pub(super) mod hints;
+pub(super) mod machine;
 
 use std::sync::Arc;
 

@@ -292,9 +292,15 @@ function withoutIds({ status, received }) {
     if (!names.has(value)) names.set(value, `<${names.size + 1}>`);
     return names.get(value);
   };
-  const frames = received.split('\n\n').map(frame => {
-    if (!frame.startsWith('data: {')) return frame;
-    return JSON.stringify(JSON.parse(frame.slice(6)), replaceId);
+  const frames = received.split('\n\n');
+  // Before the first frame with an id, a response repeats the parts of the message that the page
+  // lacks, which are those of the responses before.
+  const begun = Math.max(frames.findIndex(frame => /^id: run_\w+\.[1-9]/.test(frame)), 0);
+  const named = frames.slice(begun).map(frame => {
+    // The number after the id of the run would show what the log holds besides the frames.
+    const [, number = '', data] = frame.match(/^(?:id: run_\w+\.(\d+)\n)?(.*)$/s);
+    if (!data.startsWith('data: {')) return number + data;
+    return number + JSON.stringify(JSON.parse(data.slice(6)), replaceId);
   });
-  return [status, ...frames].join('\n');
+  return [status, ...named].join('\n');
 }

@@ -128,6 +128,8 @@ export class Conversation {
       assert(Date.now() < deadline, `the decision is not in the history within ${TIMEOUT_MS} ms`);
       await pause(5);
     }
+    // A late response would read the frames of the run that the decision has begun.
+    await (await fetch(`${this.#baseUrl}/api/chat/${this.#chat.id}/stream`)).text();
   }
 
   /** Another page of the same user sends a message, and a decision with it if one is given. */

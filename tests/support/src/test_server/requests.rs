@@ -25,7 +25,7 @@ pub struct Answer {
 impl Answer {
     /// Returns the chunks of the response.
     pub fn chunks(&self) -> Vec<Value> {
-        let data = self.text.split("\n\n").filter_map(|frame| frame.strip_prefix("data: "));
+        let data = self.text.split("\n\n").filter_map(data_of);
         let chunks = data.filter(|data| *data != "[DONE]");
         chunks.map(|chunk| serde_json::from_str(chunk).expect("a chunk is JSON")).collect()
     }
@@ -47,16 +47,30 @@ impl Answer {
     pub fn text_with_numbered_ids(&self) -> String {
         let mut ids: Vec<String> = Vec::new();
         let frames = self.text.split("\n\n").map(|frame| {
-            let chunk =
-                frame.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok());
-            chunk.map_or(frame.to_owned(), |mut chunk: Value| {
+            // The number after the id of the run would show what the log holds besides the frames.
+            let id = frame.strip_prefix("id: ").and_then(|id| id.split_once('\n'));
+            let number =
+                id.and_then(|(id, _)| id.rsplit_once('.')).map_or("", |(_, number)| number);
+            let chunk = data_of(frame).and_then(|data| serde_json::from_str(data).ok());
+            let data = data_of(frame).unwrap_or(frame).to_owned();
+            let data = chunk.map_or(data, |mut chunk: Value| {
                 number_ids(&mut chunk, &mut ids);
                 chunk.to_string()
-            })
+            });
+            format!("{number} {data}")
         });
         let frames: Vec<String> = frames.collect();
         format!("{} {:?}\n{}", self.status, self.headers, frames.join("\n\n"))
     }
+}
+
+/// Returns the data of a frame. A frame of a run has an id before it.
+fn data_of(frame: &str) -> Option<&str> {
+    let frame = match frame.strip_prefix("id: ") {
+        Some(frame) => frame.split_once('\n')?.1,
+        None => frame,
+    };
+    frame.strip_prefix("data: ")
 }
 
 fn number_ids(chunk: &mut Value, ids: &mut Vec<String>) {

@@ -1,0 +1,106 @@
+//! The run of a conversation: the one that writes now, and what it has to read.
+
+use serde::{Deserialize, Serialize};
+
+use crate::approval::{DeferredOutcome, DeferredToolResult};
+use crate::chat::log::Fence;
+#[cfg(feature = "approvals")]
+use crate::event::{AgentEvent, Data};
+use crate::id::{MessageId, RunId};
+use crate::json::Json;
+
+/// The run that writes in a conversation. Only this run, at this fence, may call the model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LiveRun {
+    pub(crate) run: RunId,
+    pub(crate) fence: Fence,
+    /// The message that the run writes: a new one, or one that it continues.
+    pub(crate) message_id: MessageId,
+}
+
+/// The run of a conversation, and what happened to calls since its model was called.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RunRegister {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) live: Option<LiveRun>,
+    /// Results of calls in the message of the live run that its log may not hold yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) new_results: Vec<ReceivedResult>,
+    /// Whether the last message has results that no model call has read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_unread_results: bool,
+    /// Whether the user stopped the last run. Its message is not continued without a new request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_stopped: bool,
+}
+
+impl RunRegister {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The result of a call, with the data that the client shows beside the call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReceivedResult {
+    pub(crate) result: DeferredToolResult,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) descriptor: Option<Json>,
+    /// What the page shows that sent the answer, if that differs: a late denial stays a denial there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shown: Option<DeferredOutcome>,
+}
+
+#[cfg(feature = "approvals")]
+impl ReceivedResult {
+    pub(crate) fn new(result: DeferredToolResult, descriptor: Option<Json>) -> Self {
+        ReceivedResult { result, descriptor, shown: None }
+    }
+
+    /// Returns the events that show the result to the page that answered the call.
+    pub(crate) fn events(&self) -> impl Iterator<Item = AgentEvent> + use<> {
+        let ReceivedResult { result, descriptor, shown } = self;
+        let outcome = shown.clone().unwrap_or_else(|| result.outcome.clone());
+        let result = &DeferredToolResult { outcome, ..result.clone() };
+        let id = &result.tool_call_id;
+        let outcome = AgentEvent::from_deferred(result);
+        let is_approved = outcome.is_some() && result.outcome.matches_decision(true);
+        // The client may hold a denial that arrived after the approval.
+        let overruled =
+            is_approved.then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
+        let data = descriptor.clone().map(|data| {
+            let (name, id) = ("approval".into(), Some(id.to_string().into()));
+            AgentEvent::Data(Box::new(Data { name, id, data, transient: false }))
+        });
+        overruled.into_iter().chain(outcome).chain(data)
+    }
+
+    /// Returns the events that show the result to all pages, also the output of a client to the
+    /// others.
+    pub(crate) fn events_for_all(&self) -> impl Iterator<Item = AgentEvent> + use<> {
+        let id = self.result.tool_call_id.clone();
+        let output = match &self.result.outcome {
+            DeferredOutcome::Output { output } => Some(AgentEvent::tool_output(id, output.clone())),
+            DeferredOutcome::OutputError { error_text } => {
+                Some(AgentEvent::tool_failed(id, error_text.clone()))
+            }
+            _ => None,
+        };
+        self.events().chain(output)
+    }
+
+    /// Whether the result has a frame of its own.
+    pub(crate) fn shows_outcome(&self) -> bool {
+        let is_result = |event: &AgentEvent| !matches!(event, AgentEvent::Data(_));
+        self.events().any(|event| is_result(&event))
+    }
+
+    /// Whether this is a result of the same call.
+    pub(crate) fn is_of_call_of(&self, other: &Self) -> bool {
+        self.result.approval_id == other.result.approval_id
+            && self.result.tool_call_id == other.result.tool_call_id
+    }
+}

@@ -1,0 +1,163 @@
+//! The inputs and outputs of a turn.
+
+use std::sync::Arc;
+
+use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
+use crate::chat::conversation::{Chat, ReceivedResult};
+use crate::chat::log::{
+    AppendResult, BeginResult, Fence, LogEntry, RunState, TakeCondition, TakeResult,
+};
+use crate::event::AgentEvent;
+use crate::id::{MessageId, RunId};
+use crate::limits::ChatLimitError;
+use crate::message::UiMessage;
+use crate::request::ChatRequest;
+use crate::translator::TranslateError;
+
+/// A request to a conversation.
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    /// A posted request: a new message, an edit, a regeneration, or answers.
+    Post(Box<ChatRequest>),
+    /// Answers that did not come in a chat request, to calls of this message.
+    Decisions { message_id: MessageId, plan: Box<ResumePlan> },
+    /// Stop the run that is live now.
+    Stop,
+    /// Read the live run, or this run, from which the client has read before.
+    Follow { after: Option<RunId> },
+}
+
+/// What the driver must do next.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Start this effect without waiting for it. Its inputs go to
+    /// [`ChatTurn::handle`](super::ChatTurn::handle).
+    Start(Effect),
+    /// Send this response to the client. It comes at most once.
+    Respond(Response),
+    /// Drop the stream of the agent.
+    StopAgent,
+    /// Log that an event of the agent had no valid translation.
+    Report(TranslateError),
+    /// Wait for an input.
+    Wait,
+    /// The turn has ended.
+    End,
+}
+
+/// An operation for the driver to start.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Load the conversation. Produces [`Input::Loaded`].
+    Load,
+    /// Save the conversation if it still has this revision. Produces [`Input::Saved`].
+    ///
+    /// Before that reply, revoke the approval requests of the message `ended` that the saved
+    /// conversation does not show: its run was cut off and may have requested them in vain.
+    Save { chat: Box<Chat>, revision: Option<u64>, ended: Option<MessageId> },
+    /// Redeem the answers of the plan: deny, execute, or grant to a provider. Produces
+    /// [`Input::CallSettled`] for each answered call, and then [`Input::Redeemed`].
+    Redeem { plan: Box<ResumePlan>, chat: Box<Chat> },
+    /// Close the open calls of this conversation, because of a new message of the user, and redeem
+    /// the answers that came with it. Calls on which others decide stay open. Produces
+    /// [`Input::CallsClosed`], then [`Input::CallSettled`] for each call that is executed now, and
+    /// then [`Input::Redeemed`].
+    CloseOpenCalls { open: Vec<PendingToolCall>, plan: Box<ResumePlan>, chat: Box<Chat> },
+    /// Look up which of these open calls the ledger has decided. Produces [`Input::CallsClosed`].
+    FindDecided(Vec<PendingToolCall>),
+    /// Claim these approvals for the next model call. Produces [`Input::Claimed`].
+    Claim(Vec<DeferredToolResult>),
+    /// Begin a log. Produces [`Input::Begun`].
+    Begin(RunId),
+    /// End a log that no conversation names. Produces nothing.
+    Release { run: RunId, fence: Fence },
+    /// Append to a log. Produces [`Input::Appended`].
+    Append { run: RunId, fence: Fence, position: u64, entries: Vec<LogEntry>, end: bool },
+    /// Take a run. Produces [`Input::Taken`].
+    Take { run: RunId, fence: Fence, condition: TakeCondition },
+    /// Read a whole log. Produces [`Input::Log`].
+    Read(RunId),
+    /// Find out whether the store holds a log. Produces [`Input::Log`] without entries.
+    Find(RunId),
+    /// Call the agent. Produces [`Input::Agent`] and then [`Input::AgentEnded`].
+    CallAgent(Box<AgentCall>),
+}
+
+/// A call of the agent.
+#[derive(Debug)]
+pub(crate) struct AgentCall {
+    pub(crate) chat: Chat,
+    pub(crate) message_id: MessageId,
+    /// The approvals that this call sends to the provider. No other call sends them.
+    pub(crate) sent: Vec<DeferredToolResult>,
+    /// The results that the conversation does not hold: of calls that are still executing, and of
+    /// answers that were not accepted.
+    pub(crate) not_recorded: Vec<DeferredToolResult>,
+    /// The results since the last model call that the conversation holds.
+    pub(crate) recorded: Vec<DeferredToolResult>,
+}
+
+/// A result of an effect, or a hint.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// The conversation and its revision. `None` if the store does not hold it.
+    Loaded(Option<(Box<Chat>, u64)>),
+    /// Whether the conversation was saved. If not, it has another revision.
+    Saved(bool),
+    /// It is not known whether the conversation was saved.
+    SaveUnknown,
+    CallSettled(Box<ReceivedResult>),
+    Redeemed,
+    /// The answers could not be redeemed.
+    NotRedeemed,
+    /// The outcomes of those calls that are closed now, and of those that are executing.
+    CallsClosed(Vec<ReceivedResult>),
+    /// The open calls could not be closed, and the model must not be called.
+    CallsNotClosed,
+    /// Those of the approvals that this turn has claimed.
+    Claimed(Vec<DeferredToolResult>),
+    /// `None` if the reply was lost. The same holds for the other replies of the store of runs.
+    Begun(Option<BeginResult>),
+    Appended(Option<AppendResult>),
+    Taken(Option<TakeResult>),
+    /// The entries of the log. `None` if there is no such run.
+    Log(Option<Vec<LogEntry>>),
+    Agent(AgentEvent),
+    AgentEnded,
+    /// A hint: another turn has changed the conversation.
+    ChatChanged,
+    /// A third of a lease has passed. With the state of the run that the turn
+    /// [watches](super::ChatTurn::watched_run), or `None` if there is no such run.
+    Tick(Option<(RunState, Fence)>),
+    /// A store or the ledger has failed for so long that the driver gives up.
+    Failed,
+}
+
+/// The response to the client.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Response {
+    /// The response reads the log of this run, which writes the message.
+    ///
+    /// If the run continues a stored message, this is `begun`. A client that does not hold it reads
+    /// it first. `shown` are the results of the answers of this request that the log may not hold.
+    Join {
+        run: RunId,
+        message_id: MessageId,
+        begun: Option<Arc<UiMessage>>,
+        shown: Vec<ReceivedResult>,
+    },
+    /// The response reads the rest of the log of this run.
+    Rest(RunId),
+    /// The response is this stored message. `shown` are the results of the answers of this request.
+    Stored { message_id: MessageId, shown: Vec<ReceivedResult> },
+    /// There is nothing to send.
+    Nothing,
+    /// The request was received before, and there is no response to it.
+    AlreadyReceived,
+    /// The user has too many live runs.
+    TooManyRuns,
+    /// The new message does not fit into the conversation.
+    Limit(ChatLimitError),
+    /// A store or the ledger has failed.
+    Failed,
+}

@@ -1,0 +1,302 @@
+//! [`RunRecord`]: the message and the results that the log of a run holds.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::approval::{DeferredOutcome, PendingToolCall};
+use crate::chat::conversation::{Chat, LiveRun, ReceivedResult, RecordedMessage, call_outcome};
+use crate::chat::log::LogEntry;
+use crate::chunk::{Chunk, ReceivedChunk};
+use crate::event::AgentEvent;
+use crate::id::{ApprovalId, MessageId, ToolCallId};
+use crate::json::Json;
+use crate::message::UiMessage;
+use crate::reducer::Reducer;
+use crate::sse::Decoder;
+
+/// What the frames of a log do not show. A note is an entry of the log that is never sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub(super) enum Note {
+    /// The model is about to be called: it reads all results before this note.
+    Step,
+    /// Results of calls that earlier model calls left open.
+    Results {
+        results: Vec<ReceivedResult>,
+        /// How many of the next frames show these results. The message gets the results from this
+        /// note, because the frames show less.
+        frames: usize,
+    },
+    /// The next model call sends these approvals to the provider.
+    Claimed(Vec<ApprovalId>),
+    /// The client executes these calls.
+    ClientExecuted(Vec<PendingToolCall>),
+    /// The next frame shows this chunk, as far as the client knows it. The message gets the chunk.
+    Recorded(String),
+    /// The metadata in the last frame of a model call.
+    Metadata(Json),
+    /// The calls that the last model call has settled without executing them, and those of which it
+    /// is unknown whether they were executed. The frames show only error texts.
+    Outcomes { rejected: Vec<ToolCallId>, unknown: Vec<ToolCallId> },
+}
+
+/// The message that the log of a run holds, entry by entry.
+///
+/// The holder of the run adds chunks and notes as it appends them. A turn that takes the run reads
+/// the entries. Both get the same message.
+#[derive(Debug, Clone)]
+pub(super) struct RunRecord {
+    message_id: MessageId,
+    /// The message when the run began, if the run continues one.
+    begun: Option<UiMessage>,
+    /// The conversation when the run began, with the message up to the last model call.
+    chat: Chat,
+    reducer: Reducer,
+    notes: Vec<Note>,
+    /// The results since the last model call.
+    unfolded: Vec<ReceivedResult>,
+    client_executed: Vec<PendingToolCall>,
+    /// The outcomes of calls that the frames do not show.
+    outcomes: HashMap<ToolCallId, DeferredOutcome>,
+    /// The number of next frames that show what a note holds.
+    skipped_frames: usize,
+    open: OpenChunks,
+}
+
+/// The chunks that need an end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OpenChunks {
+    text: Vec<String>,
+    reasoning: Vec<String>,
+    step: bool,
+}
+
+impl RunRecord {
+    /// Creates the record of an empty log. `chat` names the run.
+    pub(super) fn new(chat: &Chat, live: &LiveRun) -> Self {
+        let message_id = live.message_id.clone();
+        RunRecord {
+            reducer: match chat.message(&message_id) {
+                Some(message) => Reducer::continuing(message.clone()),
+                None => Reducer::new(),
+            },
+            begun: chat.message(&message_id).cloned(),
+            message_id,
+            chat: chat.clone(),
+            notes: Vec::new(),
+            unfolded: Vec::new(),
+            client_executed: Vec::new(),
+            outcomes: HashMap::new(),
+            skipped_frames: 0,
+            open: OpenChunks::default(),
+        }
+    }
+
+    /// Creates the record of a log.
+    pub(super) fn of_log(chat: &Chat, live: &LiveRun, entries: &[LogEntry]) -> Self {
+        let mut record = Self::new(chat, live);
+        entries.iter().for_each(|entry| record.push_entry(entry));
+        record
+    }
+
+    /// Adds an entry of the log. An entry that this version cannot read changes nothing.
+    fn push_entry(&mut self, entry: &LogEntry) {
+        match entry {
+            LogEntry::Note(bytes) => {
+                if let Ok(note) = serde_json::from_slice(bytes) {
+                    self.push_note(note);
+                }
+            }
+            LogEntry::Frame(bytes) => {
+                let mut decoder = Decoder::default();
+                decoder.push(bytes);
+                while let Some(event) = decoder.poll() {
+                    if let Ok(ReceivedChunk::Known { chunk, .. }) =
+                        ReceivedChunk::parse(&event.data)
+                    {
+                        self.push_chunk(&chunk);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
+        if self.skipped_frames > 0 {
+            self.skipped_frames -= 1;
+            return;
+        }
+        if is_final(chunk) {
+            return;
+        }
+        self.open.push(chunk);
+        // The reducer accepts each chunk that the translator emits.
+        let _ = self.reducer.push_chunk(chunk);
+    }
+
+    pub(super) fn push_note(&mut self, note: Note) {
+        match &note {
+            Note::Step => self.fold(),
+            Note::Results { results, frames } => {
+                self.unfolded.extend(results.iter().cloned());
+                self.skipped_frames = *frames;
+            }
+            Note::Recorded(chunk) => {
+                if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(chunk) {
+                    self.push_chunk(&chunk);
+                }
+                self.skipped_frames = 1;
+            }
+            Note::Metadata(metadata) => {
+                let message_metadata = Some(Cow::Borrowed(metadata));
+                let _ = self.reducer.push_chunk(&Chunk::MessageMetadata { message_metadata });
+            }
+            Note::Outcomes { rejected, unknown } => {
+                let of = |calls: &[ToolCallId], outcome: DeferredOutcome| {
+                    calls
+                        .iter()
+                        .map(move |call| (call.clone(), outcome.clone()))
+                        .collect::<Vec<_>>()
+                };
+                self.outcomes.extend(of(rejected, DeferredOutcome::Rejected));
+                self.outcomes.extend(of(unknown, DeferredOutcome::OutcomeUnknown));
+            }
+            Note::ClientExecuted(calls) => self.client_executed.extend(calls.iter().cloned()),
+            Note::Claimed(approvals) => self.chat.remove_unsent(approvals),
+        }
+        self.notes.push(note);
+    }
+
+    /// Does not skip frames: the writer does not push those that show a note as chunks.
+    pub(super) fn skip_no_frames(&mut self) {
+        self.skipped_frames = 0;
+    }
+
+    /// Returns the result in this event if a provider emits it for a call of an earlier message.
+    pub(super) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<ReceivedResult> {
+        let result = self.chat.result_of_forwarded_call(event, self.reducer.message())?;
+        Some(ReceivedResult::new(result, None))
+    }
+
+    /// Returns whether the log holds a result of the same call.
+    pub(super) fn has_result_of(&self, result: &ReceivedResult) -> bool {
+        self.results().any(|held| held.is_of_call_of(result))
+    }
+
+    fn results(&self) -> impl Iterator<Item = &ReceivedResult> {
+        self.notes.iter().flat_map(|note| match note {
+            Note::Results { results, .. } => results.as_slice(),
+            _ => &[],
+        })
+    }
+
+    /// Returns the calls that the run has announced and that the client does not execute.
+    pub(super) fn own_calls(&mut self) -> Vec<ToolCallId> {
+        let begun = self.begun.as_ref();
+        let is_begun = |id: &ToolCallId| {
+            begun.is_some_and(|begun| begun.tool_parts().any(|part| part.tool_call_id == *id))
+        };
+        let is_of_client =
+            |id: &ToolCallId| self.client_executed.iter().any(|call| call.tool_call_id == *id);
+        let calls = self.reducer.message().tool_parts().map(|part| &part.tool_call_id);
+        calls.filter(|id| !is_begun(id) && !is_of_client(id)).cloned().collect()
+    }
+
+    /// Returns the message as the log shows it, without the results since the last model call.
+    pub(super) fn message(&mut self) -> &UiMessage {
+        self.reducer.message()
+    }
+
+    /// Returns the ids of the text parts and of the reasoning parts that are open, and whether a
+    /// step is open.
+    pub(super) fn open_chunks(&self) -> (&[String], &[String], bool) {
+        (&self.open.text, &self.open.reasoning, self.open.step)
+    }
+
+    /// Returns the conversation with the message and the results of this log. `chat` is the newest
+    /// version of the conversation. Other messages stay as they are there.
+    pub(super) fn keep_in(&self, chat: &Chat) -> Chat {
+        let mut record = self.clone();
+        record.fold();
+        let mut kept = chat.clone();
+        let is_live = kept.live_run().is_some_and(|live| live.message_id == self.message_id);
+        if (is_live || kept.message(&self.message_id).is_some())
+            && let Some(message) = record.chat.message(&self.message_id)
+        {
+            kept.upsert_message(RecordedMessage {
+                message: message.clone(),
+                client_executed: record.client_executed.clone(),
+                call_outcomes: record.chat.outcomes_of(&self.message_id),
+            });
+        }
+        let is_last = kept.messages.last().is_some_and(|last| last.id == self.message_id);
+        let mut unread = chat.has_unread_results();
+        for note in &self.notes {
+            match note {
+                Note::Step => unread &= !is_last,
+                Note::Results { results, .. } => {
+                    let is_here = |it| is_last && kept.is_call_of(it, &self.message_id);
+                    unread |= results.iter().any(is_here);
+                    results.iter().for_each(|result| kept.record_received(result));
+                }
+                Note::Claimed(approvals) => kept.remove_unsent(approvals),
+                Note::ClientExecuted(_)
+                | Note::Recorded(_)
+                | Note::Metadata(_)
+                | Note::Outcomes { .. } => {}
+            }
+        }
+        kept.set_unread_results(unread);
+        kept
+    }
+
+    /// Adds the chunks and the results so far to the message, so that the next chunks continue it.
+    fn fold(&mut self) {
+        let mut message = self.reducer.message().clone();
+        // The frames have another id if the client continues a message that the server does not hold.
+        message.id = self.message_id.clone();
+        if !message.parts.is_empty() {
+            let mut recorded = RecordedMessage::from(message);
+            recorded.client_executed = self.client_executed.clone();
+            let parts = recorded.message.tool_parts().filter_map(|part| {
+                let outcome = self.outcomes.get(&part.tool_call_id)?;
+                part.is_settled().then(|| call_outcome(&self.message_id, part, outcome.clone()))
+            });
+            recorded.call_outcomes = parts.collect();
+            self.chat.upsert_message(recorded);
+        }
+        for result in std::mem::take(&mut self.unfolded) {
+            self.chat.record_result(&result.result, result.descriptor.as_ref());
+        }
+        if let Some(message) = self.chat.message(&self.message_id) {
+            self.reducer = Reducer::continuing(message.clone());
+        }
+    }
+}
+
+impl OpenChunks {
+    /// Returns whether a text or a reasoning is open.
+    pub(super) fn has_text(&self) -> bool {
+        !self.text.is_empty() || !self.reasoning.is_empty()
+    }
+
+    pub(super) fn push(&mut self, chunk: &Chunk<'_>) {
+        match chunk {
+            Chunk::TextStart { id, .. } => self.text.push(id.to_string()),
+            Chunk::TextEnd { id, .. } => self.text.retain(|open| *open != **id),
+            Chunk::ReasoningStart { id, .. } => self.reasoning.push(id.to_string()),
+            Chunk::ReasoningEnd { id, .. } => self.reasoning.retain(|open| *open != **id),
+            Chunk::StartStep {} => self.step = true,
+            Chunk::FinishStep {} => self.step = false,
+            _ => {}
+        }
+    }
+}
+
+/// Whether the client stops reading at this chunk. It does not change the message, and is sent with
+/// the end of the log.
+pub(super) fn is_final(chunk: &Chunk<'_>) -> bool {
+    matches!(chunk, Chunk::Finish { .. } | Chunk::Abort { .. } | Chunk::Error { .. })
+}

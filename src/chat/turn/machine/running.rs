@@ -1,0 +1,459 @@
+//! [`OwnRun`]: the run of a turn, while this turn is its holder.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::io::{Action, AgentCall, Effect, Input};
+use super::writer::{LogClient, LogWriter};
+use crate::approval::{DeferredOutcome, DeferredToolResult};
+use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
+use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
+use crate::chunk::Chunk;
+use crate::event::AgentEvent;
+use crate::id::ApprovalId;
+use crate::message::UiMessage;
+
+/// A run: its log, the part of it that is stored, and its phase.
+#[derive(Debug)]
+pub(super) struct OwnRun {
+    live: LiveRun,
+    /// The newest version of the conversation that was loaded.
+    chat: Box<Chat>,
+    revision: Option<u64>,
+    writer: LogWriter,
+    /// The number of entries that the store holds.
+    length: u64,
+    /// The number of bytes that the store holds.
+    bytes: usize,
+    in_flight: Option<InFlight>,
+    phase: Phase,
+    is_redeemed: bool,
+    /// The results that this turn has redeemed.
+    results: Vec<ReceivedResult>,
+    /// The results that the conversation does not hold, for the agent.
+    not_recorded: Vec<DeferredToolResult>,
+    /// The results since the last model call that the log holds, for the agent.
+    recorded: Vec<DeferredToolResult>,
+    /// The model is called also if no result is unread: the user asked, or an answer was not
+    /// accepted, which the client sends again if the response has no step after it.
+    has_to_call: bool,
+    /// The run ends early. The model is not called again.
+    is_stopped: bool,
+    /// The message has its end in the log.
+    is_message_ended: bool,
+    is_loading: bool,
+    has_to_renew: bool,
+    /// A save of the end was started, and the conversation was not loaded since.
+    was_saved: bool,
+    /// The saved conversation has unread results in a message of another run.
+    leaves_unread: bool,
+    /// The last model call was cut off.
+    was_cut: bool,
+    /// The approvals that the agent has requested in this run.
+    requested: Vec<ApprovalId>,
+    limits: RunLimits,
+}
+
+/// The limits of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunLimits {
+    pub(super) max_bytes: usize,
+    /// The maximum time without a reader.
+    pub(super) max_unread: Duration,
+    pub(super) client: LogClient,
+}
+
+/// How a run begins.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) is_redeeming: bool,
+    /// The model is called in any case.
+    pub(super) has_to_call: bool,
+    /// The results that the conversation does not hold.
+    pub(super) not_recorded: Vec<DeferredToolResult>,
+    /// The results that other messages hold since this turn.
+    pub(super) recorded: Vec<ReceivedResult>,
+}
+
+/// An append that the store has not answered.
+#[derive(Debug)]
+struct InFlight {
+    entries: Vec<LogEntry>,
+    end: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The answers are redeemed.
+    Redeeming,
+    /// The note that the model is called is appended first: it proves that the run is not taken.
+    Stepping,
+    Claiming,
+    Agent,
+    /// The conversation is loaded, to find results that arrived meanwhile.
+    Loading,
+    Loaded,
+    Saving,
+    /// The end of the log is appended.
+    Ending,
+}
+
+/// What a run needs after an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Run,
+    /// The run was taken by another turn.
+    Taken,
+    /// The log has ended.
+    Ended,
+}
+
+type Actions = VecDeque<Action>;
+
+impl OwnRun {
+    /// Starts the run that the conversation names. `held` is the message that the client continues, as
+    /// it holds it.
+    pub(super) fn begin(
+        live: LiveRun,
+        chat: &Chat,
+        held: Option<&UiMessage>,
+        limits: RunLimits,
+        beginning: Beginning,
+    ) -> Box<Self> {
+        let Beginning { is_redeeming, has_to_call, not_recorded, recorded: shown } = beginning;
+        let recorded = shown.iter().map(|shown| shown.result.clone()).collect();
+        let mut own = Box::new(OwnRun {
+            writer: LogWriter::begin(chat, &live, held, limits.client),
+            live,
+            chat: Box::new(chat.clone()),
+            revision: None,
+            length: 0,
+            bytes: 0,
+            in_flight: None,
+            phase: Phase::Redeeming,
+            is_redeemed: !is_redeeming,
+            results: Vec::new(),
+            not_recorded,
+            recorded,
+            has_to_call,
+            is_stopped: false,
+            is_message_ended: false,
+            is_loading: false,
+            has_to_renew: false,
+            was_saved: false,
+            leaves_unread: false,
+            was_cut: false,
+            requested: Vec::new(),
+            limits,
+        });
+        shown.iter().for_each(|shown| own.writer.show_result(shown));
+        own
+    }
+
+    /// Calls the model, unless answers are being redeemed, or the run has failed.
+    pub(super) fn start(&mut self) {
+        if self.is_redeemed && self.phase == Phase::Redeeming {
+            self.step();
+        }
+    }
+
+    pub(super) fn live(&self) -> &LiveRun {
+        &self.live
+    }
+
+    pub(super) fn results(&self) -> &[ReceivedResult] {
+        &self.results
+    }
+
+    pub(super) fn leaves_unread(&self) -> bool {
+        self.leaves_unread
+    }
+
+    pub(super) fn accepts_events(&self) -> bool {
+        let in_flight = self.in_flight.iter().flat_map(|append| &append.entries);
+        let unstored = in_flight.map(|entry| entry.bytes().len()).sum::<usize>();
+        self.phase == Phase::Agent && unstored + self.writer.queued_bytes() < MAX_UNSTORED_BYTES
+    }
+
+    /// Handles an input. What the run can do then is done by [`advance`](Self::advance).
+    pub(super) fn handle(&mut self, input: Input, actions: &mut Actions) -> Next {
+        match input {
+            Input::Agent(event) if self.phase == Phase::Agent => {
+                if let Some(was_cut) = ends_call(&event) {
+                    actions.push_back(Action::StopAgent);
+                    self.was_cut = was_cut;
+                    self.end_call(Some(&event));
+                } else {
+                    if let AgentEvent::ApprovalRequested { approval_id, .. } = &event {
+                        self.requested.push(approval_id.clone());
+                    }
+                    self.writer.event(&event);
+                }
+            }
+            Input::AgentEnded if self.phase == Phase::Agent => self.end_call(None),
+            Input::CallSettled(result) => self.receive(*result),
+            Input::Redeemed => {
+                self.is_redeemed = true;
+                if self.phase == Phase::Redeeming {
+                    self.phase = Phase::Loading;
+                }
+            }
+            Input::NotRedeemed => {
+                self.is_redeemed = true;
+                self.stop(&AgentEvent::error(MASKED_ERROR), actions);
+            }
+            Input::Claimed(sent) if self.phase == Phase::Claiming => self.call(sent, actions),
+            Input::Appended(None) => self.append(actions),
+            Input::Appended(Some(AppendResult::Refused(_))) => return Next::Taken,
+            Input::Appended(Some(AppendResult::Appended(status))) => {
+                let has_ended = self.appended(status, actions);
+                if has_ended {
+                    return Next::Ended;
+                }
+            }
+            Input::Loaded(loaded) => {
+                if let Some(next) = self.loaded(loaded) {
+                    return next;
+                }
+            }
+            Input::Saved(true) if self.phase == Phase::Saving => self.end_log(),
+            Input::Saved(false) | Input::SaveUnknown if self.phase == Phase::Saving => {
+                self.phase = Phase::Loading;
+            }
+            Input::ChatChanged => self.load(actions),
+            Input::Tick(_) => {
+                self.has_to_renew = true;
+                if self.phase == Phase::Agent {
+                    self.load(actions);
+                }
+            }
+            Input::Failed if self.phase != Phase::Ending => {
+                // The log is the truth: the next turn stores its message.
+                self.stop(&AgentEvent::error(MASKED_ERROR), actions);
+                self.end_log();
+            }
+            Input::Failed => return Next::Ended,
+            _ => {}
+        }
+        Next::Run
+    }
+
+    /// Does what can be done now.
+    pub(super) fn advance(&mut self, actions: &mut Actions) {
+        actions.extend(self.writer.take_dropped().into_iter().map(Action::Report));
+        if self.in_flight.is_none() && (self.has_to_renew || self.writer.has_queue()) {
+            self.has_to_renew = false;
+            let entries = self.writer.take_queue();
+            self.in_flight = Some(InFlight { entries, end: self.phase == Phase::Ending });
+            self.append(actions);
+        }
+        let is_stored = self.in_flight.is_none() && !self.writer.has_queue();
+        match self.phase {
+            Phase::Stepping if is_stored => {
+                let unsent = self.writer.record().keep_in(&self.chat).unsent_approvals;
+                self.phase = Phase::Claiming;
+                if unsent.is_empty() {
+                    self.call(Vec::new(), actions);
+                    return;
+                }
+                actions.push_back(Action::Start(Effect::Claim(unsent)));
+            }
+            Phase::Loading if is_stored => self.load(actions),
+            Phase::Loaded if is_stored => {
+                let mut kept = self.writer.record().keep_in(&self.chat);
+                let is_due = kept.message_to_continue() == Some(&self.live.message_id);
+                if !self.is_stopped && (is_due || self.has_to_call) {
+                    self.step();
+                    return self.advance(actions);
+                }
+                if !self.is_message_ended {
+                    self.writer.end_without_call();
+                    self.is_message_ended = true;
+                    return self.advance(actions);
+                }
+                kept.end_live_run();
+                self.leaves_unread = kept.message_to_continue().is_some();
+                let (chat, revision) = (Box::new(kept), self.revision);
+                let message = chat.message(&self.live.message_id);
+                let is_shown = |id: &ApprovalId| {
+                    let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
+                    parts.any(|part| part.approval_id() == Some(id))
+                };
+                let is_unshown = self.was_cut || !self.requested.iter().all(is_shown);
+                let ended = is_unshown.then(|| self.live.message_id.clone());
+                actions.push_back(Action::Start(Effect::Save { chat, revision, ended }));
+                self.was_saved = true;
+                self.phase = Phase::Saving;
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes that the model is called.
+    fn step(&mut self) {
+        self.writer.step();
+        self.has_to_call = false;
+        self.was_cut = false;
+        self.is_message_ended = false;
+        self.phase = Phase::Stepping;
+    }
+
+    fn call(&mut self, sent: Vec<DeferredToolResult>, actions: &mut Actions) {
+        let unsent = self.writer.record().keep_in(&self.chat).unsent_approvals;
+        // An approval that another turn has claimed is not sent here, and does not wait any more.
+        self.writer.claimed(&unsent);
+        let mut chat = self.writer.record().keep_in(&self.chat);
+        chat.set_unread_results(false);
+        let message_id = self.live.message_id.clone();
+        let not_recorded = self.not_recorded.iter().filter(|result| !chat.is_known(result));
+        let not_recorded = not_recorded.cloned().collect();
+        let recorded = std::mem::take(&mut self.recorded);
+        let call = AgentCall { chat, message_id, sent, not_recorded, recorded };
+        actions.push_back(Action::Start(Effect::CallAgent(Box::new(call))));
+        self.phase = Phase::Agent;
+    }
+
+    fn end_call(&mut self, event: Option<&AgentEvent>) {
+        self.writer.end_call(event);
+        self.is_message_ended = true;
+        self.phase = Phase::Loading;
+    }
+
+    /// Ends the run early, with this event.
+    fn stop(&mut self, event: &AgentEvent, actions: &mut Actions) {
+        if std::mem::replace(&mut self.is_stopped, true) {
+            return;
+        }
+        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping) {
+            actions.push_back(Action::StopAgent);
+            self.was_cut = true;
+            self.end_call(Some(event));
+        }
+    }
+
+    /// Writes a result that this turn has redeemed.
+    pub(super) fn receive(&mut self, received: ReceivedResult) {
+        if self.chat.lacks(&received) {
+            self.write_result(&received);
+            self.results.push(received);
+        } else {
+            self.writer.show_result(&received);
+            self.has_to_call |= needs_reply(&received);
+            self.not_recorded.push(received.result);
+        }
+    }
+
+    /// Adds results that the agent reads and that the conversation does not hold.
+    pub(super) fn add_not_recorded(&mut self, results: impl Iterator<Item = DeferredToolResult>) {
+        self.not_recorded.extend(results);
+    }
+
+    /// Writes a result, unless the log holds it.
+    fn write_result(&mut self, received: &ReceivedResult) {
+        if !self.writer.record().has_result_of(received) {
+            self.writer.result(received);
+            self.recorded.push(received.result.clone());
+        }
+    }
+
+    fn append(&mut self, actions: &mut Actions) {
+        let Some(InFlight { entries, end }) = &self.in_flight else { return };
+        let LiveRun { run, fence, .. } = self.live.clone();
+        let (position, entries, end) = (self.length, entries.clone(), *end);
+        let append = Effect::Append { run, fence, position, entries, end };
+        actions.push_back(Action::Start(append));
+    }
+
+    /// Handles an accepted append. Returns whether the log has ended.
+    fn appended(&mut self, status: HolderStatus, actions: &mut Actions) -> bool {
+        let Some(InFlight { entries, end }) = self.in_flight.take() else { return false };
+        self.length += u64::try_from(entries.len()).unwrap_or(0);
+        self.bytes += entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        if status.has_to_end || status.unread >= self.limits.max_unread {
+            self.stop(&AgentEvent::Abort { reason: None }, actions);
+        } else if self.bytes > self.limits.max_bytes {
+            self.stop(&AgentEvent::error(TOO_LONG), actions);
+        }
+        end
+    }
+
+    fn load(&mut self, actions: &mut Actions) {
+        if !std::mem::replace(&mut self.is_loading, true) {
+            actions.push_back(Action::Start(Effect::Load));
+        }
+    }
+
+    fn loaded(&mut self, loaded: Option<(Box<Chat>, u64)>) -> Option<Next> {
+        self.is_loading = false;
+        let newest = match loaded {
+            // The store has removed the conversation. The run saves it again.
+            None if !self.was_saved => {
+                let mut chat = self.chat.clone();
+                chat.clear_new_results();
+                Some((chat, None))
+            }
+            loaded => loaded
+                .filter(|(chat, _)| chat.live_run() == Some(&self.live))
+                .map(|(chat, revision)| (chat, Some(revision))),
+        };
+        let Some((chat, revision)) = newest else {
+            if self.was_saved {
+                // Either the save arrived and its reply did not, or the run was taken. The next
+                // append shows which it was.
+                if self.phase != Phase::Ending {
+                    self.end_log();
+                }
+                return None;
+            }
+            return Some(Next::Taken);
+        };
+        chat.new_results().iter().for_each(|result| self.write_result(result));
+        (self.chat, self.revision) = (chat, revision);
+        self.was_saved = false;
+        if self.phase == Phase::Loading {
+            self.phase = Phase::Loaded;
+        }
+        None
+    }
+
+    fn end_log(&mut self) {
+        self.writer.last_frames();
+        self.phase = Phase::Ending;
+    }
+}
+
+/// Returns whether the model call was cut off, if the agent emits nothing after this event.
+fn ends_call(event: &AgentEvent) -> Option<bool> {
+    match event {
+        AgentEvent::Finish { .. } => Some(false),
+        AgentEvent::Abort { .. } | AgentEvent::Error { .. } => Some(true),
+        AgentEvent::Chunk(chunk) => match **chunk {
+            Chunk::Finish { .. } => Some(false),
+            Chunk::Abort { .. } | Chunk::Error { .. } => Some(true),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether the page that sent an answer needs a reply of the model: the answer was not accepted, or
+/// came too late. Without a step after it, the page would send the answer again.
+pub(super) fn needs_reply(received: &ReceivedResult) -> bool {
+    let ReceivedResult { result, .. } = received;
+    let is_too_late = matches!(
+        result.outcome,
+        DeferredOutcome::Rejected
+            | DeferredOutcome::Expired
+            | DeferredOutcome::Superseded
+            | DeferredOutcome::Revoked
+    );
+    is_too_late || !result.is_final
+}
+
+/// The number of bytes of events that may wait for the store of runs.
+const MAX_UNSTORED_BYTES: usize = 256 * 1024;
+
+/// The text that the user reads if a store or the ledger fails.
+const MASKED_ERROR: &str = "An error occurred.";
+
+const TOO_LONG: &str = "The response is too long.";

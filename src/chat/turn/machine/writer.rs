@@ -1,0 +1,371 @@
+//! [`LogWriter`]: writes events and results as the entries of a log, and records the message.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::record::{Note, RunRecord, is_final};
+use crate::approval::{DeferredToolResult, PendingToolCall};
+use crate::chat::conversation::{Chat, LiveRun, RECORDED_VERSION, ReceivedResult};
+use crate::chat::log::LogEntry;
+use crate::chunk::{Chunk, Version};
+use crate::event::{AgentEvent, Executor};
+use crate::id::{ApprovalId, RunId, ToolCallId};
+use crate::message::UiMessage;
+use crate::sse::{DONE, Encoder};
+use crate::translator::{ResultKind, TranslateError, Translator};
+
+/// Writes the log of one run: its entries in the order in which they are appended, and the message
+/// that they make.
+#[derive(Debug)]
+pub(super) struct LogWriter {
+    translator: Translator,
+    pen: Pen,
+    /// The chunks at which the client stops reading. They are sent with the end of the log.
+    last: Vec<Vec<u8>>,
+    /// How many calls of the translator have an outcome that the frames do not show.
+    outcomes: usize,
+    /// Why events of the agent were dropped, until this is reported.
+    dropped: Vec<TranslateError>,
+}
+
+/// The client for which a log is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogClient {
+    pub(super) version: Version,
+    /// Whether it can answer approval requests.
+    pub(super) has_approvals: bool,
+}
+
+/// Everything of a writer but the translator, which lends its chunks.
+#[derive(Debug)]
+struct Pen {
+    run: RunId,
+    client: LogClient,
+    record: RunRecord,
+    encoder: Encoder,
+    /// The entries that were not appended yet.
+    queue: Vec<LogEntry>,
+    queued_bytes: usize,
+    /// The number of entries before and in the queue.
+    length: u64,
+}
+
+impl LogWriter {
+    /// Creates the writer of a new log, and writes its first frame.
+    pub(super) fn begin(
+        chat: &Chat,
+        live: &LiveRun,
+        held: Option<&UiMessage>,
+        client: LogClient,
+    ) -> Self {
+        let record = RunRecord::new(chat, live);
+        // The client may hold answers that the stored message does not show.
+        let translator = match held.or_else(|| chat.message(&live.message_id)) {
+            Some(message) => Translator::continuing(message),
+            None => Translator::new(live.message_id.clone()),
+        };
+        let mut writer = Self::with_translator(translator, Pen::new(live, record, 0, client));
+        writer.translator.start(&mut |chunk| writer.pen.write(&chunk));
+        writer
+    }
+
+    fn with_translator(translator: Translator, pen: Pen) -> Self {
+        let translator = recording(translator, pen.client);
+        LogWriter { translator, pen, last: Vec::new(), outcomes: 0, dropped: Vec::new() }
+    }
+
+    /// Creates a writer that continues the log of another holder.
+    pub(super) fn of_taken(
+        chat: &Chat,
+        live: &LiveRun,
+        entries: &[LogEntry],
+        client: LogClient,
+    ) -> Self {
+        let mut record = RunRecord::of_log(chat, live, entries);
+        let mut translator = Translator::continuing(record.message());
+        // The old holder has not given them results.
+        translator.require_results(&record.own_calls());
+        // The log holds the start already.
+        translator.start(&mut |_| {});
+        let length = entries.len().try_into().unwrap_or(u64::MAX);
+        Self::with_translator(translator, Pen::new(live, record, length, client))
+    }
+
+    pub(super) fn record(&self) -> &RunRecord {
+        &self.pen.record
+    }
+
+    /// Removes and returns the entries that were not appended yet.
+    pub(super) fn take_queue(&mut self) -> Vec<LogEntry> {
+        self.pen.queued_bytes = 0;
+        std::mem::take(&mut self.pen.queue)
+    }
+
+    /// Removes and returns the reasons why events of the agent were dropped.
+    pub(super) fn take_dropped(&mut self) -> Vec<TranslateError> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn has_queue(&self) -> bool {
+        !self.pen.queue.is_empty()
+    }
+
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.pen.queued_bytes
+    }
+
+    /// Writes an event of the agent.
+    pub(super) fn event(&mut self, event: &AgentEvent) {
+        if let AgentEvent::ToolInput { call, input } = event
+            && call.executed_by == Executor::Client
+        {
+            let id = call.id.shortened().unwrap_or_else(|| call.id.clone());
+            let call =
+                PendingToolCall::client_executed(id, call.tool_name.to_string(), input.clone());
+            self.pen.note(Note::ClientExecuted(vec![call]));
+        }
+        if let Some(result) = self.pen.record.forwarded_result(event) {
+            return self.pen.note(Note::Results { results: vec![result], frames: 0 });
+        }
+        let pen = &mut self.pen;
+        let handled = self.translator.handle_event(event, &mut |chunk| pen.write(&chunk));
+        self.dropped.extend(handled.err());
+        if !matches!(event, AgentEvent::TextDelta { .. } | AgentEvent::ToolInputDelta { .. }) {
+            self.note_outcomes();
+        }
+    }
+
+    /// Writes which calls have an outcome that the frames do not show, if there are new ones.
+    fn note_outcomes(&mut self) {
+        let of = |kind| self.translator.settled_as(kind).cloned().collect::<Vec<ToolCallId>>();
+        let (rejected, unknown) = (of(ResultKind::Rejected), of(ResultKind::OutcomeUnknown));
+        let count = rejected.len() + unknown.len();
+        if count > self.outcomes {
+            self.outcomes = count;
+            self.pen.note(Note::Outcomes { rejected, unknown });
+        }
+    }
+
+    /// Writes the end of a model call: an event after which the agent emits nothing, or `None` if it
+    /// has stopped without one. What the client reads last is kept back until the log ends.
+    pub(super) fn end_call(&mut self, event: Option<&AgentEvent>) {
+        let (mut last, mut metadata, version) = (Vec::new(), None, self.pen.client.version);
+        let pen = &mut self.pen;
+        let mut out = |chunk: Chunk<'_>| {
+            if !is_final(&chunk) {
+                return pen.write(&chunk);
+            }
+            if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
+                metadata = Some((**given).clone());
+            }
+            last.push(encoded(&chunk.for_version(version)));
+        };
+        match event {
+            Some(event) => {
+                let handled = self.translator.handle_event(event, &mut out);
+                self.dropped.extend(handled.err());
+            }
+            None => self.translator.end(&mut out),
+        }
+        self.last = last;
+        metadata.into_iter().for_each(|metadata| self.pen.note(Note::Metadata(metadata)));
+        self.note_outcomes();
+        // Results of calls may follow.
+        self.restart_translator();
+    }
+
+    /// Writes the end of a response without a model call. The message does not change, although the
+    /// client may need chunks before the end.
+    pub(super) fn end_without_call(&mut self) {
+        let (mut frames, mut last, version) = (Vec::new(), Vec::new(), self.pen.client.version);
+        self.translator.end(&mut |chunk: Chunk<'_>| match is_final(&chunk) {
+            true => last.push(encoded(&chunk.for_version(version))),
+            false => frames.push(encoded(&chunk.for_version(version))),
+        });
+        self.last = last;
+        self.show(&frames, Vec::new());
+        // Results of calls may follow.
+        self.restart_translator();
+    }
+
+    /// Writes frames that do not change the message, except by these results.
+    fn show(&mut self, frames: &[Vec<u8>], results: Vec<ReceivedResult>) {
+        if frames.is_empty() && results.is_empty() {
+            return;
+        }
+        self.pen.note(Note::Results { results, frames: frames.len() });
+        self.pen.record.skip_no_frames();
+        frames.iter().for_each(|frame| self.pen.frame(frame));
+    }
+
+    /// Writes the result of a call that an earlier model call left open.
+    pub(super) fn result(&mut self, received: &ReceivedResult) {
+        self.write_results(received, vec![received.clone()]);
+    }
+
+    /// Writes frames that show a result. The message does not change: it does not hold the call, or
+    /// the answer was not accepted.
+    pub(super) fn show_result(&mut self, received: &ReceivedResult) {
+        self.write_results(received, Vec::new());
+    }
+
+    fn write_results(&mut self, shown: &ReceivedResult, results: Vec<ReceivedResult>) {
+        let (mut frames, version) = (Vec::new(), self.pen.client.version);
+        let mut out = |chunk: Chunk<'_>| frames.push(encoded(&chunk.for_version(version)));
+        for event in shown.events_for_all() {
+            let _ = self.translator.handle_event(&event, &mut out);
+        }
+        self.show(&frames, results);
+    }
+
+    /// Writes that the model is about to be called. It continues the message with all results.
+    pub(super) fn step(&mut self) {
+        self.last.clear();
+        self.pen.note(Note::Step);
+        self.restart_translator();
+    }
+
+    /// Continues the message that the log holds, without another start.
+    fn restart_translator(&mut self) {
+        let message = self.pen.record.message();
+        if !message.parts.is_empty() {
+            self.translator = recording(Translator::continuing(message), self.pen.client);
+            self.translator.start(&mut |_| {});
+            self.outcomes = 0;
+        }
+    }
+
+    pub(super) fn claimed(&mut self, approvals: &[DeferredToolResult]) {
+        let ids: Vec<ApprovalId> =
+            approvals.iter().filter_map(|approval| approval.approval_id.clone()).collect();
+        if !ids.is_empty() {
+            self.pen.note(Note::Claimed(ids));
+        }
+    }
+
+    /// Ends the message of a log whose holder is gone, as far as the log shows it. The same log
+    /// always gets the same end.
+    pub(super) fn abort(&mut self) {
+        let (text, reasoning, is_step_open) = self.pen.record.open_chunks();
+        let (text, reasoning) = (text.to_vec(), reasoning.to_vec());
+        for id in text {
+            self.pen.write(&Chunk::TextEnd { id: id.into(), provider_metadata: None });
+        }
+        for id in reasoning {
+            self.pen.write(&Chunk::ReasoningEnd { id: id.into(), provider_metadata: None });
+        }
+        if is_step_open {
+            self.pen.write(&Chunk::FinishStep {});
+        }
+        self.end_call(Some(&AgentEvent::Abort { reason: None }));
+    }
+
+    /// Returns the end of a log whose message is complete.
+    pub(super) fn plain_end(run: &RunId, length: u64) -> Vec<LogEntry> {
+        let finish = encoded(&Chunk::Finish { finish_reason: None, message_metadata: None });
+        let frames = [(length, finish.as_slice()), (length + 1, DONE)];
+        frames.map(|(number, frame)| frame_entry(run, number, frame)).into()
+    }
+
+    /// Writes the last frames of the log, which follow the save of the message.
+    pub(super) fn last_frames(&mut self) {
+        for frame in std::mem::take(&mut self.last) {
+            self.pen.frame(&frame);
+        }
+        self.pen.frame(DONE);
+    }
+}
+
+impl Pen {
+    fn new(live: &LiveRun, record: RunRecord, length: u64, client: LogClient) -> Self {
+        let (encoder, queue) = (Encoder::default(), Vec::new());
+        Pen { run: live.run.clone(), client, record, encoder, queue, queued_bytes: 0, length }
+    }
+
+    fn write(&mut self, chunk: &Chunk<'_>) {
+        if has_only_text(chunk) {
+            self.record.push_chunk(chunk);
+            return self.frame_of(chunk);
+        }
+        let recorded = chunk.clone().for_version(RECORDED_VERSION);
+        let shown = without_model_id(chunk.clone().for_version(self.client.version));
+        if recorded == shown {
+            self.record.push_chunk(&recorded);
+        } else {
+            let frame = encoded(&recorded);
+            // A frame is `data: `, one line of JSON, and an empty line.
+            let json = frame.strip_prefix(b"data: ").map(|data| String::from_utf8_lossy(data));
+            self.note(Note::Recorded(json.unwrap_or_default().trim().to_owned()));
+            self.record.skip_no_frames();
+        }
+        self.frame_of(&shown);
+    }
+
+    fn frame_of(&mut self, chunk: &Chunk<'_>) {
+        let mut frame = Vec::new();
+        self.encoder.encode(chunk, &mut frame);
+        self.frame(&frame);
+    }
+
+    /// Adds a frame, with the id from which a client continues after it.
+    fn frame(&mut self, frame: &[u8]) {
+        self.push(frame_entry(&self.run, self.length, frame));
+    }
+
+    fn note(&mut self, note: Note) {
+        // Notes hold only values that can be written.
+        let bytes = serde_json::to_vec(&note).unwrap_or_default();
+        self.record.push_note(note);
+        self.push(LogEntry::Note(Bytes::from(bytes)));
+    }
+
+    fn push(&mut self, entry: LogEntry) {
+        self.queued_bytes += entry.bytes().len();
+        self.length += 1;
+        self.queue.push(entry);
+    }
+}
+
+/// Returns a translator of chunks that hold what this client reads and what is recorded.
+fn recording(translator: Translator, client: LogClient) -> Translator {
+    let translator = if client.has_approvals { translator } else { translator.without_approvals() };
+    let version = client.version;
+    let version = if version < Version::V6 { version } else { version.max(RECORDED_VERSION) };
+    translator.with_version(version).recording_model_ids()
+}
+
+/// Whether all clients get this chunk as it is.
+fn has_only_text(chunk: &Chunk<'_>) -> bool {
+    matches!(
+        chunk,
+        Chunk::TextDelta { provider_metadata: None, .. }
+            | Chunk::ReasoningDelta { provider_metadata: None, .. }
+            | Chunk::ToolInputDelta { .. }
+    )
+}
+
+/// Removes the id that the model gave to the call of the chunk. Clients do not read it.
+fn without_model_id(mut chunk: Chunk<'_>) -> Chunk<'_> {
+    if let Chunk::ToolInputStart { provider_metadata, .. }
+    | Chunk::ToolInputAvailable { provider_metadata, .. }
+    | Chunk::ToolInputError { provider_metadata, .. } = &mut chunk
+        && let Some(without) = provider_metadata.as_ref().and_then(|it| it.without_model_id())
+    {
+        *provider_metadata = without.map(Cow::Owned);
+    }
+    chunk
+}
+
+/// Returns the entry of a frame. `number` is the number of entries before it.
+fn frame_entry(run: &RunId, number: u64, frame: &[u8]) -> LogEntry {
+    let mut bytes = format!("id: {run}.{number}\n").into_bytes();
+    bytes.extend_from_slice(frame);
+    LogEntry::Frame(bytes.into())
+}
+
+fn encoded(chunk: &Chunk<'_>) -> Vec<u8> {
+    let mut frame = Vec::new();
+    Encoder::default().encode(chunk, &mut frame);
+    frame
+}

@@ -1,0 +1,809 @@
+//! The decisions of [`ChatTurn`] as tables: the actions that a turn asks for, and the inputs that it
+//! gets.
+
+use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ToolOutcome};
+use crate::chat::conversation::{Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult};
+use crate::chat::log::{
+    AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, RunState, TakeRefusal,
+    TakeResult,
+};
+use crate::chat::turn::machine::{Action, ChatTurn, Effect, Input, Request, TurnSettings};
+use crate::chunk::{FinishReason, Version};
+use crate::event::{AgentEvent, ToolCall};
+use crate::json::Json;
+use crate::limits::ChatLimits;
+use crate::request::{ChatRequest, Limits};
+
+/// Checks the actions before each input, and those after the last one.
+fn check(mut turn: ChatTurn, table: Vec<(&str, Input)>, last: &str) -> ChatTurn {
+    for (at, (expected, input)) in table.into_iter().enumerate() {
+        assert_eq!(actions(&mut turn), expected, "before input {at}: {input:?}");
+        turn.handle(input);
+        if expected.contains("close ") {
+            // No answers came with the new message.
+            turn.handle(Input::Redeemed);
+        }
+    }
+    assert_eq!(actions(&mut turn), last, "after the last input");
+    turn
+}
+
+#[test]
+fn a_new_message_begins_a_run_and_ends_it_after_the_save() {
+    let table = vec![
+        ("load", Input::Loaded(None)),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1] live r1/1 a1", Input::Saved(true)),
+        ("join r1 a1 · append r1/1@0 start step", appended()),
+        ("call agent", text("Hello")),
+        ("append r1/1@2 start-step text-start text-delta", appended()),
+        ("", finish()),
+        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("load", Input::Loaded(Some((Box::new(live_chat("r1", "a1")), 7)))),
+        ("save [u1 a1]@7", Input::Saved(true)),
+        ("append r1/1@7 finish [DONE] end", appended()),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "end");
+}
+
+#[test]
+fn what_is_said_during_an_append_joins_the_next_one() {
+    let mut turn = running();
+    turn.handle(text("a"));
+    assert_eq!(actions(&mut turn), "append r1/1@2 start-step text-start text-delta");
+    for _ in 0..3 {
+        turn.handle(text("b"));
+        assert_eq!(actions(&mut turn), "");
+    }
+    turn.handle(appended());
+    assert_eq!(actions(&mut turn), "append r1/1@5 text-delta text-delta text-delta");
+}
+
+#[test]
+fn an_agent_waits_while_256_kib_are_not_stored() {
+    let mut turn = running();
+    assert!(turn.accepts_events());
+    turn.handle(text("a"));
+    let _ = actions(&mut turn);
+    turn.handle(text(&"x".repeat(256 * 1024)));
+    assert!(!turn.accepts_events());
+    let _ = actions(&mut turn);
+    turn.handle(appended());
+    let _ = actions(&mut turn);
+    assert!(!turn.accepts_events(), "the long text is being appended");
+    turn.handle(appended());
+    assert!(turn.accepts_events());
+}
+
+#[test]
+fn a_lost_reply_to_an_append_repeats_the_same_append() {
+    let table = vec![
+        ("", text("a")),
+        ("append r1/1@2 start-step text-start text-delta", text("b")),
+        ("", Input::Appended(None)),
+        ("append r1/1@2 start-step text-start text-delta", appended()),
+    ];
+    check(running(), table, "append r1/1@5 text-delta");
+}
+
+#[test]
+fn a_silent_run_renews_its_lease_and_looks_for_results() {
+    let table = vec![
+        ("", tick(RunState::Leased)),
+        ("load · append r1/1@2", appended()),
+        ("", loaded(live_chat("r1", "a1"))),
+    ];
+    check(running(), table, "");
+}
+
+#[test]
+fn after_a_refused_append_the_agent_stops_and_the_turn_reads() {
+    let table = vec![
+        ("", tick(RunState::Leased)),
+        ("load · append r1/1@2", refused(AppendRefusal::Taken)),
+        ("stop agent", tick(RunState::Leased)),
+        ("", tick(RunState::Ended)),
+    ];
+    check(running(), table, "end");
+}
+
+#[test]
+fn a_repeated_message_joins_the_run_that_answers_it() {
+    let table = vec![("load", loaded(live_chat("r0", "a0"))), ("take r0/1 passed", is_live())];
+    check(turn(post(NEW_MESSAGE)), table, "join r0 a0");
+}
+
+#[test]
+fn a_repeated_message_whose_run_has_ended_gets_the_stored_message() {
+    let table = vec![("load", loaded(answered_chat()))];
+    check(turn(post(NEW_MESSAGE)), table, "stored a0 · end");
+}
+
+#[test]
+fn a_repeated_message_without_a_response_is_refused() {
+    let mut chat = live_chat("r0", "a0");
+    chat.end_live_run();
+    check(turn(post(NEW_MESSAGE)), vec![("load", loaded(chat))], "already received · end");
+}
+
+#[test]
+fn a_second_message_takes_the_run_and_keeps_its_message() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("close 0", nothing_closed()),
+        // The fence in the chat keeps the old holder from saving an end without these frames.
+        ("save [u1] live r0/2 a0", Input::Saved(true)),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("append r0/2@5 text-end finish-step", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1 a0 u2] live r1/1 a1", Input::Saved(true)),
+        ("append r0/2@7 abort [DONE] end", appended()),
+    ];
+    check(turn(post(SECOND_MESSAGE)), table, "join r1 a1 · append r1/1@0 start step");
+}
+
+#[test]
+fn a_turn_whose_fence_is_older_than_the_one_in_the_chat_waits() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 3))),
+        ("", tick(RunState::Leased)),
+        ("", tick(RunState::Ended)),
+    ];
+    check(turn(post(SECOND_MESSAGE)), table, "load");
+}
+
+#[test]
+fn a_turn_that_lost_the_take_waits_and_takes_with_the_newer_fence() {
+    let other = Input::Taken(Some(TakeResult::Refused(TakeRefusal::OtherFence(Fence(2)))));
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", other),
+        ("", tick(RunState::Leased)),
+        ("", Input::Tick(Some((RunState::LeasePassed, Fence(2))))),
+        ("load", loaded(live_chat("r0", "a0"))),
+    ];
+    check(turn(post(SECOND_MESSAGE)), table, "take r0/2 any");
+}
+
+#[test]
+fn an_edit_stops_the_run_and_removes_what_follows_the_message() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(Vec::new()))),
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1] live r1/1 a1", Input::Saved(true)),
+        ("append r0/2@0 abort [DONE] end", appended()),
+    ];
+    let edit = r#"{"id":"c","messageId":"u1","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"changed"}]}]}"#;
+    check(turn(post(edit)), table, "join r1 a1 · append r1/1@0 start step");
+}
+
+#[test]
+fn a_regeneration_replaces_the_stored_response() {
+    let table = vec![
+        ("load", loaded(answered_chat())),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+    ];
+    let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
+    check(turn(post(regenerate)), table, "save [u1] live r1/1 a1");
+}
+
+#[test]
+fn a_regeneration_during_the_run_is_a_repetition() {
+    let regenerate = r#"{"id":"c","trigger":"regenerate-message","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
+    let mut chat = answered_chat();
+    let request = ChatRequest::parse(regenerate.as_bytes(), &Limits::default()).unwrap();
+    let _ = chat.apply_request(&request, PostedHistory::Keep);
+    chat.set_live_run(live("r0", "a9"));
+    let table = vec![("load", loaded(chat)), ("take r0/1 passed", is_live())];
+    check(turn(post(regenerate)), table, "join r0 a9");
+}
+
+#[test]
+fn stop_keeps_the_half_written_message_and_names_no_run() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("append r0/2@5 text-end finish-step", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@7 abort [DONE] end", appended()),
+    ];
+    check(turn(Request::Stop), table, "nothing · end");
+}
+
+#[test]
+fn stop_without_a_run_does_nothing() {
+    for chat in [None, Some((Box::new(answered_chat()), 1))] {
+        let table = vec![("load", Input::Loaded(chat))];
+        check(turn(Request::Stop), table, "nothing · end");
+    }
+}
+
+#[test]
+fn a_reader_joins_the_live_run_and_otherwise_gets_nothing() {
+    let follow = || turn(Request::Follow { after: None });
+    let table = vec![("load", loaded(live_chat("r0", "a0"))), ("take r0/1 passed", is_live())];
+    check(follow(), table, "join r0 a0");
+    check(follow(), vec![("load", loaded(answered_chat()))], "nothing · end");
+    check(follow(), vec![("load", Input::Loaded(None))], "nothing · end");
+}
+
+#[test]
+fn a_reader_that_names_an_ended_run_reads_it_as_long_as_it_is_stored() {
+    let follow = || turn(Request::Follow { after: Some("r7".into()) });
+    let table = vec![
+        ("find r7", Input::Log(Some(log_of_half_a_text()))),
+        ("join r7", tick(RunState::Ended)),
+    ];
+    check(follow(), table, "end");
+    check(follow(), vec![("find r7", Input::Log(None))], "nothing · end");
+}
+
+#[test]
+fn a_reader_mends_the_conversation_when_the_lease_has_passed() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 passed", is_live()),
+        ("join r0 a0", tick(RunState::LeasePassed)),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("append r0/2@5 text-end finish-step", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@7 abort [DONE] end", appended()),
+    ];
+    check(turn(Request::Follow { after: None }), table, "end");
+}
+
+#[test]
+fn a_reader_continues_to_read_if_the_lease_was_renewed() {
+    let renewed = Input::Taken(Some(TakeResult::Refused(TakeRefusal::LeaseRenewed)));
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 passed", is_live()),
+        ("join r0 a0", tick(RunState::LeasePassed)),
+        ("take r0/1 passed", renewed),
+        ("", tick(RunState::Leased)),
+        ("", tick(RunState::Ended)),
+    ];
+    check(turn(Request::Follow { after: None }), table, "end");
+}
+
+#[test]
+fn a_mended_conversation_learns_what_the_ledger_has_decided() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 passed", is_live()),
+        ("join r0 a0", tick(RunState::LeasePassed)),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log_of_a_question(false)))),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("find 1", Input::CallsClosed(vec![executed("s1", "ap1")])),
+        (
+            "append r0/2@5 results tool-output-available finish-step start-step data-run-end \
+             finish-step",
+            appended(),
+        ),
+    ];
+    check(turn(Request::Follow { after: None }), table, "load");
+}
+
+#[test]
+fn a_save_without_a_reply_is_compared_with_the_chat() {
+    let begin = || {
+        vec![
+            ("load", Input::Loaded(None)),
+            ("close 0", nothing_closed()),
+            ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+            ("save [u1] live r1/1 a1", Input::SaveUnknown),
+        ]
+    };
+    let mut arrived = begin();
+    arrived.push(("load", loaded(live_chat("r1", "a1"))));
+    check(turn(post(NEW_MESSAGE)), arrived, "join r1 a1 · append r1/1@0 start step");
+    // The save may have arrived and its run may have ended: the id of the run is not used again.
+    let mut lost = begin();
+    lost.push(("load", Input::Loaded(None)));
+    lost.push(("begin r1-1", Input::Begun(Some(BeginResult::Begun(Fence(1))))));
+    check(turn(post(NEW_MESSAGE)), lost, "save [u1] live r1-1/1 a1");
+}
+
+#[test]
+fn the_end_follows_a_save_whose_reply_was_lost() {
+    let table = vec![
+        ("", finish()),
+        ("stop agent · load", loaded(live_chat("r1", "a1"))),
+        ("save [u1]", Input::Saved(false)),
+        ("load", loaded(answered_chat())),
+        ("append r1/1@2 finish [DONE] end", appended()),
+    ];
+    check(running(), table, "end");
+}
+
+#[test]
+fn answers_run_in_a_run_of_their_own_and_the_model_is_called_after_the_last() {
+    let table = vec![
+        ("load", loaded(asked_chat(false))),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("append r1/1@1 results tool-output-available", Input::Redeemed),
+        ("", appended()),
+        ("load", loaded(with_run(asked_chat(false), "r1", "a0"))),
+        ("append r1/1@3 step", appended()),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "call agent");
+}
+
+#[test]
+fn repeated_answers_get_the_stored_message() {
+    let mut chat = asked_chat(false);
+    chat.record_received(&executed("s1", "ap1"));
+    chat.set_unread_results(false);
+    let table = vec![
+        ("load", loaded(chat.clone())),
+        ("redeem 1", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("load", loaded(chat.clone())),
+        ("", Input::Redeemed),
+        ("load", loaded(chat)),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "stored a0 · end");
+}
+
+#[test]
+fn answers_during_a_run_are_settled_at_once_and_the_run_reads_them() {
+    let chat = with_run(asked_chat(false), "r0", "a0");
+    let mut told = chat.clone();
+    told.receive_result(&executed("s1", "ap1"));
+    let table = vec![
+        ("load", loaded(chat.clone())),
+        ("redeem 1", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("load", loaded(chat)),
+        ("save [u1 a0] live r0/1 a0 new 1", Input::Saved(true)),
+        ("load", loaded(told)),
+        ("", Input::Redeemed),
+        ("load", loaded(with_run(asked_chat(false), "r0", "a0"))),
+        ("take r0/1 passed", is_live()),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "join r0 a0");
+}
+
+#[test]
+fn a_run_writes_the_results_that_arrive_and_its_end_waits_for_them() {
+    let mut told = live_chat("r1", "a1");
+    told.receive_result(&executed("s1", "ap1"));
+    let table = vec![
+        ("", Input::Agent(question(false).0)),
+        ("append r1/1@2 start-step tool-input-available", Input::Agent(question(false).1)),
+        ("", appended()),
+        ("append r1/1@4 tool-approval-request", appended()),
+        ("", finish()),
+        ("stop agent · append r1/1@5 finish-step", appended()),
+        ("load", loaded(live_chat("r1", "a1"))),
+        ("save [u1 a1]", Input::Saved(false)),
+        ("load", loaded(told.clone())),
+        ("append r1/1@6 results tool-output-available", appended()),
+        // The result is unread: the model is called again, in the same run.
+        ("append r1/1@8 step", appended()),
+    ];
+    check(running(), table, "call agent");
+}
+
+#[test]
+fn an_approval_of_a_provider_is_claimed_when_the_model_is_called() {
+    let granted = received(
+        "p1",
+        "ap1",
+        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
+    );
+    let claimed = granted.result.clone();
+    let table = vec![
+        ("load", loaded(asked_chat(true))),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::CallSettled(Box::new(granted))),
+        ("append r1/1@1 results", Input::Redeemed),
+        ("", appended()),
+        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
+        // The append proves that the run is not taken.
+        ("append r1/1@2 step", appended()),
+        ("claim 1", Input::Claimed(vec![claimed])),
+    ];
+    check(turn(answer("p1", "ap1", true)), table, "call agent sends 1 · append r1/1@3 claimed");
+}
+
+#[test]
+fn a_new_message_closes_the_open_calls_before_the_run_begins() {
+    let table = vec![
+        ("load", loaded(asked_chat(false))),
+        ("close 1", Input::CallsClosed(vec![received("s1", "ap1", DeferredOutcome::Superseded)])),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+    ];
+    check(turn(post(SECOND_MESSAGE)), table, "save [u1 a0 u2] live r1/1 a1");
+}
+
+#[test]
+fn results_that_arrive_after_the_run_was_taken_are_saved() {
+    let chat = || with_run(asked_chat(false), "r1", "a0");
+    let mut next = asked_chat(false);
+    next.set_stopped();
+    let table = vec![
+        ("load", loaded(asked_chat(false))),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", refused(AppendRefusal::Taken)),
+        ("stop agent", tick(RunState::Leased)),
+        ("", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("load", loaded(chat())),
+        ("save [u1 a0] live r1/1 a0 new 1", Input::Saved(false)),
+        // The user has stopped the run: its message is not continued.
+        ("load", loaded(next)),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "save [u1 a0]");
+}
+
+#[test]
+fn a_run_whose_log_is_lost_is_replaced() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", Input::Taken(Some(TakeResult::Refused(TakeRefusal::NotFound)))),
+        ("read r0", Input::Log(None)),
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1 u2] live r1/1 a1", Input::Saved(true)),
+    ];
+    check(turn(post(SECOND_MESSAGE)), table, "join r1 a1 · append r1/1@0 start step");
+}
+
+#[test]
+fn a_user_with_too_many_runs_is_refused() {
+    let table = vec![
+        ("load", Input::Loaded(None)),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(Some(BeginResult::TooManyRuns))),
+        // Another turn of the same request may have been faster.
+        ("", Input::ChatChanged),
+        ("load", Input::Loaded(None)),
+        ("begin r1-1", Input::Begun(Some(BeginResult::TooManyRuns))),
+        ("", tick(RunState::Leased)),
+        ("load", Input::Loaded(None)),
+        ("begin r1-2", Input::Begun(Some(BeginResult::TooManyRuns))),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "too many runs · end");
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_refused() {
+    let mut settings = settings();
+    settings.limits = ChatLimits::default().with_max_chat_messages(2);
+    let turn = ChatTurn::new(post(SECOND_MESSAGE), settings);
+    check(turn, vec![("load", loaded(answered_chat()))], "limit · end");
+}
+
+#[test]
+fn a_run_without_readers_and_one_that_has_to_end_are_stopped() {
+    let unread = HolderStatus { unread: std::time::Duration::from_secs(600), has_to_end: false };
+    let has_to_end = HolderStatus { has_to_end: true, ..HolderStatus::default() };
+    for status in [unread, has_to_end] {
+        let status = Input::Appended(Some(AppendResult::Appended(status)));
+        let table = vec![
+            ("", text("a")),
+            ("append r1/1@2 start-step text-start text-delta", status),
+            ("stop agent · append r1/1@5 text-end finish-step", appended()),
+            ("load", loaded(live_chat("r1", "a1"))),
+            ("save [u1 a1]", Input::Saved(true)),
+        ];
+        check(running(), table, "append r1/1@7 abort [DONE] end");
+    }
+}
+
+#[test]
+fn a_log_that_is_too_long_ends_with_an_error() {
+    let long = "x".repeat(2 << 20);
+    let table = vec![
+        ("", text(&long)),
+        ("append r1/1@2 start-step text-start text-delta", appended()),
+        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("load", loaded(live_chat("r1", "a1"))),
+        ("save [u1 a1]", Input::Saved(true)),
+    ];
+    check(running(), table, "append r1/1@7 error finish [DONE] end");
+}
+
+#[test]
+fn a_failing_store_ends_the_turn() {
+    check(turn(post(NEW_MESSAGE)), vec![("load", Input::Failed)], "failed · end");
+    let table = vec![
+        ("", Input::Failed),
+        ("stop agent · append r1/1@2 error finish [DONE] end", appended()),
+    ];
+    check(running(), table, "end");
+}
+
+// --- What the tables say ------------------------------------------------------------------------
+
+/// Returns the actions up to the next wait as text.
+fn actions(turn: &mut ChatTurn) -> String {
+    let mut texts = Vec::new();
+    loop {
+        match turn.poll() {
+            Action::Wait => break,
+            Action::End => {
+                texts.push("end".to_owned());
+                break;
+            }
+            Action::StopAgent => texts.push("stop agent".to_owned()),
+            Action::Report(_) => texts.push("report".to_owned()),
+            Action::Start(effect) => texts.push(effect_text(&effect)),
+            Action::Respond(response) => texts.push(response_text(&response)),
+        }
+    }
+    texts.join(" · ")
+}
+
+fn response_text(response: &crate::chat::turn::machine::Response) -> String {
+    use crate::chat::turn::machine::Response;
+    match response {
+        Response::Join { run, message_id: message, .. } => format!("join {run} {message}"),
+        Response::Rest(run) => format!("join {run}"),
+        Response::Stored { message_id, .. } => format!("stored {message_id}"),
+        Response::Nothing => "nothing".to_owned(),
+        Response::AlreadyReceived => "already received".to_owned(),
+        Response::TooManyRuns => "too many runs".to_owned(),
+        Response::Limit(_) => "limit".to_owned(),
+        Response::Failed => "failed".to_owned(),
+    }
+}
+
+fn effect_text(effect: &Effect) -> String {
+    match effect {
+        Effect::Load => "load".to_owned(),
+        Effect::Save { chat, revision, .. } => {
+            let ids: Vec<&str> = chat.messages.iter().map(|message| message.id.as_str()).collect();
+            let live = chat.live_run().map_or_else(String::new, |live| {
+                format!(" live {}/{} {}", live.run, live.fence.0, live.message_id)
+            });
+            let new = match chat.new_results().len() {
+                0 => String::new(),
+                new => format!(" new {new}"),
+            };
+            // Most tables load revision 1.
+            let revision = revision.filter(|revision| *revision != 1);
+            let revision = revision.map(|revision| format!("@{revision}")).unwrap_or_default();
+            format!("save [{}]{revision}{live}{new}", ids.join(" "))
+        }
+        Effect::Redeem { plan, .. } => format!("redeem {}", plan.unverified_responses().count()),
+        Effect::CloseOpenCalls { open, .. } => format!("close {}", open.len()),
+        Effect::FindDecided(calls) => format!("find {}", calls.len()),
+        Effect::Claim(approvals) => format!("claim {}", approvals.len()),
+        Effect::Begin(run) => format!("begin {run}"),
+        Effect::Release { run, .. } => format!("release {run}"),
+        Effect::Append { run, fence, position, entries, end } => {
+            let mut text = format!("append {run}/{}@{position}", fence.0);
+            for entry in entries {
+                text += " ";
+                text += &entry_text(entry);
+            }
+            text + if *end { " end" } else { "" }
+        }
+        Effect::Take { run, fence, condition } => {
+            let condition = match condition {
+                crate::chat::log::TakeCondition::Any => "any",
+                crate::chat::log::TakeCondition::LeasePassed => "passed",
+            };
+            format!("take {run}/{} {condition}", fence.0)
+        }
+        Effect::Read(run) => format!("read {run}"),
+        Effect::Find(run) => format!("find {run}"),
+        Effect::CallAgent(call) => match call.sent.len() {
+            0 => "call agent".to_owned(),
+            sent => format!("call agent sends {sent}"),
+        },
+    }
+}
+
+/// Returns the type of a frame, or the name of a note.
+fn entry_text(entry: &LogEntry) -> String {
+    let text = String::from_utf8(entry.bytes().to_vec()).unwrap();
+    match entry {
+        LogEntry::Note(_) => text.split('"').nth(1).unwrap_or_default().to_owned(),
+        LogEntry::Frame(_) if text.contains("[DONE]") => "[DONE]".to_owned(),
+        LogEntry::Frame(_) => text.split('"').nth(3).unwrap_or_default().to_owned(),
+    }
+}
+
+/// The ledger has closed no calls.
+fn nothing_closed() -> Input {
+    Input::CallsClosed(Vec::new())
+}
+
+/// The lease of a run has not passed.
+fn is_live() -> Input {
+    Input::Taken(Some(TakeResult::Refused(TakeRefusal::LeaseRenewed)))
+}
+
+fn settings() -> TurnSettings {
+    TurnSettings {
+        owner: Principal::new("ada"),
+        posted_history: PostedHistory::Keep,
+        limits: ChatLimits::default().with_max_log_bytes(1 << 20),
+        version: Version::default(),
+        has_approvals: true,
+        history_import: HistoryImport::Texts,
+        chat_id: "c".into(),
+        message_id: "a1".into(),
+        run_id: "r1".into(),
+    }
+}
+
+fn turn(request: Request) -> ChatTurn {
+    ChatTurn::new(request, settings())
+}
+
+/// Returns a turn whose agent was called.
+fn running() -> ChatTurn {
+    let table = vec![
+        ("load", Input::Loaded(None)),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1] live r1/1 a1", Input::Saved(true)),
+        ("join r1 a1 · append r1/1@0 start step", appended()),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "call agent")
+}
+
+const NEW_MESSAGE: &str =
+    r#"{"id":"c","messages":[{"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
+
+const SECOND_MESSAGE: &str =
+    r#"{"id":"c","message":{"id":"u2","role":"user","parts":[{"type":"text","text":"No"}]}}"#;
+
+fn post(body: &str) -> Request {
+    Request::Post(Box::new(ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()))
+}
+
+/// An answer to the question of the message `a0`.
+fn answer(call: &str, approval: &str, approved: bool) -> Request {
+    post(&format!(
+        r#"{{"id":"c","messages":[{{"id":"a0","role":"assistant","parts":[{{"type":"tool-act","toolCallId":"{call}","state":"approval-responded","input":{{}},"approval":{{"id":"{approval}","approved":{approved}}}}}]}}]}}"#
+    ))
+}
+
+fn live(run: &str, message: &str) -> LiveRun {
+    LiveRun { run: run.into(), fence: Fence(1), message_id: message.into() }
+}
+
+/// A conversation with the message `u1` and a live run that answers it.
+fn live_chat(run: &str, message: &str) -> Chat {
+    let mut chat = Chat::new("c", Principal::new("ada"));
+    let request = ChatRequest::parse(NEW_MESSAGE.as_bytes(), &Limits::default()).unwrap();
+    let _ = chat.apply_request(&request, PostedHistory::Keep);
+    chat.set_live_run(live(run, message));
+    chat
+}
+
+fn with_run(mut chat: Chat, run: &str, message: &str) -> Chat {
+    chat.set_live_run(live(run, message));
+    chat
+}
+
+fn fenced(mut chat: Chat, fence: u64) -> Chat {
+    chat.set_live_fence(Fence(fence));
+    chat
+}
+
+/// A conversation in which `a0` answers `u1`.
+fn answered_chat() -> Chat {
+    chat_with(log_of_half_a_text())
+}
+
+/// A conversation in which `a0` asks a question.
+fn asked_chat(is_provider_executed: bool) -> Chat {
+    chat_with(log_of_a_question(is_provider_executed))
+}
+
+fn chat_with(log: Vec<LogEntry>) -> Chat {
+    let chat = live_chat("r0", "a0");
+    let mut chat = crate::chat::turn::machine::keep_log(&chat, &live("r0", "a0"), &log);
+    chat.end_live_run();
+    chat
+}
+
+fn frame(json: &str) -> LogEntry {
+    LogEntry::Frame(format!("id: x\ndata: {json}\n\n").into())
+}
+
+fn log_of_half_a_text() -> Vec<LogEntry> {
+    vec![
+        frame(r#"{"type":"start","messageId":"a0"}"#),
+        LogEntry::Note(r#""step""#.into()),
+        frame(r#"{"type":"start-step"}"#),
+        frame(r#"{"type":"text-start","id":"1"}"#),
+        frame(r#"{"type":"text-delta","id":"1","delta":"Half"}"#),
+    ]
+}
+
+fn log_of_a_question(is_provider_executed: bool) -> Vec<LogEntry> {
+    let id = if is_provider_executed { "p1" } else { "s1" };
+    let input = format!(
+        r#"{{"type":"tool-input-available","toolCallId":"{id}","toolName":"act","input":{{}},"providerExecuted":{is_provider_executed}}}"#
+    );
+    let request =
+        format!(r#"{{"type":"tool-approval-request","approvalId":"ap1","toolCallId":"{id}"}}"#);
+    vec![
+        frame(r#"{"type":"start","messageId":"a0"}"#),
+        LogEntry::Note(r#""step""#.into()),
+        frame(r#"{"type":"start-step"}"#),
+        frame(&input),
+        frame(&request),
+    ]
+}
+
+fn question(is_provider_executed: bool) -> (AgentEvent, AgentEvent) {
+    let mut call = ToolCall::new("s1", "act");
+    if is_provider_executed {
+        call = call.provider_executed();
+    }
+    let input = AgentEvent::tool_input(call, Json::parse("{}").unwrap());
+    (input, AgentEvent::approval_requested("s1", "ap1"))
+}
+
+fn received(call: &str, approval: &str, outcome: DeferredOutcome) -> ReceivedResult {
+    let call = PendingToolCall::awaiting_approval(approval, call, "act", Json::null());
+    ReceivedResult::new(call.with_outcome(outcome), None)
+}
+
+fn executed(call: &str, approval: &str) -> ReceivedResult {
+    let outcome = ToolOutcome::Output(Json::string("ran"));
+    received(call, approval, DeferredOutcome::Executed { outcome })
+}
+
+fn loaded(chat: Chat) -> Input {
+    Input::Loaded(Some((Box::new(chat), 1)))
+}
+
+fn text(text: &str) -> Input {
+    Input::Agent(AgentEvent::text(text.to_owned()))
+}
+
+fn finish() -> Input {
+    Input::Agent(AgentEvent::finish(FinishReason::Stop))
+}
+
+fn appended() -> Input {
+    Input::Appended(Some(AppendResult::Appended(HolderStatus::default())))
+}
+
+fn refused(refusal: AppendRefusal) -> Input {
+    Input::Appended(Some(AppendResult::Refused(refusal)))
+}
+
+fn taken(fence: u64) -> Input {
+    Input::Taken(Some(TakeResult::Taken(Fence(fence))))
+}
+
+fn tick(state: RunState) -> Input {
+    Input::Tick(Some((state, Fence(1))))
+}
