@@ -1,8 +1,10 @@
 //! [`Client`]: what the client of a response can read and answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::chunk::Version;
+use crate::message::UiMessage;
 use crate::request::ChatRequest;
 
 /// The settings of a server that describe its clients.
@@ -55,6 +57,15 @@ impl Client {
     /// name: the client shows that the call was not executed.
     pub(super) fn answers_approvals(self) -> bool {
         self.has_approvals && self.version.knows_approvals()
+    }
+
+    /// Returns a stored message as it is sent to this client. If the client cannot answer approval
+    /// requests, it gets none: another page shows the request, and may still approve the call.
+    pub(super) fn shown(self, message: &UiMessage) -> Cow<'_, UiMessage> {
+        match self.answers_approvals() {
+            true => Cow::Borrowed(message),
+            false => Cow::Owned(message.clone().without_open_approvals()),
+        }
     }
 
     pub(super) fn version(self) -> Version {

@@ -24,6 +24,8 @@ mod error;
 mod inner;
 pub mod log;
 #[cfg(feature = "approvals")]
+mod run_log;
+#[cfg(feature = "approvals")]
 mod server;
 #[cfg(all(test, feature = "approvals"))]
 mod simulator;

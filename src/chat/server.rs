@@ -20,10 +20,11 @@ use super::client::{Client, ClientSettings};
 use super::conversation::ReceivedResult;
 use super::inner::Inner;
 use super::log::{ReadLog, RunKey};
-use super::stream::{ChatStream, LogReader, content_parts, front, whole_response};
+use super::run_log::{content_parts, position_of};
+use super::stream::{ChatStream, LogReader, front, whole_response};
 use super::turn::driver::{Driver, StartedTurn, TurnRequest};
 use super::turn::hints::Hints;
-use super::turn::machine::{Request, Response, position_of};
+use super::turn::machine::{Request, Response};
 use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
 use crate::chat::store::{
     ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, RunStore,
@@ -269,11 +270,10 @@ impl ChatServer {
     }
 
     /// Returns the stream of the live run of a conversation of this principal, for a page that is
-    /// opened again. Returns `None` if there is no live run, and if there is no such conversation.
+    /// opened again. Returns `None` if there is no such conversation, or no such run.
     ///
     /// `last_event_id` is the `id:` of the last frame that the client has read, if it continues a
     /// response. It gets the frames after that one, also if the run has ended in the last 10 minutes.
-    /// Returns `None` if there is no such run.
     ///
     /// If the run continues a message, a stream without `last_event_id` begins with that message.
     ///
@@ -331,8 +331,7 @@ impl ChatServer {
     /// - [`ChatError::Ledger`] if the pending approvals cannot be read.
     ///
     /// # Cancel safety
-    /// If the future is dropped after it was polled, the request is still applied, and the run
-    /// continues on its own task.
+    /// As [`stream_response`](Self::stream_response).
     pub async fn complete_response(
         &self,
         principal: &Principal,
@@ -395,8 +394,9 @@ impl ChatServer {
     /// webhook.
     ///
     /// Approved calls are executed, and the agent continues the conversation on a task of its own. A
-    /// response that streams the live run of the conversation shows the results. The decisions are grouped by the message that holds their calls, and the groups are applied one
-    /// after another. Returns a receipt for each decision, in the order of `decisions`.
+    /// response that streams the live run of the conversation shows the results. The decisions are
+    /// grouped by the message that holds their calls, and the groups are applied one after another.
+    /// Returns a receipt for each decision, in the order of `decisions`.
     ///
     /// # Errors
     /// [`ChatError::Ledger`] if the ledger cannot be read or written, and [`ChatError::Store`] if a
@@ -542,12 +542,12 @@ impl ChatServer {
             let read = ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false };
             let page = self.0.runs.read(read).await.ok().flatten();
             let entries = page.map(|page| page.entries).unwrap_or_default();
-            if let Some(position) = position_of(begun, &entries, parts, content_parts) {
+            if let Some(position) = position_of(begun, &entries, parts) {
                 return ChatStream::of_log(self.log_reader(principal, id, run, position));
             }
         }
         let reader = self.log_reader(principal, id, run, 0);
-        let front = begun.and_then(|begun| front(held, begun, client.version()));
+        let front = begun.and_then(|begun| front(held, &client.shown(begun), client.version()));
         ChatStream::of_log(match front {
             Some(front) => reader.with_front(front),
             None => reader,
@@ -564,7 +564,7 @@ fn stored_stream(
     let message = chat.message(id).cloned();
     let message =
         message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
-    ChatStream::of_frames(whole_response(held, &message, client.version()))
+    ChatStream::of_frames(whole_response(held, &client.shown(&message), client.version()))
 }
 
 /// A request that was applied to its conversation.

@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::conversation::ReceivedResult;
 use super::log::{LogEntry, ReadLog, RunKey, RunState};
+use super::run_log::{content_parts, is_content};
 use super::store::RunStore;
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Data};
@@ -408,27 +409,34 @@ fn rest_of(message: &UiMessage, held: &UiMessage) -> Option<UiMessage> {
     Some(UiMessage::new(message.id.clone(), Role::Assistant, rest))
 }
 
-/// Returns how many parts of a message are content.
-pub(super) fn content_parts(message: &UiMessage) -> usize {
-    message.parts.iter().filter(|part| is_content(part)).count()
-}
-
-/// Whether a part is content. Step starts are not, and neither are `data-run-end` parts: the client
-/// may hold one at the end of a response that the server does not hold.
-fn is_content(part: &Part) -> bool {
-    match part {
-        Part::Data(data) => &*data.name != "run-end",
-        part => !matches!(part, Part::StepStart { .. }),
-    }
-}
-
 /// Returns the chunks that rebuild a message, without the ids that the model gave to its calls.
 fn chunks_of(message: &UiMessage) -> Vec<Chunk<'static>> {
     let without_ids = message.without_model_ids();
     let message = without_ids.as_ref().unwrap_or(message);
     // Some fields cannot be streamed.
     let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());
-    compact(message).or_else(|_| compact(&parts())).unwrap_or_default()
+    let chunks = compact(message).or_else(|_| compact(&parts()));
+    chunks.or_else(|_| compact(&without_decisions(parts()))).unwrap_or_default()
+}
+
+/// Removes the decisions of the user, for which there are no chunks. The result of a call shows what
+/// was decided, and so does the `data-approval` part.
+fn without_decisions(mut message: UiMessage) -> UiMessage {
+    for part in &mut message.parts {
+        let Part::Tool(part) = part else { continue };
+        match &mut part.state {
+            ToolState::OutputAvailable { approval, .. }
+            | ToolState::OutputError { approval, .. } => *approval = None,
+            ToolState::OutputDenied { approval: Some(approval), .. } => {
+                (approval.approved, approval.reason) = (None, None);
+            }
+            ToolState::ApprovalResponded { input, .. } => {
+                part.state = ToolState::InputAvailable { input: input.take() };
+            }
+            _ => {}
+        }
+    }
+    message
 }
 
 /// The maximum number of bytes that are read from a log at once.

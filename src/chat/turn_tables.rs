@@ -726,7 +726,7 @@ fn asked_chat(is_provider_executed: bool) -> Chat {
 
 fn chat_with(log: Vec<LogEntry>) -> Chat {
     let chat = live_chat("r0", "a0");
-    let mut chat = crate::chat::turn::machine::keep_log(&chat, &live("r0", "a0"), &log);
+    let mut chat = crate::chat::run_log::keep_log(&chat, &live("r0", "a0"), &log);
     chat.end_live_run();
     chat
 }

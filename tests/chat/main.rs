@@ -18,6 +18,7 @@ mod out_of_band_decisions;
 mod pages;
 mod reconnecting;
 mod rejected_responses;
+mod repeated_answers;
 mod repeated_requests;
 mod retried_requests;
 mod run_store;

@@ -202,14 +202,11 @@ impl Chat {
         let place = self.last_place(|_, part| !part.is_settled() && is_call(part, approval, id));
         let found = place.and_then(|place| Some((place, self.part(place)?)));
         let Some((place, part)) = found else { return };
-        let (state, outcome) = match not_executed_state(part, approval::SUPERSEDED) {
-            Some(state) => (state, DeferredOutcome::Superseded),
-            // The client did not run the call.
-            None => {
-                let refused = approval::REFUSED.to_owned();
-                (error_state(part.input().cloned(), None, refused), DeferredOutcome::Rejected)
-            }
-        };
+        // A call that the client did not execute has no approval.
+        let state = not_executed_state(part, approval::SUPERSEDED).unwrap_or_else(|| {
+            error_state(part.input().cloned(), None, approval::SUPERSEDED.to_owned())
+        });
+        let outcome = DeferredOutcome::Superseded;
         let Some((message, part)) = self.set_state(place, state) else { return };
         self.call_outcomes.push(call_outcome(&message, &part, outcome));
         if let Some(descriptor) = descriptor {

@@ -14,9 +14,10 @@ use crate::chat::log::{
     AppendEntries, AppendResult, BeginRun, Fence, LogEntry, ReadLog, RunKey, RunState,
     TakeCondition, TakeResult, TakeRun,
 };
+use crate::chat::run_log::{keep_log, message_shown_by};
 use crate::chat::store::{InMemoryRunStore, RunStore};
 use crate::chat::turn::machine::{
-    Action, ChatTurn, Effect, Input, Request, Response, TurnSettings, keep_log, message_shown_by,
+    Action, ChatTurn, Effect, Input, Request, Response, TurnSettings,
 };
 use crate::chunk::{FinishReason, Version};
 use crate::event::{AgentEvent, ToolCall};

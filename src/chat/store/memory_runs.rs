@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::ready;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -48,19 +48,20 @@ enum Clock {
 
 #[derive(Debug, Default)]
 struct Runs {
-    by_key: HashMap<RunKey, Run>,
+    by_key: HashMap<Arc<RunKey>, Run>,
     /// The live runs of each owner, in the order of their beginning.
-    live_by_owner: HashMap<Principal, BTreeSet<(u64, RunKey)>>,
+    live_by_owner: HashMap<Principal, BTreeSet<(u64, Arc<RunKey>)>>,
     /// The live runs, by the end of their lease.
-    by_lease_end: BTreeSet<(Duration, RunKey)>,
+    by_lease_end: BTreeSet<(Duration, Arc<RunKey>)>,
     /// The other runs, by the time of their removal.
-    by_removal: BTreeSet<(Duration, RunKey)>,
+    by_removal: BTreeSet<(Duration, Arc<RunKey>)>,
     ended_bytes: usize,
     begun: u64,
 }
 
 #[derive(Debug)]
 struct Run {
+    key: Arc<RunKey>,
     number: u64,
     holder: LeaseHolderId,
     fence: Fence,
@@ -202,15 +203,13 @@ impl Runs {
             return BeginResult::Begun(FIRST);
         }
         let live = self.live_by_owner.get(&begin.key.owner).into_iter().flatten();
-        let counted: Vec<&RunKey> = live
-            .map(|(_, key)| key)
-            .filter(|key| self.by_key.get(key).is_some_and(|run| !run.has_to_end))
+        let counted: Vec<&Run> = live
+            .filter_map(|(_, key)| self.by_key.get(key))
+            .filter(|run| !run.has_to_end)
             .collect();
         if counted.len() >= begin.max_user_runs {
-            let is_unread = |key: &&RunKey| {
-                self.by_key.get(key).is_some_and(|run| run.read_at + READER_TIMEOUT <= now)
-            };
-            let Some(oldest) = counted.into_iter().find(is_unread).cloned() else {
+            let unread = counted.into_iter().find(|run| run.read_at + READER_TIMEOUT <= now);
+            let Some(oldest) = unread.map(|run| Arc::clone(&run.key)) else {
                 return BeginResult::TooManyRuns;
             };
             if let Some(run) = self.by_key.get_mut(&oldest) {
@@ -218,7 +217,9 @@ impl Runs {
             }
         }
         self.begun += 1;
+        let key = Arc::new(begin.key.clone());
         let run = Run {
+            key: Arc::clone(&key),
             number: self.begun,
             holder: begin.holder,
             fence: FIRST,
@@ -232,7 +233,7 @@ impl Runs {
             bytes: 0,
             changed: watch::Sender::new(()),
         };
-        self.by_key.insert(begin.key.clone(), run);
+        self.by_key.insert(key, run);
         self.list_live(begin.key);
         BeginResult::Begun(FIRST)
     }
@@ -258,7 +259,11 @@ impl Runs {
                 false => Err(AppendRefusal::Gap),
             };
         }
-        self.unlist(append.key);
+        // Both take the bytes before this append from the sum, if the run is in it.
+        match append.end {
+            true => self.unlist(append.key),
+            false => self.renew(now, append.key),
+        }
         let run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
         run.entries.extend_from_slice(append.entries);
         run.bytes += append.entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
@@ -266,12 +271,9 @@ impl Runs {
         if !append.entries.is_empty() || append.end {
             run.changed.send_replace(());
         }
-        match append.end {
-            true => {
-                run.has_ended = true;
-                self.list_ended(append.key, now);
-            }
-            false => self.renew(now, append.key),
+        if append.end {
+            run.has_ended = true;
+            self.list_ended(append.key, now);
         }
         Ok(status)
     }
@@ -299,9 +301,18 @@ impl Runs {
 
     /// Begins the lease of a run again.
     fn renew(&mut self, now: Duration, key: &RunKey) {
+        let Some(run) = self.by_key.get_mut(key) else { return };
+        let lease_end = now + run.lease;
+        if run.removal.is_none() {
+            // It stays in the list of its owner.
+            self.by_lease_end.remove(&(run.lease_end, Arc::clone(&run.key)));
+            self.by_lease_end.insert((lease_end, Arc::clone(&run.key)));
+            run.lease_end = lease_end;
+            return;
+        }
         self.unlist(key);
         if let Some(run) = self.by_key.get_mut(key) {
-            run.lease_end = now + run.lease;
+            run.lease_end = lease_end;
             run.removal = None;
         }
         self.list_live(key);
@@ -309,9 +320,9 @@ impl Runs {
 
     fn list_live(&mut self, key: &RunKey) {
         let Some(run) = self.by_key.get(key) else { return };
-        self.by_lease_end.insert((run.lease_end, key.clone()));
+        self.by_lease_end.insert((run.lease_end, Arc::clone(&run.key)));
         let live = self.live_by_owner.entry(key.owner.clone()).or_default();
-        live.insert((run.number, key.clone()));
+        live.insert((run.number, Arc::clone(&run.key)));
     }
 
     /// Lists a run that ended, or whose lease passed, at `ended`.
@@ -321,7 +332,7 @@ impl Runs {
         let removal = ended + RETENTION;
         run.removal = Some(removal);
         self.ended_bytes += run.bytes;
-        self.by_removal.insert((removal, key.clone()));
+        self.by_removal.insert((removal, Arc::clone(&run.key)));
     }
 
     /// Removes a run from the lists.
@@ -329,14 +340,14 @@ impl Runs {
         let Some(run) = self.by_key.get(key) else { return };
         match run.removal {
             Some(removal) => {
-                if self.by_removal.remove(&(removal, key.clone())) {
+                if self.by_removal.remove(&(removal, Arc::clone(&run.key))) {
                     self.ended_bytes -= run.bytes;
                 }
             }
             None => {
-                self.by_lease_end.remove(&(run.lease_end, key.clone()));
+                self.by_lease_end.remove(&(run.lease_end, Arc::clone(&run.key)));
                 if let Some(live) = self.live_by_owner.get_mut(&key.owner) {
-                    live.remove(&(run.number, key.clone()));
+                    live.remove(&(run.number, Arc::clone(&run.key)));
                     if live.is_empty() {
                         self.live_by_owner.remove(&key.owner);
                     }
@@ -349,7 +360,7 @@ impl Runs {
     /// too old or too many.
     fn expire(&mut self, now: Duration, max_ended_bytes: usize) {
         while let Some((end, key)) = self.by_lease_end.first().filter(|(end, _)| *end <= now) {
-            let (end, key) = (*end, key.clone());
+            let (end, key) = (*end, Arc::clone(key));
             self.list_ended(&key, end);
         }
         let is_excess =
@@ -357,7 +368,7 @@ impl Runs {
         while let Some((removal, key)) = self.by_removal.first()
             && is_excess(self, *removal)
         {
-            let key = key.clone();
+            let key = Arc::clone(key);
             self.unlist(&key);
             self.by_key.remove(&key);
         }

@@ -11,9 +11,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::CatchUnwind;
 use futures_util::{StreamExt, stream};
 
+use crate::approval::store::LedgerStoreError;
 use crate::boxed::BoxError;
 use crate::chat::agent::{AgentEventStream, ChatAgent, Event};
 use crate::chat::turn::Turn;
+use crate::chat::turn::machine::requested_approval;
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::response::{MASKED_ERROR, panic_message};
@@ -27,8 +29,9 @@ pub(super) struct AgentEvents {
 }
 
 impl AgentEvents {
-    /// `revoke` is called for each approval request before the agent is polled again, if the client
-    /// cannot answer it.
+    /// `revoke` is called for each approval request before its event is returned, if the client
+    /// cannot answer it: the client is told that the call was not executed. If it fails, so does the
+    /// agent.
     pub(super) fn new(agent: &dyn ChatAgent, turn: Turn, revoke: Option<Revoke>) -> Self {
         let events = catch_unwind(AssertUnwindSafe(|| agent.respond(turn)));
         let events = events.unwrap_or_else(|panic| {
@@ -94,11 +97,12 @@ impl Stream for AgentEvents {
 }
 
 /// Revokes an approval request.
-pub(super) type Revoke = Arc<dyn Fn(ApprovalId) -> BoxFuture<'static, ()> + Send + Sync>;
+pub(super) type Revoke =
+    Arc<dyn Fn(ApprovalId) -> BoxFuture<'static, Result<(), LedgerStoreError>> + Send + Sync>;
 
 async fn revoke_request(revoke: Revoke, event: Event) -> Event {
-    if let Ok(AgentEvent::ApprovalRequested { approval_id, .. }) = &event {
-        revoke(approval_id.clone()).await;
+    if let Some(approval_id) = event.as_ref().ok().and_then(requested_approval) {
+        revoke(approval_id).await?;
     }
     event
 }

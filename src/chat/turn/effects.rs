@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 
 use super::agent_events::Revoke;
-use super::machine::{Effect, Input};
+use super::machine::{Effect, EndedMessage, Input};
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{
     ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, LeaseHolderId,
@@ -19,7 +19,7 @@ use crate::chat::inner::Inner;
 use crate::chat::log::{AppendEntries, BeginRun, Fence, LogPage, ReadLog, RunKey, TakeRun};
 use crate::chat::store::{ChatStoreError, RunStoreError};
 use crate::chat::{Chat, ChatError};
-use crate::id::{ApprovalId, ChatId, MessageId, RunId};
+use crate::id::{ApprovalId, ChatId, RunId};
 
 /// The stores and the approvals of one turn.
 pub(super) struct Effects {
@@ -194,10 +194,8 @@ impl Effects {
         Arc::new(move |id| {
             let (chats, approvals) = (Arc::clone(&chats), approvals.clone());
             async move {
-                let is_it = |pending: &PendingApproval| pending.approval_id == id;
-                if let Err(error) = revoke(&chats, &approvals, is_it).await {
-                    tracing::warn!(%error, "an approval request that is not shown stays open");
-                }
+                // The request may name another message, or none.
+                revoke(&chats, &approvals, |pending| pending.approval_id == id).await
             }
             .boxed()
         })
@@ -230,15 +228,14 @@ impl Effects {
         &self,
         chat: Box<Chat>,
         revision: Option<u64>,
-        ended: Option<MessageId>,
+        ended: Option<EndedMessage>,
     ) -> BoxFuture<'static, Outcome> {
         let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
         async move {
             match chats.store.save(&chat, revision).await {
                 Ok(is_saved) => {
-                    if let Some(message) = ended.filter(|_| is_saved)
-                        && let Err(error) =
-                            revoke_unshown(&chats, &approvals, &chat, &message).await
+                    if let Some(ended) = ended.filter(|_| is_saved)
+                        && let Err(error) = revoke_unshown(&chats, &approvals, &chat, &ended).await
                     {
                         tracing::warn!(%error, "an approval request that is not shown stays open");
                     }
@@ -389,17 +386,21 @@ async fn decided(
 }
 
 /// Revokes the pending approval requests of a message that the saved conversation does not show: the
-/// agent was cut off after it had requested them.
+/// agent was cut off after it had requested them, or its event was dropped.
 async fn revoke_unshown(
     chats: &Inner,
     approvals: &ChatApprovals,
     chat: &Chat,
-    message: &MessageId,
+    ended: &EndedMessage,
 ) -> Result<(), LedgerStoreError> {
-    let shown = || chat.message(message).into_iter().flat_map(|message| message.tool_parts());
+    let EndedMessage { id, requested } = ended;
+    let shown = || chat.message(id).into_iter().flat_map(|message| message.tool_parts());
     revoke(chats, approvals, |pending| {
         let is_shown = shown().any(|part| part.approval_id() == Some(&pending.approval_id));
-        pending.record.message_id == *message && !is_shown
+        // A request names no message if the agent has approvals of its own.
+        let is_of_run =
+            pending.record.message_id == *id || requested.contains(&pending.approval_id);
+        is_of_run && !is_shown
     })
     .await
 }

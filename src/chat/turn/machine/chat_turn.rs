@@ -2,17 +2,16 @@
 
 use std::collections::VecDeque;
 
-use super::io::{Action, Effect, Input, Request, Response};
-use super::running::{Beginning, Next, OwnRun, RunLimits, needs_reply};
-use super::writer::LogClient;
-use super::writer::LogWriter;
+use super::io::{Action, Effect, EndedMessage, Input, Request, Response};
+use super::running::{Beginning, Next, OwnRun, RunLimits};
 use crate::approval::{PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::{Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult};
 use crate::chat::log::{
     AppendResult, BeginResult, Fence, LogEntry, RunState, TakeCondition, TakeRefusal, TakeResult,
 };
+use crate::chat::run_log::{LogClient, LogWriter};
 use crate::chunk::Version;
-use crate::id::{ChatId, MessageId, RunId};
+use crate::id::{ApprovalId, ChatId, MessageId, RunId};
 use crate::limits::ChatLimits;
 use crate::request::ChatRequest;
 
@@ -60,6 +59,8 @@ pub(crate) struct ChatTurn {
     /// What the ledger returned for the open calls of the conversation.
     pub(super) closed: Option<ClosedCalls>,
     pub(super) redemption: Redemption,
+    /// The approval requests that the request answers.
+    pub(super) answered: Vec<ApprovalId>,
     /// Results that this turn has redeemed and that it may have to save.
     pub(super) unsaved: Vec<ReceivedResult>,
     /// The results of the answers of this request that no run has shown.
@@ -218,6 +219,12 @@ impl ChatTurn {
                 Goal::Follow
             }
         };
+        let answered = match &redemption {
+            Redemption::NotStarted(plan) => {
+                plan.unverified_responses().map(|answer| answer.approval_id.clone()).collect()
+            }
+            Redemption::Started(_) => Vec::new(),
+        };
         let mut turn = ChatTurn {
             settings,
             goal,
@@ -232,6 +239,7 @@ impl ChatTurn {
             newer_fence: None,
             closed: None,
             redemption,
+            answered,
             unsaved: Vec::new(),
             shown: Vec::new(),
             has_responded: false,
@@ -539,6 +547,7 @@ impl ChatTurn {
         let chat = Box::new(next);
         let ended = self.held.as_ref().filter(|held| held.end.is_some());
         let ended = ended.and_then(|held| held.message_id.clone());
+        let ended = ended.map(|id| EndedMessage { id, requested: Vec::new() });
         self.start(Effect::Save { chat: chat.clone(), revision, ended });
         self.state = State::Saving(chat, then);
     }
@@ -617,8 +626,10 @@ impl ChatTurn {
         let not_recorded = not_recorded.into_iter().map(|closed| closed.result).collect();
         // The message that the client continues is gone. The response is a new message.
         let is_new = chat.message(&live.message_id).is_none();
-        let has_to_call = is_redeeming && is_new || shown.iter().any(needs_reply);
-        let beginning = Beginning { is_redeeming, has_to_call, not_recorded, recorded };
+        let replies = self.replies(chat, &live.message_id);
+        let has_reply = shown.iter().any(|shown| replies.has_to_follow(shown));
+        let has_to_call = is_redeeming && is_new || has_reply;
+        let beginning = Beginning { is_redeeming, has_to_call, replies, not_recorded, recorded };
         let limits = RunLimits {
             max_bytes: self.settings.limits.max_log_bytes(),
             max_unread: self.settings.limits.max_unread_time(),

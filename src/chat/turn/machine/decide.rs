@@ -2,14 +2,14 @@
 
 use super::chat_turn::{AnsweredBy, ChatTurn, Goal, Held, Loaded, Redemption, State, Then};
 use super::io::{Effect, Response};
-use super::running::needs_reply;
-use super::writer::LogWriter;
+use super::running::Replies;
 use crate::approval::{PendingToolCall, ResumePlan};
 use crate::chat::conversation::{Chat, LiveRun, ReceivedResult, RequestEffect};
 use crate::chat::log::TakeCondition;
-use crate::id::MessageId;
+use crate::chat::run_log::{LogWriter, content_parts};
+use crate::id::{MessageId, ToolCallId};
 use crate::limits::ChatLimitError;
-use crate::message::Role;
+use crate::message::{Role, UiMessage};
 use crate::request::ChatRequest;
 
 impl ChatTurn {
@@ -124,6 +124,11 @@ impl ChatTurn {
             }
         };
         let message_id = match effect {
+            // An old page has sent its last message again. There is nothing to respond to.
+            RequestEffect::NewResponse if !self.has_answers(chat) && ends_with_response(chat) => {
+                self.respond(Response::AlreadyReceived);
+                return self.finish(Then::Stored(None), None);
+            }
             RequestEffect::Continues(id) | RequestEffect::Answered(id) => Some(id),
             RequestEffect::NewResponse => None,
             RequestEffect::AwaitsResponse(_) | RequestEffect::NotAnswered => {
@@ -147,13 +152,39 @@ impl ChatTurn {
         }
         self.unsaved.iter().for_each(|result| next.record_received(result));
         let is_page = matches!(self.goal, Goal::Settle(AnsweredBy::Request(_)));
-        let has_to_call = is_page && !self.has_responded && self.shown.iter().any(needs_reply);
+        let replies = message_id.as_ref().map(|id| self.replies(chat, id)).unwrap_or_default();
+        let has_to_call = is_page
+            && !self.has_responded
+            && self.shown.iter().any(|shown| replies.has_to_follow(shown));
         match next.message_to_continue().cloned().or(message_id.clone().filter(|_| has_to_call)) {
             Some(id) => self.name_run(loaded, next, id),
             None if next != **chat => self.save(next, loaded.revision, Then::Load),
             None if self.redemption.is_running() => self.state = State::AwaitingResults,
             None => self.finish(Then::Stored(message_id), None),
         }
+    }
+
+    /// Whether the request answers a call. The answers were not redeemed yet.
+    fn has_answers(&self, chat: &Chat) -> bool {
+        let Redemption::NotStarted(plan) = &self.redemption else { return true };
+        let is_of_client =
+            |id: &ToolCallId| chat.client_executed.iter().any(|call| call.tool_call_id == *id);
+        plan.unverified_responses().next().is_some()
+            || plan.unverified_outputs().any(|output| is_of_client(&output.tool_call_id))
+    }
+
+    /// Returns to which answers the model has to reply, if the response continues this message.
+    pub(super) fn replies(&self, chat: &Chat, message_id: &MessageId) -> Replies {
+        let held = match &self.goal {
+            Goal::Settle(AnsweredBy::Request(request)) => request.unsanitized_continued_message(),
+            _ => None,
+        };
+        let lacks_parts = |held: &UiMessage| {
+            chat.message(message_id).is_some_and(|stored| {
+                held.id != *message_id || content_parts(held) < content_parts(stored)
+            })
+        };
+        Replies { answered: self.answered.clone(), is_repeated: held.is_some_and(lacks_parts) }
     }
 
     /// Checks whether what the client adds to the conversation fits.
@@ -342,4 +373,8 @@ impl ChatTurn {
         self.begun_runs += 1;
         self.begin(loaded, run);
     }
+}
+
+fn ends_with_response(chat: &Chat) -> bool {
+    chat.messages.last().is_some_and(|last| last.role == Role::Assistant)
 }

@@ -8,7 +8,7 @@ use crate::chat::log::{
     AppendResult, BeginResult, Fence, LogEntry, RunState, TakeCondition, TakeResult,
 };
 use crate::event::AgentEvent;
-use crate::id::{MessageId, RunId};
+use crate::id::{ApprovalId, MessageId, RunId};
 use crate::limits::ChatLimitError;
 use crate::message::UiMessage;
 use crate::request::ChatRequest;
@@ -54,7 +54,7 @@ pub(crate) enum Effect {
     ///
     /// Before that reply, revoke the approval requests of the message `ended` that the saved
     /// conversation does not show: its run was cut off and may have requested them in vain.
-    Save { chat: Box<Chat>, revision: Option<u64>, ended: Option<MessageId> },
+    Save { chat: Box<Chat>, revision: Option<u64>, ended: Option<EndedMessage> },
     /// Redeem the answers of the plan: deny, execute, or grant to a provider. Produces
     /// [`Input::CallSettled`] for each answered call, and then [`Input::Redeemed`].
     Redeem { plan: Box<ResumePlan>, chat: Box<Chat> },
@@ -81,6 +81,15 @@ pub(crate) enum Effect {
     Find(RunId),
     /// Call the agent. Produces [`Input::Agent`] and then [`Input::AgentEnded`].
     CallAgent(Box<AgentCall>),
+}
+
+/// A message whose run ends.
+#[derive(Debug, Clone)]
+pub(crate) struct EndedMessage {
+    pub(crate) id: MessageId,
+    /// The approvals that the agent has requested in this run, as far as the turn knows. Their
+    /// records may name another message, or none.
+    pub(crate) requested: Vec<ApprovalId>,
 }
 
 /// A call of the agent.

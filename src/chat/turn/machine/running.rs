@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::io::{Action, AgentCall, Effect, Input};
-use super::writer::{LogClient, LogWriter};
+use super::io::{Action, AgentCall, Effect, EndedMessage, Input};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
 use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
 use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
+use crate::chat::run_log::{LogClient, LogWriter};
 use crate::chunk::Chunk;
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
@@ -51,7 +51,19 @@ pub(super) struct OwnRun {
     was_cut: bool,
     /// The approvals that the agent has requested in this run.
     requested: Vec<ApprovalId>,
+    replies: Replies,
     limits: RunLimits,
+}
+
+/// To which answers of a request the model has to reply, although they change nothing.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    /// The approval requests that the request answers. A request can also hold a call without an
+    /// answer, or with a forged output: the call is still open, or was closed before.
+    pub(super) answered: Vec<ApprovalId>,
+    /// The message has parts that the page does not hold. The response brings them, and among them
+    /// is the reply to an earlier delivery of the answers.
+    pub(super) is_repeated: bool,
 }
 
 /// The limits of a run.
@@ -69,6 +81,7 @@ pub(super) struct Beginning {
     pub(super) is_redeeming: bool,
     /// The model is called in any case.
     pub(super) has_to_call: bool,
+    pub(super) replies: Replies,
     /// The results that the conversation does not hold.
     pub(super) not_recorded: Vec<DeferredToolResult>,
     /// The results that other messages hold since this turn.
@@ -120,7 +133,8 @@ impl OwnRun {
         limits: RunLimits,
         beginning: Beginning,
     ) -> Box<Self> {
-        let Beginning { is_redeeming, has_to_call, not_recorded, recorded: shown } = beginning;
+        let Beginning { is_redeeming, has_to_call, replies, not_recorded, recorded: shown } =
+            beginning;
         let recorded = shown.iter().map(|shown| shown.result.clone()).collect();
         let mut own = Box::new(OwnRun {
             writer: LogWriter::begin(chat, &live, held, limits.client),
@@ -144,6 +158,7 @@ impl OwnRun {
             leaves_unread: false,
             was_cut: false,
             requested: Vec::new(),
+            replies,
             limits,
         });
         shown.iter().for_each(|shown| own.writer.show_result(shown));
@@ -184,9 +199,7 @@ impl OwnRun {
                     self.was_cut = was_cut;
                     self.end_call(Some(&event));
                 } else {
-                    if let AgentEvent::ApprovalRequested { approval_id, .. } = &event {
-                        self.requested.push(approval_id.clone());
-                    }
+                    self.requested.extend(requested_approval(&event));
                     self.writer.event(&event);
                 }
             }
@@ -280,7 +293,10 @@ impl OwnRun {
                     parts.any(|part| part.approval_id() == Some(id))
                 };
                 let is_unshown = self.was_cut || !self.requested.iter().all(is_shown);
-                let ended = is_unshown.then(|| self.live.message_id.clone());
+                let ended = is_unshown.then(|| EndedMessage {
+                    id: self.live.message_id.clone(),
+                    requested: self.requested.clone(),
+                });
                 actions.push_back(Action::Start(Effect::Save { chat, revision, ended }));
                 self.was_saved = true;
                 self.phase = Phase::Saving;
@@ -338,7 +354,7 @@ impl OwnRun {
             self.results.push(received);
         } else {
             self.writer.show_result(&received);
-            self.has_to_call |= needs_reply(&received);
+            self.has_to_call |= self.replies.has_to_follow(&received);
             self.not_recorded.push(received.result);
         }
     }
@@ -436,18 +452,33 @@ fn ends_call(event: &AgentEvent) -> Option<bool> {
     }
 }
 
-/// Whether the page that sent an answer needs a reply of the model: the answer was not accepted, or
-/// came too late. Without a step after it, the page would send the answer again.
-pub(super) fn needs_reply(received: &ReceivedResult) -> bool {
-    let ReceivedResult { result, .. } = received;
-    let is_too_late = matches!(
-        result.outcome,
-        DeferredOutcome::Rejected
-            | DeferredOutcome::Expired
-            | DeferredOutcome::Superseded
-            | DeferredOutcome::Revoked
-    );
-    is_too_late || !result.is_final
+/// Returns the id of the approval that an event requests.
+pub(crate) fn requested_approval(event: &AgentEvent) -> Option<ApprovalId> {
+    match event {
+        AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),
+        AgentEvent::Chunk(chunk) => match &**chunk {
+            Chunk::ToolApprovalRequest { approval_id, .. } => Some(ApprovalId::new(&**approval_id)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Replies {
+    /// Whether the page that sent an answer needs a reply of the model: the answer was not accepted,
+    /// or came too late.
+    pub(super) fn has_to_follow(&self, received: &ReceivedResult) -> bool {
+        let ReceivedResult { result, .. } = received;
+        let is_answered = result.approval_id.as_ref().is_none_or(|id| self.answered.contains(id));
+        let is_too_late = matches!(
+            result.outcome,
+            DeferredOutcome::Rejected
+                | DeferredOutcome::Expired
+                | DeferredOutcome::Superseded
+                | DeferredOutcome::Revoked
+        );
+        !self.is_repeated && is_answered && (is_too_late || !result.is_final)
+    }
 }
 
 /// The number of bytes of events that may wait for the store of runs.

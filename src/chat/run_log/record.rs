@@ -19,7 +19,7 @@ use crate::sse::Decoder;
 /// What the frames of a log do not show. A note is an entry of the log that is never sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
-pub(super) enum Note {
+pub(crate) enum Note {
     /// The model is about to be called: it reads all results before this note.
     Step,
     /// Results of calls that earlier model calls left open.
@@ -47,7 +47,7 @@ pub(super) enum Note {
 /// The holder of the run adds chunks and notes as it appends them. A turn that takes the run reads
 /// the entries. Both get the same message.
 #[derive(Debug, Clone)]
-pub(super) struct RunRecord {
+pub(crate) struct RunRecord {
     message_id: MessageId,
     /// The message when the run began, if the run continues one.
     begun: Option<UiMessage>,
@@ -67,7 +67,7 @@ pub(super) struct RunRecord {
 
 /// The chunks that need an end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OpenChunks {
+pub(crate) struct OpenChunks {
     text: Vec<String>,
     reasoning: Vec<String>,
     step: bool,
@@ -75,7 +75,7 @@ pub(super) struct OpenChunks {
 
 impl RunRecord {
     /// Creates the record of an empty log. `chat` names the run.
-    pub(super) fn new(chat: &Chat, live: &LiveRun) -> Self {
+    pub(crate) fn new(chat: &Chat, live: &LiveRun) -> Self {
         let message_id = live.message_id.clone();
         RunRecord {
             reducer: match chat.message(&message_id) {
@@ -95,7 +95,7 @@ impl RunRecord {
     }
 
     /// Creates the record of a log.
-    pub(super) fn of_log(chat: &Chat, live: &LiveRun, entries: &[LogEntry]) -> Self {
+    pub(crate) fn of_log(chat: &Chat, live: &LiveRun, entries: &[LogEntry]) -> Self {
         let mut record = Self::new(chat, live);
         entries.iter().for_each(|entry| record.push_entry(entry));
         record
@@ -123,7 +123,7 @@ impl RunRecord {
         }
     }
 
-    pub(super) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
+    pub(crate) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
         if self.skipped_frames > 0 {
             self.skipped_frames -= 1;
             return;
@@ -136,7 +136,7 @@ impl RunRecord {
         let _ = self.reducer.push_chunk(chunk);
     }
 
-    pub(super) fn push_note(&mut self, note: Note) {
+    pub(crate) fn push_note(&mut self, note: Note) {
         match &note {
             Note::Step => self.fold(),
             Note::Results { results, frames } => {
@@ -170,18 +170,18 @@ impl RunRecord {
     }
 
     /// Does not skip frames: the writer does not push those that show a note as chunks.
-    pub(super) fn skip_no_frames(&mut self) {
+    pub(crate) fn skip_no_frames(&mut self) {
         self.skipped_frames = 0;
     }
 
     /// Returns the result in this event if a provider emits it for a call of an earlier message.
-    pub(super) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<ReceivedResult> {
+    pub(crate) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<ReceivedResult> {
         let result = self.chat.result_of_forwarded_call(event, self.reducer.message())?;
         Some(ReceivedResult::new(result, None))
     }
 
     /// Returns whether the log holds a result of the same call.
-    pub(super) fn has_result_of(&self, result: &ReceivedResult) -> bool {
+    pub(crate) fn has_result_of(&self, result: &ReceivedResult) -> bool {
         self.results().any(|held| held.is_of_call_of(result))
     }
 
@@ -193,7 +193,7 @@ impl RunRecord {
     }
 
     /// Returns the calls that the run has announced and that the client does not execute.
-    pub(super) fn own_calls(&mut self) -> Vec<ToolCallId> {
+    pub(crate) fn own_calls(&mut self) -> Vec<ToolCallId> {
         let begun = self.begun.as_ref();
         let is_begun = |id: &ToolCallId| {
             begun.is_some_and(|begun| begun.tool_parts().any(|part| part.tool_call_id == *id))
@@ -205,19 +205,19 @@ impl RunRecord {
     }
 
     /// Returns the message as the log shows it, without the results since the last model call.
-    pub(super) fn message(&mut self) -> &UiMessage {
+    pub(crate) fn message(&mut self) -> &UiMessage {
         self.reducer.message()
     }
 
     /// Returns the ids of the text parts and of the reasoning parts that are open, and whether a
     /// step is open.
-    pub(super) fn open_chunks(&self) -> (&[String], &[String], bool) {
+    pub(crate) fn open_chunks(&self) -> (&[String], &[String], bool) {
         (&self.open.text, &self.open.reasoning, self.open.step)
     }
 
     /// Returns the conversation with the message and the results of this log. `chat` is the newest
     /// version of the conversation. Other messages stay as they are there.
-    pub(super) fn keep_in(&self, chat: &Chat) -> Chat {
+    pub(crate) fn keep_in(&self, chat: &Chat) -> Chat {
         let mut record = self.clone();
         record.fold();
         let mut kept = chat.clone();
@@ -278,11 +278,11 @@ impl RunRecord {
 
 impl OpenChunks {
     /// Returns whether a text or a reasoning is open.
-    pub(super) fn has_text(&self) -> bool {
+    pub(crate) fn has_text(&self) -> bool {
         !self.text.is_empty() || !self.reasoning.is_empty()
     }
 
-    pub(super) fn push(&mut self, chunk: &Chunk<'_>) {
+    pub(crate) fn push(&mut self, chunk: &Chunk<'_>) {
         match chunk {
             Chunk::TextStart { id, .. } => self.text.push(id.to_string()),
             Chunk::TextEnd { id, .. } => self.text.retain(|open| *open != **id),
@@ -297,6 +297,6 @@ impl OpenChunks {
 
 /// Whether the client stops reading at this chunk. It does not change the message, and is sent with
 /// the end of the log.
-pub(super) fn is_final(chunk: &Chunk<'_>) -> bool {
+pub(crate) fn is_final(chunk: &Chunk<'_>) -> bool {
     matches!(chunk, Chunk::Finish { .. } | Chunk::Abort { .. } | Chunk::Error { .. })
 }

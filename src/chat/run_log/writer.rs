@@ -18,7 +18,7 @@ use crate::translator::{ResultKind, TranslateError, Translator};
 /// Writes the log of one run: its entries in the order in which they are appended, and the message
 /// that they make.
 #[derive(Debug)]
-pub(super) struct LogWriter {
+pub(crate) struct LogWriter {
     translator: Translator,
     pen: Pen,
     /// The chunks at which the client stops reading. They are sent with the end of the log.
@@ -31,10 +31,10 @@ pub(super) struct LogWriter {
 
 /// The client for which a log is written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LogClient {
-    pub(super) version: Version,
+pub(crate) struct LogClient {
+    pub(crate) version: Version,
     /// Whether it can answer approval requests.
-    pub(super) has_approvals: bool,
+    pub(crate) has_approvals: bool,
 }
 
 /// Everything of a writer but the translator, which lends its chunks.
@@ -53,7 +53,7 @@ struct Pen {
 
 impl LogWriter {
     /// Creates the writer of a new log, and writes its first frame.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         chat: &Chat,
         live: &LiveRun,
         held: Option<&UiMessage>,
@@ -76,7 +76,7 @@ impl LogWriter {
     }
 
     /// Creates a writer that continues the log of another holder.
-    pub(super) fn of_taken(
+    pub(crate) fn of_taken(
         chat: &Chat,
         live: &LiveRun,
         entries: &[LogEntry],
@@ -92,31 +92,31 @@ impl LogWriter {
         Self::with_translator(translator, Pen::new(live, record, length, client))
     }
 
-    pub(super) fn record(&self) -> &RunRecord {
+    pub(crate) fn record(&self) -> &RunRecord {
         &self.pen.record
     }
 
     /// Removes and returns the entries that were not appended yet.
-    pub(super) fn take_queue(&mut self) -> Vec<LogEntry> {
+    pub(crate) fn take_queue(&mut self) -> Vec<LogEntry> {
         self.pen.queued_bytes = 0;
         std::mem::take(&mut self.pen.queue)
     }
 
     /// Removes and returns the reasons why events of the agent were dropped.
-    pub(super) fn take_dropped(&mut self) -> Vec<TranslateError> {
+    pub(crate) fn take_dropped(&mut self) -> Vec<TranslateError> {
         std::mem::take(&mut self.dropped)
     }
 
-    pub(super) fn has_queue(&self) -> bool {
+    pub(crate) fn has_queue(&self) -> bool {
         !self.pen.queue.is_empty()
     }
 
-    pub(super) fn queued_bytes(&self) -> usize {
+    pub(crate) fn queued_bytes(&self) -> usize {
         self.pen.queued_bytes
     }
 
     /// Writes an event of the agent.
-    pub(super) fn event(&mut self, event: &AgentEvent) {
+    pub(crate) fn event(&mut self, event: &AgentEvent) {
         if let AgentEvent::ToolInput { call, input } = event
             && call.executed_by == Executor::Client
         {
@@ -149,7 +149,7 @@ impl LogWriter {
 
     /// Writes the end of a model call: an event after which the agent emits nothing, or `None` if it
     /// has stopped without one. What the client reads last is kept back until the log ends.
-    pub(super) fn end_call(&mut self, event: Option<&AgentEvent>) {
+    pub(crate) fn end_call(&mut self, event: Option<&AgentEvent>) {
         let (mut last, mut metadata, version) = (Vec::new(), None, self.pen.client.version);
         let pen = &mut self.pen;
         let mut out = |chunk: Chunk<'_>| {
@@ -177,7 +177,7 @@ impl LogWriter {
 
     /// Writes the end of a response without a model call. The message does not change, although the
     /// client may need chunks before the end.
-    pub(super) fn end_without_call(&mut self) {
+    pub(crate) fn end_without_call(&mut self) {
         let (mut frames, mut last, version) = (Vec::new(), Vec::new(), self.pen.client.version);
         self.translator.end(&mut |chunk: Chunk<'_>| match is_final(&chunk) {
             true => last.push(encoded(&chunk.for_version(version))),
@@ -200,13 +200,13 @@ impl LogWriter {
     }
 
     /// Writes the result of a call that an earlier model call left open.
-    pub(super) fn result(&mut self, received: &ReceivedResult) {
+    pub(crate) fn result(&mut self, received: &ReceivedResult) {
         self.write_results(received, vec![received.clone()]);
     }
 
     /// Writes frames that show a result. The message does not change: it does not hold the call, or
     /// the answer was not accepted.
-    pub(super) fn show_result(&mut self, received: &ReceivedResult) {
+    pub(crate) fn show_result(&mut self, received: &ReceivedResult) {
         self.write_results(received, Vec::new());
     }
 
@@ -220,7 +220,7 @@ impl LogWriter {
     }
 
     /// Writes that the model is about to be called. It continues the message with all results.
-    pub(super) fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.last.clear();
         self.pen.note(Note::Step);
         self.restart_translator();
@@ -236,7 +236,7 @@ impl LogWriter {
         }
     }
 
-    pub(super) fn claimed(&mut self, approvals: &[DeferredToolResult]) {
+    pub(crate) fn claimed(&mut self, approvals: &[DeferredToolResult]) {
         let ids: Vec<ApprovalId> =
             approvals.iter().filter_map(|approval| approval.approval_id.clone()).collect();
         if !ids.is_empty() {
@@ -246,7 +246,7 @@ impl LogWriter {
 
     /// Ends the message of a log whose holder is gone, as far as the log shows it. The same log
     /// always gets the same end.
-    pub(super) fn abort(&mut self) {
+    pub(crate) fn abort(&mut self) {
         let (text, reasoning, is_step_open) = self.pen.record.open_chunks();
         let (text, reasoning) = (text.to_vec(), reasoning.to_vec());
         for id in text {
@@ -262,14 +262,14 @@ impl LogWriter {
     }
 
     /// Returns the end of a log whose message is complete.
-    pub(super) fn plain_end(run: &RunId, length: u64) -> Vec<LogEntry> {
+    pub(crate) fn plain_end(run: &RunId, length: u64) -> Vec<LogEntry> {
         let finish = encoded(&Chunk::Finish { finish_reason: None, message_metadata: None });
         let frames = [(length, finish.as_slice()), (length + 1, DONE)];
         frames.map(|(number, frame)| frame_entry(run, number, frame)).into()
     }
 
     /// Writes the last frames of the log, which follow the save of the message.
-    pub(super) fn last_frames(&mut self) {
+    pub(crate) fn last_frames(&mut self) {
         for frame in std::mem::take(&mut self.last) {
             self.pen.frame(&frame);
         }
