@@ -249,8 +249,9 @@ function outcomeOf({ status, received, threw }) {
 const chunksOf = received =>
   received
     .split('\n\n')
-    .filter(frame => frame.startsWith('data: {'))
-    .map(frame => JSON.parse(frame.slice(6)));
+    .map(frame => frame.replace(/^id: \S+\n/, ''))
+    .filter(data => data.startsWith('data: {'))
+    .map(data => JSON.parse(data.slice(6)));
 
 const askedBy = message =>
   (message?.parts ?? [])
