@@ -9,20 +9,10 @@
 // So is a development proxy that replaces the host: the demo then sees the attacker's name only in the
 // origin.
 
-import { existsSync } from 'node:fs';
 import { createServer, request } from 'node:http';
-import { parseArgs } from 'node:util';
-import { chromium } from 'playwright-core';
+import { launch, PATIENCE, readArguments } from './chromium.mjs';
 
-const PATIENCE = 15_000;
-
-const { values: args } = parseArgs({
-  options: { demo: { type: 'string' }, next: { type: 'string' } },
-});
-if (!args.demo || !args.next) {
-  console.error('usage: node hostile-pages.mjs --demo URL --next URL');
-  process.exit(2);
-}
+const args = readArguments();
 
 const chat = id =>
   JSON.stringify({
@@ -44,19 +34,7 @@ await new Promise(listening => attacker.listen(0, '127.0.0.1', listening));
 const evil = `http://evil.test:${attacker.address().port}`;
 const neighbour = `http://127.0.0.1:${attacker.address().port}`;
 
-const browser = await chromium.launch({
-  executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync),
-  args: [
-    '--no-sandbox',
-    '--disable-gpu',
-    '--disable-quic',
-    '--no-first-run',
-    '--disable-background-networking',
-    '--disable-component-update',
-    '--disable-sync',
-    '--host-resolver-rules=MAP *.test 127.0.0.1',
-  ],
-});
+const browser = await launch('--host-resolver-rules=MAP *.test 127.0.0.1');
 
 /** What a script of the page receives from a server: a status, or that the browser blocked it. */
 function asks(page, url, init) {

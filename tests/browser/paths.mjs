@@ -7,34 +7,15 @@
 // Each of the four walks is one conversation and deletes two files of the demo's world, and the last
 // still needs one to keep: start a new demo for every run, with nine files or more.
 
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
-import { chromium } from 'playwright-core';
+import { launch, PATIENCE, readArguments, SCREENS, until } from './chromium.mjs';
 
-const PATIENCE = 15_000;
 const REASON = 'I still need it';
 
-const { values: args } = parseArgs({
-  options: { demo: { type: 'string' }, next: { type: 'string' }, screenshots: { type: 'string' } },
-});
-if (!args.demo || !args.next) {
-  console.error('usage: node paths.mjs --demo URL --next URL [--screenshots DIR]');
-  process.exit(2);
-}
+const args = readArguments();
 
 const SITES = { demo: args.demo, next: args.next };
-const SCREENS = {
-  desktop: { viewport: { width: 1280, height: 800 }, colorScheme: 'light' },
-  phone: {
-    viewport: { width: 390, height: 844 },
-    colorScheme: 'dark',
-    isMobile: true,
-    hasTouch: true,
-  },
-};
-
 // How often a path may post is part of it: `sendAutomaticallyWhen` has no guard against a loop.
 const PATHS = [
   {
@@ -560,14 +541,6 @@ class Person {
   }
 }
 
-async function until(what, holds) {
-  const deadline = Date.now() + PATIENCE;
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
-    await sleep(50);
-  }
-}
-
 async function world() {
   return (await fetch(new URL('/api/world', args.demo))).json();
 }
@@ -600,18 +573,7 @@ async function walk(person, path) {
   return person.found;
 }
 
-const browser = await chromium.launch({
-  executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync),
-  args: [
-    '--no-sandbox',
-    '--disable-gpu',
-    '--disable-quic',
-    '--no-first-run',
-    '--disable-background-networking',
-    '--disable-component-update',
-    '--disable-sync',
-  ],
-});
+const browser = await launch();
 let ran = 0;
 let failed = 0;
 for (const [site, url] of Object.entries(SITES)) {

@@ -5,20 +5,10 @@
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
-import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { parseArgs } from 'node:util';
-import { chromium } from 'playwright-core';
+import { launch, PATIENCE, readArguments } from './chromium.mjs';
 
-const PATIENCE = 15_000;
-
-const { values: args } = parseArgs({
-  options: { demo: { type: 'string' }, next: { type: 'string' } },
-});
-if (!args.demo || !args.next) {
-  console.error('usage: node users.mjs --demo URL --next URL');
-  process.exit(2);
-}
+const args = readArguments();
 
 /** A page of another site, with a link. */
 const other = createServer((request, answer) => {
@@ -27,19 +17,7 @@ const other = createServer((request, answer) => {
 });
 await new Promise(listening => other.listen(0, '127.0.0.1', listening));
 
-const browser = await chromium.launch({
-  executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync),
-  args: [
-    '--no-sandbox',
-    '--disable-gpu',
-    '--disable-quic',
-    '--no-first-run',
-    '--disable-background-networking',
-    '--disable-component-update',
-    '--disable-sync',
-    '--host-resolver-rules=MAP *.test 127.0.0.1',
-  ],
-});
+const browser = await launch('--host-resolver-rules=MAP *.test 127.0.0.1');
 
 let ran = 0;
 let failed = 0;

@@ -15,32 +15,12 @@ use test_support::external_processes::{Demo, missing, node_project, run_node, sa
 
 #[test]
 fn a_person_gets_through_both_pages() {
-    let (Some(browser), Some(next)) = (browser(), built_next_app()) else {
-        return;
-    };
-    let demo = Demo::start();
-    let app = NextApp::start(next, &demo.url);
-    let mut arguments = vec!["paths.mjs", "--demo", &demo.url, "--next", &app.url];
-    let screenshots = std::env::var("SCREENSHOTS");
-    if let Ok(folder) = &screenshots {
-        arguments.extend(["--screenshots", folder]);
-    }
-    let printed = run_node(&browser, &arguments);
-    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
-    let printed = run_node(&browser, &["users.mjs", "--demo", &demo.url, "--next", &app.url]);
-    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+    run_with_both_pages(&["paths.mjs", "users.mjs"]);
 }
 
 #[test]
 fn a_hostile_page_reaches_nothing_of_the_demo() {
-    let (Some(browser), Some(next)) = (browser(), built_next_app()) else {
-        return;
-    };
-    let demo = Demo::start();
-    let app = NextApp::start(next, &demo.url);
-    let arguments = ["hostile-pages.mjs", "--demo", &demo.url, "--next", &app.url];
-    let printed = run_node(&browser, &arguments);
-    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+    run_with_both_pages(&["hostile-pages.mjs"]);
 }
 
 #[test]
@@ -71,6 +51,25 @@ fn cookies_pass_through_the_next_app_in_both_directions() {
     assert_eq!(cookies, expected, "{response}");
     let request = answering.join().unwrap();
     assert!(request.contains("\r\ncookie: user=1; chat=2\r\n"), "{request}");
+}
+
+/// Runs scripts of `tests/browser` one after the other with a fresh demo, and the Next.js app before
+/// it. Fails if a case of a script fails.
+fn run_with_both_pages(scripts: &[&str]) {
+    let (Some(browser), Some(next)) = (browser(), built_next_app()) else {
+        return;
+    };
+    let demo = Demo::start();
+    let app = NextApp::start(next, &demo.url);
+    let screenshots = std::env::var("SCREENSHOTS");
+    for script in scripts {
+        let mut arguments = vec![*script, "--demo", &demo.url, "--next", &app.url];
+        if let Ok(folder) = &screenshots {
+            arguments.extend(["--screenshots", folder]);
+        }
+        let printed = run_node(&browser, &arguments);
+        assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+    }
 }
 
 /// Reads the head of a request or response, in lower case.

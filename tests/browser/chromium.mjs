@@ -1,0 +1,52 @@
+// What the scripts of this folder share: a real browser, and the pages that they are given.
+
+import { existsSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { chromium } from 'playwright-core';
+
+export const PATIENCE = 15_000;
+
+/** The settings of a browser that is not a phone, and of one that is. */
+export const SCREENS = {
+  desktop: { viewport: { width: 1280, height: 800 }, colorScheme: 'light' },
+  phone: {
+    viewport: { width: 390, height: 844 },
+    colorScheme: 'dark',
+    isMobile: true,
+    hasTouch: true,
+  },
+};
+
+/** The arguments of each script: both pages, and a folder if it is to take pictures. */
+export function readArguments() {
+  const options = ['demo', 'next', 'screenshots'].map(name => [name, { type: 'string' }]);
+  const { values } = parseArgs({ options: Object.fromEntries(options) });
+  if (values.demo && values.next) return values;
+  console.error(`usage: node ${process.argv[1]} --demo URL --next URL [--screenshots DIR]`);
+  process.exit(2);
+}
+
+export function launch(...more) {
+  return chromium.launch({
+    executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync),
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-quic',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+      ...more,
+    ],
+  });
+}
+
+export async function until(what, holds) {
+  const deadline = Date.now() + PATIENCE;
+  while (!(await holds())) {
+    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
+    await sleep(50);
+  }
+}
