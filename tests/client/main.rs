@@ -8,6 +8,7 @@ mod canonical_json;
 mod check_differential;
 mod checker_warnings;
 mod random_streams;
+mod reconnecting_fetch;
 mod recordings;
 mod reduce_differential;
 mod translator_properties;
