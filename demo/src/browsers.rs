@@ -57,14 +57,18 @@ pub(crate) async fn welcome(
     let is_known = cookies.get(&browsers.cookie).is_some();
     let site = request.headers().get("sec-fetch-site");
     let is_from_another_site = site.is_some_and(|site| site == "cross-site");
-    let is_opened_again = request.uri().query() == Some(OPENED_AGAIN);
+    let query = request.uri().query().unwrap_or_default();
+    let is_opened_again = query.split('&').any(|pair| pair == OPENED_AGAIN);
+    let chat = query.split('&').find(|pair| is_chat(pair)).map(str::to_owned);
     let mut response = next.run(request).await;
     if is_known || (is_from_another_site && is_opened_again) {
         return response;
     }
     if is_from_another_site {
-        let open_again = HeaderValue::from_static("0; url=/?opened-again");
-        response.headers_mut().insert(REFRESH, open_again);
+        let chat = chat.map(|chat| format!("{chat}&")).unwrap_or_default();
+        if let Ok(open_again) = HeaderValue::try_from(format!("0; url=/?{chat}{OPENED_AGAIN}")) {
+            response.headers_mut().insert(REFRESH, open_again);
+        }
         return response;
     }
     let user = Cookie::build((browsers.cookie, Uuid::new_v4().to_string()))
@@ -75,6 +79,12 @@ pub(crate) async fn welcome(
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(CACHE_CONTROL, no_store);
     (cookies.add(user), response).into_response()
+}
+
+/// Whether a pair of a query names a chat, by an id that the page could have made.
+fn is_chat(pair: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    pair.strip_prefix("chat=").is_some_and(|id| id.chars().all(is_allowed))
 }
 
 const OPENED_AGAIN: &str = "opened-again";

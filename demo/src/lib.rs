@@ -64,6 +64,7 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
         get(async || page::page()).layer(from_fn_with_state(browsers.clone(), browsers::welcome));
     let app = Router::new()
         .route("/", page)
+        .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
         .route("/api/world", get(async move || Json(world.now())))
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats))

@@ -1,14 +1,14 @@
 //! The page of the demo, and the headers that protect it.
 
 use axum::http::HeaderName;
-use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::Html;
 use uuid::Uuid;
 
 /// Returns the page with its headers.
 ///
-/// The policy allows the page's own script and style, images in the messages themselves, and
-/// requests to this server. No other page may show it in a frame, where a user could be led to
+/// The policy allows the page's own script with what it imports, its style, images in the messages
+/// themselves, and requests to this server. No other page may show it in a frame, where a user could be led to
 /// click on Approve.
 pub(crate) fn page() -> ([(HeaderName, String); 2], Html<String>) {
     let nonce = Uuid::new_v4().simple();
@@ -20,4 +20,10 @@ pub(crate) fn page() -> ([(HeaderName, String); 2], Html<String>) {
     let headers =
         [(CONTENT_SECURITY_POLICY, policy), (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned())];
     (headers, Html(include_str!("page.html").replace("{nonce}", &nonce.to_string())))
+}
+
+/// Returns the script that the page imports. Like the page, it is read as the type that it has.
+pub(crate) fn reconnecting_fetch() -> ([(HeaderName, &'static str); 2], &'static str) {
+    let headers = [(CONTENT_TYPE, "text/javascript"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (headers, include_str!("../../examples/nextjs/app/reconnecting-fetch.mjs"))
 }

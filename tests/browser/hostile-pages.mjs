@@ -90,6 +90,7 @@ function tries(site) {
         page => asks(page, '/api/chat/stolen/stream'),
         '403 false',
       ],
+      [`${host} reads no history`, at(host), page => asks(page, '/api/chat/stolen'), '403 false'],
       [
         `${host} stops nothing`,
         at(host),

@@ -19,6 +19,11 @@ fn a_person_gets_through_both_pages() {
 }
 
 #[test]
+fn both_pages_show_a_chat_again_after_a_reload_and_in_a_second_tab() {
+    run_with_both_pages(&["reopened.mjs"]);
+}
+
+#[test]
 fn a_hostile_page_reaches_nothing_of_the_demo() {
     run_with_both_pages(&["hostile-pages.mjs"]);
 }

@@ -93,6 +93,17 @@ fn a_link_on_another_site_replaces_no_cookie() {
     assert!(page.contains("<!doctype html>"), "{head}");
     assert_eq!(set_cookie(&head), None);
     assert!(head.contains("refresh: 0; url=/?opened-again"), "{head}");
+    // The chat that the link names stays in the address, and nothing else does.
+    for (query, opened) in [
+        ("chat=a-B_1&x=y", "chat=a-B_1&opened-again"),
+        ("chat=%2F%2Fother.test", "opened-again"),
+        ("chat=a;url=//other.test", "opened-again"),
+    ] {
+        let (head, _) = send(&demo, &format!("GET /?{query}"), link, "");
+        assert!(head.contains(&format!("refresh: 0; url=/?{opened}\r\n")), "{head}");
+    }
+    let again = send(&demo, "GET /?chat=a&opened-again", link, "").0;
+    assert!(!again.contains("refresh"), "{again}");
     // This is not repeated for ever.
     let (head, _) = send(&demo, "GET /?opened-again", link, "");
     assert!(set_cookie(&head).is_none() && !head.contains("refresh"), "{head}");

@@ -1,13 +1,16 @@
 'use client';
 
-import { Chat, useChat } from '@ai-sdk/react';
+import { useChat } from '@ai-sdk/react';
 import {
+  generateId,
   isToolUIPart,
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
-import { type FormEvent, Fragment, useEffect, useState } from 'react';
+import { type FormEvent, Fragment, use, useEffect, useState } from 'react';
+import { isChatId } from './chat-id';
 import type { ChatMessage, Data } from './messages';
+import { otherPages, storedChat } from './stored-chat';
 import { asksUser, ToolCard } from './tool-card';
 
 // Each has a word that the demo's scripted model listens for; with a real model, ask what you like.
@@ -38,52 +41,109 @@ function isAnswered(chat: { messages: ChatMessage[] }) {
   );
 }
 
-export default function Page() {
-  // See user-cookie.ts. Without this, a copied address would end with the query.
+type Shown = { id: string; isStored: boolean; notice: string };
+
+const newChat = (notice = ''): Shown => ({ id: generateId(), isStored: false, notice });
+
+/** The chat that the address names, or a new one. Its id enters the address with the first message. */
+export default function Page({
+  searchParams,
+}: {
+  searchParams: Promise<{ chat?: string | string[] }>;
+}) {
+  const { chat: named } = use(searchParams);
+  const [shown, setShown] = useState(() => {
+    if (named === undefined) return newChat();
+    if (typeof named !== 'string' || !isChatId(named))
+      return newChat('The address names no chat. This is a new one.');
+    return { id: named, isStored: true, notice: '' };
+  });
+  // Nothing else stays in the address: not `opened-again` (see user-cookie.ts), and no unknown chat.
   useEffect(() => {
-    if (location.search === '?opened-again') history.replaceState(null, '', '/');
-  }, []);
+    history.replaceState(null, '', shown.isStored ? addressOf(shown.id) : '/');
+  }, [shown]);
+  const startNew = () =>
+    setShown(newChat('That chat does not exist, or it is not yours. This is a new one.'));
+  return <Conversation key={shown.id} {...shown} onUnknown={startNew} />;
+}
+
+const addressOf = (id: string) => `/?chat=${encodeURIComponent(id)}`;
+
+function Conversation({
+  id,
+  isStored,
+  notice: opening,
+  onUnknown,
+}: Shown & { onUnknown: () => void }) {
   const [input, setInput] = useState('');
+  const [notice, setNotice] = useState(opening);
+  const [isReading, setReading] = useState(isStored);
   // The last message at each stop: the answer, or the user's own message if nothing had come.
   const [stopped, setStopped] = useState<ReadonlySet<string>>(new Set());
-  // Posts to /api/chat, and does so again by itself once everything is answered. Made here, because
-  // a chat that the hook makes (@ai-sdk/react 3.0.325) shows twice what `resumeStream` replays.
-  const [chat] = useState(
-    () =>
-      new Chat<ChatMessage>({
-        sendAutomaticallyWhen: isAnswered,
-        onFinish({ messages, isAbort }) {
-          const id = messages.at(-1)?.id ?? '';
-          setStopped(stopped => {
-            const others = [...stopped].filter(other => other !== id);
-            return new Set(isAbort ? [...others, id] : others);
-          });
-        },
-      }),
+  // Posts to /api/chat, and does so again by itself once everything is answered.
+  const [chat] = useState(() =>
+    storedChat({
+      id,
+      sendAutomaticallyWhen: isAnswered,
+      onReading: setReading,
+      onNotice: setNotice,
+      onUnknown,
+      onFinish({ messages, isAbort }) {
+        const id = messages.at(-1)?.id ?? '';
+        setStopped(stopped => {
+          const others = [...stopped].filter(other => other !== id);
+          return new Set(isAbort ? [...others, id] : others);
+        });
+      },
+    }),
   );
-  const { messages, status, error, sendMessage, regenerate, resumeStream } = useChat({ chat });
+  const { messages, status, error, sendMessage, regenerate, resumeStream } = useChat({
+    chat,
+    resume: isStored,
+  });
   const busy = status === 'submitted' || status === 'streaming';
+  const state = isReading ? 'opening' : status;
   const last = messages.at(-1);
   const questions = last?.parts.filter(part => isToolUIPart(part) && asksUser(part)).length ?? 0;
 
+  const [isOutdated, setOutdated] = useState(false);
+  useEffect(() => {
+    const look = ({ data }: MessageEvent) => data === id && setOutdated(true);
+    otherPages().addEventListener('message', look);
+    return () => otherPages().removeEventListener('message', look);
+  }, [id]);
+  useEffect(() => {
+    if (!isOutdated || busy || isReading) return;
+    setOutdated(false);
+    resumeStream();
+  }, [isOutdated, busy, isReading, resumeStream]);
+
+  function send(text: string) {
+    history.replaceState(null, '', addressOf(id));
+    sendMessage({ text });
+  }
+
   function submit(event: FormEvent) {
     event.preventDefault();
-    if (busy || !input.trim()) return;
-    sendMessage({ text: input });
+    if (busy || isReading || !input.trim()) return;
+    send(input);
     setInput('');
   }
 
   async function stop() {
     await chat.stop(); // closes this connection, no more: the server would go on answering
-    await fetch(`/api/chat/${encodeURIComponent(chat.id)}/stream`, { method: 'DELETE' });
+    await fetch(`/api/chat/${encodeURIComponent(id)}/stream`, { method: 'DELETE' });
   }
 
   function retry() {
-    const brokenOff = error instanceof TypeError && last?.role === 'assistant';
+    // The connection was lost, the answer was not: the server has the rest, or still writes it.
+    const isLost = error instanceof TypeError || error?.name === 'NetworkError';
     if (isAnswered({ messages })) {
       sendMessage(); // what the person answered is sent once more, not asked again
-    } else if (brokenOff) {
-      resumeStream(); // the connection was lost, the answer was not: the server wrote on
+    } else if (!last || (isLost && last.role === 'assistant')) {
+      resumeStream();
+    } else if (isLost) {
+      sendMessage(); // nothing of the answer has come: the server recognizes a message that it has
     } else {
       regenerate();
     }
@@ -94,16 +154,26 @@ export default function Page() {
       <header>
         <h1>Chat with approvals</h1>
         <span className="badge" role="status">
-          {busy || questions === 0 ? status : `${questions} waiting for you`}
+          {busy || questions === 0 ? state : `${questions} waiting`}
         </span>
+        {messages.length > 0 && (
+          <a href="/" data-testid="new-chat">
+            New chat
+          </a>
+        )}
       </header>
 
       <div className="scroll">
         <div className="messages" role="log">
-          {messages.length === 0 && (
+          {notice && (
+            <p className="muted" data-testid="notice">
+              {notice}
+            </p>
+          )}
+          {messages.length === 0 && !isReading && !error && (
             <div className="examples">
               {EXAMPLES.map(text => (
-                <button key={text} onClick={() => sendMessage({ text })}>
+                <button key={text} onClick={() => send(text)}>
                   {text}
                 </button>
               ))}
@@ -127,7 +197,7 @@ export default function Page() {
                         key={partIndex}
                         part={part}
                         asked={approvalOf(messages, part.toolCallId)}
-                        answerable={message === last}
+                        answerable={message === last && !busy}
                         live={busy && message === last}
                         addToolApprovalResponse={chat.addToolApprovalResponse}
                         addToolOutput={chat.addToolOutput}
@@ -169,7 +239,7 @@ export default function Page() {
             Stop
           </button>
         ) : (
-          <button className="primary" data-testid="send" disabled={!input.trim()}>
+          <button className="primary" data-testid="send" disabled={isReading || !input.trim()}>
             Send
           </button>
         )}

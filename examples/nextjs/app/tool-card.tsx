@@ -7,7 +7,10 @@ import { visible, visibleJson } from './visible';
 type Props = {
   part: ToolPart;
   asked?: Data['approval'];
-  /** False once the conversation has gone on: what was not answered then can no longer be. */
+  /**
+   * False while a response is read, which may hold a decision of another tab, and once the
+   * conversation has gone on: what was not answered then can no longer be.
+   */
   answerable: boolean;
   /** False once nothing is written to the message any more. */
   live: boolean;
@@ -28,7 +31,7 @@ export function ToolCard({
   const approves = part.state === 'approval-requested' && answerable;
   // The server's decision counts, and not what this page sent: another page may have decided first.
   const ended = asked && ENDED_WITHOUT_RUN[asked.state];
-  const state = ended?.label ?? (asks && !answerable ? 'not answered' : STATES[part.state]);
+  const state = ended?.label ?? (asks && !answerable && !live ? 'not answered' : STATES[part.state]);
   const isOverruled = asked?.state === 'approved' && part.approval?.approved === false;
   const brokenOff = !live && !asks && part.state.startsWith('input-');
   return (
@@ -124,7 +127,9 @@ function Question({ children }: { children: ReactNode }) {
     const composer = document.querySelector('form');
     const focused = document.activeElement;
     const isFree = focused === document.body || composer?.contains(focused);
-    if (isFree && !composer?.querySelector('input')?.value) node.current?.focus();
+    // Several questions appear at once, and the end of the conversation stays in sight.
+    const isEmpty = !composer?.querySelector('input')?.value;
+    if (isFree && isEmpty) node.current?.focus({ preventScroll: true });
     return () => {
       // The button with the focus has gone with the question.
       if (document.activeElement === document.body) {

@@ -1,8 +1,9 @@
 import type { NextRequest, NextResponse } from 'next/server';
 import { CHAT_SERVER } from './api/chat/pipe';
+import { isChatId } from './chat-id';
 
-/** The query of the page when the browser opens it for the second time. */
-const OPENED_AGAIN = '?opened-again';
+/** In the query of the page when the browser opens it for the second time. */
+const OPENED_AGAIN = 'opened-again';
 
 /**
  * Gives the browser that opens the page the cookie by which the chat server knows it. It comes with
@@ -15,7 +16,11 @@ export async function passOnUserCookie(request: NextRequest, response: NextRespo
   if (request.headers.get('sec-fetch-site') === 'cross-site') {
     // The browser withholds its cookies when a page of another site opens this one, and that page
     // must not replace them. So the browser opens the page once more, from here.
-    if (request.nextUrl.search !== OPENED_AGAIN) response.headers.set('refresh', `0; url=/${OPENED_AGAIN}`);
+    const { searchParams } = request.nextUrl;
+    if (searchParams.has(OPENED_AGAIN)) return;
+    const chat = searchParams.get('chat');
+    const again = chat !== null && isChatId(chat) ? `chat=${chat}&${OPENED_AGAIN}` : OPENED_AGAIN;
+    response.headers.set('refresh', `0; url=/?${again}`);
     return;
   }
   const cookie = request.headers.get('cookie');

@@ -9,11 +9,12 @@ const RESPONSE_HEADERS = [
   'cache-control',
   'x-vercel-ai-ui-message-stream',
   'x-accel-buffering',
+  'retry-after',
 ];
 
 // Among them what the chat server knows its users by. `origin` would name this app, a stranger to
 // the chat server: `refusal` checks it here.
-const REQUEST_HEADERS = ['content-type', 'authorization', 'cookie'];
+const REQUEST_HEADERS = ['content-type', 'authorization', 'cookie', 'last-event-id'];
 
 /**
  * Hands the request to the chat server and its answer back, byte by byte as it comes.

@@ -1,0 +1,84 @@
+import { Chat } from '@ai-sdk/react';
+import { type ChatInit, DefaultChatTransport } from 'ai';
+import type { ChatMessage } from './messages';
+import { reconnectingFetch } from './reconnecting-fetch.mjs';
+
+type Options = ChatInit<ChatMessage> & {
+  id: string;
+  /** Called before the chat is read from the server, and after it. */
+  onReading: (isReading: boolean) => void;
+  /** Called with the reason why not all of the chat is shown, or with an empty text. */
+  onNotice: (notice: string) => void;
+  /** Called if this user has no chat with this id. */
+  onUnknown: () => void;
+};
+
+/**
+ * A chat that the server stores. Its `resumeStream` shows what the server holds of it: the history,
+ * and the response that is being written.
+ *
+ * A chat that the hook makes itself (@ai-sdk/react 3.0.325) shows twice what `resumeStream` replays.
+ */
+export function storedChat({
+  onReading,
+  onNotice,
+  onUnknown,
+  ...init
+}: Options): Chat<ChatMessage> {
+  let isPosted = false;
+
+  /** Called with the stream open: a response that ended before is in the history. */
+  async function showHistory(signal?: AbortSignal | null) {
+    const response = await fetch(`/api/chat/${encodeURIComponent(init.id)}`, { signal });
+    const last = chat.messages.at(-1);
+    if (response.status === 404 && !last) return onUnknown();
+    const page: Page = response.ok ? await response.json() : { messages: [] };
+    if (last?.role === 'user' && page.messages.every(({ id }) => id !== last.id)) {
+      throw new DOMException('Your last message has not arrived.', 'NetworkError');
+    }
+    if (!response.ok) throw new Error(await response.text());
+    chat.messages = page.messages;
+    onNotice(page.before === undefined ? '' : 'Older messages are not shown.');
+  }
+
+  const transport = new DefaultChatTransport<ChatMessage>({
+    async fetch(url, request) {
+      isPosted = request?.method === 'POST';
+      if (isPosted) {
+        const response = await reconnectingFetch(url, request);
+        otherPages().postMessage(init.id);
+        return response;
+      }
+      onReading(true);
+      try {
+        const response = await reconnectingFetch(url, request);
+        if (response.ok) await showHistory(request?.signal);
+        return response;
+      } finally {
+        onReading(false);
+      }
+    },
+  });
+  const chat = new Chat<ChatMessage>({
+    ...init,
+    transport,
+    onFinish(event) {
+      init.onFinish?.(event);
+      if (isPosted) otherPages().postMessage(init.id);
+    },
+  });
+  return chat;
+}
+
+/** The newest messages of a chat. */
+type Page = { messages: ChatMessage[]; before?: string };
+
+let channel: BroadcastChannel | undefined;
+
+/**
+ * The other tabs. Each says the id of its chat when a response begins and when it ends, so that the
+ * others with this chat show it as well. Only a browser calls this.
+ */
+export function otherPages(): BroadcastChannel {
+  return (channel ??= new BroadcastChannel('chats'));
+}

@@ -1,0 +1,88 @@
+// A tab with one of the two pages: what its user does and sees. The pages have the same test ids.
+
+import { PATIENCE, until } from './chromium.mjs';
+
+export class Tab {
+  /** The errors and warnings of the page. */
+  complaints = [];
+
+  constructor(page) {
+    this.page = page;
+    page.setDefaultTimeout(PATIENCE);
+    page.on('pageerror', error => this.complaints.push(`uncaught: ${error.message}`));
+    page.on('console', message => {
+      if (
+        ['error', 'warning'].includes(message.type()) &&
+        !/Failed to load resource/.test(message.text())
+      )
+        this.complaints.push(`console: ${message.text()}`);
+    });
+  }
+
+  static async open(context, url) {
+    const tab = new Tab(await context.newPage());
+    await tab.page.goto(url);
+    await tab.page.getByTestId('input').waitFor();
+    return tab;
+  }
+
+  /** The id of the chat in the address. */
+  get chatId() {
+    return new URL(this.page.url()).searchParams.get('chat');
+  }
+
+  async write(text) {
+    await this.page.getByTestId('input').fill(text);
+    await this.page.getByTestId('send').click();
+  }
+
+  /** Sends a message and waits for the end of the answer. */
+  async say(text) {
+    const { length } = await this.messages();
+    await this.write(text);
+    await this.isDone(length + 2);
+  }
+
+  /** Waits until the tab holds so many messages, and the last one is complete. */
+  async isDone(length) {
+    await until(`${length} complete messages are shown`, async () => {
+      const messages = await this.messages();
+      return messages.length === length && (await this.isIdle()) && messages.at(-1).text !== '';
+    });
+  }
+
+  isIdle() {
+    return this.page
+      .getByTestId('stop')
+      .evaluateAll(all => all.every(button => button.disabled || !button.checkVisibility()));
+  }
+
+  /** The messages as a user reads them: who writes, the text, and each tool call with its state. */
+  messages() {
+    return this.page.locator('[data-testid^="message-"]').evaluateAll(messages =>
+      messages.map(message => {
+        const copy = message.cloneNode(true);
+        const cards = [...copy.querySelectorAll('[data-testid^="tool-"]')];
+        for (const card of cards) card.remove();
+        return {
+          by: message.dataset.testid.slice('message-'.length),
+          text: copy.textContent.trim(),
+          calls: cards.map(
+            card => `${card.dataset.testid.slice('tool-'.length)}: ${card.dataset.state}`,
+          ),
+        };
+      }),
+    );
+  }
+
+  /** Waits for a call of the last message to have a state, and returns its card. */
+  async sees(tool, state) {
+    const card = this.page.locator(`[data-testid="tool-${tool}"][data-state="${state}"]`).last();
+    await card.waitFor();
+    return card;
+  }
+
+  shows(testId) {
+    return this.page.getByTestId(testId).isVisible();
+  }
+}
