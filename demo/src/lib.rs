@@ -17,6 +17,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Json;
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
 use ui_message_stream::chat::PostedHistory;
@@ -118,8 +119,11 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
             .with_title("Look up the weather");
     let delete = Tool::new("delete_file", move |input: DeleteFile| {
-        let deleted = delete_in.delete(&input);
-        async move { Ok::<_, JsonError>(deleted) }
+        let world = Arc::clone(&delete_in);
+        async move {
+            sleep(input.duration()).await;
+            Ok::<_, JsonError>(world.delete(&input))
+        }
     });
     let transfer = Tool::new("transfer", move |input: Transfer| {
         let sent = transfer_in.send(input);

@@ -57,7 +57,7 @@ impl Model for ScriptedModel {
             }
             match closing {
                 Closing::None => {}
-                Closing::LongText => for n in 1..=200 {
+                Closing::LongText(end) => for n in 1..=end {
                     yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
                     sleep(Duration::from_millis(100)).await;
                 },
@@ -81,7 +81,8 @@ struct ScriptedReply {
 enum Closing {
     #[default]
     None,
-    LongText,
+    /// The numbers from 1 to this one, ten each second.
+    LongText(u8),
     Failure,
 }
 
@@ -100,7 +101,9 @@ impl ScriptedModel {
         } else if mentions("location") {
             ("Your browser knows that.", vec![("get_location", json!({}))])
         } else if mentions("slow") {
-            return ScriptedReply { closing: Closing::LongText, ..ScriptedReply::default() };
+            let end = user_text.split_whitespace().find_map(|word| word.parse().ok());
+            let closing = Closing::LongText(end.unwrap_or(200));
+            return ScriptedReply { closing, ..ScriptedReply::default() };
         } else if mentions("fail") {
             let opening = "This will not end well, I am afr".to_owned();
             return ScriptedReply {

@@ -2,6 +2,7 @@
 //! happened and what did not.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,13 @@ impl SharedWorld {
 
     fn lock(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DeleteFile {
+    /// Returns how long the deletion takes. An archive is large, so that a user can see a tool run.
+    pub(crate) fn duration(&self) -> Duration {
+        if self.path.ends_with(".zip") { Duration::from_secs(3) } else { Duration::ZERO }
     }
 }
 

@@ -75,6 +75,11 @@ export class Tab {
     );
   }
 
+  /** The text of the last message. */
+  async text() {
+    return (await this.messages()).at(-1)?.text ?? '';
+  }
+
   /** Waits for a call of the last message to have a state, and returns its card. */
   async sees(tool, state) {
     const card = this.page.locator(`[data-testid="tool-${tool}"][data-state="${state}"]`).last();

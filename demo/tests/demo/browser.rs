@@ -24,6 +24,11 @@ fn both_pages_show_a_chat_again_after_a_reload_and_in_a_second_tab() {
 }
 
 #[test]
+fn both_pages_show_each_part_of_a_live_answer_once_after_a_reload_a_cut_and_in_a_second_tab() {
+    run_with_both_pages(&["live.mjs"]);
+}
+
+#[test]
 fn a_hostile_page_reaches_nothing_of_the_demo() {
     run_with_both_pages(&["hostile-pages.mjs"]);
 }
