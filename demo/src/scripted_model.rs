@@ -1,5 +1,6 @@
 //! The scripted model: reads the user's last message and answers as a real model would.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use tokio::time::sleep;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{
-    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResult,
-    ToolResultContent, UserContent,
+    AssistantContent, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
+    ToolResult, ToolResultContent, UserContent,
 };
 use uuid::Uuid;
 
@@ -32,7 +33,8 @@ impl ScriptedModel {
 impl Model for ScriptedModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let (mut sentences, user_text) = latest_input(&request.messages);
-        let reply = user_text.map(|user_text| self.reply(&user_text));
+        let last_number = last_number(&request.messages);
+        let reply = user_text.map(|user_text| self.reply(&user_text, last_number));
         Box::pin(try_stream! {
             let ScriptedReply { opening, calls, closing } = reply.unwrap_or_else(|| {
                 if sentences.is_empty() {
@@ -57,7 +59,7 @@ impl Model for ScriptedModel {
             }
             match closing {
                 Closing::None => {}
-                Closing::LongText(end) => for n in 1..=end {
+                Closing::Numbers(numbers) => for n in numbers {
                     yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
                     sleep(Duration::from_millis(100)).await;
                 },
@@ -81,13 +83,13 @@ struct ScriptedReply {
 enum Closing {
     #[default]
     None,
-    /// The numbers from 1 to this one, ten each second.
-    LongText(u8),
+    /// Ten numbers each second.
+    Numbers(RangeInclusive<u8>),
     Failure,
 }
 
 impl ScriptedModel {
-    fn reply(&self, user_text: &str) -> ScriptedReply {
+    fn reply(&self, user_text: &str, last_number: Option<u8>) -> ScriptedReply {
         let mentions = |word: &str| user_text.to_lowercase().contains(word);
         let file = ("delete_file", json!({ "path": self.world.file_named_in(user_text) }));
         let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": 5000 }));
@@ -102,7 +104,11 @@ impl ScriptedModel {
             ("Your browser knows that.", vec![("get_location", json!({}))])
         } else if mentions("slow") {
             let end = user_text.split_whitespace().find_map(|word| word.parse().ok());
-            let closing = Closing::LongText(end.unwrap_or(200));
+            let closing = Closing::Numbers(1..=end.unwrap_or(200));
+            return ScriptedReply { closing, ..ScriptedReply::default() };
+        } else if let Some(last) = last_number.filter(|_| mentions("go on")) {
+            let next = last.saturating_add(1);
+            let closing = Closing::Numbers(next..=next.saturating_add(9));
             return ScriptedReply { closing, ..ScriptedReply::default() };
         } else if mentions("fail") {
             let opening = "This will not end well, I am afr".to_owned();
@@ -143,6 +149,18 @@ fn latest_input(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
         }
     }
     (sentences, user_text)
+}
+
+/// Returns the number with which the model's last message ends.
+fn last_number(messages: &[ModelMessage]) -> Option<u8> {
+    let content = messages.iter().rev().find_map(|message| match message {
+        ModelMessage::Assistant { content } => Some(content),
+        _ => None,
+    })?;
+    match content.last()? {
+        AssistantContent::Text(text) => text.text.split_whitespace().last()?.parse().ok(),
+        _ => None,
+    }
 }
 
 /// Describes the result of a call in a sentence.
