@@ -25,8 +25,6 @@ export function storedChat({
   onUnknown,
   ...init
 }: Options): Chat<ChatMessage> {
-  let isPosted = false;
-
   /** Called with the stream open: a response that ended before is in the history. */
   async function showHistory(signal?: AbortSignal | null) {
     const response = await fetch(`/api/chat/${encodeURIComponent(init.id)}`, { signal });
@@ -43,10 +41,9 @@ export function storedChat({
 
   const transport = new DefaultChatTransport<ChatMessage>({
     async fetch(url, request) {
-      isPosted = request?.method === 'POST';
-      if (isPosted) {
+      if (request?.method === 'POST') {
         const response = await reconnectingFetch(url, request);
-        otherPages().postMessage(init.id);
+        if (response.ok) otherPages().postMessage(init.id);
         return response;
       }
       onReading(true);
@@ -59,14 +56,7 @@ export function storedChat({
       }
     },
   });
-  const chat = new Chat<ChatMessage>({
-    ...init,
-    transport,
-    onFinish(event) {
-      init.onFinish?.(event);
-      if (isPosted) otherPages().postMessage(init.id);
-    },
-  });
+  const chat = new Chat<ChatMessage>({ ...init, transport });
   return chat;
 }
 
@@ -76,8 +66,9 @@ type Page = { messages: ChatMessage[]; before?: string };
 let channel: BroadcastChannel | undefined;
 
 /**
- * The other tabs. Each says the id of its chat when a response begins and when it ends, so that the
- * others with this chat show it as well. Only a browser calls this.
+ * The other tabs. Each says the id of its chat when a response begins, so that the others with this
+ * chat read it as well: a tab that reads no response does not learn this from the server. Only a
+ * browser calls this.
  */
 export function otherPages(): BroadcastChannel {
   return (channel ??= new BroadcastChannel('chats'));
