@@ -31,7 +31,8 @@ export function ToolCard({
   const approves = part.state === 'approval-requested' && answerable;
   // The server's decision counts, and not what this page sent: another page may have decided first.
   const ended = asked && ENDED_WITHOUT_RUN[asked.state];
-  const state = ended?.label ?? (asks && !answerable && !live ? 'not answered' : STATES[part.state]);
+  const unanswerable = asks && !answerable && (live ? 'asked' : 'not answered');
+  const state = ended?.label ?? (unanswerable || STATES[part.state]);
   const isOverruled = asked?.state === 'approved' && part.approval?.approved === false;
   const brokenOff = !live && !asks && part.state.startsWith('input-');
   return (
