@@ -78,6 +78,7 @@ function Conversation({
   const [input, setInput] = useState('');
   const [notice, setNotice] = useState(opening);
   const [isReading, setReading] = useState(isStored);
+  const [isStopping, setStopping] = useState(false);
   // The last message at each stop: the answer, or the user's own message if nothing had come.
   const [stopped, setStopped] = useState<ReadonlySet<string>>(new Set());
   // Posts to /api/chat, and does so again by itself once everything is answered.
@@ -125,14 +126,16 @@ function Conversation({
 
   function submit(event: FormEvent) {
     event.preventDefault();
-    if (busy || isReading || !input.trim()) return;
+    if (busy || isReading || isStopping || !input.trim()) return;
     send(input);
     setInput('');
   }
 
   async function stop() {
+    setStopping(true); // the DELETE must not stop the answer to the next message
     await chat.stop(); // closes this connection, no more: the server would go on answering
-    await fetch(`/api/chat/${encodeURIComponent(id)}/stream`, { method: 'DELETE' });
+    await fetch(`/api/chat/${encodeURIComponent(id)}/stream`, { method: 'DELETE' }).catch(() => {});
+    setStopping(false);
   }
 
   function retry() {
@@ -239,7 +242,11 @@ function Conversation({
             Stop
           </button>
         ) : (
-          <button className="primary" data-testid="send" disabled={isReading || !input.trim()}>
+          <button
+            className="primary"
+            data-testid="send"
+            disabled={isReading || isStopping || !input.trim()}
+          >
             Send
           </button>
         )}
