@@ -2,6 +2,21 @@
 
 import { PATIENCE, until } from './chromium.mjs';
 
+/** The messages as a user reads them: who writes, the text, and each tool call with its state. */
+export const readMessages = messages =>
+  messages.map(message => {
+    const copy = message.cloneNode(true);
+    const cards = [...copy.querySelectorAll('[data-testid^="tool-"]')];
+    for (const card of cards) card.remove();
+    return {
+      by: message.dataset.testid.slice('message-'.length),
+      text: copy.textContent.trim(),
+      calls: cards.map(
+        card => `${card.dataset.testid.slice('tool-'.length)}: ${card.dataset.state}`,
+      ),
+    };
+  });
+
 export class Tab {
   /** The errors and warnings of the page. */
   complaints = [];
@@ -57,22 +72,8 @@ export class Tab {
       .evaluateAll(all => all.every(button => button.disabled || !button.checkVisibility()));
   }
 
-  /** The messages as a user reads them: who writes, the text, and each tool call with its state. */
   messages() {
-    return this.page.locator('[data-testid^="message-"]').evaluateAll(messages =>
-      messages.map(message => {
-        const copy = message.cloneNode(true);
-        const cards = [...copy.querySelectorAll('[data-testid^="tool-"]')];
-        for (const card of cards) card.remove();
-        return {
-          by: message.dataset.testid.slice('message-'.length),
-          text: copy.textContent.trim(),
-          calls: cards.map(
-            card => `${card.dataset.testid.slice('tool-'.length)}: ${card.dataset.state}`,
-          ),
-        };
-      }),
-    );
+    return this.page.locator('[data-testid^="message-"]').evaluateAll(readMessages);
   }
 
   /** The text of the last message. */
