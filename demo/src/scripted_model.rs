@@ -173,7 +173,9 @@ fn describe_result(content: &ToolContent) -> Option<String> {
         ToolResult::Output(output) => {
             describe_output(tool_name, &output.decode().unwrap_or_else(|_| output.as_str().into()))
         }
-        ToolResult::Error(error_text) => format!("{tool_name} failed: {error_text}."),
+        ToolResult::Error(error_text) => {
+            format!("{tool_name} failed: {}.", error_text.trim_end_matches('.'))
+        }
         ToolResult::Denied { reason } => describe_denial(tool_name, reason.as_deref()),
         other => format!("{tool_name}: {}.", other.text().trim_end_matches('.')),
     })
