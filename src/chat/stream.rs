@@ -211,7 +211,9 @@ fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
     let mut frames = front.iter().chain(frames);
     let first = frames.next()?;
     let Some(second) = frames.next() else { return Some(first.clone()) };
-    let mut all = BytesMut::from(&first[..]);
+    let length = entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+    let mut all = BytesMut::with_capacity(first.len() + length);
+    all.extend_from_slice(first);
     all.extend_from_slice(second);
     frames.for_each(|frame| all.extend_from_slice(frame));
     Some(all.freeze())

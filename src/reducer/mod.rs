@@ -223,8 +223,8 @@ impl Reducer {
     pub fn compact(&mut self) -> Result<Vec<Chunk<'static>>, CompactError> {
         self.message();
         let State { message, texts, reasonings, .. } = &self.state;
-        let open = texts.iter().chain(reasonings);
-        let open: HashMap<usize, &str> = open.map(|(id, at)| (*at, &**id)).collect();
+        let open = texts.iter().chain(reasonings.iter());
+        let open: HashMap<usize, &str> = open.map(|(id, at)| (at, id)).collect();
         compact::rebuild(message, Some(&open))
     }
 

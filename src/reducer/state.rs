@@ -22,10 +22,8 @@ pub(super) struct State {
     pub(super) reset_on: ResetOn,
     pub(super) message: UiMessage,
     metadata: MergedMetadata,
-    /// The index of each open text part.
-    pub(super) texts: HashMap<Box<str>, usize>,
-    /// The index of each open reasoning part.
-    pub(super) reasonings: HashMap<Box<str>, usize>,
+    pub(super) texts: OpenParts,
+    pub(super) reasonings: OpenParts,
     calls: ToolCalls,
     /// The index of each data part that can be replaced, by name and id.
     data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>>,
@@ -35,6 +33,45 @@ pub(super) struct State {
     pub(super) finish_reason: Option<FinishReason>,
     /// The text of the first `error` chunk.
     pub(super) error_text: Option<String>,
+}
+
+/// The index of each open text part, or of each open reasoning part, by its id.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OpenParts {
+    /// The part that was opened last. Most deltas belong to it.
+    newest: Option<(Box<str>, usize)>,
+    others: HashMap<Box<str>, usize>,
+}
+
+impl OpenParts {
+    /// Opens a part. It replaces a part with the same id.
+    fn insert(&mut self, id: &str, at: usize) {
+        self.others.remove(id);
+        if let Some((older, at)) = self.newest.replace((id.into(), at))
+            && *older != *id
+        {
+            self.others.insert(older, at);
+        }
+    }
+
+    fn get(&self, id: &str) -> Option<usize> {
+        let newest = self.newest.iter().find(|(newest, _)| **newest == *id);
+        newest.map(|(_, at)| at).or_else(|| self.others.get(id)).copied()
+    }
+
+    fn remove(&mut self, id: &str) -> Option<usize> {
+        match self.newest.take_if(|(newest, _)| **newest == *id) {
+            Some((_, at)) => Some(at),
+            None => self.others.remove(id),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.newest
+            .iter()
+            .map(|(id, at)| (&**id, *at))
+            .chain(self.others.iter().map(|(id, at)| (&**id, *at)))
+    }
 }
 
 /// When a `start` chunk empties the message.
@@ -80,8 +117,8 @@ impl State {
         State {
             reset_on: ResetOn::default(),
             metadata: MergedMetadata::new(message.metadata.clone()),
-            texts: HashMap::new(),
-            reasonings: HashMap::new(),
+            texts: OpenParts::default(),
+            reasonings: OpenParts::default(),
             calls: ToolCalls::from_parts(&message.parts),
             data_parts,
             message,
@@ -118,7 +155,7 @@ impl State {
                 return Ok(false);
             }
             Chunk::TextStart { id, provider_metadata } => {
-                self.texts.insert(id.as_ref().into(), self.message.parts.len());
+                self.texts.insert(id, self.message.parts.len());
                 self.message.parts.push(Part::Text(Box::new(TextPart {
                     text: String::new(),
                     state: Some(TextState::Streaming),
@@ -127,15 +164,15 @@ impl State {
                 })));
             }
             Chunk::TextDelta { id, delta, provider_metadata } => {
-                let at = self.texts.get(id.as_ref()).copied();
+                let at = self.texts.get(id);
                 self.write(kind, id, at, delta, provider_metadata)?;
             }
             Chunk::TextEnd { id, provider_metadata } => {
-                let at = self.texts.remove(id.as_ref());
+                let at = self.texts.remove(id);
                 *self.write(kind, id, at, "", provider_metadata)?.state = Some(TextState::Done);
             }
             Chunk::ReasoningStart { id, provider_metadata } => {
-                self.reasonings.insert(id.as_ref().into(), self.message.parts.len());
+                self.reasonings.insert(id, self.message.parts.len());
                 self.message.parts.push(Part::Reasoning(Box::new(ReasoningPart {
                     text: String::new(),
                     id: Some(id.as_ref().into()),
@@ -145,11 +182,11 @@ impl State {
                 })));
             }
             Chunk::ReasoningDelta { id, delta, provider_metadata } => {
-                let at = self.reasonings.get(id.as_ref()).copied();
+                let at = self.reasonings.get(id);
                 self.write(kind, id, at, delta, provider_metadata)?;
             }
             Chunk::ReasoningEnd { id, provider_metadata } => {
-                let at = self.reasonings.remove(id.as_ref());
+                let at = self.reasonings.remove(id);
                 *self.write(kind, id, at, "", provider_metadata)?.state = Some(TextState::Done);
             }
             Chunk::SourceUrl { source_id, url, title, provider_metadata } => {
@@ -193,10 +230,9 @@ impl State {
                 return self.merge(kind, message_metadata.as_deref());
             }
             Chunk::FinishStep {} => {
-                // A new map instead of `clear`: `clear` costs the capacity that the largest step
-                // needed.
-                self.texts = HashMap::new();
-                self.reasonings = HashMap::new();
+                // New ones: to clear a map costs the capacity that the largest step needed.
+                self.texts = OpenParts::default();
+                self.reasonings = OpenParts::default();
                 return Ok(false);
             }
             Chunk::Error { error_text } => {
@@ -243,8 +279,8 @@ impl State {
         let id = self.message.id.clone();
         self.message = UiMessage::new(id, Role::Assistant, Vec::new());
         self.metadata = MergedMetadata::default();
-        self.texts = HashMap::new();
-        self.reasonings = HashMap::new();
+        self.texts = OpenParts::default();
+        self.reasonings = OpenParts::default();
         self.calls = Default::default();
         self.data_parts = HashMap::new();
         self.finish_reason = None;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 use std::ops::Index;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -44,7 +44,7 @@ pub struct Messages {
 struct Page {
     /// At least one entry, except while the page is being changed.
     entries: Vec<Entry>,
-    bytes: usize,
+    bytes: OnceLock<usize>,
     /// How many messages hold tool calls or data.
     with_calls: usize,
     unsettled: usize,
@@ -57,7 +57,8 @@ struct Page {
 struct Entry {
     message: Arc<UiMessage>,
     id_hash: u64,
-    bytes: usize,
+    /// The number of bytes as JSON, once it was asked for.
+    bytes: OnceLock<usize>,
     /// Whether it holds tool calls or data, which may describe a call.
     has_calls: bool,
     has_unsettled_calls: bool,
@@ -76,7 +77,7 @@ impl Messages {
 
     /// Returns the number of bytes that the messages have as JSON.
     pub fn bytes(&self) -> usize {
-        self.pages.iter().map(|page| page.bytes).sum()
+        self.pages.iter().map(|page| page.bytes()).sum()
     }
 
     /// Returns the message at this index.
@@ -93,7 +94,7 @@ impl Messages {
     /// Returns the number of bytes that the message at this index has as JSON, zero if there is none.
     #[cfg(all(feature = "axum", feature = "approvals"))]
     pub(crate) fn bytes_of(&self, at: usize) -> usize {
-        self.locate(at).map_or(0, |(page, at)| self.pages[page].entries[at].bytes)
+        self.locate(at).map_or(0, |(page, at)| self.pages[page].entries[at].bytes())
     }
 
     /// Returns the oldest message.
@@ -285,7 +286,7 @@ impl Page {
     }
 
     fn count(&mut self) {
-        self.bytes = self.entries.iter().map(|entry| entry.bytes).sum();
+        self.bytes = OnceLock::new();
         self.with_calls = self.entries.iter().filter(|entry| entry.has_calls).count();
         self.unsettled = self.entries.iter().filter(|entry| entry.has_unsettled_calls).count();
         self.ids = [0; FILTER_WORDS];
@@ -294,6 +295,10 @@ impl Page {
                 self.ids[word] |= bit;
             }
         }
+    }
+
+    fn bytes(&self) -> usize {
+        *self.bytes.get_or_init(|| self.entries.iter().map(Entry::bytes).sum())
     }
 
     /// Returns whether a message of this page may have an id with this hash.
@@ -309,7 +314,7 @@ impl Entry {
         drop(calls);
         Entry {
             id_hash: hash_of(&message.id),
-            bytes: json_len(&message),
+            bytes: OnceLock::new(),
             has_calls: message
                 .parts
                 .iter()
@@ -317,6 +322,10 @@ impl Entry {
             has_unsettled_calls,
             message,
         }
+    }
+
+    fn bytes(&self) -> usize {
+        *self.bytes.get_or_init(|| json_len(&self.message))
     }
 }
 

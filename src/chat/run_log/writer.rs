@@ -40,15 +40,28 @@ pub(crate) struct LogClient {
 /// Everything of a writer but the translator, which lends its chunks.
 #[derive(Debug)]
 struct Pen {
-    run: RunId,
     client: LogClient,
     record: RunRecord,
     encoder: Encoder,
-    /// The entries that were not appended yet.
-    queue: Vec<LogEntry>,
-    queued_bytes: usize,
+    queue: Queue,
+}
+
+/// The entries that were not appended yet, in one buffer.
+#[derive(Debug)]
+struct Queue {
+    /// `id:`, and the id of the run with the dot after it.
+    id_head: Vec<u8>,
+    bytes: Vec<u8>,
+    /// The kind of each entry, and where its bytes end.
+    entries: Vec<(EntryKind, usize)>,
     /// The number of entries before and in the queue.
     length: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EntryKind {
+    Frame,
+    Note,
 }
 
 impl LogWriter {
@@ -98,8 +111,7 @@ impl LogWriter {
 
     /// Removes and returns the entries that were not appended yet.
     pub(crate) fn take_queue(&mut self) -> Vec<LogEntry> {
-        self.pen.queued_bytes = 0;
-        std::mem::take(&mut self.pen.queue)
+        self.pen.queue.take()
     }
 
     /// Removes and returns the reasons why events of the agent were dropped.
@@ -108,11 +120,11 @@ impl LogWriter {
     }
 
     pub(crate) fn has_queue(&self) -> bool {
-        !self.pen.queue.is_empty()
+        !self.pen.queue.entries.is_empty()
     }
 
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.pen.queued_bytes
+        self.pen.queue.bytes.len()
     }
 
     /// Writes an event of the agent.
@@ -196,7 +208,7 @@ impl LogWriter {
         }
         self.pen.note(Note::Results { results, frames: frames.len() });
         self.pen.record.skip_no_frames();
-        frames.iter().for_each(|frame| self.pen.frame(frame));
+        frames.iter().for_each(|frame| self.pen.queue.frame(frame));
     }
 
     /// Writes the result of a call that an earlier model call left open.
@@ -264,23 +276,25 @@ impl LogWriter {
     /// Returns the end of a log whose message is complete.
     pub(crate) fn plain_end(run: &RunId, length: u64) -> Vec<LogEntry> {
         let finish = encoded(&Chunk::Finish { finish_reason: None, message_metadata: None });
-        let frames = [(length, finish.as_slice()), (length + 1, DONE)];
-        frames.map(|(number, frame)| frame_entry(run, number, frame)).into()
+        let mut queue = Queue::new(run, length);
+        queue.frame(&finish);
+        queue.frame(DONE);
+        queue.take()
     }
 
     /// Writes the last frames of the log, which follow the save of the message.
     pub(crate) fn last_frames(&mut self) {
         for frame in std::mem::take(&mut self.last) {
-            self.pen.frame(&frame);
+            self.pen.queue.frame(&frame);
         }
-        self.pen.frame(DONE);
+        self.pen.queue.frame(DONE);
     }
 }
 
 impl Pen {
     fn new(live: &LiveRun, record: RunRecord, length: u64, client: LogClient) -> Self {
-        let (encoder, queue) = (Encoder::default(), Vec::new());
-        Pen { run: live.run.clone(), client, record, encoder, queue, queued_bytes: 0, length }
+        let queue = Queue::new(&live.run, length);
+        Pen { client, record, encoder: Encoder::default(), queue }
     }
 
     fn write(&mut self, chunk: &Chunk<'_>) {
@@ -303,27 +317,62 @@ impl Pen {
     }
 
     fn frame_of(&mut self, chunk: &Chunk<'_>) {
-        let mut frame = Vec::new();
-        self.encoder.encode(chunk, &mut frame);
-        self.frame(&frame);
-    }
-
-    /// Adds a frame, with the id from which a client continues after it.
-    fn frame(&mut self, frame: &[u8]) {
-        self.push(frame_entry(&self.run, self.length, frame));
+        self.queue.begin_frame();
+        self.encoder.encode(chunk, &mut self.queue.bytes);
+        self.queue.end_entry(EntryKind::Frame);
     }
 
     fn note(&mut self, note: Note) {
         // Notes hold only values that can be written.
-        let bytes = serde_json::to_vec(&note).unwrap_or_default();
+        let _ = serde_json::to_writer(&mut self.queue.bytes, &note);
+        self.queue.end_entry(EntryKind::Note);
         self.record.push_note(note);
-        self.push(LogEntry::Note(Bytes::from(bytes)));
+    }
+}
+
+impl Queue {
+    /// Creates an empty queue, for a log of this number of entries.
+    fn new(run: &RunId, length: u64) -> Self {
+        let id_head = format!("id: {run}.").into_bytes();
+        Queue { id_head, bytes: Vec::new(), entries: Vec::new(), length }
     }
 
-    fn push(&mut self, entry: LogEntry) {
-        self.queued_bytes += entry.bytes().len();
+    fn frame(&mut self, frame: &[u8]) {
+        self.begin_frame();
+        self.bytes.extend_from_slice(frame);
+        self.end_entry(EntryKind::Frame);
+    }
+
+    /// Writes the id from which a client continues after the frame.
+    fn begin_frame(&mut self) {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(self.length).as_bytes();
+        self.bytes.reserve(self.id_head.len() + digits.len() + 1);
+        self.bytes.extend_from_slice(&self.id_head);
+        self.bytes.extend_from_slice(digits);
+        self.bytes.push(b'\n');
+    }
+
+    fn end_entry(&mut self, kind: EntryKind) {
+        self.entries.push((kind, self.bytes.len()));
         self.length += 1;
-        self.queue.push(entry);
+    }
+
+    /// Removes and returns the entries. They share one buffer.
+    fn take(&mut self) -> Vec<LogEntry> {
+        let mut rest = Bytes::copy_from_slice(&self.bytes);
+        self.bytes.clear();
+        self.bytes.shrink_to(MAX_KEPT_BYTES);
+        let mut begin = 0;
+        let entries = self.entries.drain(..).map(|(kind, end)| {
+            let entry = rest.split_to(end - begin);
+            begin = end;
+            match kind {
+                EntryKind::Frame => LogEntry::Frame(entry),
+                EntryKind::Note => LogEntry::Note(entry),
+            }
+        });
+        entries.collect()
     }
 }
 
@@ -357,15 +406,11 @@ fn without_model_id(mut chunk: Chunk<'_>) -> Chunk<'_> {
     chunk
 }
 
-/// Returns the entry of a frame. `number` is the number of entries before it.
-fn frame_entry(run: &RunId, number: u64, frame: &[u8]) -> LogEntry {
-    let mut bytes = format!("id: {run}.{number}\n").into_bytes();
-    bytes.extend_from_slice(frame);
-    LogEntry::Frame(bytes.into())
-}
-
 fn encoded(chunk: &Chunk<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
     Encoder::default().encode(chunk, &mut frame);
     frame
 }
+
+/// How many bytes a queue keeps for its next entries.
+const MAX_KEPT_BYTES: usize = 64 << 10;
