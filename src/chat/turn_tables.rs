@@ -602,7 +602,7 @@ fn effect_text(effect: &Effect) -> String {
         Effect::Release { run, .. } => format!("release {run}"),
         Effect::Append { run, fence, position, entries, end } => {
             let mut text = format!("append {run}/{}@{position}", fence.0);
-            for entry in entries {
+            for entry in entries.iter() {
                 text += " ";
                 text += &entry_text(entry);
             }

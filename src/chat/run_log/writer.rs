@@ -129,6 +129,23 @@ impl LogWriter {
 
     /// Writes an event of the agent.
     pub(crate) fn event(&mut self, event: &AgentEvent) {
+        let is_delta =
+            matches!(event, AgentEvent::TextDelta { .. } | AgentEvent::ToolInputDelta { .. });
+        if !is_delta {
+            self.note_client_executed(event);
+            if let Some(result) = self.pen.record.forwarded_result(event) {
+                return self.pen.note(Note::Results { results: vec![result], frames: 0 });
+            }
+        }
+        let pen = &mut self.pen;
+        let handled = self.translator.handle_event(event, &mut |chunk| pen.write(&chunk));
+        self.dropped.extend(handled.err());
+        if !is_delta {
+            self.note_outcomes();
+        }
+    }
+
+    fn note_client_executed(&mut self, event: &AgentEvent) {
         if let AgentEvent::ToolInput { call, input } = event
             && call.executed_by == Executor::Client
         {
@@ -136,15 +153,6 @@ impl LogWriter {
             let call =
                 PendingToolCall::client_executed(id, call.tool_name.to_string(), input.clone());
             self.pen.note(Note::ClientExecuted(vec![call]));
-        }
-        if let Some(result) = self.pen.record.forwarded_result(event) {
-            return self.pen.note(Note::Results { results: vec![result], frames: 0 });
-        }
-        let pen = &mut self.pen;
-        let handled = self.translator.handle_event(event, &mut |chunk| pen.write(&chunk));
-        self.dropped.extend(handled.err());
-        if !matches!(event, AgentEvent::TextDelta { .. } | AgentEvent::ToolInputDelta { .. }) {
-            self.note_outcomes();
         }
     }
 

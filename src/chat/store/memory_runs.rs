@@ -39,6 +39,14 @@ impl fmt::Debug for InMemoryRunStore {
     }
 }
 
+/// The entries of a log, in pieces of the same length: one list would be copied as it grows.
+#[derive(Debug, Default)]
+struct Log {
+    pieces: Vec<Vec<LogEntry>>,
+    length: usize,
+    bytes: usize,
+}
+
 /// The time since the store was created.
 #[derive(Debug)]
 enum Clock {
@@ -72,8 +80,7 @@ struct Run {
     read_at: Duration,
     has_to_end: bool,
     has_ended: bool,
-    entries: Vec<LogEntry>,
-    bytes: usize,
+    log: Log,
     /// Wakes readers. The value is not used.
     changed: watch::Sender<()>,
 }
@@ -112,7 +119,7 @@ impl InMemoryRunStore {
 
     /// Returns the number of bytes of all logs.
     pub fn bytes(&self) -> usize {
-        self.lock().1.by_key.values().map(|run| run.bytes).sum()
+        self.lock().1.by_key.values().map(|run| run.log.bytes).sum()
     }
 
     /// Locks the runs and returns them with the current time, after the runs whose lease has passed
@@ -178,7 +185,7 @@ impl RunStore for InMemoryRunStore {
         let changed = {
             let (_, runs) = self.lock();
             let waiting = runs.by_key.get(key).filter(|run| {
-                !run.has_ended && u64::try_from(run.entries.len()).is_ok_and(|len| len <= after)
+                !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
             });
             waiting.map(|run| run.changed.subscribe())
         };
@@ -194,8 +201,7 @@ impl RunStore for InMemoryRunStore {
 impl Runs {
     fn begin(&mut self, now: Duration, begin: BeginRun<'_>) -> BeginResult {
         if let Some(run) = self.by_key.get(begin.key) {
-            let is_same =
-                run.holder == begin.holder && run.fence == FIRST && run.entries.is_empty();
+            let is_same = run.holder == begin.holder && run.fence == FIRST && run.log.length == 0;
             if !is_same || run.has_ended {
                 return BeginResult::Exists;
             }
@@ -229,8 +235,7 @@ impl Runs {
             read_at: now,
             has_to_end: false,
             has_ended: false,
-            entries: Vec::new(),
-            bytes: 0,
+            log: Log::default(),
             changed: watch::Sender::new(()),
         };
         self.by_key.insert(key, run);
@@ -248,10 +253,11 @@ impl Runs {
             return Err(AppendRefusal::Taken);
         }
         let position = usize::try_from(append.position).map_err(|_| AppendRefusal::Gap)?;
-        let held = run.entries.get(position..).ok_or(AppendRefusal::Gap)?;
-        let is_repeated = held.starts_with(append.entries)
-            && (!append.end || run.has_ended && held.len() == append.entries.len());
-        if !held.is_empty() || run.has_ended {
+        let stored = run.log.length.checked_sub(position).ok_or(AppendRefusal::Gap)?;
+        let count = append.entries.len();
+        let is_repeated = run.log.skip(position).take(count).eq(append.entries)
+            && (!append.end || run.has_ended && stored == count);
+        if stored > 0 || run.has_ended {
             let renews_only = append.entries.is_empty() && !append.end;
             return match is_repeated && !renews_only {
                 true => Ok(run.status(now)),
@@ -265,8 +271,7 @@ impl Runs {
             false => self.renew(now, append.key),
         }
         let run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
-        run.entries.extend_from_slice(append.entries);
-        run.bytes += append.entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        run.log.append(append.entries);
         let status = run.status(now);
         if !append.entries.is_empty() || append.end {
             run.changed.send_replace(());
@@ -331,7 +336,7 @@ impl Runs {
         let Some(run) = self.by_key.get_mut(key) else { return };
         let removal = ended + RETENTION;
         run.removal = Some(removal);
-        self.ended_bytes += run.bytes;
+        self.ended_bytes += run.log.bytes;
         self.by_removal.insert((removal, Arc::clone(&run.key)));
     }
 
@@ -341,7 +346,7 @@ impl Runs {
         match run.removal {
             Some(removal) => {
                 if self.by_removal.remove(&(removal, Arc::clone(&run.key))) {
-                    self.ended_bytes -= run.bytes;
+                    self.ended_bytes -= run.log.bytes;
                 }
             }
             None => {
@@ -375,6 +380,30 @@ impl Runs {
     }
 }
 
+impl Log {
+    fn append(&mut self, mut entries: &[LogEntry]) {
+        self.length += entries.len();
+        self.bytes += entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        while !entries.is_empty() {
+            if self.pieces.last().is_none_or(|last| last.len() == PIECE_ENTRIES) {
+                // The first piece grows: many logs are short.
+                let capacity = if self.pieces.is_empty() { 0 } else { PIECE_ENTRIES };
+                self.pieces.push(Vec::with_capacity(capacity));
+            }
+            let Some(last) = self.pieces.last_mut() else { return };
+            let (now, later) = entries.split_at(entries.len().min(PIECE_ENTRIES - last.len()));
+            last.extend_from_slice(now);
+            entries = later;
+        }
+    }
+
+    /// Iterates over the entries after this number of them.
+    fn skip(&self, count: usize) -> impl Iterator<Item = &LogEntry> {
+        let pieces = self.pieces.iter().skip(count / PIECE_ENTRIES);
+        pieces.flatten().skip(count % PIECE_ENTRIES)
+    }
+}
+
 impl Run {
     fn status(&self, now: Duration) -> HolderStatus {
         HolderStatus { unread: now.saturating_sub(self.read_at), has_to_end: self.has_to_end }
@@ -386,7 +415,7 @@ impl Run {
         }
         let skipped = usize::try_from(read.after).unwrap_or(usize::MAX);
         let mut bytes = 0;
-        let rest = self.entries.iter().skip(skipped).take_while(|entry| {
+        let rest = self.log.skip(skipped).take_while(|entry| {
             let is_first = bytes == 0;
             bytes += entry.bytes().len().max(1);
             is_first || bytes <= read.max_bytes
@@ -397,10 +426,13 @@ impl Run {
             (false, true) => RunState::Leased,
             (false, false) => RunState::LeasePassed,
         };
-        let length = self.entries.len().try_into().unwrap_or(u64::MAX);
+        let length = self.log.length.try_into().unwrap_or(u64::MAX);
         LogPage { entries, length, fence: self.fence, state }
     }
 }
+
+/// How many entries a piece of a log has. The last piece may have fewer.
+const PIECE_ENTRIES: usize = 256;
 
 /// The fence of the holder that began a run.
 const FIRST: Fence = Fence(1);

@@ -139,7 +139,7 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn append(&self, entries: Vec<LogEntry>, end: bool) -> Effect {
         let (run, fence) = (self.run.clone(), self.fence);
-        Effect::Append { run, fence, position: self.length(), entries, end }
+        Effect::Append { run, fence, position: self.length(), entries: entries.into(), end }
     }
 
     /// Returns the end of a log whose message was saved by another turn.

@@ -72,7 +72,7 @@ pub(crate) enum Effect {
     /// End a log that no conversation names. Produces nothing.
     Release { run: RunId, fence: Fence },
     /// Append to a log. Produces [`Input::Appended`].
-    Append { run: RunId, fence: Fence, position: u64, entries: Vec<LogEntry>, end: bool },
+    Append { run: RunId, fence: Fence, position: u64, entries: Arc<[LogEntry]>, end: bool },
     /// Take a run. Produces [`Input::Taken`].
     Take { run: RunId, fence: Fence, condition: TakeCondition },
     /// Read a whole log. Produces [`Input::Log`].

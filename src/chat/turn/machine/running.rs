@@ -1,6 +1,7 @@
 //! [`OwnRun`]: the run of a turn, while this turn is its holder.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::io::{Action, AgentCall, Effect, EndedMessage, Input};
@@ -91,7 +92,7 @@ pub(super) struct Beginning {
 /// An append that the store has not answered.
 #[derive(Debug)]
 struct InFlight {
-    entries: Vec<LogEntry>,
+    entries: Arc<[LogEntry]>,
     end: bool,
 }
 
@@ -185,7 +186,7 @@ impl OwnRun {
     }
 
     pub(super) fn accepts_events(&self) -> bool {
-        let in_flight = self.in_flight.iter().flat_map(|append| &append.entries);
+        let in_flight = self.in_flight.iter().flat_map(|append| append.entries.iter());
         let unstored = in_flight.map(|entry| entry.bytes().len()).sum::<usize>();
         self.phase == Phase::Agent && unstored + self.writer.queued_bytes() < MAX_UNSTORED_BYTES
     }
@@ -256,7 +257,7 @@ impl OwnRun {
         actions.extend(self.writer.take_dropped().into_iter().map(Action::Report));
         if self.in_flight.is_none() && (self.has_to_renew || self.writer.has_queue()) {
             self.has_to_renew = false;
-            let entries = self.writer.take_queue();
+            let entries = self.writer.take_queue().into();
             self.in_flight = Some(InFlight { entries, end: self.phase == Phase::Ending });
             self.append(actions);
         }
