@@ -16,6 +16,8 @@ pub(super) struct Transcript {
     /// The index of the current message in the chat.
     index: usize,
     recorder: Recorder,
+    /// Text that the recorder does not hold yet. Deltas are recorded together.
+    text: String,
 }
 
 impl Transcript {
@@ -32,26 +34,38 @@ impl Transcript {
             chat.messages.push(UiMessage::new(id, Role::Assistant, Vec::new()));
             chat.messages.len() - 1
         });
-        Transcript { chat, index, recorder }
+        Transcript { chat, index, recorder, text: String::new() }
     }
 
     /// Applies an event of the run to the current message. A provider's result for a call in an
     /// earlier message is recorded there as well.
     pub(super) fn record(&mut self, event: &AgentEvent) {
+        if let AgentEvent::TextDelta { id: None, delta } = event {
+            return self.text.push_str(delta);
+        }
+        self.record_text();
         if let Some(result) = self.chat.result_of_forwarded_call(event, self.recorder.message()) {
             self.chat.record_result(&result, None);
         }
         self.recorder.handle_event(event);
     }
 
+    fn record_text(&mut self) {
+        if !self.text.is_empty() {
+            self.recorder.handle_event(&AgentEvent::text(std::mem::take(&mut self.text)));
+        }
+    }
+
     /// Returns the message that the run is writing, with all events so far.
     pub(super) fn current_message(&mut self) -> &UiMessage {
+        self.record_text();
         self.recorder.message()
     }
 
     /// Returns the chat, including the current message.
     pub(super) fn chat(&mut self) -> &Chat {
-        self.chat.messages.replace(self.index, self.recorder.message().clone());
+        let message = self.current_message().clone();
+        self.chat.messages.replace(self.index, message);
         &self.chat
     }
 

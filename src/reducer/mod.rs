@@ -174,6 +174,16 @@ impl Reducer {
     /// # Errors
     /// A [`ReduceError`], as for [`push`](Self::push).
     pub fn push_chunk(&mut self, chunk: &Chunk<'_>) -> Result<(), ReduceError> {
+        // Most chunks are deltas of the newest text.
+        if let Chunk::TextDelta { id, delta, provider_metadata: None } = chunk
+            && self.reading == Reading::Active
+            && self.hidden.is_empty()
+            && let Some(text) = self.state.newest_text(id)
+        {
+            text.push_str(delta);
+            self.shown_parts = Some(self.state.message.parts.len());
+            return Ok(());
+        }
         self.accept(|reducer| reducer.state.apply(chunk, &[]))
     }
 

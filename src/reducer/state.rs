@@ -138,6 +138,15 @@ impl State {
         &self.message
     }
 
+    /// Returns the text of the part that was opened last, if it is open and has this id.
+    pub(super) fn newest_text(&mut self, id: &str) -> Option<&mut String> {
+        let (newest, at) = self.texts.newest.as_ref()?;
+        match self.message.parts.get_mut(*at) {
+            Some(Part::Text(part)) if **newest == *id => Some(&mut part.text),
+            _ => None,
+        }
+    }
+
     /// Applies a chunk. Returns whether the client renders the message again after this chunk.
     pub(super) fn apply(
         &mut self,
