@@ -399,9 +399,15 @@ impl ChatServer {
     /// Returns a receipt for each decision, in the order of `decisions`.
     ///
     /// # Errors
-    /// [`ChatError::Ledger`] if the ledger cannot be read or written, and [`ChatError::Store`] if a
-    /// conversation cannot be loaded or saved. The decisions on the remaining messages are then not
-    /// applied.
+    /// - [`ChatError::TooManyRuns`] if the owner of a conversation has too many live runs. A denial
+    ///   needs a run too, because the agent continues the conversation.
+    /// - [`ChatError::Ledger`] if the ledger cannot be read or written.
+    /// - [`ChatError::Store`] and [`ChatError::Runs`] if a conversation or a log cannot be read or
+    ///   written.
+    ///
+    /// The decisions on the current message and on the remaining ones are then not applied. After
+    /// [`ChatError::Ledger`] it is not known whether those on the current message were applied. They
+    /// can be sent again.
     ///
     /// # Cancel safety
     /// If the future is dropped, the decisions on the current message are still applied. The
@@ -425,8 +431,13 @@ impl ChatServer {
             );
             let StartedTurn { response, accepted: redeemed, task } = turn;
             match redeemed.await {
-                Ok(redeemed) => accepted.extend(redeemed),
-                Err(_) => drop(answer(response, task).await?),
+                Ok(redeemed) => accepted.extend(redeemed.map_err(ChatError::from)?),
+                Err(_) => {
+                    return Err(match answer(response, task).await? {
+                        Response::TooManyRuns => ChatError::TooManyRuns,
+                        _ => ChatStoreError::new("the decisions were not redeemed").into(),
+                    });
+                }
             }
         }
         let decided = decisions.into_iter().map(|decision| {

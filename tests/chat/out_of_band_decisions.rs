@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_stream::stream;
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, Scripted};
 use ui_message_stream::approval::store::{
@@ -18,8 +19,9 @@ use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, ApprovedCall, DefinitionDigest, Principal,
     RecordId, ToolInfo, ToolOutcome, Toolbox,
 };
-use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::chat::{ChatError, ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
+use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
@@ -511,6 +513,102 @@ async fn a_decision_that_is_repeated_a_thousand_times_loads_one_record() {
     assert_eq!(counts(&answer), [true; 1000]);
     assert_eq!(most_loaded.load(Relaxed), 1);
     assert_eq!(host.tools.effects().len(), 1);
+}
+
+/// A ledger that cannot be read after this number of reads.
+#[derive(Debug)]
+struct FailsLater {
+    ledger: InMemoryLedger,
+    reads_left: Arc<AtomicUsize>,
+}
+
+impl LedgerStore for FailsLater {
+    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
+        self.ledger.insert(record)
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
+        let left = self.reads_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => self.ledger.load(ids),
+            Err(_) => Box::pin(std::future::ready(Err(LedgerStoreError::new("timeout")))),
+        }
+    }
+
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
+        self.ledger.pending(of)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        self.ledger.compare_and_swap(record, revision)
+    }
+}
+
+/// A server whose agent rings the bell of a chat once, and never ends in a chat `busy-…`.
+fn bell_ringer(approvals: Approvals) -> ChatServer {
+    let agent = |turn: Turn| {
+        stream! {
+            if turn.chat.id.as_str().starts_with("busy") {
+                std::future::pending::<()>().await;
+            } else if turn.deferred.is_empty() {
+                let call = ToolCall::new("call", "ring");
+                yield AgentEvent::tool_input(call.clone(), Json::null());
+                yield turn.approvals.request_approval_of(&call, &Json::null()).await;
+            } else {
+                yield AgentEvent::text("You heard it.");
+            }
+        }
+    };
+    ChatServer::new(agent, approvals)
+}
+
+fn ring(chat: &str) -> ChatRequest {
+    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
+    let body = json!({"id": chat, "messages": [message]}).to_string();
+    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_needs_a_run_at_the_limit_of_runs_is_an_error_and_can_be_repeated() {
+    let (chats, ada) = (bell_ringer(Approvals::new(Bell)), Principal::new("ada"));
+    let chats = chats.with_limits(ChatLimits::default().with_max_user_runs(1));
+    for approved in [true, false] {
+        let (chat, busy) = (format!("chat-{approved}"), format!("busy-{approved}"));
+        chats.complete_response(&ada, ring(&chat)).await.unwrap();
+        let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
+        let decisions =
+            || vec![ApprovalDecision { approval_id: approval_id.clone(), approved, reason: None }];
+        let mut reader = chats.stream_response(&ada, ring(&busy)).await.unwrap();
+        let reading = tokio::spawn(async move { while reader.next().await.is_some() {} });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let refused = chats.decide(&ada, decisions()).await;
+        assert!(matches!(refused, Err(ChatError::TooManyRuns)), "{refused:?}");
+        assert_eq!(chats.approvals().pending(&ada).await.unwrap().len(), 1);
+        chats.stop(&ada, &(&*busy).into()).await.unwrap();
+        reading.await.unwrap();
+        assert!(chats.decide(&ada, decisions()).await.unwrap()[0].accepted);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_the_ledger_cannot_redeem_is_an_error() {
+    let (reads_left, ada) = (Arc::new(AtomicUsize::new(1000)), Principal::new("ada"));
+    let ledger = FailsLater { ledger: InMemoryLedger::new(), reads_left: reads_left.clone() };
+    let chats = bell_ringer(Approvals::new(Bell).with_ledger(Arc::new(ledger)));
+    chats.complete_response(&ada, ring("chat")).await.unwrap();
+    let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
+    let approved = ApprovalDecision { approval_id, approved: true, reason: None };
+    // The ledger can be read to find the chat, and not to redeem the decision.
+    reads_left.store(1, Relaxed);
+    let failed = chats.decide(&ada, vec![approved.clone()]).await;
+    assert!(matches!(failed, Err(ChatError::Ledger(_))), "{failed:?}");
+    reads_left.store(1000, Relaxed);
+    assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
 }
 
 #[tokio::test]

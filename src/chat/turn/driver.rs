@@ -36,7 +36,7 @@ pub(in crate::chat) struct Driver {
     hints: ChatHints,
     tick: Pin<Box<Sleep>>,
     response: Option<oneshot::Sender<Result<Response, ChatError>>>,
-    accepted: Option<oneshot::Sender<Vec<(ApprovalId, bool)>>>,
+    accepted: Option<oneshot::Sender<Accepted>>,
     /// The results of the last redemption, for the agent.
     deferred: DeferredToolResults,
     failure: Option<Failure>,
@@ -58,10 +58,13 @@ pub(in crate::chat) struct TurnRequest {
 /// A turn that runs on a task of its own. It continues if this value is dropped.
 pub(in crate::chat) struct StartedTurn {
     pub(in crate::chat) response: oneshot::Receiver<Result<Response, ChatError>>,
-    /// The approval requests whose answers the ledger has accepted.
-    pub(in crate::chat) accepted: oneshot::Receiver<Vec<(ApprovalId, bool)>>,
+    /// Of decisions. Closed without a value if they were not redeemed.
+    pub(in crate::chat) accepted: oneshot::Receiver<Accepted>,
     pub(in crate::chat) task: JoinHandle<()>,
 }
+
+/// The approval requests whose answers the ledger has accepted, or its failure.
+type Accepted = Result<Vec<(ApprovalId, bool)>, Failure>;
 
 impl Driver {
     /// Starts a turn on a task of its own.
@@ -69,6 +72,7 @@ impl Driver {
         let TurnRequest { principal, owner, chat_id, request } = request;
         let (respond, response) = oneshot::channel();
         let (accept, accepted) = oneshot::channel();
+        let is_waiting = matches!(request, Request::Decisions { .. });
         let posted = match &request {
             Request::Post(request) => Some(Arc::new((**request).clone())),
             _ => None,
@@ -97,7 +101,7 @@ impl Driver {
             agent: None,
             tick: Box::pin(sleep(chats.run_lease / 3)),
             response: Some(respond),
-            accepted: Some(accept),
+            accepted: is_waiting.then_some(accept),
             deferred: DeferredToolResults::default(),
             failure: None,
             failures: [0; 3],
@@ -226,8 +230,11 @@ impl Driver {
             }
             Outcome::NotRedeemed(was_closing, failure) => {
                 tracing::error!(error = %failure, "the answers of a turn could not be redeemed");
-                self.failure = Some(failure);
-                self.accepted = None;
+                match self.accepted.take() {
+                    // The caller may have been dropped.
+                    Some(tell) => drop(tell.send(Err(failure))),
+                    None => self.failure = Some(failure),
+                }
                 if was_closing {
                     self.turn.handle(Input::CallsNotClosed);
                 }
@@ -236,7 +243,7 @@ impl Driver {
             Outcome::Redeeming { first, accepted, deferred, calls } => {
                 if let Some(tell) = self.accepted.take() {
                     // The caller may have been dropped.
-                    let _ = tell.send(accepted);
+                    let _ = tell.send(Ok(accepted));
                 }
                 self.deferred = deferred;
                 first.into_iter().for_each(|input| self.turn.handle(input));

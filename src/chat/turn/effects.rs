@@ -57,7 +57,7 @@ pub(super) enum After {
 
 /// The failure of a store or of the ledger.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in crate::chat) enum Failure {
     Chats(ChatStoreError),
     Runs(RunStoreError),
     Ledger(LedgerStoreError),
