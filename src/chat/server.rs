@@ -545,15 +545,13 @@ impl ChatServer {
         client: Client,
     ) -> ChatStream {
         let parts_before = begun.map_or(0, content_parts);
-        if let Some(parts) =
-            held.map(|(held, _)| content_parts(held)).filter(|parts| *parts > parts_before)
-        {
+        if let Some((held, _)) = held.filter(|(held, _)| content_parts(held) > parts_before) {
             // The client has read a part of this run.
             let key = &run_key(principal, id, run.clone());
             let read = ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false };
             let page = self.0.runs.read(read).await.ok().flatten();
             let entries = page.map(|page| page.entries).unwrap_or_default();
-            if let Some(position) = position_of(begun, &entries, parts) {
+            if let Some(position) = position_of(begun, &entries, held) {
                 return ChatStream::of_log(self.log_reader(principal, id, run, position));
             }
         }

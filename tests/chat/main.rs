@@ -4,6 +4,7 @@ mod call_outcomes;
 mod chat_store;
 mod client_versions;
 mod concurrent_turns;
+mod cut_pages;
 mod detached_turns;
 mod edited_while_running;
 mod embedding;

@@ -13,8 +13,8 @@ pub(crate) use self::writer::{LogClient, LogWriter};
 use self::record::{OpenChunks, RunRecord};
 use crate::chat::conversation::{Chat, LiveRun};
 use crate::chat::log::LogEntry;
-use crate::chunk::ReceivedChunk;
-use crate::message::{Part, UiMessage};
+use crate::chunk::{Chunk, ReceivedChunk};
+use crate::message::{Part, ToolState, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::Decoder;
 
@@ -37,15 +37,24 @@ pub(crate) fn is_content(part: &Part) -> bool {
     }
 }
 
-/// Returns after how many entries of a log a client stands that holds this many parts of the message,
-/// of those that are content. Returns `None` if the log holds fewer parts.
+/// Returns after how many entries of a log a client stands that holds this message, as far as the
+/// number of its parts shows it. Returns `None` if the log holds fewer parts.
+///
+/// The frames from there on begin with the start of each part that they continue. An input of a tool
+/// call that the client holds as incomplete is sent again from its start.
 pub(crate) fn position_of(
     begun: Option<&UiMessage>,
     entries: &[LogEntry],
-    parts: usize,
+    held: &UiMessage,
 ) -> Option<u64> {
+    let (parts, mut open) = (content_parts(held), OpenChunks::default());
     let mut reducer = begun.cloned().map_or_else(Reducer::new, Reducer::continuing);
-    let mut open = OpenChunks::default();
+    let is_incomplete = |id: &str| {
+        let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
+        calls.next().is_none_or(|part| matches!(part.state, ToolState::InputStreaming { .. }))
+    };
+    // The calls whose inputs are incomplete, with the entries that begin them.
+    let mut inputs: Vec<(String, usize)> = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         let LogEntry::Frame(bytes) = entry else { continue };
         let mut decoder = Decoder::default();
@@ -54,10 +63,24 @@ pub(crate) fn position_of(
             if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
                 let _ = reducer.push_chunk(&chunk);
                 open.push(&chunk);
+                match &chunk {
+                    Chunk::ToolInputStart { tool_call_id, .. } => {
+                        inputs.push((tool_call_id.to_string(), at));
+                    }
+                    Chunk::ToolInputAvailable { tool_call_id, .. }
+                    | Chunk::ToolInputError { tool_call_id, .. } => {
+                        inputs.retain(|(id, _)| *id != **tool_call_id);
+                    }
+                    _ => {}
+                }
             }
         }
-        if !open.has_text() && content_parts(reducer.message()) >= parts {
-            return u64::try_from(at + 1).ok();
+        if !open.has_text()
+            && inputs.iter().all(|(id, _)| is_incomplete(id))
+            && content_parts(reducer.message()) >= parts
+        {
+            let begun = inputs.iter().map(|(_, at)| *at).min();
+            return u64::try_from(begun.unwrap_or(at + 1)).ok();
         }
     }
     None
@@ -81,4 +104,65 @@ pub(crate) fn message_shown_by(chat: &Chat, live: &LiveRun, entries: &[LogEntry]
         }
     }
     reducer.into_message()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log of a message with a call that waits for approval, and a second call.
+    const LOG: &[&str] = &[
+        r#"{"type":"start","messageId":"a1"}"#,
+        r#"{"type":"start-step"}"#,
+        r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"act"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"{}"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c1","toolName":"act","input":{}}"#,
+        r#"{"type":"tool-approval-request","approvalId":"ap1","toolCallId":"c1"}"#,
+        r#"{"type":"tool-input-start","toolCallId":"c2","toolName":"act"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c2","inputTextDelta":"{\"n\""}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c2","inputTextDelta":":2}"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c2","toolName":"act","input":{"n":2}}"#,
+        r#"{"type":"tool-output-available","toolCallId":"c2","output":3}"#,
+    ];
+
+    fn read(message: Option<UiMessage>, chunks: &[&str]) -> UiMessage {
+        let mut reducer = message.map_or_else(Reducer::new, Reducer::continuing);
+        for chunk in chunks {
+            reducer.push(&ReceivedChunk::parse(chunk).unwrap()).unwrap();
+        }
+        reducer.into_message()
+    }
+
+    fn log_of(chunks: &[&str]) -> Vec<LogEntry> {
+        let frame = |(at, chunk): (usize, &&str)| format!("id: r1.{at}\ndata: {chunk}\n\n");
+        chunks.iter().enumerate().map(|it| LogEntry::Frame(frame(it).into())).collect()
+    }
+
+    #[test]
+    fn a_client_that_was_cut_in_the_input_of_a_call_reads_the_input_from_its_start() {
+        for cut in [7, 8, 9] {
+            let held = read(None, &LOG[..cut]);
+            assert_eq!(position_of(None, &log_of(LOG), &held), Some(6), "cut after {cut}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_read_the_input_of_a_call_reads_what_follows_it() {
+        for cut in [10, 11] {
+            let held = read(None, &LOG[..cut]);
+            assert_eq!(position_of(None, &log_of(LOG), &held), Some(10), "cut after {cut}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_was_cut_at_any_part_holds_the_whole_message_after_the_rest() {
+        let whole = read(None, LOG);
+        for cut in 3..LOG.len() {
+            let held = read(None, &LOG[..cut]);
+            let position = position_of(None, &log_of(LOG), &held).unwrap();
+            let rest = &LOG[usize::try_from(position).unwrap()..];
+            let message = read(Some(held), rest);
+            assert_eq!(message, whole, "cut after {cut}, the rest begins at {position}");
+        }
+    }
 }
