@@ -281,7 +281,11 @@ impl Effects {
     ) -> BoxFuture<'static, Outcome> {
         let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
         async move {
-            let chat = chats.with_live_run(*chat).await;
+            // Only the calls that the client executes can be in the log alone.
+            let chat = match plan.unverified_outputs().next() {
+                Some(_) => chats.with_live_run(*chat).await,
+                None => *chat,
+            };
             let answers = plan.unverified_responses();
             let answered: Vec<_> =
                 answers.map(|answer| (answer.approval_id.clone(), answer.approved)).collect();
