@@ -510,6 +510,10 @@ pub struct Data {
     pub transient: bool,
 }
 
+/// The text that the user sees instead of an error that is masked.
+#[cfg(feature = "body")]
+pub(crate) const MASKED_ERROR: &str = "An error occurred.";
+
 #[cfg(test)]
 mod tests {
     use super::*;

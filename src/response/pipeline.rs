@@ -16,7 +16,7 @@ use super::open_calls::OpenCalls;
 use crate::approval::PendingToolCall;
 use crate::boxed::BoxError;
 use crate::chunk::{Chunk, FinishReason};
-use crate::event::AgentEvent;
+use crate::event::{self, AgentEvent};
 use crate::id::ToolCallId;
 use crate::message::UiMessage;
 use crate::reducer::Reducer;
@@ -104,7 +104,7 @@ pub struct ResponseSummary {
 debug_without_content!(ResponseSummary { outcome, finish_reason; open_calls });
 
 /// The text that the user sees instead of an error that is masked.
-pub const MASKED_ERROR: &str = "An error occurred.";
+pub const MASKED_ERROR: &str = event::MASKED_ERROR;
 
 pub(crate) type OnError = Box<dyn FnMut(&StreamError) -> Option<String> + Send>;
 pub(crate) type OnFinish = Box<dyn FnOnce(ResponseSummary) + Send>;

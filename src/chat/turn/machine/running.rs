@@ -10,7 +10,7 @@ use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
 use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
 use crate::chat::run_log::{LogClient, LogWriter};
 use crate::chunk::Chunk;
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, MASKED_ERROR};
 use crate::id::ApprovalId;
 use crate::message::UiMessage;
 
@@ -484,8 +484,5 @@ impl Replies {
 
 /// The number of bytes of events that may wait for the store of runs.
 const MAX_UNSTORED_BYTES: usize = 256 * 1024;
-
-/// The text that the user reads if a store or the ledger fails.
-const MASKED_ERROR: &str = "An error occurred.";
 
 const TOO_LONG: &str = "The response is too long.";
