@@ -143,7 +143,8 @@ pub enum ApprovalState {
         /// The lease holder that runs the tool.
         #[serde(alias = "claimant")]
         lease_holder: LeaseHolderId,
-        /// The number of the attempt, counted from 1.
+        /// The number of the attempt, counted from 1. It is 0 while the approval of a call that the
+        /// provider executes waits to be sent. Such a record has no lease.
         fence: u64,
         /// The end of the lease. Until then the lease holder counts as alive.
         lease_until: UnixMillis,
@@ -274,7 +275,8 @@ impl From<Result<Json, String>> for ToolOutcome {
 pub struct Claim {
     /// The id of the record.
     pub record: RecordId,
-    /// The number of the attempt, counted from 1.
+    /// The number of the attempt, counted from 1. It is 0 if the approval is for a provider and the
+    /// model call that sends it still has to claim it.
     pub fence: u64,
 }
 

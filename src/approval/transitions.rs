@@ -7,7 +7,8 @@
 //! record. A store therefore only has to compare and replace, and all stores follow the same rules.
 //!
 //! Approving a call and claiming it are one transition: there is no record that is approved but has
-//! no lease holder.
+//! no lease holder. The exception is a call that the provider executes, in a chat: its approval is
+//! granted when the user answers, and claimed when a model call sends it.
 
 use std::time::Duration;
 
@@ -150,6 +151,7 @@ impl ApprovalRecord {
             {
                 refused(RejectionReason::AlreadyDecided)
             }
+            ApprovalState::Claimed { decision: first, fence: 0, .. } => claimed(first, 1),
             ApprovalState::Claimed { lease_holder: by, fence, lease_until, .. }
                 if now < *lease_until =>
             {
@@ -175,6 +177,52 @@ impl ApprovalRecord {
                 self.unchanged(ClaimResult::Completed(outcome.clone()))
             }
             ApprovalState::OutcomeUnknown { .. } => self.unchanged(ClaimResult::OutcomeUnknown),
+        }
+    }
+
+    /// Approves a call that the provider executes, without claiming it, unless the request was
+    /// already decided. The model call that sends the approval claims it with
+    /// [`forward`](Self::forward).
+    ///
+    /// Until then no time passes for the approval, and a repeated approval by the same principal is
+    /// granted again: the server that was granted it first may have failed before it stored the
+    /// grant. Afterwards the result is that of [`claim`](Self::claim).
+    #[cfg(feature = "approvals")]
+    pub(crate) fn grant(
+        &self,
+        decision: &RecordedDecision,
+        lease_holder: LeaseHolderId,
+    ) -> Transition<ClaimResult> {
+        let claimed = self.claim(decision, lease_holder, Duration::ZERO);
+        if !matches!(claimed.output, ClaimResult::Granted(_)) {
+            return claimed;
+        }
+        let granted = ClaimResult::Granted(Claim { record: self.id, fence: 0 });
+        match &self.state {
+            ApprovalState::Pending => {
+                let (decision, lease_until) = (decision.clone(), decision.decided_at);
+                let state =
+                    ApprovalState::Claimed { decision, lease_holder, fence: 0, lease_until };
+                self.transition_to(granted, state)
+            }
+            ApprovalState::Claimed { fence: 0, .. } => self.unchanged(granted),
+            _ => claimed,
+        }
+    }
+
+    /// Returns the outcome of an approval that was [granted](Self::grant) and that no model call has
+    /// claimed.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn granted(&self) -> Option<DeferredOutcome> {
+        match &self.state {
+            ApprovalState::Claimed { decision, fence: 0, .. } => {
+                Some(DeferredOutcome::ForwardToProvider {
+                    approved: true,
+                    reason: decision.reason.clone(),
+                    claim: Some(Claim { record: self.id, fence: 0 }),
+                })
+            }
+            _ => None,
         }
     }
 
@@ -258,7 +306,7 @@ impl ApprovalRecord {
     }
 
     /// Records that the provider gets the approval now, from this lease holder. `claim` is what
-    /// [`claim`](Self::claim) granted. It can be used once.
+    /// [`grant`](Self::grant) granted. One lease holder can use it, and may repeat the request.
     #[cfg(feature = "approvals")]
     pub(crate) fn forward(
         &self,
@@ -411,11 +459,11 @@ impl ApprovalRecord {
     ///
     /// It differs from [`outcome`](Self::outcome) for a provider-executed tool after the end of its
     /// lease. From then on no server waits for the provider's result, and the outcome is
-    /// [`DeferredOutcome::OutcomeUnknown`].
+    /// [`DeferredOutcome::OutcomeUnknown`]. An approval that no model call has sent has no lease.
     pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
         match &self.state {
-            ApprovalState::Claimed { lease_until, .. }
-                if self.provider_executed && *lease_until <= now =>
+            ApprovalState::Claimed { lease_until, fence, .. }
+                if self.provider_executed && *fence > 0 && *lease_until <= now =>
             {
                 Some(DeferredOutcome::OutcomeUnknown)
             }
@@ -429,5 +477,84 @@ impl ApprovalRecord {
 
     fn unchanged<T>(&self, output: T) -> Transition<T> {
         Transition { output, next: None }
+    }
+}
+
+#[cfg(all(test, feature = "approvals"))]
+mod tests {
+    use super::*;
+    use crate::approval::{
+        DefinitionDigest, KeyRing, NewApprovalRequest, OnNewMessage, Principal, RecordId,
+    };
+    use crate::json::Json;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn holder(number: u8) -> LeaseHolderId {
+        LeaseHolderId::from_bytes([number; 16])
+    }
+
+    fn approval(by: &str, at: UnixMillis) -> RecordedDecision {
+        RecordedDecision { decided_by: Principal::new(by), decided_at: at, reason: None }
+    }
+
+    fn provider_executed() -> (ApprovalRecord, UnixMillis) {
+        let now = UnixMillis(1_000_000_000_000);
+        let request = NewApprovalRequest {
+            requester: Principal::new("ada"),
+            chat_id: "chat".into(),
+            message_id: "message".into(),
+            tool_call_id: "call".into(),
+            tool_name: "tool".into(),
+            definition: DefinitionDigest::new("tool", "", &Json::null()),
+            input: Json::null(),
+            provider_executed: true,
+            idempotent: false,
+            on_new_message: OnNewMessage::default(),
+            decided_by_others: false,
+            description: None,
+            approval_ttl: MINUTE * 60,
+        };
+        let keys = KeyRing::new(1, &[7; 32]).unwrap();
+        (request.into_record(&keys, RecordId::from_bytes([1; 16]), now).unwrap(), now)
+    }
+
+    #[test]
+    fn an_approval_for_a_provider_is_granted_again_until_it_is_sent() {
+        let (record, now) = provider_executed();
+        let granted = record.grant(&approval("ada", now), holder(1));
+        let record = granted.next.unwrap();
+        let later = now.after(MINUTE * 100);
+        let again = record.grant(&approval("ada", later), holder(2));
+        assert_eq!((again.output, again.next), (granted.output, None));
+        assert_eq!(record.outcome_at(later), Some(DeferredOutcome::ForwardedToProvider));
+        assert!(record.granted().is_some());
+        let other = ClaimResult::Rejected(RejectionReason::AlreadyDecided);
+        assert_eq!(record.grant(&approval("bob", later), holder(2)).output, other);
+        let denied = DenyResult::Rejected(RejectionReason::AlreadyDecided);
+        assert_eq!(record.deny(&approval("ada", later)).output, denied);
+    }
+
+    #[test]
+    fn a_granted_approval_is_sent_by_one_sender_which_may_repeat_its_request() {
+        let (record, now) = provider_executed();
+        let granted = record.grant(&approval("ada", now), holder(1));
+        let ClaimResult::Granted(claim) = granted.output else { panic!("{granted:?}") };
+        let later = now.after(MINUTE * 100);
+        let record = granted.next.unwrap();
+        let sent = record.forward(&claim, holder(2), MINUTE, later);
+        assert_eq!(sent.output, LeaseResult::Stored);
+        let record = sent.next.unwrap();
+        assert_eq!(record.granted(), None);
+        let repeated = record.forward(&claim, holder(2), MINUTE, later);
+        assert_eq!((repeated.output, repeated.next), (LeaseResult::Stored, None));
+        assert_eq!(record.forward(&claim, holder(3), MINUTE, later).output, LeaseResult::Lost);
+        // The outcome is unknown after the lease of the sender, and not before.
+        let at = |time| record.grant(&approval("ada", time), holder(1)).output;
+        assert_eq!(at(later), ClaimResult::InFlight);
+        assert_eq!(record.outcome_at(later), Some(DeferredOutcome::ForwardedToProvider));
+        assert_eq!(at(later.after(MINUTE)), ClaimResult::OutcomeUnknown);
+        let unknown = Some(DeferredOutcome::OutcomeUnknown);
+        assert_eq!(record.outcome_at(later.after(MINUTE)), unknown);
     }
 }

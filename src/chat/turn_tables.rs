@@ -428,7 +428,31 @@ fn an_approval_of_a_provider_is_claimed_when_the_model_is_called() {
         ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
         // The append proves that the run is not taken.
         ("append r1/1@2 step", appended()),
-        ("claim 1", Input::Claimed(vec![claimed])),
+        ("claim 1", Input::Claimed(Some(vec![claimed]))),
+    ];
+    check(turn(answer("p1", "ap1", true)), table, "call agent sends 1 · append r1/1@3 claimed");
+}
+
+#[test]
+fn approvals_are_claimed_again_if_the_reply_of_the_ledger_is_lost() {
+    let granted = received(
+        "p1",
+        "ap1",
+        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
+    );
+    let claimed = granted.result.clone();
+    let table = vec![
+        ("load", loaded(asked_chat(true))),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::CallSettled(Box::new(granted))),
+        ("append r1/1@1 results", Input::Redeemed),
+        ("", appended()),
+        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
+        ("append r1/1@2 step", appended()),
+        ("claim 1", Input::Claimed(None)),
+        ("claim 1", Input::Claimed(Some(vec![claimed]))),
     ];
     check(turn(answer("p1", "ap1", true)), table, "call agent sends 1 · append r1/1@3 claimed");
 }
@@ -597,7 +621,7 @@ fn effect_text(effect: &Effect) -> String {
         Effect::Redeem { plan, .. } => format!("redeem {}", plan.unverified_responses().count()),
         Effect::CloseOpenCalls { open, .. } => format!("close {}", open.len()),
         Effect::FindDecided(calls) => format!("find {}", calls.len()),
-        Effect::Claim(approvals) => format!("claim {}", approvals.len()),
+        Effect::Claim { approvals, .. } => format!("claim {}", approvals.len()),
         Effect::Begin(run) => format!("begin {run}"),
         Effect::Release { run, .. } => format!("release {run}"),
         Effect::Append { run, fence, position, entries, end } => {

@@ -2,13 +2,20 @@
 //! any route and with any other pending calls, and a call without a result after that is never
 //! reported as not executed.
 
-use std::sync::atomic::Ordering;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::{ApprovalDecision, DeferredToolResult};
+use ui_message_stream::approval::store::{
+    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+};
+use ui_message_stream::approval::{
+    ApprovalDecision, ApprovalRecord, ApprovalState, DeferredToolResult, RecordId,
+};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, UiMessage};
+use ui_message_stream::{BoxFuture, ChatRequest, UiMessage};
 
 use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part};
 
@@ -60,6 +67,8 @@ async fn an_approval_is_sent_only_after_all_calls_of_its_step_are_decided() {
                     assert!(of_link.is_none_or(|chunk| chunk["errorText"].is_null()), "{chunks:?}");
                 }
                 host.wait_until_idle().await;
+                // The user takes longer for the other decision than any lease lasts.
+                host.ledger.set_test_time(NOW.after(Duration::from_secs(20 * 60)));
             }
             let case = (order, first_out_of_band, second_out_of_band);
             assert_eq!(host.provider_inputs(), ["nothing", "approved"], "{case:?}");
@@ -69,6 +78,106 @@ async fn an_approval_is_sent_only_after_all_calls_of_its_step_are_decided() {
             assert_eq!(part(&stored_messages, "own")["output"], 1, "{case:?}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_repeated_while_the_provider_works_gets_the_output() {
+    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::LateLinkOutput]);
+    host.say("m1").await;
+    let decision_body = host.body_with_decisions(&[("link", true)]).await;
+    let repeat = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        host.ledger.set_test_time(NOW.after(Duration::from_secs(60)));
+        assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
+        host.post(decision_body.clone()).await
+    };
+    let (first, second) = futures::join!(host.post(decision_body.clone()), repeat);
+    for chunks in [first, second] {
+        assert!(is_shortened(&chunks), "{chunks:?}");
+        assert!(chunks.iter().all(|chunk| chunk["errorText"].is_null()), "{chunks:?}");
+    }
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
+}
+
+/// A ledger that fails for some of the requests that claim an approval.
+#[derive(Debug)]
+struct FailsToClaim {
+    ledger: Arc<InMemoryLedger>,
+    /// How many approvals are granted.
+    granted: AtomicUsize,
+    /// For each of the next claims, whether the ledger stores it before it fails.
+    failures: Arc<Mutex<VecDeque<bool>>>,
+}
+
+impl LedgerStore for FailsToClaim {
+    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
+        self.ledger.insert(record)
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
+        self.ledger.load(ids)
+    }
+
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
+        self.ledger.pending(of)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        let is_claim = record.provider_executed
+            && matches!(record.state, ApprovalState::Claimed { .. })
+            && self.granted.fetch_add(1, Ordering::SeqCst) > 0;
+        let failure = is_claim.then(|| self.failures.lock().unwrap().pop_front()).flatten();
+        Box::pin(async move {
+            if failure != Some(false) {
+                let stored = self.ledger.compare_and_swap(record, revision).await;
+                if failure.is_none() {
+                    return stored;
+                }
+            }
+            Err(LedgerStoreError::new("unreachable"))
+        })
+    }
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_is_sent_although_the_ledger_has_failed_to_claim_it() {
+    for failures in [vec![false], vec![true], vec![false, false, true]] {
+        let failing = |ledger| {
+            let (granted, failures) = (AtomicUsize::new(0), Mutex::new(failures.clone().into()));
+            Arc::new(FailsToClaim { ledger, granted, failures: Arc::new(failures) })
+        };
+        let host = Host::with_ledger(&[Reply::ApprovalRequest, Reply::LinkOutput], failing);
+        host.say("m1").await;
+        let chunks = host.post(host.body_with_decisions(&[("link", true)]).await).await;
+        assert_eq!(host.provider_inputs(), ["nothing", "approved"], "{failures:?}");
+        assert!(is_shortened(&chunks), "{chunks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_the_ledger_cannot_claim_for_long_is_never_sent() {
+    let failures = Arc::new(Mutex::new(VecDeque::from([false; 1000])));
+    let failing = |ledger| {
+        let (granted, failures) = (AtomicUsize::new(0), failures.clone());
+        Arc::new(FailsToClaim { ledger, granted, failures })
+    };
+    let host = Host::with_ledger(&[Reply::ApprovalRequest, Reply::LinkOutput], failing);
+    host.say("m1").await;
+    let chunks = host.post(host.body_with_decisions(&[("link", true)]).await).await;
+    assert!(chunks.iter().any(|chunk| chunk["type"] == "error"), "{chunks:?}");
+    assert_eq!(host.provider_inputs(), ["nothing"]);
+    let stored = host.stored_messages().await;
+    let text = part(&stored, "link")["errorText"].as_str().unwrap();
+    assert!(text.contains("not known"), "{text}");
+    failures.lock().unwrap().clear();
+    host.say("m2").await;
+    assert_eq!(host.provider_inputs(), ["nothing", "unknown"]);
 }
 
 #[tokio::test(start_paused = true)]

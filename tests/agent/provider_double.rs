@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
 use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, Principal, UnixMillis};
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::{InMemoryChatStore, InMemoryRunStore};
@@ -44,6 +44,8 @@ pub(crate) enum Reply {
     LinkOutput,
     /// The output of the link call, and a call of the slow server tool.
     LinkOutputAndSlowCall,
+    /// The output of the link call, after 100 seconds.
+    LateLinkOutput,
     /// A stream without events that never ends.
     Hang,
 }
@@ -65,6 +67,15 @@ impl Model for Provider {
         };
         let events = match reply {
             Some(Reply::Hang) => return Box::pin(stream::pending()),
+            Some(Reply::LateLinkOutput) => {
+                let output = AgentEvent::tool_output("link", Json::string("https://s.example"));
+                let finished = ModelEvent::Finished(FinishReason::Stop);
+                let late = async {
+                    tokio::time::sleep(Duration::from_secs(100)).await;
+                    stream::iter([Ok(ModelEvent::Event(output)), Ok(finished)])
+                };
+                return Box::pin(stream::once(late).flatten());
+            }
             Some(Reply::ApprovalRequest) => vec![approval_request()],
             Some(Reply::ApprovalRequestAndSlowDelete) => {
                 vec![approval_request(), tool_call("own", "slow_delete")]
@@ -119,6 +130,14 @@ pub(crate) fn ada() -> Principal {
 
 impl Host {
     pub(crate) fn with_replies(script: &[Reply]) -> Self {
+        Self::with_ledger(script, |ledger| ledger)
+    }
+
+    /// As [`with_replies`](Self::with_replies). The servers use what `ledger` returns.
+    pub(crate) fn with_ledger<L: LedgerStore>(
+        script: &[Reply],
+        ledger_of: impl FnOnce(Arc<InMemoryLedger>) -> Arc<L>,
+    ) -> Self {
         let provider = Provider {
             script: Arc::new(Mutex::new(script.iter().copied().collect())),
             requests: Arc::default(),
@@ -142,11 +161,12 @@ impl Host {
             .tool(slow_delete.needs_approval())
             .tool(slow);
         let ledger = Arc::new(InMemoryLedger::with_test_clock(NOW));
+        let used_ledger = ledger_of(ledger.clone());
         let keys = || KeyRing::new(1, &[7; 32]).unwrap();
         let store = Arc::new(InMemoryChatStore::new());
         let runs = Arc::new(InMemoryRunStore::new());
         let server = || {
-            let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
+            let approvals = Approvals::new(agent.clone()).with_ledger(used_ledger.clone());
             let chats = ChatServer::new(agent.clone(), approvals.with_keys(keys()));
             chats.with_store(store.clone()).with_run_store(runs.clone())
         };

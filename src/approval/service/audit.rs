@@ -200,7 +200,8 @@ impl AuditEventKind {
             }
             ApprovalState::Revoked { cause, .. } => AuditEventKind::Revoked { cause: *cause },
             ApprovalState::Claimed { decision, fence, .. } => {
-                AuditEventKind::Approved { fence: *fence, reason: decision.reason.clone() }
+                // An approval that waits to be sent to a provider is about the first attempt.
+                AuditEventKind::Approved { fence: (*fence).max(1), reason: decision.reason.clone() }
             }
             ApprovalState::Completed { fence, outcome, .. } => AuditEventKind::Executed {
                 fence: *fence,

@@ -35,6 +35,9 @@ pub struct ChatApprovals {
     pub(super) message_id: MessageId,
     /// Whether approvals may be requested.
     pub(super) can_request: bool,
+    /// Whether an approval for a provider is granted when it is redeemed, and claimed later, with
+    /// [`claim_for_provider`](Self::claim_for_provider). Otherwise it is claimed at once.
+    pub(super) grants_to_providers: bool,
 }
 
 impl ChatApprovals {
@@ -49,6 +52,12 @@ impl ChatApprovals {
     /// Selects the message that holds the calls.
     pub(crate) fn in_message(self, message_id: MessageId) -> Self {
         ChatApprovals { message_id, ..self }
+    }
+
+    /// Grants approvals for providers, for a caller that stores them and claims each with
+    /// [`claim_for_provider`](Self::claim_for_provider) when it sends it.
+    pub(crate) fn granting_to_providers(self) -> Self {
+        ChatApprovals { grants_to_providers: true, ..self }
     }
 
     /// Disables approval requests, for a response whose client cannot answer them.
@@ -143,7 +152,8 @@ impl ChatApprovals {
         system_now: UnixMillis,
     ) -> Option<ResolvedRequest> {
         let is_own = self.is_own_request(record, id, system_now);
-        let outcome = record.outcome_at(now).filter(|_| is_own)?;
+        let granted = record.granted().filter(|_| self.grants_to_providers);
+        let outcome = granted.or_else(|| record.outcome_at(now)).filter(|_| is_own)?;
         let descriptor = record.descriptor(now).ok();
         Some(ResolvedRequest { approval_id: id.clone(), outcome, descriptor })
     }

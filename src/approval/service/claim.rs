@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::inner::{RecordUpdate, random_bytes};
+use super::inner::{Inner, RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
@@ -63,8 +63,12 @@ pub(super) async fn claim(
     decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
 ) -> Result<(ApprovalRecord, ClaimResult), LedgerStoreError> {
     let (inner, principal) = (&approvals.inner, Some(&approvals.principal));
-    let lease = inner.lease;
-    let claim = |record: &ApprovalRecord, now| record.claim(&decide(now), lease_holder, lease);
+    let lease = if record.provider_executed { provider_lease(inner) } else { inner.lease };
+    let is_granted_only = record.provider_executed && approvals.grants_to_providers;
+    let claim = |record: &ApprovalRecord, now| match is_granted_only {
+        true => record.grant(&decide(now), lease_holder),
+        false => record.claim(&decide(now), lease_holder, lease),
+    };
     let revocation = revocation_reason(approvals, record, decide(system_time())).await;
     let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) = revocation {
         let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
@@ -146,6 +150,16 @@ pub(super) fn approved_call(
         claim,
     }
 }
+
+/// Returns the lease of an approval that is sent to a provider.
+///
+/// The result arrives in the model call that sends the approval, or not at all, and nothing renews
+/// the lease. So the lease is longer than a model call.
+pub(super) fn provider_lease(inner: &Inner) -> Duration {
+    inner.lease.max(LONGEST_MODEL_CALL)
+}
+
+const LONGEST_MODEL_CALL: Duration = Duration::from_secs(600);
 
 fn record_missing() -> LedgerStoreError {
     LedgerStoreError::new("the record is gone")

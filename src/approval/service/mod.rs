@@ -248,7 +248,8 @@ impl Approvals {
         self.configure(|inner| inner.on_new_message = policy)
     }
 
-    /// Sets the duration of the lease of an approved tool call. The default is 30 seconds.
+    /// Sets the duration of the lease of an approved tool call. The default is 30 seconds. The lease
+    /// of a call that the provider executes is at least 10 minutes, because nothing renews it.
     ///
     /// The process that executes an approved call holds a lease on it, and renews the lease after
     /// each third of this duration. If the lease ends, the process counts as lost: an idempotent
@@ -299,6 +300,7 @@ impl Approvals {
             chat: chat.clone(),
             message_id: MessageId::new(""),
             can_request: true,
+            grants_to_providers: false,
         }
     }
 

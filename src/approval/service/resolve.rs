@@ -16,10 +16,10 @@ use futures_util::stream::SelectAll;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
+use super::claim::provider_lease;
 use super::claimed_call::ClaimedCall;
 use super::deferred_call::DeferredCall;
 use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls, DeferredParts};
-use super::inner::random_bytes;
 use super::running_call::{Progress, RunningCall};
 use super::settled_call::{SettledCall, approval_data};
 use super::{Approvals, ApprovedCall, ChatApprovals};
@@ -278,16 +278,17 @@ impl ChatApprovals {
     }
 
     /// Claims approvals that the next model call sends to the provider. Returns those that no other
-    /// caller has claimed.
+    /// sender has claimed.
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if the ledger fails. The approvals that were claimed before are then not
-    /// sent.
+    /// [`LedgerStoreError`] if the ledger fails. Some of the approvals may be claimed then. The same
+    /// sender can repeat the request, and gets these too.
     pub(crate) async fn claim_for_provider(
         &self,
         approved: Vec<DeferredToolResult>,
+        sender: LeaseHolderId,
     ) -> Result<Vec<DeferredToolResult>, LedgerStoreError> {
-        let (sender, lease) = (LeaseHolderId::from_bytes(random_bytes()), self.inner.lease);
+        let lease = provider_lease(&self.inner);
         let mut claimed = Vec::new();
         for result in approved {
             if let DeferredOutcome::ForwardToProvider { claim: Some(claim), .. } = &result.outcome {

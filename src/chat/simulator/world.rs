@@ -154,6 +154,8 @@ pub(super) struct World {
     chat: Option<(Chat, u64)>,
     revision: u64,
     ledger: BTreeMap<String, (bool, Record)>,
+    /// The runs that have sent approvals to a provider.
+    senders: BTreeMap<String, RunId>,
     store: InMemoryRunStore,
     effects: BTreeMap<String, u32>,
     named: Vec<NamedRun>,
@@ -177,6 +179,7 @@ impl World {
             chat: None,
             revision: 0,
             ledger: BTreeMap::new(),
+            senders: BTreeMap::new(),
             store: InMemoryRunStore::with_test_clock(),
             effects: BTreeMap::new(),
             named: Vec::new(),
@@ -481,7 +484,8 @@ impl World {
             Action::Wait | Action::End | Action::Report(_) => return,
         };
         let is_refused = driver.is_refused && driver.refused.as_ref() == driver.turn.watched_run();
-        let is_forbidden = is_refused && matches!(effect, Effect::Claim(_) | Effect::CallAgent(_));
+        let is_forbidden =
+            is_refused && matches!(effect, Effect::Claim { .. } | Effect::CallAgent(_));
         match effect {
             Effect::Redeem { plan, chat } => {
                 let followed = chat.messages_followed_by_user();
@@ -746,18 +750,23 @@ impl World {
             }
             Effect::CloseOpenCalls { open, .. } => self.close(&open, true),
             Effect::FindDecided(calls) => self.close(&calls, false),
-            Effect::Claim(approvals) => {
+            Effect::Claim { .. } if is_lost => Input::Claimed(None),
+            Effect::Claim { run, approvals } => {
                 let claimed = approvals.into_iter().filter(|approval| {
                     let id = approval.approval_id.as_ref().map(ToString::to_string);
-                    match self.ledger.get_mut(&id.unwrap_or_default()) {
+                    let id = id.unwrap_or_default();
+                    match self.ledger.get_mut(&id) {
                         Some((_, record @ Record::Granted)) => {
                             *record = Record::Sent;
+                            self.senders.insert(id, run.clone());
                             true
                         }
+                        Some((_, Record::Sent)) => self.senders.get(&id) == Some(&run),
                         _ => false,
                     }
                 });
-                Input::Claimed(claimed.collect())
+                let claimed = claimed.collect();
+                Input::Claimed((!has_no_reply).then_some(claimed))
             }
             Effect::Redeem { .. } | Effect::CallAgent(_) | Effect::Release { .. } => Input::Failed,
         }

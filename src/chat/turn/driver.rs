@@ -40,8 +40,9 @@ pub(in crate::chat) struct Driver {
     /// The results of the last redemption, for the agent.
     deferred: DeferredToolResults,
     failure: Option<Failure>,
-    /// How many loads, saves and operations on runs have failed since the last one that succeeded.
-    failures: [u32; 3],
+    /// How many loads, saves, operations on runs and claims have failed since the last one that
+    /// succeeded.
+    failures: [u32; 4],
     conflicts: u32,
 }
 
@@ -104,7 +105,7 @@ impl Driver {
             accepted: is_waiting.then_some(accept),
             deferred: DeferredToolResults::default(),
             failure: None,
-            failures: [0; 3],
+            failures: [0; 4],
             conflicts: 0,
         };
         let task = tokio::spawn(driver.run().in_current_span());
@@ -202,6 +203,7 @@ impl Driver {
                     Input::Loaded(_) => self.failures[0] = 0,
                     Input::Saved(_) => self.failures[1] = 0,
                     Input::Begun(_) | Input::Appended(_) | Input::Taken(_) => self.failures[2] = 0,
+                    Input::Claimed(_) => self.failures[3] = 0,
                     _ => {}
                 }
                 self.turn.handle(input);
@@ -210,6 +212,7 @@ impl Driver {
                 let kind = match after {
                     After::LoadAgain => 0,
                     After::Input(Input::SaveUnknown) => 1,
+                    After::Input(Input::Claimed(_)) => 3,
                     After::Input(_) => 2,
                 };
                 self.failures[kind] += 1;
@@ -276,10 +279,10 @@ impl Driver {
         let mut forwarded = chat.forwarded_approvals();
         forwarded.retain(|forwarded| is_new(&results, forwarded));
         results.extend(forwarded);
-        results.extend(recorded.into_iter().filter(|result| {
+        // An approval is sent only if this call has claimed it.
+        results.extend(recorded.into_iter().chain(not_recorded).filter(|result| {
             !matches!(result.outcome, DeferredOutcome::ForwardToProvider { approved: true, .. })
         }));
-        results.extend(not_recorded);
         let Effects { chats, .. } = &self.effects;
         let approvals = chats.approvals.for_chat(&chat.owner, &chat.id);
         let approvals = approvals.in_message(message_id.clone());

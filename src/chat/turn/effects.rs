@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use sha2::{Digest, Sha256};
 
 use super::agent_events::Revoke;
 use super::machine::{Effect, EndedMessage, Input};
@@ -119,7 +120,7 @@ impl Effects {
             Effect::Redeem { plan, chat } => self.redeem(*plan, chat, None),
             Effect::CloseOpenCalls { open, plan, chat } => self.redeem(*plan, chat, Some(open)),
             Effect::FindDecided(open) => self.find_decided(open),
-            Effect::Claim(approvals) => self.claim(approvals),
+            Effect::Claim { run, approvals } => self.claim(&run, approvals),
             Effect::Begin(run) => {
                 let (key, holder) = (self.key(&run), self.holder);
                 async move {
@@ -207,7 +208,7 @@ impl Effects {
 
     fn approvals(&self) -> ChatApprovals {
         let approvals = self.chats.approvals.for_chat(&self.principal, &self.chat_id);
-        approvals.on_behalf_of(&self.owner)
+        approvals.on_behalf_of(&self.owner).granting_to_providers()
     }
 
     fn load(&self) -> BoxFuture<'static, Outcome> {
@@ -344,17 +345,31 @@ impl Effects {
         .boxed()
     }
 
-    fn claim(&self, approvals: Vec<DeferredToolResult>) -> BoxFuture<'static, Outcome> {
-        let chat = self.approvals();
+    fn claim(
+        &self,
+        run: &RunId,
+        approvals: Vec<DeferredToolResult>,
+    ) -> BoxFuture<'static, Outcome> {
+        let (chat, sender) = (self.approvals(), sender_of(run));
         async move {
-            let claimed = chat.claim_for_provider(approvals).await.unwrap_or_else(|error| {
-                tracing::error!(%error, "approvals for a provider cannot be claimed");
-                Vec::new()
-            });
-            Outcome::Input(Input::Claimed(claimed))
+            match chat.claim_for_provider(approvals, sender).await {
+                Ok(claimed) => Outcome::Input(Input::Claimed(Some(claimed))),
+                Err(error) => {
+                    tracing::warn!(%error, "approvals for a provider cannot be claimed");
+                    Outcome::Unknown(After::Input(Input::Claimed(None)), Failure::Ledger(error))
+                }
+            }
         }
         .boxed()
     }
+}
+
+/// Returns the lease holder that sends the approvals of a run. It is not that of the turn: a turn
+/// whose run was taken may begin another one, which must not send them again.
+fn sender_of(run: &RunId) -> LeaseHolderId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&Sha256::digest(run.as_str())[..16]);
+    LeaseHolderId::from_bytes(id)
 }
 
 /// Returns the reply of the store of runs. After a failure it is not known.

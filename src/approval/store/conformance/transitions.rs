@@ -111,6 +111,13 @@ const TABLE: &[Rows] = &[
     (BY_PROVIDER, &[Revoke], "false", None),
     (BY_PROVIDER, &[Expire, Supersede], "()", None),
     (BY_PROVIDER, &[Lapse], "Rejected(AlreadyDecided)", None),
+    (GRANTED, &[Claim(Requester, 1)], "Granted(1)", Some(Claimed(Requester, 10, 1, 1, 30))),
+    (GRANTED, &[Claim(Requester, 2)], "Granted(1)", Some(Claimed(Requester, 10, 2, 1, 30))),
+    (GRANTED, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
+    (GRANTED, OF_LEASE_HOLDERS, "Lost", None),
+    (GRANTED, &[Revoke], "false", None),
+    (GRANTED, &[Expire, Supersede], "()", None),
+    (GRANTED, &[Lapse], "Rejected(AlreadyDecided)", None),
     (COMPLETED, REPEATED_CLAIMS, r#"Completed(Failed("a"))"#, None),
     (COMPLETED, OTHER_DECISIONS, "Rejected(AlreadyDecided)", None),
     (COMPLETED, &[Complete(1, "a")], "Stored", None),
@@ -170,6 +177,11 @@ const CLAIMED_AGAIN: Given = Given {
 };
 const BY_PROVIDER: Given =
     Given { name: "claimed, lease ended, by provider", provider_executed: true, ..ABANDONED };
+const GRANTED: Given = Given {
+    name: "granted, not sent to the provider",
+    state: Claimed(Requester, 10, 1, 0, 10),
+    ..BY_PROVIDER
+};
 const COMPLETED: Given = Given::new("completed", Completed(Requester, 10, 1, "a", 15), 20);
 const UNKNOWN: Given = Given::new("outcome unknown", OutcomeUnknown(Requester, 10), 30);
 

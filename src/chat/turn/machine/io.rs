@@ -65,8 +65,8 @@ pub(crate) enum Effect {
     CloseOpenCalls { open: Vec<PendingToolCall>, plan: Box<ResumePlan>, chat: Box<Chat> },
     /// Look up which of these open calls the ledger has decided. Produces [`Input::CallsClosed`].
     FindDecided(Vec<PendingToolCall>),
-    /// Claim these approvals for the next model call. Produces [`Input::Claimed`].
-    Claim(Vec<DeferredToolResult>),
+    /// Claim these approvals for the next model call of this run. Produces [`Input::Claimed`].
+    Claim { run: RunId, approvals: Vec<DeferredToolResult> },
     /// Begin a log. Produces [`Input::Begun`].
     Begin(RunId),
     /// End a log that no conversation names. Produces nothing.
@@ -123,8 +123,8 @@ pub(crate) enum Input {
     CallsClosed(Vec<ReceivedResult>),
     /// The open calls could not be closed, and the model must not be called.
     CallsNotClosed,
-    /// Those of the approvals that this turn has claimed.
-    Claimed(Vec<DeferredToolResult>),
+    /// Those of the approvals that the run has claimed. `None` if the reply was lost.
+    Claimed(Option<Vec<DeferredToolResult>>),
     /// `None` if the reply was lost. The same holds for the other replies of the store of runs.
     Begun(Option<BeginResult>),
     Appended(Option<AppendResult>),

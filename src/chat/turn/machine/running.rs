@@ -50,6 +50,8 @@ pub(super) struct OwnRun {
     leaves_unread: bool,
     /// The last model call was cut off.
     was_cut: bool,
+    /// The approvals that the next model call sends, while they are claimed.
+    claiming: Vec<DeferredToolResult>,
     /// The approvals that the agent has requested in this run.
     requested: Vec<ApprovalId>,
     replies: Replies,
@@ -158,6 +160,7 @@ impl OwnRun {
             was_saved: false,
             leaves_unread: false,
             was_cut: false,
+            claiming: Vec::new(),
             requested: Vec::new(),
             replies,
             limits,
@@ -216,7 +219,8 @@ impl OwnRun {
                 self.is_redeemed = true;
                 self.stop(&AgentEvent::error(MASKED_ERROR), actions);
             }
-            Input::Claimed(sent) if self.phase == Phase::Claiming => self.call(sent, actions),
+            Input::Claimed(None) if self.phase == Phase::Claiming => self.claim(actions),
+            Input::Claimed(Some(sent)) if self.phase == Phase::Claiming => self.call(sent, actions),
             Input::Appended(None) => self.append(actions),
             Input::Appended(Some(AppendResult::Refused(_))) => return Next::Taken,
             Input::Appended(Some(AppendResult::Appended(status))) => {
@@ -264,13 +268,9 @@ impl OwnRun {
         let is_stored = self.in_flight.is_none() && !self.writer.has_queue();
         match self.phase {
             Phase::Stepping if is_stored => {
-                let unsent = self.writer.record().keep_in(&self.chat).unsent_approvals;
+                self.claiming = self.writer.record().keep_in(&self.chat).unsent_approvals;
                 self.phase = Phase::Claiming;
-                if unsent.is_empty() {
-                    self.call(Vec::new(), actions);
-                    return;
-                }
-                actions.push_back(Action::Start(Effect::Claim(unsent)));
+                self.claim(actions);
             }
             Phase::Loading if is_stored => self.load(actions),
             Phase::Loaded if is_stored => {
@@ -315,10 +315,20 @@ impl OwnRun {
         self.phase = Phase::Stepping;
     }
 
+    /// Claims the approvals that the model call sends. The ledger recognizes a repetition by the run,
+    /// and a run claims an approval for one model call.
+    fn claim(&mut self, actions: &mut Actions) {
+        if self.claiming.is_empty() {
+            return self.call(Vec::new(), actions);
+        }
+        let (run, approvals) = (self.live.run.clone(), self.claiming.clone());
+        actions.push_back(Action::Start(Effect::Claim { run, approvals }));
+    }
+
     fn call(&mut self, sent: Vec<DeferredToolResult>, actions: &mut Actions) {
-        let unsent = self.writer.record().keep_in(&self.chat).unsent_approvals;
-        // An approval that another turn has claimed is not sent here, and does not wait any more.
-        self.writer.claimed(&unsent);
+        // An approval that another turn has claimed is not sent here, and does not wait any more. One
+        // that has arrived meanwhile waits for the next call.
+        self.writer.claimed(&std::mem::take(&mut self.claiming));
         let mut chat = self.writer.record().keep_in(&self.chat);
         chat.set_unread_results(false);
         let message_id = self.live.message_id.clone();
@@ -341,7 +351,8 @@ impl OwnRun {
         if std::mem::replace(&mut self.is_stopped, true) {
             return;
         }
-        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping) {
+        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping | Phase::Claiming)
+        {
             actions.push_back(Action::StopAgent);
             self.was_cut = true;
             self.end_call(Some(event));
