@@ -24,6 +24,7 @@ use std::time::Duration;
 /// | [`with_max_unread_time`](Self::with_max_unread_time) | 10 minutes | a run that no client reads ends, and its message is kept |
 /// | [`with_max_stalled_time`](Self::with_max_stalled_time) | 30 seconds | a response that the client does not read ends; the client can reconnect |
 /// | [`with_max_ended_log_bytes`](Self::with_max_ended_log_bytes) | 256 MiB | the logs of the oldest ended runs are removed |
+/// | [`with_chat_ttl`](Self::with_chat_ttl) | none | a chat that is not saved for this time is removed |
 ///
 /// Only [`InMemoryChatStore`](crate::chat::store::InMemoryChatStore) evicts chats: the oldest of the
 /// user whose chat is saved, those with open questions last. If that user has no other chat and the
@@ -58,6 +59,7 @@ pub struct ChatLimits {
     max_unread_time: Duration,
     max_stalled_time: Duration,
     max_ended_log_bytes: usize,
+    chat_ttl: Option<Duration>,
 }
 
 impl Default for ChatLimits {
@@ -78,6 +80,7 @@ impl Default for ChatLimits {
             max_unread_time: Duration::from_secs(10 * 60),
             max_stalled_time: Duration::from_secs(30),
             max_ended_log_bytes: 256 << 20,
+            chat_ttl: None,
         }
     }
 }
@@ -254,6 +257,22 @@ impl ChatLimits {
     #[must_use]
     pub fn with_max_ended_log_bytes(mut self, bytes: usize) -> Self {
         self.max_ended_log_bytes = bytes;
+        self
+    }
+
+    /// Returns the time to live of a chat. `None` if chats are kept until they are deleted.
+    pub fn chat_ttl(&self) -> Option<Duration> {
+        self.chat_ttl
+    }
+
+    /// Sets the time to live of a chat. It begins again each time the chat is saved: with each message
+    /// of the user or the agent, and with each answer to an approval request.
+    ///
+    /// Every [`ChatStore`](crate::chat::store::ChatStore) removes the chat after this time. Its pending
+    /// approval requests have a time to live of their own.
+    #[must_use]
+    pub fn with_chat_ttl(mut self, ttl: Duration) -> Self {
+        self.chat_ttl = Some(ttl);
         self
     }
 

@@ -12,6 +12,7 @@ use super::extract::read_json;
 use super::history::{HistoryPage, query_parameter};
 use super::rejection::ChatRejection;
 use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
+use crate::chat::store::{ChatCursor, ListChats};
 use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::{FieldError, Json};
@@ -26,9 +27,15 @@ use crate::response::ResponseOutcome;
 /// |---|---|
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
+/// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt"}, …], "next"?}`, the last changed first. `limit` sets another number, up to 100. A response has `next` if there are more: `GET /?cursor=…` returns the next page. |
 /// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?}`, oldest first, for a page that is opened again. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
+/// | `DELETE /{id}` | Deletes the conversation with its live run and its pending approval requests, as [`ChatServer::delete`] does, and returns `204`, also if there is none. |
 /// | `GET /{id}/stream` | Streams the live run of the conversation from its beginning, for a page that is opened again. With the header `Last-Event-ID`, streams the frames after that one, also of a run that has ended in the last 10 minutes. Otherwise returns `204`. |
 /// | `DELETE /{id}/stream` | Stops the live run of the conversation, if it has one, keeps what it has written, and returns `204`. |
+///
+/// `title` is the beginning of the first text of the user, and may be empty. `updatedAt` is the time of
+/// the last change in milliseconds, as `Date` takes it. A conversation that changes while the pages are
+/// read moves to the first page.
 ///
 /// `{id}` is the id of the conversation: the `id` that the page passes to `useChat`. A conversation
 /// belongs to its user, and two users may have conversations with the same id. The routes respond to
@@ -83,8 +90,8 @@ use crate::response::ResponseOutcome;
 #[doc(alias = "reconnect")]
 pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
     Router::new()
-        .route("/", post(post_message))
-        .route("/{id}", get(history))
+        .route("/", get(list).post(post_message))
+        .route("/{id}", get(history).delete(delete))
         .route("/{id}/answers", post(submit_answers))
         .route("/{id}/stream", get(reconnect).delete(stop))
         .with_state(chats)
@@ -182,6 +189,42 @@ async fn history(
     let chat = chats.chat(&principal, &id).await.map_err(ChatRejection::chat)?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
     Ok((JSON_HEADERS, page.map_err(field)?.into_body()).into_response())
+}
+
+async fn list(
+    State(chats): State<ChatServer>,
+    _: ChatPolicy,
+    principal: Principal,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ChatRejection> {
+    let query = query.as_deref().unwrap_or_default();
+    let limit = match query_parameter(query, "limit") {
+        None => Some(DEFAULT_PAGE_CHATS),
+        Some(limit) => limit.parse().ok().filter(|limit| (1..=MAX_PAGE_CHATS).contains(limit)),
+    };
+    let limit = limit.ok_or_else(|| field(FieldError::new("limit", NO_LIMIT)))?;
+    let cursor = query_parameter(query, "cursor").map(str::parse::<ChatCursor>).transpose();
+    let cursor = cursor.map_err(|_| field(FieldError::new("cursor", NO_CHAT_PLACE)))?;
+    let list = ListChats { limit, after: cursor.as_ref() };
+    let page = chats.list(&principal, list).await.map_err(ChatRejection::chat)?;
+    let summaries = page.chats.iter().map(|chat| ChatSummaryBody {
+        id: &chat.id,
+        title: &chat.title,
+        updated_at: chat.updated_at,
+    });
+    let next = page.next.map(|next| next.to_string());
+    Ok(json(&ChatsBody { chats: summaries.collect(), next }))
+}
+
+async fn delete(
+    State(chats): State<ChatServer>,
+    policy: ChatPolicy,
+    principal: Principal,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ChatRejection> {
+    let id = chat_id(id, policy.limits())?;
+    chats.delete(&principal, &id).await.map_err(ChatRejection::chat)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Streams the live run, or the rest of the run that `Last-Event-ID` names. Otherwise responds `204`,
@@ -308,6 +351,22 @@ fn is_json_requested(headers: &HeaderMap) -> bool {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
+struct ChatsBody<'a> {
+    chats: Vec<ChatSummaryBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ChatSummaryBody<'a> {
+    id: &'a ChatId,
+    title: &'a str,
+    updated_at: UnixMillis,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ResponseBody<'a> {
     message: Option<&'a UiMessage>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -421,3 +480,13 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const PAGE_APPROVALS: usize = 100;
 
 const NO_PLACE: &str = "not a place in the list of approvals";
+
+/// The number of conversations of a page, unless the client asks for another one.
+const DEFAULT_PAGE_CHATS: usize = 20;
+
+/// The maximum number of conversations of a page.
+const MAX_PAGE_CHATS: usize = 100;
+
+const NO_LIMIT: &str = "expected a whole number from 1 to 100";
+
+const NO_CHAT_PLACE: &str = "not a place in the list of chats";

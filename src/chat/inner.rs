@@ -7,7 +7,7 @@ use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::log::{ReadLog, RunKey};
 use super::run_log::keep_log;
-use super::store::{ChatStore, ChatStoreError, RunStore, VersionedChat};
+use super::store::{ChatStore, ChatStoreError, ReloadedChat, RunStore, VersionedChat};
 use super::turn::hints::Hints;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::{Approvals, Principal};
@@ -44,12 +44,22 @@ impl Inner {
         owner: &Principal,
         id: &ChatId,
     ) -> Result<Option<VersionedChat>, ChatStoreError> {
-        let stored = self.store.load(owner, id).await?;
-        match &stored {
-            Some(stored) if stored.chat.owner != *owner => {
-                Err(ChatStoreError::new("the store returned the chat of another owner"))
-            }
-            _ => Ok(stored),
+        self.store.load(owner, id).await?.map(|stored| of_owner(owner, stored)).transpose()
+    }
+
+    /// Loads the newest version of a conversation. Returns `known` if this is the newest one.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(super) async fn reload(
+        &self,
+        known: VersionedChat,
+    ) -> Result<Option<VersionedChat>, ChatStoreError> {
+        let Chat { owner, id, .. } = &known.chat;
+        match self.store.reload(owner, id, known.revision).await? {
+            ReloadedChat::Unchanged => Ok(Some(known)),
+            ReloadedChat::Changed(stored) => of_owner(owner, *stored).map(Some),
+            ReloadedChat::NotFound => Ok(None),
         }
     }
 
@@ -92,5 +102,12 @@ impl Inner {
                 chat.record_result(&result, request.descriptor.as_ref());
             }
         }
+    }
+}
+
+fn of_owner(owner: &Principal, stored: VersionedChat) -> Result<VersionedChat, ChatStoreError> {
+    match stored.chat.owner == *owner {
+        true => Ok(stored),
+        false => Err(ChatStoreError::new("the store returned the chat of another owner")),
     }
 }

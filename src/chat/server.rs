@@ -27,7 +27,7 @@ use super::turn::hints::Hints;
 use super::turn::machine::{Request, Response};
 use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
 use crate::chat::store::{
-    ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, RunStore,
+    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, RunStore,
 };
 use crate::chat::{
     Chat, ChatAgent, ChatError, ClientAnswers, HistoryImport, PostedHistory, StopReason,
@@ -484,6 +484,63 @@ impl ChatServer {
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
         self.respond(principal, id, Request::Stop).await.map(drop)
+    }
+
+    /// Lists the conversations of this principal, the last saved first, page by page.
+    ///
+    /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
+    /// before. [`ChatStore::list`] says what the pages hold if conversations are saved meanwhile.
+    ///
+    /// ```
+    /// # use ui_message_stream::chat::{ChatError, ChatServer};
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::store::ListChats;
+    ///
+    /// async fn titles(chats: &ChatServer, user: &Principal) -> Result<Vec<String>, ChatError> {
+    ///     let (mut titles, mut after) = (Vec::new(), None);
+    ///     loop {
+    ///         let page = chats.list(user, ListChats { limit: 20, after: after.as_ref() }).await?;
+    ///         titles.extend(page.chats.into_iter().map(|chat| chat.title));
+    ///         after = page.next;
+    ///         if after.is_none() {
+    ///             return Ok(titles);
+    ///         }
+    ///     }
+    /// }
+    /// # let _ = titles;
+    /// ```
+    ///
+    /// # Errors
+    /// [`ChatError::Store`] if the conversations cannot be read.
+    pub async fn list(
+        &self,
+        principal: &Principal,
+        list: ListChats<'_>,
+    ) -> Result<ChatPage, ChatError> {
+        Ok(self.0.store.list(principal, list).await?)
+    }
+
+    /// Deletes a conversation of this principal. If there is none, nothing is deleted.
+    ///
+    /// - Its live run is stopped, on whichever server it runs. The responses that read it end. What
+    ///   it has written is not kept, and it does not create the conversation again.
+    /// - Its pending approval requests are revoked: an approval has no effect afterwards. An approved
+    ///   call that is already executing is not stopped.
+    /// - The log of its last run, with what the client has read of it, is kept for at most 10 minutes.
+    ///
+    /// A message that the user sends later with the same id begins a new conversation, with what the
+    /// server imports from the history of the page ([`HistoryImport`]).
+    ///
+    /// # Errors
+    /// [`ChatError::Store`], [`ChatError::Runs`] and [`ChatError::Ledger`] if the conversation, the
+    /// log or the approval requests cannot be read or written. Call this function again: it does what
+    /// is left to do. Until then no approval has an effect if the conversation is gone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after it was polled, the conversation is still deleted.
+    #[doc(alias = "remove")]
+    pub async fn delete(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
+        self.respond(principal, id, Request::Delete).await.map(drop)
     }
 
     /// Applies a request to its stored conversation.

@@ -63,6 +63,7 @@ fn random_interleavings_of_two_servers_keep_all_promises() {
             sum.refused_appends,
             sum.crashes,
             sum.mended,
+            sum.deleted,
         ];
         assert!(reached.iter().all(|count| *count > 0), "{sum:?}");
     }

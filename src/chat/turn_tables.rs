@@ -102,7 +102,7 @@ fn after_a_refused_append_the_agent_stops_and_the_turn_reads() {
     let table = vec![
         ("", tick(RunState::Leased)),
         ("load · append r1/1@2", refused(AppendRefusal::Taken)),
-        ("stop agent", tick(RunState::Leased)),
+        ("stop agent · revoke unshown", tick(RunState::Leased)),
         ("", tick(RunState::Ended)),
     ];
     check(running(), table, "end");
@@ -227,6 +227,171 @@ fn stop_keeps_the_half_written_message_and_names_no_run() {
         ("append r0/2@7 abort [DONE] end", appended()),
     ];
     check(turn(Request::Stop), table, "nothing · end");
+}
+
+#[test]
+fn a_deletion_takes_the_run_and_revokes_before_and_after_it_deletes() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("revoke all", Input::Revoked),
+        ("delete @1", Input::Deleted(true)),
+        ("revoke all", Input::Revoked),
+        ("append r0/2@5 text-end finish-step abort [DONE] end", appended()),
+    ];
+    check(turn(Request::Delete), table, "nothing · end");
+}
+
+#[test]
+fn a_deletion_of_a_chat_that_has_changed_loads_it_again() {
+    let table = vec![
+        ("load", loaded(answered_chat())),
+        ("revoke all", Input::Revoked),
+        // Another turn has begun a run meanwhile.
+        ("delete @1", Input::Deleted(false)),
+        ("load", loaded(live_chat("r0", "a0"))),
+    ];
+    check(turn(Request::Delete), table, "take r0/1 any");
+}
+
+#[test]
+fn a_deletion_whose_chat_is_gone_revokes_what_is_left_of_it() {
+    let table = vec![("load", Input::Loaded(None)), ("revoke all", Input::Revoked)];
+    check(turn(Request::Delete), table, "nothing · end");
+}
+
+#[test]
+fn a_deletion_whose_chat_is_gone_ends_the_log_that_it_has_taken() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", Input::Loaded(None)),
+        ("revoke all", Input::Revoked),
+        ("append r0/2@5 finish [DONE] end", appended()),
+    ];
+    check(turn(Request::Delete), table, "nothing · end");
+}
+
+#[test]
+fn a_deletion_that_fails_deletes_nothing_more() {
+    for last in [
+        vec![("load", Input::Failed)],
+        vec![("load", loaded(answered_chat())), ("revoke all", Input::Failed)],
+        vec![
+            ("load", loaded(answered_chat())),
+            ("revoke all", Input::Revoked),
+            ("delete @1", Input::Failed),
+        ],
+    ] {
+        check(turn(Request::Delete), last, "failed · end");
+    }
+}
+
+#[test]
+fn a_run_whose_chat_was_deleted_does_not_save_it() {
+    let table = vec![
+        ("", text("Hello")),
+        ("append r1/1@2 start-step text-start text-delta", appended()),
+        ("", finish()),
+        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("load", Input::Loaded(None)),
+        ("append r1/1@7", refused(AppendRefusal::Taken)),
+        ("stop agent · revoke unshown", tick(RunState::Ended)),
+    ];
+    check(running(), table, "end");
+}
+
+#[test]
+fn a_run_whose_chat_the_store_has_lost_saves_it_after_an_append() {
+    let table = vec![
+        ("", text("Hello")),
+        ("append r1/1@2 start-step text-start text-delta", appended()),
+        ("", finish()),
+        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("load", Input::Loaded(None)),
+        ("append r1/1@7", appended()),
+        ("save [u1 a1]", Input::Saved(true)),
+        ("append r1/1@7 finish [DONE] end", appended()),
+    ];
+    check(running(), table, "end");
+}
+
+#[test]
+fn a_turn_that_has_responded_does_not_create_a_deleted_chat() {
+    // The answers have begun a run, and a result arrives after the run was taken.
+    let table = vec![
+        ("load", loaded(asked_chat(false))),
+        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", refused(AppendRefusal::Taken)),
+        ("stop agent · revoke unshown", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("load", Input::Loaded(None)),
+        ("", Input::Redeemed),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "end");
+}
+
+#[test]
+fn a_reader_ends_the_log_of_a_run_whose_chat_was_deleted() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 passed", is_live()),
+        ("join r0 a0", tick(RunState::LeasePassed)),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", Input::Loaded(None)),
+        ("append r0/2@5 finish [DONE] end", appended()),
+    ];
+    check(turn(Request::Follow { after: None }), table, "end");
+}
+
+#[test]
+fn each_save_counts_the_messages_that_it_does_not_change() {
+    let mut chat = answered_chat();
+    for number in 1..200 {
+        chat.messages.push(crate::message::UiMessage::new(
+            format!("more{number}"),
+            crate::message::Role::User,
+            Vec::new(),
+        ));
+    }
+    let mut turn = turn(post(SECOND_MESSAGE));
+    let unchanged = |turn: &mut ChatTurn| loop {
+        match turn.poll() {
+            Action::Start(Effect::Save { chat, unchanged, revision, .. }) => {
+                break (*chat, unchanged, revision);
+            }
+            Action::Wait | Action::End => panic!("no save"),
+            _ => {}
+        }
+    };
+    let _ = actions(&mut turn);
+    turn.handle(loaded(chat));
+    let _ = actions(&mut turn);
+    turn.handle(nothing_closed());
+    turn.handle(Input::Redeemed);
+    let _ = actions(&mut turn);
+    turn.handle(Input::Begun(Some(BeginResult::Begun(Fence(1)))));
+    let (saved, first, _) = unchanged(&mut turn);
+    assert_eq!((saved.messages.len(), first), (202, 201));
+    turn.handle(Input::Saved(true));
+    let _ = actions(&mut turn);
+    turn.handle(appended());
+    let _ = actions(&mut turn);
+    turn.handle(text("Hello"));
+    let _ = actions(&mut turn);
+    turn.handle(finish());
+    for _ in 0..2 {
+        let _ = actions(&mut turn);
+        turn.handle(appended());
+    }
+    let _ = actions(&mut turn);
+    turn.handle(Input::Loaded(Some((Box::new(saved), 2))));
+    let (saved, second, revision) = unchanged(&mut turn);
+    assert_eq!((saved.messages.len(), second, revision), (203, 202, Some(2)));
 }
 
 #[test]
@@ -477,7 +642,7 @@ fn results_that_arrive_after_the_run_was_taken_are_saved() {
         ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
         ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
         ("join r1 a0 · redeem 1 · append r1/1@0 start", refused(AppendRefusal::Taken)),
-        ("stop agent", tick(RunState::Leased)),
+        ("stop agent · revoke unshown", tick(RunState::Leased)),
         ("", Input::CallSettled(Box::new(executed("s1", "ap1")))),
         ("load", loaded(chat())),
         ("save [u1 a0] live r1/1 a0 new 1", Input::Saved(false)),
@@ -618,6 +783,9 @@ fn effect_text(effect: &Effect) -> String {
             let revision = revision.map(|revision| format!("@{revision}")).unwrap_or_default();
             format!("save [{}]{revision}{live}{new}", ids.join(" "))
         }
+        Effect::RevokePending => "revoke all".to_owned(),
+        Effect::RevokeUnshown(_) => "revoke unshown".to_owned(),
+        Effect::Delete(revision) => format!("delete @{revision}"),
         Effect::Redeem { plan, .. } => format!("redeem {}", plan.unverified_responses().count()),
         Effect::CloseOpenCalls { open, .. } => format!("close {}", open.len()),
         Effect::FindDecided(calls) => format!("find {}", calls.len()),

@@ -2,41 +2,56 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures::stream;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
+use test_support::external_processes::say;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal, UnixMillis};
+use ui_message_stream::chat::store::{
+    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, ListChats, SaveChat, SaveResult,
+    VersionedChat, chat_conformance,
+};
 use ui_message_stream::chat::{Chat, ChatError, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
 
 #[tokio::test]
-async fn an_evicted_chat_does_not_replace_a_newer_chat_with_the_same_id() {
-    let store = InMemoryChatStore::with_capacity(1);
-    let alice = Principal::new("alice");
-    let first = Chat::new("chat", alice.clone());
-    assert!(store.save(&first, None).await.unwrap());
-    let read = store.load(&alice, &first.id).await.unwrap().unwrap();
-
-    let other = Chat::new("other", alice.clone());
-    assert!(store.save(&other, None).await.unwrap());
-    assert!(store.save(&first, None).await.unwrap());
-    assert!(!store.save(&first, Some(read.revision)).await.unwrap());
+async fn the_in_memory_store_of_chats_passes_the_conformance_suite() {
+    let cases = chat_conformance::check(async || InMemoryChatStore::new()).await;
+    say(&format!("conformance of the store of chats in memory: {cases} cases"));
+    assert!(cases >= 30, "{cases} cases");
 }
 
 #[tokio::test]
-async fn chats_of_two_users_with_one_id_are_kept_apart() {
-    let store = InMemoryChatStore::new();
-    let acme = Principal::new("alice").with_tenant("acme");
-    let owners = [Principal::new("alice"), Principal::new("bob"), acme, Principal::anonymous()];
-    for owner in &owners {
-        assert!(store.save(&Chat::new("chat", owner.clone()), None).await.unwrap());
-    }
-    for owner in owners {
-        let stored = store.load(&owner, &"chat".into()).await.unwrap().unwrap();
-        assert_eq!(stored.chat.owner, owner);
-    }
+async fn an_evicted_chat_does_not_replace_a_newer_chat_with_the_same_id() {
+    let store = InMemoryChatStore::with_capacity(1);
+    let alice = Principal::new("alice");
+    let (first, other) = (Chat::new("chat", alice.clone()), Chat::new("other", alice.clone()));
+    save(&store, &first).await;
+    let read = store.load(&alice, &first.id).await.unwrap().unwrap();
+    save(&store, &other).await;
+    save(&store, &first).await;
+    let saved = store.save(SaveChat::replacing(&read, &first)).await.unwrap();
+    assert_eq!(saved, SaveResult::Conflict);
+}
+
+#[tokio::test]
+async fn an_expired_chat_no_longer_counts_for_the_limits() {
+    let store = InMemoryChatStore::with_test_clock(UnixMillis(1_000));
+    let alice = Principal::new("alice");
+    let chat = Chat::new("chat", alice.clone());
+    let saved = store.save(SaveChat::new(&chat).with_keep_for(Some(Duration::from_millis(500))));
+    assert_ne!(saved.await.unwrap(), SaveResult::Conflict);
+    store.set_test_time(UnixMillis(1_499));
+    assert!(store.load(&alice, &chat.id).await.unwrap().is_some());
+    store.set_test_time(UnixMillis(1_500));
+    assert!(store.load(&alice, &chat.id).await.unwrap().is_none());
+    assert!(format!("{store:?}").contains("chats: 0"), "{store:?}");
+}
+
+async fn save(store: &impl ChatStore, chat: &Chat) {
+    assert_ne!(store.save(SaveChat::new(chat)).await.unwrap(), SaveResult::Conflict);
 }
 
 /// A store that rejects the first 100 000 saves as concurrent changes.
@@ -52,13 +67,27 @@ impl ChatStore for AlwaysConflicts {
         Box::pin(async { Ok(None) })
     }
 
-    fn save<'a>(
-        &'a self,
-        _: &'a Chat,
-        _: Option<u64>,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+    fn save<'a>(&'a self, _: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
         let saved = self.0.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async move { Ok(saved > 100_000) })
+        let result = if saved > 100_000 { SaveResult::Saved(1) } else { SaveResult::Conflict };
+        Box::pin(async move { Ok(result) })
+    }
+
+    fn list<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
+        Box::pin(async { Ok(ChatPage::default()) })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a ChatId,
+        _: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async { Ok(false) })
     }
 }
 

@@ -6,7 +6,7 @@ use test_support::test_server::{Answer, Client, Host};
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::{PendingToolCall, Principal};
 use ui_message_stream::chat::Chat;
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore};
+use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore, SaveChat, SaveResult};
 use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::{Json, UiMessage};
 
@@ -94,6 +94,7 @@ async fn a_long_id_or_reason_is_refused_with_the_name_of_its_field() {
         (Method::GET, format!("/api/chat/{long}")),
         (Method::GET, format!("/api/chat/{long}/stream")),
         (Method::DELETE, format!("/api/chat/{long}/stream")),
+        (Method::DELETE, format!("/api/chat/{long}")),
     ] {
         refused(host.send("alice", method, &path, "").await, "id", id).await;
     }
@@ -146,15 +147,18 @@ async fn ten_thousand_chats_of_a_user_evict_own_chats_only_and_those_with_questi
     let _subscription = subscribe(subscriber);
     let store = InMemoryChatStore::new();
     for number in 0..100 {
-        store.save(&chat("bob", number, 1), None).await.unwrap();
+        let _ = store.save(SaveChat::new(&chat("bob", number, 1))).await.unwrap();
     }
     let mut asking = chat("alice", "asking", 1);
     let call = PendingToolCall::client_executed("call", "tool", Json::null());
     asking.client_executed.push(call);
     assert!(asking.has_open_questions());
-    store.save(&asking, None).await.unwrap();
+    let _ = store.save(SaveChat::new(&asking)).await.unwrap();
     for number in 0..10_001 {
-        assert!(store.save(&chat("alice", number, 1), None).await.unwrap());
+        assert_ne!(
+            store.save(SaveChat::new(&chat("alice", number, 1))).await.unwrap(),
+            SaveResult::Conflict
+        );
     }
     for number in 0..100 {
         assert!(is_stored(&store, "bob", number).await, "bob's chat {number}");
@@ -175,9 +179,9 @@ async fn chats_with_open_questions_are_evicted_too_if_the_user_has_no_others() {
         let mut asking = chat("alice", number, 1);
         let call = PendingToolCall::client_executed("call", "tool", Json::null());
         asking.client_executed.push(call);
-        store.save(&asking, None).await.unwrap();
+        let _ = store.save(SaveChat::new(&asking)).await.unwrap();
     }
-    store.save(&chat("alice", "plain", 1), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("alice", "plain", 1))).await.unwrap();
     for (id, is_kept) in [("0", false), ("1", false), ("2", false), ("3", true), ("4", true)] {
         assert_eq!(is_stored(&store, "alice", id).await, is_kept, "{id}");
     }
@@ -189,24 +193,25 @@ async fn the_bytes_of_a_user_and_of_the_store_are_bounded() {
     let limits = ChatLimits::default().with_max_user_bytes(40_000).with_max_store_bytes(60_000);
     let store = InMemoryChatStore::with_limits(limits);
     for number in 0..3 {
-        store.save(&chat("alice", number, 10_000), None).await.unwrap();
+        let _ = store.save(SaveChat::new(&chat("alice", number, 10_000))).await.unwrap();
     }
-    store.save(&chat("bob", 0, 5_000), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("bob", 0, 5_000))).await.unwrap();
     // Alice has too many bytes: one of hers goes.
-    store.save(&chat("alice", 3, 10_000), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("alice", 3, 10_000))).await.unwrap();
     assert!(!is_stored(&store, "alice", 0).await && is_stored(&store, "alice", 1).await);
     // The store has too many: of the user who saves, and else of the user who has the most.
-    store.save(&chat("bob", 1, 20_000), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("bob", 1, 20_000))).await.unwrap();
     assert!(!is_stored(&store, "bob", 0).await && is_stored(&store, "bob", 1).await);
     assert!(is_stored(&store, "alice", 1).await);
-    store.save(&chat("carol", 0, 10_000), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("carol", 0, 10_000))).await.unwrap();
     assert!(!is_stored(&store, "alice", 1).await && is_stored(&store, "alice", 2).await);
     assert!(is_stored(&store, "bob", 1).await && is_stored(&store, "carol", 0).await);
     // A chat that grows is counted once.
     let (carol, id) = (Principal::new("carol"), "0".into());
     for _ in 0..20 {
         let stored = store.load(&carol, &id).await.unwrap().unwrap();
-        assert!(store.save(&stored.chat, Some(stored.revision)).await.unwrap());
+        let save = SaveChat::replacing(&stored, &stored.chat);
+        assert_ne!(store.save(save).await.unwrap(), SaveResult::Conflict);
     }
     assert!(is_stored(&store, "alice", 2).await && is_stored(&store, "bob", 1).await);
 }
@@ -315,13 +320,16 @@ async fn a_chat_with_more_bytes_than_its_user_may_have_is_not_saved_and_evicts_n
     let limits = ChatLimits::default().with_max_user_bytes(20_000).with_max_store_bytes(40_000);
     let store = InMemoryChatStore::with_limits(limits);
     for number in 0..3 {
-        store.save(&chat(&format!("user {number}"), "chat", 8_000), None).await.unwrap();
+        let _ = store
+            .save(SaveChat::new(&chat(&format!("user {number}"), "chat", 8_000)))
+            .await
+            .unwrap();
     }
-    store.save(&chat("alice", "chat", 5_000), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("alice", "chat", 5_000))).await.unwrap();
     let alice = Principal::new("alice");
     let stored = store.load(&alice, &"chat".into()).await.unwrap().unwrap();
     let grown = chat("alice", "chat", 25_000);
-    let error = store.save(&grown, Some(stored.revision)).await.unwrap_err();
+    let error = store.save(SaveChat::replacing(&stored, &grown)).await.unwrap_err();
     let error = std::error::Error::source(&error).unwrap().to_string();
     assert!(error.ends_with("is larger than `ChatLimits::with_max_user_bytes` allows: 20000"));
     for number in 0..3 {
@@ -347,11 +355,11 @@ async fn a_full_store_evicts_of_the_user_with_the_most_chats_or_bytes_and_questi
         (limits.with_max_store_bytes(30_000), "large"),
     ] {
         let store = InMemoryChatStore::with_limits(limits);
-        store.save(&chat("many", 0, 10), None).await.unwrap();
-        store.save(&chat("many", 1, 10), None).await.unwrap();
-        store.save(&chat("large", 0, 15_000), None).await.unwrap();
-        store.save(&asking("asks", 0, 10), None).await.unwrap();
-        store.save(&chat("new", 0, 12_000), None).await.unwrap();
+        let _ = store.save(SaveChat::new(&chat("many", 0, 10))).await.unwrap();
+        let _ = store.save(SaveChat::new(&chat("many", 1, 10))).await.unwrap();
+        let _ = store.save(SaveChat::new(&chat("large", 0, 15_000))).await.unwrap();
+        let _ = store.save(SaveChat::new(&asking("asks", 0, 10))).await.unwrap();
+        let _ = store.save(SaveChat::new(&chat("new", 0, 12_000))).await.unwrap();
         for (user, id) in [("many", 0), ("many", 1), ("large", 0), ("asks", 0), ("new", 0)] {
             let is_evicted = user == evicted && id == 0;
             assert_eq!(is_stored(&store, user, id).await, !is_evicted, "{user} {id}");
@@ -360,15 +368,15 @@ async fn a_full_store_evicts_of_the_user_with_the_most_chats_or_bytes_and_questi
     // A chat without questions goes first, whoever has the most.
     let store = InMemoryChatStore::with_limits(ChatLimits::default().with_max_store_chats(4));
     for number in 0..3 {
-        store.save(&asking("asks", number, 5_000), None).await.unwrap();
+        let _ = store.save(SaveChat::new(&asking("asks", number, 5_000))).await.unwrap();
     }
-    store.save(&chat("plain", 0, 10), None).await.unwrap();
-    store.save(&chat("new", 0, 10), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("plain", 0, 10))).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("new", 0, 10))).await.unwrap();
     assert!(!is_stored(&store, "plain", 0).await);
-    store.save(&asking("newer", 0, 10), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&asking("newer", 0, 10))).await.unwrap();
     assert!(!is_stored(&store, "new", 0).await);
     // If all others have questions, the oldest of the user with the most goes.
-    store.save(&chat("newest", 0, 10), None).await.unwrap();
+    let _ = store.save(SaveChat::new(&chat("newest", 0, 10))).await.unwrap();
     assert!(!is_stored(&store, "asks", 0).await && is_stored(&store, "asks", 1).await);
     assert!(is_stored(&store, "newer", 0).await);
 }

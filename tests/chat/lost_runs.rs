@@ -11,7 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::chat::store::{
-    ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, RunStore, VersionedChat,
+    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, RunStore,
+    SaveChat, SaveResult, VersionedChat,
 };
 use ui_message_stream::chat::{Chat, ChatError, ChatServer, ChatStream, PostedHistory, Turn};
 use ui_message_stream::id::ChatId;
@@ -97,7 +98,8 @@ async fn store_with_lost_run() -> Arc<InMemoryChatStore> {
     json["regenerated"] = "m1".into();
     json["runs"] = json!({"live": {"run": "lost", "fence": 1, "messageId": "a1"}});
     let store = Arc::new(InMemoryChatStore::new());
-    assert!(store.save(&serde_json::from_value(json).unwrap(), None).await.unwrap());
+    let saved = store.save(SaveChat::new(&serde_json::from_value(json).unwrap())).await.unwrap();
+    assert_ne!(saved, SaveResult::Conflict);
     store
 }
 
@@ -229,20 +231,33 @@ impl ChatStore for Waits {
         self.store.load(owner, id)
     }
 
-    fn save<'a>(
-        &'a self,
-        chat: &'a Chat,
-        revision: Option<u64>,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
         Box::pin(async move {
             if self.is_after_commit {
-                let is_saved = self.store.save(chat, revision).await;
-                self.wait(chat).await;
-                return is_saved;
+                let saved = self.store.save(save).await;
+                self.wait(save.chat).await;
+                return saved;
             }
-            self.wait(chat).await;
-            self.store.save(chat, revision).await
+            self.wait(save.chat).await;
+            self.store.save(save).await
         })
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
+        self.store.list(owner, list)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a ChatId,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        self.store.delete(owner, id, revision)
     }
 }
 

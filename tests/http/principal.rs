@@ -79,6 +79,8 @@ async fn a_stranger_gets_401_on_every_route_and_nothing_happens() {
         ("HEAD", "/api/chat/chat", ""),
         ("GET", "/api/chat/chat/stream", ""),
         ("DELETE", "/api/chat/chat/stream", ""),
+        ("GET", "/api/chat", ""),
+        ("DELETE", "/api/chat/chat", ""),
         ("GET", "/api/approvals", ""),
         ("POST", "/api/approvals", &decision),
         ("POST", "/api/approvals", &denial),
@@ -143,6 +145,10 @@ async fn two_users_behind_cookies_neither_read_nor_decide_for_each_other() {
     let denial = json!({"chatId": "hers", "approved": false}).to_string();
     ask(&bob, ("POST", "/api/approvals", &denial)).await;
     ask(&bob, ("DELETE", "/api/chat/hers/stream", "")).await;
+    assert_eq!(ask(&bob, ("DELETE", "/api/chat/hers", "")).await.0, StatusCode::NO_CONTENT);
+    // He may have begun a chat with this id by his answers.
+    let (_, his) = ask(&bob, ("GET", "/api/chat", "")).await;
+    assert_eq!(his, r#"{"chats":[]}"#);
     // A cookie that is changed, of another name, or of another server identifies no user.
     let changed = format!("{}A", &alice[..alice.len() - 1]);
     let moved = cookie(&key, "nickname", "alice").replacen("nickname", "session", 1);

@@ -23,6 +23,8 @@ async fn every_route_rejects_a_hostile_page() {
         ("GET", "/api/chat/chat", ""),
         ("GET", "/api/chat/chat/stream", ""),
         ("DELETE", "/api/chat/chat/stream", ""),
+        ("GET", "/api/chat", ""),
+        ("DELETE", "/api/chat/chat", ""),
         ("GET", "/api/approvals", ""),
         ("POST", "/api/approvals", decision.as_str()),
     ];

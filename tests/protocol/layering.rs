@@ -84,7 +84,11 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "translator",
         ],
     ),
-    ("chat/store", false, &["approval", "chat/conversation", "chat/log", "limits"]),
+    (
+        "chat/store",
+        false,
+        &["approval", "approval/store", "chat/conversation", "chat/log", "limits", "message"],
+    ),
     (
         "chat",
         false,
@@ -124,6 +128,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "approval/store",
             "chat",
             "chat/conversation",
+            "chat/store",
             "limits",
             "message",
             "policy",

@@ -1,5 +1,8 @@
 //! Parsing a request takes at most eight times its length in memory, including the body, for any
-//! body. This binary has a counting allocator, and therefore only one test.
+//! body. What a turn takes does not depend on the length of its chat. This binary has a counting
+//! allocator, and therefore runs one test at a time.
+
+mod turns;
 
 use peak_alloc::PeakAlloc;
 use ui_message_stream::ChatRequest;
@@ -7,6 +10,9 @@ use ui_message_stream::request::Limits;
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
+
+/// Held by the test that measures.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// The limit for the parser's allocations, as a multiple of the body's length. The body itself is
 /// the eighth.
@@ -222,6 +228,7 @@ fn measure(body: &[u8], limits: &Limits) -> (f64, &'static str) {
 
 #[test]
 fn parsing_a_request_takes_at_most_eight_times_its_length_in_memory() {
+    let _alone = ALONE.blocking_lock();
     let none = Limits::default()
         .with_max_bytes(usize::MAX)
         .with_max_messages(usize::MAX)

@@ -247,6 +247,19 @@ impl Messages {
         self.len = len;
     }
 
+    /// Returns how many of the first messages both versions share. Contents are not compared: a
+    /// message that was replaced by an equal one is not shared.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn shared_prefix(&self, other: &Self) -> usize {
+        let pairs = self.pages.iter().zip(other.pages.iter());
+        let same = pairs.take_while(|(one, other)| Arc::ptr_eq(one, other)).count();
+        let [rest, other] = [self, other]
+            .map(|messages| messages.pages[same..].iter().flat_map(|page| &page.entries));
+        let rest = rest.zip(other);
+        let rest = rest.take_while(|(one, other)| Arc::ptr_eq(&one.message, &other.message));
+        self.pages[..same].iter().map(|page| page.entries.len()).sum::<usize>() + rest.count()
+    }
+
     /// Returns the page and the place in it of the message at this index.
     fn locate(&self, at: usize) -> Option<(usize, usize)> {
         if at >= self.len {
@@ -522,7 +535,7 @@ mod tests {
             let (mut messages, mut expected) = (Messages::default(), Vec::new());
             for (number, change) in (0..).zip(changes) {
                 let before = (messages.clone(), expected.clone());
-                match change {
+                match change.clone() {
                     Change::Push => {
                         messages.push(message(number));
                         expected.push(message(number));
@@ -549,6 +562,13 @@ mod tests {
                     }
                 }
                 prop_assert!(before.0.iter().eq(&before.1), "a change reached a clone");
+                let shared = messages.shared_prefix(&before.0);
+                prop_assert!(shared <= messages.len() && shared <= before.0.len());
+                let pairs = messages.iter().zip(before.0.iter());
+                let equal = pairs.take_while(|(one, other)| one == other).count();
+                prop_assert!(shared <= equal, "a changed message counts as shared");
+                let is_changed_in_place = matches!(change, Change::Replace(_) | Change::Update(_));
+                prop_assert!(is_changed_in_place || shared == equal);
             }
             prop_assert!(messages.iter().eq(&expected));
             prop_assert!(messages.iter().rev().eq(expected.iter().rev()));

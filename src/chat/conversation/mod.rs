@@ -19,9 +19,12 @@ mod messages;
 mod recorder;
 mod resolve_calls;
 mod stop_reason;
+mod stored;
 
 use std::collections::{HashMap, HashSet};
 
+#[cfg(feature = "approvals")]
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
@@ -43,18 +46,21 @@ use self::delivery::{PastMessages, REGENERATED, digest_of_edit};
 use self::history_import::{UnverifiedCalls, imported};
 use self::live_run::RunRegister;
 use self::messages::json_len;
+use self::stored::ChatRecord;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 #[cfg(feature = "approvals")]
 use crate::chat::log::Fence;
 use crate::id::{ChatId, MessageId, ToolCallId};
-use crate::json::{Format, RecordKind};
-use crate::message::{Role, ToolPart, ToolState, UiMessage};
+use crate::json::Format;
+use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError, Trigger};
 
 /// A conversation as the server stores it.
 ///
 /// It is serialized as JSON with the number of its format, which is 2. A chat of format 1 is read as
-/// well; it has no number. A chat of a newer format is an error that names the format.
+/// well; it has no number. A chat of a newer format is an error that names the format. A store can
+/// also keep each message by itself, beside the JSON of the rest; see
+/// `SaveChat` in the module `chat::store`.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
@@ -78,11 +84,9 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 /// ```
 #[doc(alias = "history")]
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(into = "ChatRecord", try_from = "ChatRecord")]
 #[non_exhaustive]
 pub struct Chat {
-    #[serde(default = "Format::unnumbered")]
-    format: Format<ChatRecord>,
     /// The id of the conversation.
     pub id: ChatId,
     /// The principal to whom the conversation belongs.
@@ -91,13 +95,10 @@ pub struct Chat {
     pub messages: Messages,
     /// Whether the messages are everything that happened in the conversation. A host that stores
     /// only a part of the messages sets it to [`HistoryCompleteness::Truncated`].
-    #[serde(default)]
     pub history: HistoryCompleteness,
     /// The calls that the client executes and that have no result yet.
-    #[serde(default, alias = "leftToClient")]
     pub client_executed: Vec<PendingToolCall>,
     /// The approvals of provider-executed calls that have not been sent to the provider yet.
-    #[serde(default, alias = "forProvider", skip_serializing_if = "Vec::is_empty")]
     pub unsent_approvals: Vec<DeferredToolResult>,
     /// The outcomes of the calls that were not executed, and of the calls for which it is unknown
     /// whether they were executed. In the messages such a call has only an error text, and a failed
@@ -105,17 +106,12 @@ pub struct Chat {
     ///
     /// [`ToModelMessages::with_call_outcomes`](crate::model::ToModelMessages::with_call_outcomes)
     /// includes these outcomes in the messages for the model.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_outcomes: Vec<DeferredToolResult>,
     /// The imported calls, which only the client claims to have happened.
-    #[serde(default, skip_serializing_if = "UnverifiedCalls::is_empty")]
     unverified_calls: UnverifiedCalls,
     /// The user message whose response was last requested again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     regenerated: Option<MessageId>,
-    #[serde(default, skip_serializing_if = "PastMessages::is_empty")]
     past_messages: PastMessages,
-    #[serde(default, skip_serializing_if = "RunRegister::is_empty")]
     runs: RunRegister,
 }
 
@@ -124,20 +120,69 @@ debug_without_content!(Chat {
     messages, client_executed, unsent_approvals, call_outcomes, past_messages
 });
 
-/// The kind of a [`Chat`] among the stored records.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct ChatRecord;
+impl From<Chat> for ChatRecord {
+    fn from(chat: Chat) -> Self {
+        ChatRecord {
+            format: Format::default(),
+            id: chat.id,
+            owner: chat.owner,
+            messages: Some(chat.messages),
+            history: chat.history,
+            client_executed: chat.client_executed,
+            unsent_approvals: chat.unsent_approvals,
+            call_outcomes: chat.call_outcomes,
+            unverified_calls: chat.unverified_calls,
+            regenerated: chat.regenerated,
+            past_messages: chat.past_messages,
+            runs: chat.runs,
+        }
+    }
+}
 
-impl RecordKind for ChatRecord {
-    const NAME: &'static str = "chat record";
-    const FORMAT: u64 = 2;
+impl TryFrom<ChatRecord> for Chat {
+    type Error = &'static str;
+
+    fn try_from(record: ChatRecord) -> Result<Self, Self::Error> {
+        Ok(Chat {
+            id: record.id,
+            owner: record.owner,
+            messages: record.messages.ok_or("chat record: no `messages`")?,
+            history: record.history,
+            client_executed: record.client_executed,
+            unsent_approvals: record.unsent_approvals,
+            call_outcomes: record.call_outcomes,
+            unverified_calls: record.unverified_calls,
+            regenerated: record.regenerated,
+            past_messages: record.past_messages,
+            runs: record.runs,
+        })
+    }
+}
+
+/// The stored form without messages, for stores that keep each message by itself.
+#[cfg(feature = "approvals")]
+impl Chat {
+    /// Returns the conversation without its messages, as JSON.
+    pub(crate) fn head_json(&self) -> Result<String, serde_json::Error> {
+        let head = Chat { messages: Messages::default(), ..self.clone() };
+        serde_json::to_string(&ChatRecord { messages: None, ..head.into() })
+    }
+
+    /// Reads a head. The result has no messages.
+    pub(crate) fn from_head_json(head: &str) -> Result<Self, serde_json::Error> {
+        let head: ChatRecord = serde_json::from_str(head)?;
+        if head.messages.is_some() {
+            return Err(serde_json::Error::custom(WHOLE_CHAT));
+        }
+        let chat = ChatRecord { messages: Some(Messages::default()), ..head };
+        chat.try_into().map_err(serde_json::Error::custom)
+    }
 }
 
 impl Chat {
     /// Creates an empty conversation.
     pub fn new(id: impl Into<ChatId>, owner: Principal) -> Self {
         Chat {
-            format: Format::default(),
             id: id.into(),
             owner,
             messages: Messages::default(),
@@ -491,6 +536,30 @@ impl Chat {
         self.messages.find(id)
     }
 
+    /// Returns the title of the conversation in a list: the beginning of the first text of the user,
+    /// in one line and with at most 100 characters. It is empty if the user has sent no text.
+    ///
+    /// ```
+    /// use ui_message_stream::UiMessage;
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::Chat;
+    ///
+    /// let mut chat = Chat::new("c", Principal::new("ada"));
+    /// assert_eq!(chat.title(), "");
+    /// let text = r#"{"id": "m1", "role": "user", "parts": [{"type": "text", "text": " Hello,\n world"}]}"#;
+    /// chat.messages.push(UiMessage::parse(text)?);
+    /// assert_eq!(chat.title(), "Hello, world");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn title(&self) -> String {
+        let users = self.messages.iter().filter(|message| message.role == Role::User);
+        let titles = users.flat_map(|message| &message.parts).filter_map(|part| match part {
+            Part::Text(part) => Some(title_of(&part.text)),
+            _ => None,
+        });
+        titles.into_iter().find(|title| !title.is_empty()).unwrap_or_default()
+    }
+
     /// Builds the request that a browser would send with these answers to the last message of this
     /// conversation. The answers are not checked here: the request is processed as any other
     /// request.
@@ -638,6 +707,22 @@ impl Chat {
         self.runs.has_unread_results
     }
 }
+
+/// Returns the beginning of a text, with one space between its words.
+fn title_of(text: &str) -> String {
+    let words = text.split_whitespace();
+    let characters = words.flat_map(|word| std::iter::once(' ').chain(word.chars())).skip(1);
+    let mut title: String = characters.take(MAX_TITLE_CHARACTERS).collect();
+    title.truncate(title.trim_end().len());
+    title
+}
+
+#[cfg(feature = "approvals")]
+const WHOLE_CHAT: &str = "chat record: `messages` in the head of a chat; a whole chat is read with \
+                          `serde_json::from_str::<Chat>`";
+
+/// The maximum number of characters of a title.
+const MAX_TITLE_CHARACTERS: usize = 100;
 
 fn has_calls(message: &UiMessage) -> bool {
     message.tool_parts().next().is_some()

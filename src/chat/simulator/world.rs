@@ -17,7 +17,7 @@ use crate::chat::log::{
 use crate::chat::run_log::{keep_log, message_shown_by};
 use crate::chat::store::{InMemoryRunStore, RunStore};
 use crate::chat::turn::machine::{
-    Action, ChatTurn, Effect, Input, Request, Response, TurnSettings,
+    Action, ChatTurn, Effect, EndedMessage, Input, Request, Response, TurnSettings,
 };
 use crate::chunk::{FinishReason, Version};
 use crate::event::{AgentEvent, ToolCall};
@@ -59,6 +59,7 @@ enum Record {
     Denied,
     Superseded,
     Lapsed,
+    Revoked,
     Unknown,
 }
 
@@ -115,6 +116,7 @@ pub(super) struct Counts {
     pub(super) refused_appends: u64,
     pub(super) conflicts: u64,
     pub(super) crashes: u64,
+    pub(super) deleted: u64,
     pub(super) steps: u64,
 }
 
@@ -135,6 +137,7 @@ impl Counts {
         self.refused_appends += other.refused_appends;
         self.conflicts += other.conflicts;
         self.crashes += other.crashes;
+        self.deleted += other.deleted;
         self.steps += other.steps;
     }
 }
@@ -321,6 +324,7 @@ impl World {
                 self.has_stopped = true;
                 self.post(random, Request::Stop);
             }
+            13 if random.one_in(3) => self.post(random, Request::Delete),
             13 => self.post(random, Request::Follow { after: None }),
             14 if random.one_in(2) => self.pass(LEASE * 2),
             15 if random.one_in(2) => {
@@ -516,6 +520,7 @@ impl World {
                     AppendEntries { key: &key, fence, position: 0, entries: &[], end: true };
                 let _ = self.store.append(append).now_or_never().unwrap().unwrap();
             }
+            Effect::RevokeUnshown(ended) => self.revoke_unshown(&ended),
             Effect::CallAgent(call) => {
                 let live = call.chat.live_run().map(|live| &live.message_id);
                 let is_recorded = |it: &DeferredToolResult| call.chat.is_known(it);
@@ -686,6 +691,7 @@ impl World {
             }
             Record::Superseded => DeferredOutcome::Superseded,
             Record::Lapsed => DeferredOutcome::Lapsed,
+            Record::Revoked => DeferredOutcome::Revoked,
             Record::Unknown => DeferredOutcome::OutcomeUnknown,
         };
         let id = ApprovalId::from(approval);
@@ -704,9 +710,28 @@ impl World {
             }
             Effect::Save { .. } if is_lost => Input::SaveUnknown,
             Effect::Save { chat, revision, .. } => {
+                let has_responded = self.drivers[at].responses > 0;
                 let is_saved = self.save(*chat, revision);
+                if is_saved && revision.is_none() && has_responded {
+                    self.violated("a turn created a deleted chat after its response".into());
+                }
                 self.counts.conflicts += u64::from(!is_saved);
                 if has_no_reply { Input::SaveUnknown } else { Input::Saved(is_saved) }
+            }
+            // The deletion fails, which is as if its server had crashed.
+            Effect::RevokePending | Effect::Delete(_) if is_lost => {
+                self.counts.crashes += 1;
+                Input::Failed
+            }
+            Effect::RevokePending => {
+                let pending = self.ledger.values_mut().map(|(_, record)| record);
+                pending.filter(|it| **it == Record::Asked).for_each(|it| *it = Record::Revoked);
+                Input::Revoked
+            }
+            Effect::Delete(revision) => {
+                let is_deleted = self.delete(revision);
+                self.counts.crashes += u64::from(has_no_reply);
+                if has_no_reply { Input::Failed } else { Input::Deleted(is_deleted) }
             }
             Effect::Begin(_) if is_lost => Input::Begun(None),
             Effect::Begin(run) => {
@@ -768,7 +793,10 @@ impl World {
                 let claimed = claimed.collect();
                 Input::Claimed((!has_no_reply).then_some(claimed))
             }
-            Effect::Redeem { .. } | Effect::CallAgent(_) | Effect::Release { .. } => Input::Failed,
+            Effect::Redeem { .. }
+            | Effect::CallAgent(_)
+            | Effect::Release { .. }
+            | Effect::RevokeUnshown(_) => Input::Failed,
         }
     }
 
@@ -843,6 +871,43 @@ impl World {
         true
     }
 
+    fn delete(&mut self, revision: u64) -> bool {
+        if self.chat.as_ref().is_none_or(|(_, current)| *current != revision) {
+            return false;
+        }
+        self.counts.deleted += 1;
+        if let Some(live) = self.live().cloned() {
+            let named = self.named.iter_mut().find(|named| named.live.run == live.run);
+            if let Some(named) = named {
+                named.is_replaced = true;
+            }
+        }
+        self.chat = None;
+        for driver in &mut self.drivers {
+            driver.errands.push(Errand::Reply(Input::ChatChanged));
+        }
+        true
+    }
+
+    /// An agent is stopped that may have requested approvals after its run was taken.
+    fn revoke_unshown(&mut self, ended: &EndedMessage) {
+        let logs = self.named.iter().map(|named| self.kept_log(named));
+        let chats: Vec<Chat> = match &self.chat {
+            Some((chat, _)) => logs.chain([chat.clone()]).collect(),
+            None => Vec::new(),
+        };
+        for id in &ended.requested {
+            let is_it = |part: &ToolPart| part.approval_id() == Some(id);
+            let mut parts =
+                chats.iter().flat_map(|chat| &chat.messages).flat_map(|it| it.tool_parts());
+            if !parts.any(is_it)
+                && let Some((_, record @ Record::Asked)) = self.ledger.get_mut(id.as_str())
+            {
+                *record = Record::Revoked;
+            }
+        }
+    }
+
     fn effect(&mut self, approval: &str) {
         self.counts.effects += 1;
         *self.effects.entry(approval.to_owned()).or_default() += 1;
@@ -850,7 +915,10 @@ impl World {
         if self.effects[approval] > 1 {
             self.violated(format!("{approval} had two effects"));
         }
-        if matches!(record, Some(Record::Lapsed | Record::Superseded | Record::Denied)) {
+        if matches!(
+            record,
+            Some(Record::Lapsed | Record::Superseded | Record::Denied | Record::Revoked)
+        ) {
             self.violated(format!("{approval} was closed and had an effect"));
         }
     }
@@ -912,7 +980,8 @@ impl World {
             let open = chat.undecided_calls().into_iter();
             let open = open.filter_map(|call| call.approval_id);
             for approval in open {
-                if self.ledger[approval.as_str()].1 != Record::Asked {
+                // A deletion that was interrupted has revoked its requests.
+                if !matches!(self.ledger[approval.as_str()].1, Record::Asked | Record::Revoked) {
                     found.push(format!("the answer to {approval:?} is lost"));
                 }
             }

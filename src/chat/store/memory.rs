@@ -1,15 +1,22 @@
 //! [`InMemoryChatStore`]: conversations in the memory of one process, lost when the process ends.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::future::ready;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use super::{ChatStore, ChatStoreError, VersionedChat};
-use crate::approval::Principal;
+use tokio::time::Instant;
+
+use super::chat_page::{ChatPage, ChatSummary, ListChats};
+use super::chat_store::ChatStore;
+use super::error::ChatStoreError;
+use super::save_chat::{ReloadedChat, SaveChat, SaveResult, VersionedChat};
+use crate::approval::store::system_time;
+use crate::approval::{Principal, UnixMillis};
 use crate::boxed::BoxFuture;
-use crate::chat::Chat;
 use crate::id::ChatId;
 use crate::limits::ChatLimits;
 
@@ -28,13 +35,21 @@ use crate::limits::ChatLimits;
 /// messages. [`HistoryImport`](crate::chat::HistoryImport) says what of them.
 pub struct InMemoryChatStore {
     entries: Mutex<Entries>,
+    clock: Clock,
     limits: ChatLimits,
+}
+
+#[derive(Debug)]
+enum Clock {
+    /// The system's time when the store was created, and the time since then.
+    Monotonic(UnixMillis, Instant),
+    Test(Mutex<UnixMillis>),
 }
 
 impl fmt::Debug for InMemoryChatStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InMemoryChatStore")
-            .field("chats", &self.lock().chats.len())
+            .field("chats", &self.lock().1.chats.len())
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
@@ -49,6 +64,8 @@ struct Entries {
     /// The users, in the order in which they lose a conversation to another user.
     by_chats: BTreeMap<Rank, Principal>,
     by_bytes: BTreeMap<Rank, Principal>,
+    /// The conversations that are not kept forever.
+    by_expiry: BTreeSet<(UnixMillis, Key)>,
     bytes: usize,
     /// The latest revision of all conversations. No revision is used twice, because a conversation
     /// that was removed and created again is another conversation.
@@ -60,12 +77,16 @@ struct Entry {
     stored: VersionedChat,
     bytes: usize,
     order: EvictionOrder,
+    updated_at: UnixMillis,
+    expires_at: Option<UnixMillis>,
 }
 
 /// The conversations of one user.
 #[derive(Debug, Default)]
 struct UserChats {
     ids: BTreeMap<EvictionOrder, ChatId>,
+    /// The same conversations, by the time of their last save.
+    by_time: BTreeSet<(UnixMillis, ChatId)>,
     bytes: usize,
 }
 
@@ -99,7 +120,8 @@ impl InMemoryChatStore {
 
     /// Creates a store with these limits of the chats and bytes of a user and of all users.
     pub fn with_limits(limits: ChatLimits) -> Self {
-        InMemoryChatStore { entries: Mutex::default(), limits }
+        let clock = Clock::Monotonic(system_time(), Instant::now());
+        InMemoryChatStore { entries: Mutex::default(), clock, limits }
     }
 
     /// Creates a store that keeps at most this number of conversations, and else has the default
@@ -108,8 +130,31 @@ impl InMemoryChatStore {
         Self::with_limits(ChatLimits::default().with_max_store_chats(chats))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Creates a store for tests, with the default limits. Its clock stands at `now` until
+    /// [`set_test_time`](Self::set_test_time) sets it.
+    pub fn with_test_clock(now: UnixMillis) -> Self {
+        InMemoryChatStore { clock: Clock::Test(Mutex::new(now)), ..Self::new() }
+    }
+
+    /// Sets the clock of a store that was created by [`with_test_clock`](Self::with_test_clock). A
+    /// store with the system's clock is not changed. A time before the current one has no effect.
+    pub fn set_test_time(&self, now: UnixMillis) {
+        if let Clock::Test(time) = &self.clock {
+            let mut time = time.lock().unwrap_or_else(PoisonError::into_inner);
+            *time = now.max(*time);
+        }
+    }
+
+    /// Locks the conversations and returns them with the current time, after those were removed
+    /// whose time has passed.
+    fn lock(&self) -> (UnixMillis, MutexGuard<'_, Entries>) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = match &self.clock {
+            Clock::Monotonic(created_at, created) => created_at.after(created.elapsed()),
+            Clock::Test(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        entries.expire(now);
+        (now, entries)
     }
 }
 
@@ -126,20 +171,32 @@ impl ChatStore for InMemoryChatStore {
         id: &'a ChatId,
     ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
         let key = (owner.clone(), id.clone());
-        let found = self.lock().chats.get(&key).map(|entry| entry.stored.clone());
+        let found = self.lock().1.chats.get(&key).map(|entry| entry.stored.clone());
         Box::pin(ready(Ok(found)))
     }
 
-    fn save<'a>(
+    fn reload<'a>(
         &'a self,
-        chat: &'a Chat,
-        revision: Option<u64>,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        owner: &'a Principal,
+        id: &'a ChatId,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<ReloadedChat, ChatStoreError>> {
+        let key = (owner.clone(), id.clone());
+        let reloaded = match self.lock().1.chats.get(&key) {
+            Some(entry) if entry.stored.revision == revision => ReloadedChat::Unchanged,
+            Some(entry) => ReloadedChat::Changed(Box::new(entry.stored.clone())),
+            None => ReloadedChat::NotFound,
+        };
+        Box::pin(ready(Ok(reloaded)))
+    }
+
+    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
+        let chat = save.chat;
         let key = (chat.owner.clone(), chat.id.clone());
-        let mut entries = self.lock();
+        let (now, mut entries) = self.lock();
         let current = entries.chats.get(&key).map(|entry| entry.stored.revision);
-        if current != revision {
-            return Box::pin(ready(Ok(false)));
+        if current != save.revision {
+            return Box::pin(ready(Ok(SaveResult::Conflict)));
         }
         let (bytes, limits) = (chat.bytes() + CHAT_BYTES, &self.limits);
         for (limit, setting) in [
@@ -155,34 +212,91 @@ impl ChatStore for InMemoryChatStore {
         entries.remove(&key);
         entries.last_revision += 1;
         let revision = entries.last_revision;
-        entries.insert(key, VersionedChat { chat: chat.clone(), revision });
+        let stored = VersionedChat { chat: chat.clone(), revision };
+        entries.insert(key, stored, now, save.keep_for);
         while let Some((user, setting, limit)) = entries.find_excess(&chat.owner, &self.limits)
             && let Some(id) = entries.oldest_of(&user, revision)
         {
             entries.evict(&(user, id), setting, limit);
         }
-        Box::pin(ready(Ok(true)))
+        Box::pin(ready(Ok(SaveResult::Saved(revision))))
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
+        let before = list.after.map_or(Bound::Unbounded, |after| {
+            Bound::Excluded((after.updated_at, after.id.clone()))
+        });
+        let (_, entries) = self.lock();
+        let times = entries.users.get(owner).map(|user| &user.by_time);
+        let times = times.map(|times| times.range((Bound::Unbounded, before)).rev());
+        let times = times.into_iter().flatten();
+        let chats = times.take(list.limit.saturating_add(1)).filter_map(|(updated_at, id)| {
+            let entry = entries.chats.get(&(owner.clone(), id.clone()))?;
+            let (id, title) = (id.clone(), entry.stored.chat.title());
+            Some(ChatSummary { id, title, updated_at: *updated_at })
+        });
+        Box::pin(ready(Ok(ChatPage::new(chats.collect(), list.limit))))
+    }
+
+    fn delete<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a ChatId,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        let key = (owner.clone(), id.clone());
+        let (_, mut entries) = self.lock();
+        let current = entries.chats.get(&key).map(|entry| entry.stored.revision);
+        let is_deleted = current == Some(revision) && entries.remove(&key).is_some();
+        Box::pin(ready(Ok(is_deleted)))
     }
 }
 
 impl Entries {
-    fn insert(&mut self, key: Key, stored: VersionedChat) {
+    fn insert(
+        &mut self,
+        key: Key,
+        stored: VersionedChat,
+        now: UnixMillis,
+        keep_for: Option<Duration>,
+    ) {
         let bytes = stored.chat.bytes() + CHAT_BYTES;
         let has_open_questions = stored.chat.has_open_questions();
         let order = EvictionOrder { has_open_questions, revision: stored.revision };
+        let expires_at = keep_for.map(|time| now.after(time));
         self.change_user(&key.0, |user| {
             user.ids.insert(order, key.1.clone());
+            user.by_time.insert((now, key.1.clone()));
             user.bytes += bytes;
         });
         self.bytes += bytes;
-        self.chats.insert(key, Entry { stored, bytes, order });
+        self.by_expiry.extend(expires_at.map(|at| (at, key.clone())));
+        self.chats.insert(key, Entry { stored, bytes, order, updated_at: now, expires_at });
+    }
+
+    /// Removes the conversations whose time has passed.
+    fn expire(&mut self, now: UnixMillis) {
+        while let Some((at, _)) = self.by_expiry.first()
+            && *at <= now
+            && let Some((_, key)) = self.by_expiry.pop_first()
+        {
+            self.remove(&key);
+        }
     }
 
     fn remove(&mut self, key: &Key) -> Option<Entry> {
         let entry = self.chats.remove(key)?;
         self.bytes -= entry.bytes;
+        if let Some(at) = entry.expires_at {
+            self.by_expiry.remove(&(at, key.clone()));
+        }
         self.change_user(&key.0, |user| {
             user.ids.remove(&entry.order);
+            user.by_time.remove(&(entry.updated_at, key.1.clone()));
             user.bytes -= entry.bytes;
         });
         Some(entry)

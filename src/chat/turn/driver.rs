@@ -21,7 +21,7 @@ use super::machine::{Action, AgentCall, ChatTurn, Effect, Input, Request, Respon
 use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults, Principal};
 use crate::chat::ChatError;
 use crate::chat::inner::Inner;
-use crate::chat::store::ChatStoreError;
+use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
@@ -120,6 +120,9 @@ impl Driver {
                 Action::Start(Effect::Release { run, fence }) => {
                     tokio::spawn(self.effects.release(run, fence));
                 }
+                Action::Start(Effect::RevokeUnshown(ended)) => {
+                    tokio::spawn(self.effects.revoke_unshown(ended));
+                }
                 Action::Start(effect) => self.running.push(self.effects.start(effect)),
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
@@ -186,9 +189,21 @@ impl Driver {
 
     fn settle(&mut self, outcome: Outcome) {
         match outcome {
+            Outcome::Loaded(stored) => {
+                self.effects.set_known(stored.clone());
+                let loaded = stored.map(|stored| (Box::new(stored.chat), stored.revision));
+                self.settle(Outcome::Input(Input::Loaded(loaded)));
+            }
+            Outcome::Saved(chat, result) => {
+                if let SaveResult::Saved(revision) = result {
+                    self.effects.set_known(Some(VersionedChat { chat: *chat, revision }));
+                }
+                let is_saved = result != SaveResult::Conflict;
+                self.settle(Outcome::Input(Input::Saved(is_saved)));
+            }
             Outcome::Input(input) => {
                 match input {
-                    Input::Saved(true) => self.hints.tell(),
+                    Input::Saved(true) | Input::Deleted(true) => self.hints.tell(),
                     Input::Saved(false) => {
                         self.conflicts += 1;
                         if self.conflicts >= MAX_CONFLICTS {

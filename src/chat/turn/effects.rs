@@ -18,9 +18,10 @@ use crate::approval::{
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::inner::Inner;
 use crate::chat::log::{AppendEntries, BeginRun, Fence, LogPage, ReadLog, RunKey, TakeRun};
-use crate::chat::store::{ChatStoreError, RunStoreError};
+use crate::chat::store::{ChatStoreError, RunStoreError, SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
 use crate::id::{ApprovalId, ChatId, RunId};
+use crate::message::UiMessage;
 
 /// The stores and the approvals of one turn.
 pub(super) struct Effects {
@@ -29,11 +30,15 @@ pub(super) struct Effects {
     owner: Principal,
     chat_id: ChatId,
     holder: LeaseHolderId,
+    /// The version of the conversation that this turn has loaded or saved last.
+    known: Option<VersionedChat>,
 }
 
 /// The result of an effect.
 pub(super) enum Outcome {
     Input(Input),
+    Loaded(Option<VersionedChat>),
+    Saved(Box<Chat>, SaveResult),
     /// The store has failed. Whether the effect took place is not known.
     Unknown(After, Failure),
     /// The time after a failure has passed.
@@ -92,7 +97,12 @@ impl Effects {
         chat_id: ChatId,
     ) -> Self {
         let holder = LeaseHolderId::from_bytes(fresh_id().into_bytes());
-        Effects { chats: Arc::clone(chats), principal, owner, chat_id, holder }
+        Effects { chats: Arc::clone(chats), principal, owner, chat_id, holder, known: None }
+    }
+
+    /// Keeps a version of the conversation, so that it is not loaded again before it has changed.
+    pub(super) fn set_known(&mut self, known: Option<VersionedChat>) {
+        self.known = known;
     }
 
     pub(super) fn lease(&self) -> Duration {
@@ -111,12 +121,54 @@ impl Effects {
         .boxed()
     }
 
-    /// Starts an effect. [`Effect::CallAgent`] and [`Effect::Release`] are not among them.
+    /// Revokes those approval requests of a run that was taken which the conversation does not show.
+    /// The turn that took the run may have revoked what it found before the agent was stopped.
+    pub(super) fn revoke_unshown(&self, ended: EndedMessage) -> BoxFuture<'static, ()> {
+        let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
+        let (owner, id) = (self.owner.clone(), self.chat_id.clone());
+        async move {
+            let revoked = match chats.load(&owner, &id).await {
+                Ok(Some(stored)) => {
+                    let chat = chats.with_live_run(stored.chat).await;
+                    let parts = || chat.messages.iter().flat_map(UiMessage::tool_parts);
+                    revoke(&chats, &approvals, |pending| {
+                        let id = Some(&pending.approval_id);
+                        ended.requested.contains(&pending.approval_id)
+                            && !parts().any(|part| part.approval_id() == id)
+                    })
+                    .await
+                }
+                // The user has deleted the conversation.
+                Ok(None) => {
+                    revoke(&chats, &approvals, |pending| {
+                        pending.record.message_id == ended.id
+                            || ended.requested.contains(&pending.approval_id)
+                    })
+                    .await
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "approval requests of a run that was taken stay open");
+                    return;
+                }
+            };
+            if let Err(error) = revoked {
+                tracing::warn!(%error, "approval requests of a run that was taken stay open");
+            }
+        }
+        .boxed()
+    }
+
+    /// Starts an effect. [`Effect::CallAgent`], [`Effect::Release`] and [`Effect::RevokeUnshown`] are
+    /// not among them.
     pub(super) fn start(&self, effect: Effect) -> BoxFuture<'static, Outcome> {
         let chats = Arc::clone(&self.chats);
         match effect {
             Effect::Load => self.load(),
-            Effect::Save { chat, revision, ended } => self.save(chat, revision, ended),
+            Effect::Save { chat, unchanged, revision, ended } => {
+                self.save(chat, unchanged, revision, ended)
+            }
+            Effect::RevokePending => self.revoke_pending(),
+            Effect::Delete(revision) => self.delete(revision),
             Effect::Redeem { plan, chat } => self.redeem(*plan, chat, None),
             Effect::CloseOpenCalls { open, plan, chat } => self.redeem(*plan, chat, Some(open)),
             Effect::FindDecided(open) => self.find_decided(open),
@@ -153,7 +205,7 @@ impl Effects {
             Effect::Find(run) => {
                 self.read(run, u64::MAX, 0, |page| Input::Log(page.map(|page| page.entries)))
             }
-            Effect::CallAgent(_) | Effect::Release { .. } => {
+            Effect::CallAgent(_) | Effect::Release { .. } | Effect::RevokeUnshown(_) => {
                 ready(Outcome::Input(Input::AgentEnded)).boxed()
             }
         }
@@ -213,12 +265,14 @@ impl Effects {
 
     fn load(&self) -> BoxFuture<'static, Outcome> {
         let (chats, owner) = (Arc::clone(&self.chats), self.owner.clone());
-        let id = self.chat_id.clone();
+        let (id, known) = (self.chat_id.clone(), self.known.clone());
         async move {
-            match chats.load(&owner, &id).await {
-                Ok(stored) => Outcome::Input(Input::Loaded(
-                    stored.map(|stored| (Box::new(stored.chat), stored.revision)),
-                )),
+            let loaded = match known {
+                Some(known) => chats.reload(known).await,
+                None => chats.load(&owner, &id).await,
+            };
+            match loaded {
+                Ok(stored) => Outcome::Loaded(stored),
                 Err(error) => Outcome::Unknown(After::LoadAgain, Failure::Chats(error)),
             }
         }
@@ -228,23 +282,49 @@ impl Effects {
     fn save(
         &self,
         chat: Box<Chat>,
+        unchanged: usize,
         revision: Option<u64>,
         ended: Option<EndedMessage>,
     ) -> BoxFuture<'static, Outcome> {
         let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
         async move {
-            match chats.store.save(&chat, revision).await {
-                Ok(is_saved) => {
-                    if let Some(ended) = ended.filter(|_| is_saved)
+            let keep_for = chats.limits.chat_ttl();
+            let save = SaveChat { chat: &chat, revision, unchanged, keep_for };
+            match chats.store.save(save).await {
+                Ok(result) => {
+                    if let Some(ended) = ended.filter(|_| result != SaveResult::Conflict)
                         && let Err(error) = revoke_unshown(&chats, &approvals, &chat, &ended).await
                     {
                         tracing::warn!(%error, "an approval request that is not shown stays open");
                     }
-                    Outcome::Input(Input::Saved(is_saved))
+                    Outcome::Saved(chat, result)
                 }
                 Err(error) => {
                     Outcome::Unknown(After::Input(Input::SaveUnknown), Failure::Chats(error))
                 }
+            }
+        }
+        .boxed()
+    }
+
+    fn revoke_pending(&self) -> BoxFuture<'static, Outcome> {
+        let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
+        async move {
+            match revoke(&chats, &approvals, |_| true).await {
+                Ok(()) => Outcome::Input(Input::Revoked),
+                Err(error) => Outcome::Unknown(After::Input(Input::Failed), Failure::Ledger(error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn delete(&self, revision: u64) -> BoxFuture<'static, Outcome> {
+        let (chats, owner) = (Arc::clone(&self.chats), self.owner.clone());
+        let id = self.chat_id.clone();
+        async move {
+            match chats.store.delete(&owner, &id, revision).await {
+                Ok(is_deleted) => Outcome::Input(Input::Deleted(is_deleted)),
+                Err(error) => Outcome::Unknown(After::Input(Input::Failed), Failure::Chats(error)),
             }
         }
         .boxed()

@@ -11,7 +11,7 @@ use test_support::random_messages::history::message_text;
 use test_support::rng::{Dice, Shown, setting};
 use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{Approvals, Principal};
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore};
+use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore, SaveChat, SaveResult};
 use ui_message_stream::chat::{Chat, ChatServer};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
@@ -117,7 +117,7 @@ async fn sent(
     let store = Arc::new(InMemoryChatStore::new());
     let mut chat = Chat::new("c", Principal::anonymous());
     chat.messages = history.to_vec().into();
-    assert!(store.save(&chat, None).await.unwrap());
+    assert_ne!(store.save(SaveChat::new(&chat)).await.unwrap(), SaveResult::Conflict);
     let agent: Agent = agent(model(&provider));
     let chats = ChatServer::new(agent.clone(), Approvals::new(agent)).with_store(store);
     let request = r#"{"id":"c","messages":[

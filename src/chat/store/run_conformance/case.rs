@@ -1,63 +1,28 @@
-//! [`Case`]: a test case of the suite, how it fails, and the requests that the cases make.
+//! [`Run`]: the run of a case, and the requests that the cases make.
 
 use std::error::Error as _;
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::approval::{LeaseHolderId, Principal};
-use crate::boxed::BoxFuture;
+use crate::approval::LeaseHolderId;
 use crate::chat::log::{
     AppendEntries, AppendResult, BeginResult, BeginRun, Fence, LogEntry, LogPage, ReadLog, RunKey,
     TakeCondition, TakeResult, TakeRun,
 };
+use crate::chat::store::conformance_case::{
+    CaseFailure, CaseResult, expect_equal, new_number, new_owner,
+};
 use crate::chat::store::run_store::{RunStore, RunStoreError};
 
-/// A test case: a name, and a function that runs it against a store.
-pub(super) struct Case {
-    pub(super) name: &'static str,
-    pub(super) run: Box<dyn FnOnce(Store) -> CaseFuture + Send>,
-}
-
+pub(super) type Case = crate::chat::store::conformance_case::Case<dyn RunStore>;
 pub(super) type Store = Arc<dyn RunStore>;
-pub(super) type CaseResult = Result<(), CaseFailure>;
-type CaseFuture = BoxFuture<'static, CaseResult>;
-
-/// The reason why a case failed.
-#[derive(Debug)]
-pub(super) struct CaseFailure(pub(super) String);
-
-impl Case {
-    pub(super) fn new<Fut>(
-        name: &'static str,
-        run: impl FnOnce(Store) -> Fut + Send + 'static,
-    ) -> Self
-    where
-        Fut: Future<Output = CaseResult> + Send + 'static,
-    {
-        Case { name, run: Box::new(move |store| Box::pin(run(store))) }
-    }
-}
 
 impl From<RunStoreError> for CaseFailure {
     fn from(error: RunStoreError) -> Self {
         CaseFailure(format!("{error}: {:?}", error.source()))
     }
-}
-
-/// Returns a [`CaseFailure`] unless both values are equal.
-pub(super) fn expect_equal<T: PartialEq + fmt::Debug>(
-    what: &str,
-    is: T,
-    expected: T,
-) -> CaseResult {
-    if is == expected {
-        return Ok(());
-    }
-    Err(CaseFailure(format!("{what} is {is:?}, expected {expected:?}")))
 }
 
 /// A run and its store.
@@ -145,13 +110,8 @@ pub(super) fn expect_appended(result: AppendResult) -> CaseResult {
 
 /// Returns the key of a run of a new owner.
 pub(super) fn new_key() -> RunKey {
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let random = random();
-    RunKey {
-        owner: Principal::new(format!("owner {number} {random}")),
-        chat: "chat".into(),
-        run: format!("run-{number}-{random}").into(),
-    }
+    let run = format!("run-{}", new_number()).into();
+    RunKey { owner: new_owner(), chat: "chat".into(), run }
 }
 
 /// Returns frames with these texts.
@@ -162,15 +122,6 @@ pub(super) fn frames<const N: usize>(texts: [&str; N]) -> [LogEntry; N] {
 pub(super) fn holder_id(number: u8) -> LeaseHolderId {
     LeaseHolderId::from_bytes([number; 16])
 }
-
-fn random() -> String {
-    let mut bytes = [0; 8];
-    // Without random bytes the number alone separates the owners.
-    let _ = getrandom::fill(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A lease that does not pass during a case.
 pub(super) const LONG_LEASE: Duration = Duration::from_secs(600);

@@ -2,13 +2,12 @@
 
 use tokio::time::sleep;
 
-use super::case::{
-    Case, LONG_LEASE, Run, SHORT_LEASE, Store, expect_appended, expect_equal, frames,
-};
+use super::case::{Case, LONG_LEASE, Run, SHORT_LEASE, Store, expect_appended, frames};
 use crate::chat::log::{
     AppendRefusal, AppendResult, BeginResult, Fence, RunState, TakeCondition, TakeRefusal,
     TakeResult,
 };
+use crate::chat::store::conformance_case::expect_equal;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 
-use super::case::{
-    Case, CaseFailure, LONG_LEASE, Run, Store, expect_appended, expect_equal, frames, new_key,
-};
+use super::case::{Case, LONG_LEASE, Run, Store, expect_appended, frames, new_key};
 use crate::approval::Principal;
 use crate::chat::log::{
     AppendEntries, AppendRefusal, AppendResult, BeginResult, Fence, LogEntry, ReadLog, RunKey,
     RunState, TakeCondition, TakeRefusal, TakeResult, TakeRun,
 };
+use crate::chat::store::conformance_case::{CaseFailure, expect_equal};
 use crate::chat::store::run_conformance::case::holder_id;
 
 pub(super) fn cases() -> Vec<Case> {

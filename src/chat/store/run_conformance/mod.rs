@@ -19,13 +19,10 @@ mod logs;
 mod repetitions;
 mod user_runs;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::timeout;
-
-use self::case::{Case, CaseFailure};
+use self::case::Case;
+use super::conformance_case::Report;
 use super::run_store::RunStore;
 
 /// Runs every case against a store, and returns the number of cases.
@@ -40,23 +37,9 @@ use super::run_store::RunStore;
 pub async fn check<S: RunStore>(store: impl AsyncFn() -> S) -> usize {
     let cases = [logs::cases(), repetitions::cases(), leases::cases(), user_runs::cases()];
     let cases: Vec<Case> = cases.into_iter().flatten().collect();
-    let count = cases.len();
-    let (mut failed, mut report) = (0, String::new());
-    for Case { name, run } in cases {
-        // Each case has its own task, so that a panic in the store fails only that case.
-        let result = timeout(CASE_TIMEOUT, tokio::spawn(run(Arc::new(store().await)))).await;
-        let why = match result {
-            Ok(Ok(Ok(()))) => continue,
-            Ok(Ok(Err(CaseFailure(why)))) => why,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {CASE_TIMEOUT:?}"),
-        };
-        failed += 1;
-        let _ = write!(report, "\n- {name}: {why}");
+    let mut report = Report::default();
+    for case in cases {
+        report.run(case, Arc::new(store().await)).await;
     }
-    assert!(failed == 0, "{failed} of {count} cases failed:{report}");
-    count
+    report.finish()
 }
-
-/// The time after which a case fails.
-const CASE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,10 +1,11 @@
 //! Repetitions: a request whose reply was lost is repeated, and is recognized.
 
-use super::case::{Case, LONG_LEASE, Run, Store, expect_appended, expect_equal, frames};
+use super::case::{Case, LONG_LEASE, Run, Store, expect_appended, frames};
 use crate::chat::log::{
     AppendRefusal, AppendResult, BeginResult, Fence, RunState, TakeCondition, TakeRefusal,
     TakeResult,
 };
+use crate::chat::store::conformance_case::expect_equal;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

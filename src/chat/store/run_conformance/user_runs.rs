@@ -3,10 +3,10 @@
 use tokio::time::sleep;
 
 use super::case::{
-    Case, CaseFailure, LONG_LEASE, Run, SHORT_LEASE, Store, expect_appended, expect_equal, frames,
-    holder_id, new_key,
+    Case, LONG_LEASE, Run, SHORT_LEASE, Store, expect_appended, frames, holder_id, new_key,
 };
 use crate::chat::log::{AppendResult, BeginResult, BeginRun, Fence, RunKey};
+use crate::chat::store::conformance_case::{CaseFailure, expect_equal};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -77,6 +77,7 @@ pub(super) enum Goal {
     /// Stop this run, or the one that is live when the conversation is loaded.
     Stop(Option<RunId>),
     Follow,
+    Delete,
     /// Store what a run has written, and end the run, because its lease has passed.
     Mend(RunId),
 }
@@ -179,6 +180,9 @@ pub(super) enum State {
     Saving(Box<Chat>, Then),
     /// Appends the end of the old log.
     EndingOld(Vec<LogEntry>, Then, Option<Box<Chat>>),
+    /// The open approval requests are revoked. Then the conversation with this revision is deleted.
+    Revoking(Option<u64>),
+    Deleting,
     /// Waits for the results of the answered calls.
     AwaitingResults,
     /// Reads the log of an ended run, to find out whether the store still holds it.
@@ -214,6 +218,7 @@ impl ChatTurn {
                 Goal::Settle(AnsweredBy::Decisions(message_id))
             }
             Request::Stop => Goal::Stop(None),
+            Request::Delete => Goal::Delete,
             Request::Follow { after: run } => {
                 after = run;
                 Goal::Follow
@@ -411,6 +416,14 @@ impl ChatTurn {
                 self.load();
             }
             (State::Saving(..), Input::SaveUnknown) => self.load(),
+            (State::Revoking(Some(revision)), Input::Revoked) => {
+                self.start(Effect::Delete(revision));
+                self.state = State::Deleting;
+            }
+            (State::Revoking(None), Input::Revoked) => self.finish(Then::Stored(None), None),
+            // The agent may have requested approvals before it was stopped.
+            (State::Deleting, Input::Deleted(true)) => self.revoke(None),
+            (State::Deleting, Input::Deleted(false)) => self.load(),
             (State::EndingOld(entries, then, chat), Input::Appended(None)) => {
                 self.append_end(entries, then, chat);
             }
@@ -449,29 +462,31 @@ impl ChatTurn {
         let (owner, import) = (self.settings.owner.clone(), self.settings.history_import);
         let loaded = match (loaded, &self.goal) {
             (Some((chat, revision)), _) => Loaded { chat, revision: Some(revision) },
-            (None, Goal::Ask(request) | Goal::Settle(AnsweredBy::Request(request))) => Loaded {
-                chat: Box::new(Chat::from_client_history(request, owner, import)),
-                revision: None,
-            },
-            (None, _) => {
-                self.respond(Response::Nothing);
-                return self.settle_without_chat();
+            // After its response a request does not create the conversation: the user may have
+            // deleted it.
+            (None, Goal::Ask(request) | Goal::Settle(AnsweredBy::Request(request)))
+                if !self.has_responded =>
+            {
+                let chat = Box::new(Chat::from_client_history(request, owner, import));
+                Loaded { chat, revision: None }
             }
+            // A deletion that was interrupted may have left approval requests.
+            (None, Goal::Delete) => return self.revoke(None),
+            (None, _) => return self.settle_without_chat(),
         };
         self.decide(loaded);
     }
 
     /// The store does not hold the conversation. The answers are redeemed all the same.
     fn settle_without_chat(&mut self) {
+        self.respond(Response::Nothing);
         self.unsaved.clear();
         if let Redemption::NotStarted(_) = self.redemption {
             let chat =
                 Box::new(Chat::new(self.settings.chat_id.clone(), self.settings.owner.clone()));
             self.redeem(&Loaded { chat, revision: None });
         }
-        if self.redemption.is_running() {
-            self.state = State::AwaitingResults;
-        }
+        self.finish(Then::Stored(None), None);
     }
 
     /// Reads the live run, unless its lease has passed. Then this turn takes it.
@@ -543,12 +558,14 @@ impl ChatTurn {
         self.state = State::Completing(entries);
     }
 
-    pub(super) fn save(&mut self, next: Chat, revision: Option<u64>, then: Then) {
-        let chat = Box::new(next);
+    /// Saves the next version of a loaded conversation.
+    pub(super) fn save(&mut self, loaded: &Loaded, next: Chat, then: Then) {
+        let (chat, revision) = (Box::new(next), loaded.revision);
+        let unchanged = revision.map_or(0, |_| chat.messages.shared_prefix(&loaded.chat.messages));
         let ended = self.held.as_ref().filter(|held| held.end.is_some());
         let ended = ended.and_then(|held| held.message_id.clone());
         let ended = ended.map(|id| EndedMessage { id, requested: Vec::new() });
-        self.start(Effect::Save { chat: chat.clone(), revision, ended });
+        self.start(Effect::Save { chat: chat.clone(), unchanged, revision, ended });
         self.state = State::Saving(chat, then);
     }
 
@@ -666,6 +683,7 @@ impl ChatTurn {
                 self.unsaved.extend(own.results().iter().cloned());
                 self.begun = None;
                 self.start_following(own.live().run.clone());
+                self.start(Effect::RevokeUnshown(own.ended_message()));
             }
         }
     }

@@ -54,6 +54,7 @@ impl ChatTurn {
                     self.finish(Then::Stored(None), None);
                 }
             },
+            Goal::Delete => self.decide_deletion(&loaded, live),
             Goal::Mend(run) => match live {
                 Some(live) if live.run == *run => self.close_run(loaded, Some(live)),
                 _ => self.finish(Then::Stored(None), None),
@@ -100,7 +101,7 @@ impl ChatTurn {
         if let Some(live) = live {
             if !self.unsaved.is_empty() {
                 self.unsaved.iter().for_each(|result| next.receive_result(result));
-                return self.save(next, loaded.revision, Then::Load);
+                return self.save(&loaded, next, Then::Load);
             }
             self.redeem(&loaded);
             return match self.redemption.is_running() {
@@ -158,7 +159,7 @@ impl ChatTurn {
             && self.shown.iter().any(|shown| replies.has_to_follow(shown));
         match next.message_to_continue().cloned().or(message_id.clone().filter(|_| has_to_call)) {
             Some(id) => self.name_run(loaded, next, id),
-            None if next != **chat => self.save(next, loaded.revision, Then::Load),
+            None if next != **chat => self.save(&loaded, next, Then::Load),
             None if self.redemption.is_running() => self.state = State::AwaitingResults,
             None => self.finish(Then::Stored(message_id), None),
         }
@@ -207,19 +208,10 @@ impl ChatTurn {
     /// Takes the live run, completes its log, keeps its message, and then does what the goal says.
     pub(super) fn close_run(&mut self, loaded: Loaded, live: Option<LiveRun>) {
         let Some(live) = live else { return self.close_conversation(loaded) };
-        let is_held = |held: &&Held| held.run == live.run;
-        let held = match self.held.as_ref().filter(is_held) {
-            Some(held) if held.is_open && held.fence < live.fence => {
-                // Another turn took the run from this one and said so in the chat.
-                self.held = None;
-                self.state = State::TakenElsewhere(live.run);
-                return;
-            }
-            Some(held) => held,
-            None => return self.take_live(live),
-        };
+        let client = self.client();
+        let Some(held) = self.hold(&live) else { return };
         let (fence, is_open) = (held.fence, held.is_open);
-        let mut writer = LogWriter::of_taken(&loaded.chat, &live, &held.entries, self.client());
+        let mut writer = LogWriter::of_taken(&loaded.chat, &live, &held.entries, client);
         for result in loaded.chat.new_results() {
             if !writer.record().has_result_of(result) {
                 writer.result(result);
@@ -243,7 +235,7 @@ impl ChatTurn {
             // log gets entries that its save would lack.
             let mut fenced = (*loaded.chat).clone();
             fenced.set_live_fence(fence);
-            return self.save(fenced, loaded.revision, Then::Load);
+            return self.save(&loaded, fenced, Then::Load);
         }
         writer.last_frames();
         if let Some(held) = &mut self.held {
@@ -254,6 +246,44 @@ impl ChatTurn {
         next.end_live_run();
         others.iter().for_each(|result| next.record_received(result));
         self.name_next(loaded, next);
+    }
+
+    /// Returns the live run if this turn has taken it. Otherwise takes it, or waits for the turn that
+    /// took it later.
+    fn hold(&mut self, live: &LiveRun) -> Option<&mut Held> {
+        match self.held.as_ref().filter(|held| held.run == live.run) {
+            Some(held) if held.is_open && held.fence < live.fence => {
+                // Another turn took the run from this one and said so in the chat.
+                self.held = None;
+                self.state = State::TakenElsewhere(live.run.clone());
+                None
+            }
+            Some(_) => self.held.as_mut(),
+            None => {
+                self.take_live(live.clone());
+                None
+            }
+        }
+    }
+
+    /// Takes the live run, revokes the open approval requests, and deletes the conversation. The log
+    /// ends after that.
+    fn decide_deletion(&mut self, loaded: &Loaded, live: Option<LiveRun>) {
+        let client = self.client();
+        if let Some(live) = live {
+            let Some(held) = self.hold(&live) else { return };
+            let mut writer = LogWriter::of_taken(&loaded.chat, &live, &held.entries, client);
+            writer.abort();
+            writer.last_frames();
+            held.end = Some(writer.take_queue());
+        }
+        self.revoke(loaded.revision);
+    }
+
+    /// Revokes the open approval requests, and then deletes the conversation with this revision.
+    pub(super) fn revoke(&mut self, revision: Option<u64>) {
+        self.start(Effect::RevokePending);
+        self.state = State::Revoking(revision);
     }
 
     /// As [`close_run`](Self::close_run), without a live run.
@@ -313,7 +343,7 @@ impl ChatTurn {
                 match effect {
                     RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
                         // The run that answered it was taken.
-                        return self.save(next, loaded.revision, Then::Stored(Some(id)));
+                        return self.save(&loaded, next, Then::Stored(Some(id)));
                     }
                     // The run that was to answer it is lost, and has written nothing.
                     RequestEffect::NotAnswered
@@ -321,7 +351,7 @@ impl ChatTurn {
                             && next.messages.last().is_some_and(|it| it.role == Role::User) => {}
                     RequestEffect::NotAnswered => {
                         self.respond(Response::AlreadyReceived);
-                        return self.save(next, loaded.revision, Then::Stored(None));
+                        return self.save(&loaded, next, Then::Stored(None));
                     }
                     RequestEffect::NewResponse | RequestEffect::Continues(_) => {}
                 }
@@ -334,12 +364,12 @@ impl ChatTurn {
             }
             Goal::Mend(_) => match next.message_to_continue().cloned() {
                 Some(id) => self.name_run(loaded, next, id),
-                None => self.save(next, loaded.revision, Then::Stored(None)),
+                None => self.save(&loaded, next, Then::Stored(None)),
             },
-            Goal::Settle(_) => self.save(next, loaded.revision, Then::Load),
+            Goal::Settle(_) => self.save(&loaded, next, Then::Load),
             _ => {
                 next.set_stopped();
-                self.save(next, loaded.revision, Then::Stored(None));
+                self.save(&loaded, next, Then::Stored(None));
             }
         }
     }
@@ -361,7 +391,7 @@ impl ChatTurn {
         let live = LiveRun { run, fence, message_id };
         next.set_live_run(live.clone());
         self.was_named = true;
-        self.save(next, loaded.revision, Then::Run(live));
+        self.save(&loaded, next, Then::Run(live));
     }
 
     pub(super) fn begin_new(&mut self, loaded: Loaded) {

@@ -23,6 +23,8 @@ pub(crate) enum Request {
     Decisions { message_id: MessageId, plan: Box<ResumePlan> },
     /// Stop the run that is live now.
     Stop,
+    /// Delete the conversation with its live run and its open approval requests.
+    Delete,
     /// Read the live run, or this run, from which the client has read before.
     Follow { after: Option<RunId> },
 }
@@ -50,11 +52,19 @@ pub(crate) enum Action {
 pub(crate) enum Effect {
     /// Load the conversation. Produces [`Input::Loaded`].
     Load,
-    /// Save the conversation if it still has this revision. Produces [`Input::Saved`].
+    /// Save the conversation if it still has this revision. Its first messages, up to `unchanged`,
+    /// are those of this revision. Produces [`Input::Saved`].
     ///
     /// Before that reply, revoke the approval requests of the message `ended` that the saved
     /// conversation does not show: its run was cut off and may have requested them in vain.
-    Save { chat: Box<Chat>, revision: Option<u64>, ended: Option<EndedMessage> },
+    Save { chat: Box<Chat>, unchanged: usize, revision: Option<u64>, ended: Option<EndedMessage> },
+    /// Revoke all pending approval requests of the conversation. Produces [`Input::Revoked`].
+    RevokePending,
+    /// Delete the conversation if it still has this revision. Produces [`Input::Deleted`].
+    Delete(u64),
+    /// Revoke those approval requests of a run that was taken which the conversation does not show.
+    /// Produces nothing.
+    RevokeUnshown(EndedMessage),
     /// Redeem the answers of the plan: deny, execute, or grant to a provider. Produces
     /// [`Input::CallSettled`] for each answered call, and then [`Input::Redeemed`].
     Redeem { plan: Box<ResumePlan>, chat: Box<Chat> },
@@ -115,6 +125,9 @@ pub(crate) enum Input {
     Saved(bool),
     /// It is not known whether the conversation was saved.
     SaveUnknown,
+    Revoked,
+    /// Whether the conversation was deleted. If not, it has another revision, or does not exist.
+    Deleted(bool),
     CallSettled(Box<ReceivedResult>),
     Redeemed,
     /// The answers could not be redeemed.

@@ -15,6 +15,7 @@
 //!              └────────────┴── a result is unread ◀───────┘
 //! Running ── an append is refused, or the chat names another run ─▶ StopAgent ─▶ Following
 //! Following ── the lease of the run passed ─▶ Taking, to mend the conversation
+//! DELETE: Loading ─▶ Taking ─▶ Reading ─▶ Revoking ─▶ Deleting ─▶ Revoking ─▶ EndingOld ─▶ Over
 //! ```
 //!
 //! The chapter "One run in a chat" of `DESIGN.md` gives the rules.

@@ -18,7 +18,8 @@ use crate::message::UiMessage;
 #[derive(Debug)]
 pub(super) struct OwnRun {
     live: LiveRun,
-    /// The newest version of the conversation that was loaded.
+    /// The newest version of the conversation that was loaded. `revision` is `None` if the store does
+    /// not hold it.
     chat: Box<Chat>,
     revision: Option<u64>,
     writer: LogWriter,
@@ -184,6 +185,11 @@ impl OwnRun {
         &self.results
     }
 
+    /// Returns the message of the run and the approvals that it has requested.
+    pub(super) fn ended_message(&self) -> EndedMessage {
+        EndedMessage { id: self.live.message_id.clone(), requested: self.requested.clone() }
+    }
+
     pub(super) fn leaves_unread(&self) -> bool {
         self.leaves_unread
     }
@@ -288,17 +294,17 @@ impl OwnRun {
                 kept.end_live_run();
                 self.leaves_unread = kept.message_to_continue().is_some();
                 let (chat, revision) = (Box::new(kept), self.revision);
+                let before = &self.chat.messages;
+                let unchanged = revision.map_or(0, |_| chat.messages.shared_prefix(before));
                 let message = chat.message(&self.live.message_id);
                 let is_shown = |id: &ApprovalId| {
                     let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
                     parts.any(|part| part.approval_id() == Some(id))
                 };
                 let is_unshown = self.was_cut || !self.requested.iter().all(is_shown);
-                let ended = is_unshown.then(|| EndedMessage {
-                    id: self.live.message_id.clone(),
-                    requested: self.requested.clone(),
-                });
-                actions.push_back(Action::Start(Effect::Save { chat, revision, ended }));
+                let ended = is_unshown.then(|| self.ended_message());
+                let save = Effect::Save { chat, unchanged, revision, ended };
+                actions.push_back(Action::Start(save));
                 self.was_saved = true;
                 self.phase = Phase::Saving;
             }
@@ -414,8 +420,10 @@ impl OwnRun {
     fn loaded(&mut self, loaded: Option<(Box<Chat>, u64)>) -> Option<Next> {
         self.is_loading = false;
         let newest = match loaded {
-            // The store has removed the conversation. The run saves it again.
+            // The store has removed the conversation, and the run saves it again. If the user has
+            // deleted it, the run was taken before: then an append that follows is refused.
             None if !self.was_saved => {
+                self.has_to_renew = true;
                 let mut chat = self.chat.clone();
                 chat.clear_new_results();
                 Some((chat, None))

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::Chat;
-use ui_message_stream::chat::store::{ChatStore, ChatStoreError, InMemoryChatStore, VersionedChat};
+use ui_message_stream::chat::store::{
+    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, ListChats, SaveChat, SaveResult,
+    VersionedChat,
+};
 use ui_message_stream::id::ChatId;
 
 /// A store in memory that can lose all its chats.
@@ -33,12 +35,27 @@ impl ChatStore for LosableStore {
         Box::pin(async move { store.load(owner, id).await })
     }
 
-    fn save<'a>(
+    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
+        let store = self.current();
+        Box::pin(async move { store.save(save).await })
+    }
+
+    fn list<'a>(
         &'a self,
-        chat: &'a Chat,
-        revision: Option<u64>,
+        owner: &'a Principal,
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
+        let store = self.current();
+        Box::pin(async move { store.list(owner, list).await })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a ChatId,
+        revision: u64,
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         let store = self.current();
-        Box::pin(async move { store.save(chat, revision).await })
+        Box::pin(async move { store.delete(owner, id, revision).await })
     }
 }
