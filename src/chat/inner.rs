@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::agent::ChatAgent;
 use super::client::ClientSettings;
+use super::hints::Hints;
 use super::log::{ReadLog, RunKey};
 use super::run_log::keep_log;
 use super::store::{ChatStore, ChatStoreError, ReloadedChat, RunStore, VersionedChat};
-use super::turn::hints::Hints;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::{Approvals, Principal};
 use crate::id::{ApprovalId, ChatId};

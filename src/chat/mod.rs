@@ -17,16 +17,24 @@
 mod agent;
 #[cfg(feature = "approvals")]
 mod client;
+#[cfg(feature = "approvals")]
+mod complete;
 mod conversation;
 #[cfg(feature = "approvals")]
 mod error;
 #[cfg(feature = "approvals")]
+mod hints;
+#[cfg(feature = "approvals")]
 mod inner;
 pub mod log;
+#[cfg(feature = "approvals")]
+mod redeem;
 #[cfg(feature = "approvals")]
 mod run_log;
 #[cfg(feature = "approvals")]
 mod server;
+#[cfg(feature = "approvals")]
+mod settings;
 #[cfg(all(test, feature = "approvals"))]
 mod simulator;
 #[cfg(feature = "approvals")]
@@ -39,7 +47,9 @@ mod turn;
 mod turn_tables;
 
 #[cfg(feature = "approvals")]
-pub use self::agent::{AgentEventStream, ChatAgent};
+pub use self::agent::{AgentEventStream, ChatAgent, Turn};
+#[cfg(feature = "approvals")]
+pub use self::complete::ChatResponse;
 pub use self::conversation::{
     Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter, PostedHistory,
     RecordedMessage, Recorder, RequestEffect, StopReason,
@@ -47,8 +57,6 @@ pub use self::conversation::{
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;
 #[cfg(feature = "approvals")]
-pub use self::server::{ChatResponse, ChatServer, DecisionReceipt};
+pub use self::server::{ChatServer, DecisionReceipt};
 #[cfg(feature = "approvals")]
 pub use self::stream::ChatStream;
-#[cfg(feature = "approvals")]
-pub use self::turn::Turn;

@@ -10,36 +10,20 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::StreamExt;
-
-use super::client::{Client, ClientSettings};
-use super::conversation::ReceivedResult;
+use super::client::Client;
+use super::complete::{ChatResponse, RunEnd};
 use super::inner::Inner;
 use super::log::{ReadLog, RunKey};
-use super::run_log::{content_parts, position_of};
-use super::stream::{ChatStream, LogReader, front, whole_response};
+use super::stream::{ChatStream, LogReader};
 use super::turn::driver::{Driver, StartedTurn, TurnRequest};
-use super::turn::hints::Hints;
 use super::turn::machine::{Request, Response};
-use crate::approval::{ApprovalDecision, Approvals, PendingApproval, PendingToolCall, Principal};
-use crate::chat::store::{
-    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, RunStore,
-};
-use crate::chat::{
-    Chat, ChatAgent, ChatError, ClientAnswers, HistoryImport, PostedHistory, StopReason,
-};
-use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
-use crate::id::{ChatId, MessageId, RunId};
-use crate::json::Json;
-use crate::limits::ChatLimits;
-use crate::message::{Role, UiMessage};
+use crate::approval::{ApprovalDecision, Approvals, Principal};
+use crate::chat::store::{ChatPage, ChatStoreError, ListChats};
+use crate::chat::{Chat, ChatError, ClientAnswers};
+use crate::id::{ChatId, RunId};
 use crate::request::ChatRequest;
-use crate::response::ResponseOutcome;
-use crate::sse::Decoder;
 
 /// Serves conversations: stores them, and lets an agent answer each turn.
 ///
@@ -69,159 +53,9 @@ use crate::sse::Decoder;
 /// ```
 #[derive(Clone)]
 #[doc(alias = "useChat")]
-pub struct ChatServer(Arc<Inner>);
+pub struct ChatServer(pub(super) Arc<Inner>);
 
 impl ChatServer {
-    /// Creates a server whose conversations this agent answers. The conversations are stored in an
-    /// [`InMemoryChatStore`].
-    ///
-    /// # Panics
-    /// If the approvals are [stateless](Approvals::stateless_replayable). A chat server asks the
-    /// ledger for the outcomes of earlier turns and lists pending approvals, which needs records.
-    pub fn new(agent: impl ChatAgent, approvals: Approvals) -> Self {
-        assert!(
-            !approvals.is_stateless(),
-            "a `ChatServer` needs approvals with a ledger: use `Approvals::new` instead of \
-             `Approvals::stateless_replayable`"
-        );
-        ChatServer(Arc::new(Inner {
-            agent: Arc::new(agent),
-            approvals,
-            store: Arc::new(InMemoryChatStore::new()),
-            runs: Arc::new(InMemoryRunStore::new()),
-            is_default_store: true,
-            is_default_run_store: true,
-            limits: ChatLimits::default(),
-            posted_history: PostedHistory::default(),
-            history_import: HistoryImport::default(),
-            clients: ClientSettings::default(),
-            run_lease: RUN_LEASE,
-            hints: Hints::default(),
-        }))
-    }
-
-    /// Sets whether a new message keeps the stored messages that the posted history lacks. The
-    /// default is [`PostedHistory::Keep`].
-    #[must_use]
-    pub fn with_posted_history(self, posted_history: PostedHistory) -> Self {
-        self.configure(|inner| inner.posted_history = posted_history)
-    }
-
-    /// Sets what is imported from the history in a request whose conversation the server does not
-    /// have. The default is [`HistoryImport::Texts`].
-    #[must_use]
-    pub fn with_history_import(self, history_import: HistoryImport) -> Self {
-        self.configure(|inner| inner.history_import = history_import)
-    }
-
-    /// Sets the oldest version of the AI SDK (npm package `ai`) that the clients of this server use.
-    /// The default is [`Version::V6`], which serves `ai@6` and `ai@7`.
-    ///
-    /// The clients of [`Version::V5`] know no approvals. For them, a call that needs approval gets
-    /// the error [`NOT_ANSWERABLE`](crate::approval::NOT_ANSWERABLE) as its result, and no approval
-    /// is requested. This holds for complete responses, too.
-    ///
-    /// An approval that the agent requests with approvals of its own is revoked. They must have the
-    /// same ledger as those of the server.
-    ///
-    /// A run is written for the client whose request began it, also for those that join it later.
-    #[must_use]
-    pub fn with_version(self, version: Version) -> Self {
-        self.with_version_from(move |_| version)
-    }
-
-    /// Sets a function that returns the version of the client that sent a request, for a server
-    /// whose clients use several versions. Otherwise as [`with_version`](Self::with_version).
-    ///
-    /// A page can send its version in the body. Pages of a version that sends none are the oldest
-    /// ones. If pages of several versions show one conversation, an approval that a newer page can
-    /// give stays pending. An older page shows its call without a result.
-    ///
-    /// ```
-    /// use ui_message_stream::chat::ChatServer;
-    /// use ui_message_stream::chunk::Version;
-    ///
-    /// /// The pages send `new DefaultChatTransport({ body: { sdk: 6 } })`, since they use `ai@6`.
-    /// fn with_old_pages(chats: ChatServer) -> ChatServer {
-    ///     chats.with_version_from(|request| match request.custom("sdk") {
-    ///         Some(_) => Version::V6,
-    ///         None => Version::V5,
-    ///     })
-    /// }
-    /// # let _ = with_old_pages;
-    /// ```
-    #[must_use]
-    pub fn with_version_from(
-        self,
-        version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
-    ) -> Self {
-        self.configure(|inner| inner.clients.set_version(version_of))
-    }
-
-    /// Disables approval requests, for clients that show none. A call that needs approval gets the
-    /// error [`NOT_ANSWERABLE`](crate::approval::NOT_ANSWERABLE) as its result, and no approval is
-    /// requested. Approvals that were requested before can still be given.
-    #[must_use]
-    pub fn without_approvals(self) -> Self {
-        self.configure(|inner| inner.clients.disable_approvals())
-    }
-
-    /// Sets the store of the conversations. Call it before the first request: conversations in the
-    /// previous store are not moved.
-    #[doc(alias = "database")]
-    #[doc(alias = "persist")]
-    #[must_use]
-    pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
-        self.configure(|inner| {
-            inner.store = store;
-            inner.is_default_store = false;
-        })
-    }
-
-    /// Sets the store of the logs of runs. Servers that share conversations have to share it too. The
-    /// default is an [`InMemoryRunStore`].
-    #[must_use]
-    pub fn with_run_store(self, runs: Arc<dyn RunStore>) -> Self {
-        self.configure(|inner| {
-            inner.runs = runs;
-            inner.is_default_run_store = false;
-        })
-    }
-
-    /// Sets the time after which another server may take over a run whose server has failed. A run
-    /// renews its lease at each third of it. The default is 10 seconds.
-    #[must_use]
-    pub fn with_run_lease(self, lease: Duration) -> Self {
-        self.configure(|inner| inner.run_lease = lease)
-    }
-
-    /// Sets the limits of the conversations, their runs and their approvals. Call it before the first
-    /// request.
-    ///
-    /// The limits of the chats and bytes of a user and of all users, and those of the logs of ended
-    /// runs, apply to the stores that [`new`](Self::new) creates. Other stores have their own limits,
-    /// for example [`InMemoryChatStore::with_limits`].
-    #[must_use]
-    pub fn with_limits(self, limits: ChatLimits) -> Self {
-        self.configure(|inner| {
-            inner.approvals = inner.approvals.clone().with_limits(limits.clone());
-            if inner.is_default_store {
-                inner.store = Arc::new(InMemoryChatStore::with_limits(limits.clone()));
-            }
-            if inner.is_default_run_store {
-                let bytes = limits.max_ended_log_bytes();
-                inner.runs = Arc::new(InMemoryRunStore::new().with_max_ended_bytes(bytes));
-            }
-            inner.limits = limits;
-        })
-    }
-
-    fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
-        let mut inner = Inner::clone(&self.0);
-        set(&mut inner);
-        ChatServer(Arc::new(inner))
-    }
-
     /// Returns the approvals service with which the conversations request approvals.
     pub fn approvals(&self) -> &Approvals {
         &self.0.approvals
@@ -236,7 +70,7 @@ impl ChatServer {
     /// [`Chat::apply_request`]. Its response is the live run that answers it, or the stored message.
     ///
     /// # Errors
-    /// - [`ChatError::Request`] if the [agent](ChatAgent::validate_request) rejects the request.
+    /// - [`ChatError::Request`] if the [agent](super::ChatAgent::validate_request) rejects the request.
     /// - [`ChatError::Limit`] if the new message, or the outputs of calls that the client executes, do
     ///   not fit into the conversation.
     /// - [`ChatError::AlreadyReceived`] if the request was delivered before, and there is no
@@ -253,20 +87,33 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatStream, ChatError> {
-        let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
-        let held = request.unsanitized_continued_message().cloned();
-        Ok(match self.start(principal, request).await? {
-            Applied::Run { run, message_id, begun, shown } => {
-                let held = held.filter(|held| held.id == message_id);
-                let held = held.as_ref().map(|held| (held, shown.as_slice()));
-                let begun = begun.as_deref();
-                self.log_stream(principal, &id, run, begun, held, client).await
-            }
-            Applied::Stored { chat, message_id, shown } => {
-                let held = held.as_ref().map(|held| (held, shown.as_slice()));
-                stored_stream(&chat, &message_id, held, client)
-            }
-        })
+        let posted = request.unsanitized_continued_message().cloned();
+        let (principal, id) = (principal.clone(), request.id().clone());
+        let client = self.0.clients.client_of(&request);
+        let mut turn = self.start(&principal, request)?;
+        let chats = self.clone();
+        let stream = async move |response| {
+            Ok(match response {
+                Response::Join { run, message_id, begun, shown } => {
+                    let posted = posted.filter(|posted| posted.id == message_id);
+                    let posted = posted.as_ref().map(|posted| (posted, shown.as_slice()));
+                    let (key, begun) = (run_key(&principal, &id, run), begun.as_deref());
+                    let reader = LogReader::of_message(&chats.0, key, begun, posted, client);
+                    ChatStream::of_log(reader.await)
+                }
+                Response::Stored { message_id, shown } => {
+                    let chat = chats.chat(&principal, &id).await?;
+                    let posted = posted.as_ref().map(|posted| (posted, shown.as_slice()));
+                    ChatStream::of_stored(&chat, &message_id, posted, client)
+                }
+                other => return Err(refused(other)),
+            })
+        };
+        if turn.is_executing().await {
+            let stream = async move { stream(turn.response().await?).await };
+            return Ok(ChatStream::later(stream));
+        }
+        stream(turn.response().await?).await
     }
 
     /// Returns the stream of the live run of a conversation of this principal, for a page that is
@@ -286,21 +133,24 @@ impl ChatServer {
         id: &ChatId,
         last_event_id: Option<&str>,
     ) -> Result<Option<ChatStream>, ChatError> {
-        let last = last_event_id.and_then(|last| last.rsplit_once('.'));
-        let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
-        if last_event_id.is_some() && last.is_none() {
-            return Ok(None);
-        }
-        let (after, position) = last.unzip();
-        let request = Request::Follow { after };
-        Ok(match self.respond(principal, id, request).await? {
-            Response::Join { run, begun, .. } => {
-                let client = self.0.clients.any_client();
-                Some(self.log_stream(principal, id, run, begun.as_deref(), None, client).await)
+        let client = self.0.clients.any_client();
+        if let Some(last) = last_event_id {
+            let last = last.rsplit_once('.');
+            let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
+            let Some((run, position)) = last else { return Ok(None) };
+            let key = run_key(principal, id, run);
+            let read = ReadLog { key: &key, after: u64::MAX, max_bytes: 0, is_reader: false };
+            if self.0.runs.read(read).await?.is_none() {
+                return Ok(None);
             }
-            Response::Rest(run) => {
-                let position = position.map_or(0, |last| last.saturating_add(1));
-                Some(ChatStream::of_log(self.log_reader(principal, id, run, position)))
+            let reader = LogReader::new(&self.0, key, position.saturating_add(1), client);
+            return Ok(Some(ChatStream::of_log(reader)));
+        }
+        Ok(match self.start_turn(principal, id, client, Request::Follow).response().await? {
+            Response::Join { run, begun, .. } => {
+                let (key, begun) = (run_key(principal, id, run), begun.as_deref());
+                let reader = LogReader::of_message(&self.0, key, begun, None, client).await;
+                Some(ChatStream::of_log(reader))
             }
             _ => None,
         })
@@ -337,38 +187,18 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        let chat_id = request.id().clone();
-        let (chat, message_id, outcome, reason) = match self.start(principal, request).await? {
-            Applied::Run { run, message_id, .. } => {
-                let reader = self.log_reader(principal, &chat_id, run, 0);
-                let (outcome, reason) = end_of(ChatStream::of_log(reader)).await;
-                (self.chat(principal, &chat_id).await?, message_id, outcome, reason)
+        let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
+        let response = self.start(principal, request)?.response().await?;
+        let (message_id, end) = match response {
+            Response::Join { run, message_id, .. } => {
+                let reader = LogReader::new(&self.0, run_key(principal, &id, run), 0, client);
+                (message_id, RunEnd::of_log(reader).await)
             }
-            Applied::Stored { chat, message_id, .. } => {
-                (*chat, message_id, ResponseOutcome::Finished, None)
-            }
+            Response::Stored { message_id, .. } => (message_id, RunEnd::STORED),
+            other => return Err(refused(other)),
         };
-        let pending = self.0.approvals.for_chat(principal, &chat.id).pending().await?;
-        let stop_reason = chat.stop_reason(&message_id).with_finish_reason(reason);
-        let message = chat.message(&message_id).cloned();
-        let is_answered = outcome == ResponseOutcome::Finished && stop_reason == StopReason::Stop;
-        let answer = message.as_ref().filter(|_| is_answered);
-        let output = answer.and_then(|message| self.0.agent.structured_output(message));
-        let (output, outcome) = match output {
-            Some(Ok(output)) => (Some(output), outcome),
-            // A repeated request gets the stored message, and nothing records any more why it holds
-            // no valid output: the first run failed, or it was cut off.
-            Some(Err(_)) => (None, ResponseOutcome::Failed),
-            None => (None, outcome),
-        };
-        Ok(ChatResponse {
-            output,
-            message,
-            stop_reason,
-            approvals: pending,
-            client_executed: chat.client_executed,
-            outcome,
-        })
+        let chat = self.chat(principal, &id).await?;
+        end.into_response(&self.0, chat, &message_id).await
     }
 
     /// Builds a chat request for a client that keeps no messages. `answers` names tool calls and
@@ -420,20 +250,20 @@ impl ChatServer {
         let mut accepted = HashSet::new();
         for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
             let message_id = on_message.message_id.clone();
-            let turn = Driver::start(
+            let mut turn = Driver::start(
                 &self.0,
                 TurnRequest {
                     principal: principal.clone(),
                     owner: on_message.requester.clone(),
                     chat_id: on_message.chat_id.clone(),
+                    client: self.0.clients.any_client(),
                     request: Request::Decisions { message_id, plan: Box::new(on_message.plan()) },
                 },
             );
-            let StartedTurn { response, accepted: redeemed, task } = turn;
-            match redeemed.await {
-                Ok(redeemed) => accepted.extend(redeemed.map_err(ChatError::from)?),
-                Err(_) => {
-                    return Err(match answer(response, task).await? {
+            match turn.accepted().await {
+                Some(redeemed) => accepted.extend(redeemed?.answers),
+                None => {
+                    return Err(match turn.response().await? {
                         Response::TooManyRuns => ChatError::TooManyRuns,
                         _ => ChatStoreError::new("the decisions were not redeemed").into(),
                     });
@@ -483,7 +313,8 @@ impl ChatServer {
     #[doc(alias = "abort")]
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
-        self.respond(principal, id, Request::Stop).await.map(drop)
+        let client = self.0.clients.any_client();
+        self.start_turn(principal, id, client, Request::Stop).response().await.map(drop)
     }
 
     /// Lists the conversations of this principal, the last saved first, page by page.
@@ -540,152 +371,41 @@ impl ChatServer {
     /// If the future is dropped after it was polled, the conversation is still deleted.
     #[doc(alias = "remove")]
     pub async fn delete(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
-        self.respond(principal, id, Request::Delete).await.map(drop)
+        let client = self.0.clients.any_client();
+        self.start_turn(principal, id, client, Request::Delete).response().await.map(drop)
     }
 
-    /// Applies a request to its stored conversation.
-    async fn start(
-        &self,
-        principal: &Principal,
-        request: ChatRequest,
-    ) -> Result<Applied, ChatError> {
+    /// Starts to apply a request to its stored conversation.
+    fn start(&self, principal: &Principal, request: ChatRequest) -> Result<StartedTurn, ChatError> {
         self.0.agent.validate_request(&request)?;
-        let id = request.id().clone();
-        match self.respond(principal, &id, Request::Post(Box::new(request))).await? {
-            Response::Join { run, message_id, begun, shown } => {
-                Ok(Applied::Run { run, message_id, begun, shown })
-            }
-            Response::Stored { message_id, shown } => {
-                let chat = Box::new(self.chat(principal, &id).await?);
-                Ok(Applied::Stored { chat, message_id, shown })
-            }
-            Response::Limit(limit) => Err(limit.into()),
-            Response::TooManyRuns => Err(ChatError::TooManyRuns),
-            _ => Err(ChatError::AlreadyReceived),
-        }
+        let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
+        Ok(self.start_turn(principal, &id, client, Request::Post(Arc::new(request))))
     }
 
-    /// Starts a turn on a task of its own, and returns its response. The turn continues if this
-    /// future is dropped.
-    async fn respond(
+    fn start_turn(
         &self,
         principal: &Principal,
         id: &ChatId,
-        request: Request,
-    ) -> Result<Response, ChatError> {
-        let (owner, chat_id) = (principal.clone(), id.clone());
-        let request = TurnRequest { principal: principal.clone(), owner, chat_id, request };
-        let StartedTurn { response, task, .. } = Driver::start(&self.0, request);
-        answer(response, task).await
-    }
-
-    fn log_reader(
-        &self,
-        principal: &Principal,
-        id: &ChatId,
-        run: RunId,
-        position: u64,
-    ) -> LogReader {
-        let key = run_key(principal, id, run);
-        LogReader::new(&self.0.runs, key, position, self.0.limits.max_stalled_time())
-    }
-
-    /// Returns the stream of a run that continues the message `begun`. The client holds `held`, and
-    /// has to be shown results of its answers.
-    async fn log_stream(
-        &self,
-        principal: &Principal,
-        id: &ChatId,
-        run: RunId,
-        begun: Option<&UiMessage>,
-        held: Option<(&UiMessage, &[ReceivedResult])>,
         client: Client,
-    ) -> ChatStream {
-        let parts_before = begun.map_or(0, content_parts);
-        if let Some((held, _)) = held.filter(|(held, _)| content_parts(held) > parts_before) {
-            // The client has read a part of this run.
-            let key = &run_key(principal, id, run.clone());
-            let read = ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false };
-            let page = self.0.runs.read(read).await.ok().flatten();
-            let entries = page.map(|page| page.entries).unwrap_or_default();
-            if let Some(position) = position_of(begun, &entries, held) {
-                return ChatStream::of_log(self.log_reader(principal, id, run, position));
-            }
-        }
-        let reader = self.log_reader(principal, id, run, 0);
-        let front = begun.and_then(|begun| front(held, &client.shown(begun), client.version()));
-        ChatStream::of_log(match front {
-            Some(front) => reader.with_front(front),
-            None => reader,
-        })
+        request: Request,
+    ) -> StartedTurn {
+        let (owner, chat_id) = (principal.clone(), id.clone());
+        let request = TurnRequest { principal: principal.clone(), owner, chat_id, client, request };
+        Driver::start(&self.0, request)
     }
 }
 
-fn stored_stream(
-    chat: &Chat,
-    id: &MessageId,
-    held: Option<(&UiMessage, &[ReceivedResult])>,
-    client: Client,
-) -> ChatStream {
-    let message = chat.message(id).cloned();
-    let message =
-        message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
-    ChatStream::of_frames(whole_response(held, &client.shown(&message), client.version()))
-}
-
-/// A request that was applied to its conversation.
-enum Applied {
-    /// A run writes the message. It continues `begun`.
-    Run {
-        run: RunId,
-        message_id: MessageId,
-        begun: Option<Arc<UiMessage>>,
-        shown: Vec<ReceivedResult>,
-    },
-    /// The request was delivered before, and the message is stored.
-    Stored { chat: Box<Chat>, message_id: MessageId, shown: Vec<ReceivedResult> },
-}
-
-/// Waits for the response of a turn.
-async fn answer(
-    response: tokio::sync::oneshot::Receiver<Result<Response, ChatError>>,
-    task: tokio::task::JoinHandle<()>,
-) -> Result<Response, ChatError> {
-    if let Ok(response) = response.await {
-        return response;
-    }
-    // Only code of the host panics, or the runtime shuts down.
-    match task.await.map_err(tokio::task::JoinError::try_into_panic) {
-        Err(Ok(panic)) => resume_unwind(panic),
-        Err(Err(error)) => Err(ChatStoreError::new(error).into()),
-        Ok(()) => Err(ChatStoreError::new("the turn has ended without a response").into()),
+/// Returns the error of a request that has no response.
+fn refused(response: Response) -> ChatError {
+    match response {
+        Response::Limit(limit) => limit.into(),
+        Response::TooManyRuns => ChatError::TooManyRuns,
+        _ => ChatError::AlreadyReceived,
     }
 }
 
 fn run_key(owner: &Principal, chat: &ChatId, run: RunId) -> RunKey {
     RunKey { owner: owner.clone(), chat: chat.clone(), run }
-}
-
-/// Reads a response to its end. Returns the outcome and the finish reason.
-async fn end_of(mut response: ChatStream) -> (ResponseOutcome, Option<FinishReason>) {
-    let (mut end, mut decoder) = (None, Decoder::default());
-    while let Some(Ok(frames)) = response.next().await {
-        decoder.push(&frames);
-        while let Some(event) = decoder.poll() {
-            if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
-                // An error is followed by `finish`.
-                end = end.or(match chunk {
-                    Chunk::Finish { finish_reason, .. } => {
-                        Some((ResponseOutcome::Finished, finish_reason))
-                    }
-                    Chunk::Abort { .. } => Some((ResponseOutcome::Aborted, None)),
-                    Chunk::Error { .. } => Some((ResponseOutcome::Failed, None)),
-                    _ => None,
-                });
-            }
-        }
-    }
-    end.unwrap_or((ResponseOutcome::Failed, None))
 }
 
 impl fmt::Debug for ChatServer {
@@ -697,29 +417,6 @@ impl fmt::Debug for ChatServer {
     }
 }
 
-/// The complete response to a request, for clients that do not read a stream.
-#[derive(Clone, PartialEq)]
-#[non_exhaustive]
-pub struct ChatResponse {
-    /// The assistant message as the server stores it. `None` if the agent emitted no events.
-    pub message: Option<UiMessage>,
-    /// The structured output of the message. `None` if the agent does not produce structured
-    /// output, if the run has not ended with [`ResponseOutcome::Finished`] and
-    /// [`StopReason::Stop`], or if the message does not contain valid output.
-    pub output: Option<Json>,
-    /// Why the message ends, and what has to happen before it continues.
-    pub stop_reason: StopReason,
-    /// The approval requests of this conversation that wait for the user.
-    pub approvals: Vec<PendingApproval>,
-    /// The tool calls that the client has to execute.
-    pub client_executed: Vec<PendingToolCall>,
-    /// How the run ended. It is [`ResponseOutcome::Failed`] too if the agent produces structured
-    /// output and the finished message does not contain valid output.
-    pub outcome: ResponseOutcome,
-}
-
-debug_without_content!(ChatResponse { stop_reason, outcome; approvals, client_executed });
-
 /// The result of a decision that was passed to [`ChatServer::decide`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -730,6 +427,3 @@ pub struct DecisionReceipt {
     /// is not disclosed.
     pub accepted: bool,
 }
-
-/// The default lease of a run.
-const RUN_LEASE: Duration = Duration::from_secs(10);

@@ -1,10 +1,12 @@
 //! The decisions of [`ChatTurn`] as tables: the actions that a turn asks for, and the inputs that it
 //! gets.
 
+use std::sync::Arc;
+
 use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ToolOutcome};
 use crate::chat::conversation::{Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult};
 use crate::chat::log::{
-    AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, RunState, TakeRefusal,
+    AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, TakeRefusal,
     TakeResult,
 };
 use crate::chat::turn::machine::{Action, ChatTurn, Effect, Input, Request, TurnSettings};
@@ -33,7 +35,7 @@ fn a_new_message_begins_a_run_and_ends_it_after_the_save() {
     let table = vec![
         ("load", Input::Loaded(None)),
         ("close 0", nothing_closed()),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1] live r1/1 a1", Input::Saved(true)),
         ("join r1 a1 · append r1/1@0 start step", appended()),
         ("call agent", text("Hello")),
@@ -77,20 +79,9 @@ fn an_agent_waits_while_256_kib_are_not_stored() {
 }
 
 #[test]
-fn a_lost_reply_to_an_append_repeats_the_same_append() {
-    let table = vec![
-        ("", text("a")),
-        ("append r1/1@2 start-step text-start text-delta", text("b")),
-        ("", Input::Appended(None)),
-        ("append r1/1@2 start-step text-start text-delta", appended()),
-    ];
-    check(running(), table, "append r1/1@5 text-delta");
-}
-
-#[test]
 fn a_silent_run_renews_its_lease_and_looks_for_results() {
     let table = vec![
-        ("", tick(RunState::Leased)),
+        ("", Input::Tick),
         ("load · append r1/1@2", appended()),
         ("", loaded(live_chat("r1", "a1"))),
     ];
@@ -98,20 +89,15 @@ fn a_silent_run_renews_its_lease_and_looks_for_results() {
 }
 
 #[test]
-fn after_a_refused_append_the_agent_stops_and_the_turn_reads() {
-    let table = vec![
-        ("", tick(RunState::Leased)),
-        ("load · append r1/1@2", refused(AppendRefusal::Taken)),
-        ("stop agent · revoke unshown", tick(RunState::Leased)),
-        ("", tick(RunState::Ended)),
-    ];
-    check(running(), table, "end");
+fn after_a_refused_append_the_agent_stops_and_the_turn_is_over() {
+    let table = vec![("", Input::Tick), ("load · append r1/1@2", refused(AppendRefusal::Taken))];
+    check(running(), table, "stop agent · revoke unshown · end");
 }
 
 #[test]
 fn a_repeated_message_joins_the_run_that_answers_it() {
     let table = vec![("load", loaded(live_chat("r0", "a0"))), ("take r0/1 passed", is_live())];
-    check(turn(post(NEW_MESSAGE)), table, "join r0 a0");
+    check(turn(post(NEW_MESSAGE)), table, "join r0 a0 · end");
 }
 
 #[test]
@@ -140,7 +126,7 @@ fn a_second_message_takes_the_run_and_keeps_its_message() {
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("append r0/2@5 text-end finish-step", appended()),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0 u2] live r1/1 a1", Input::Saved(true)),
         ("append r0/2@7 abort [DONE] end", appended()),
     ];
@@ -154,23 +140,28 @@ fn a_turn_whose_fence_is_older_than_the_one_in_the_chat_waits() {
         ("take r0/1 any", taken(2)),
         ("read r0", Input::Log(Some(log_of_half_a_text()))),
         ("load", loaded(fenced(live_chat("r0", "a0"), 3))),
-        ("", tick(RunState::Leased)),
-        ("", tick(RunState::Ended)),
+        ("", Input::ChatChanged),
+        // The other turn is ending the run, unless its lease passes.
+        ("load", loaded(fenced(live_chat("r0", "a0"), 3))),
+        ("take r0/3 passed", is_live()),
+        ("", Input::Tick),
     ];
     check(turn(post(SECOND_MESSAGE)), table, "load");
 }
 
 #[test]
-fn a_turn_that_lost_the_take_waits_and_takes_with_the_newer_fence() {
-    let other = Input::Taken(Some(TakeResult::Refused(TakeRefusal::OtherFence(Fence(2)))));
+fn a_turn_that_lost_the_take_waits_until_the_other_one_has_ended_the_run_or_is_lost() {
+    let other = || Input::Taken(TakeResult::Refused(TakeRefusal::OtherFence(Fence(2))));
     let table = vec![
         ("load", loaded(live_chat("r0", "a0"))),
-        ("take r0/1 any", other),
-        ("", tick(RunState::Leased)),
-        ("", Input::Tick(Some((RunState::LeasePassed, Fence(2))))),
+        ("take r0/1 any", other()),
+        ("take r0/2 passed", is_live()),
+        ("", Input::Tick),
         ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", other()),
+        ("take r0/2 passed", taken(3)),
     ];
-    check(turn(post(SECOND_MESSAGE)), table, "take r0/2 any");
+    check(turn(post(SECOND_MESSAGE)), table, "read r0");
 }
 
 #[test]
@@ -181,7 +172,7 @@ fn an_edit_stops_the_run_and_removes_what_follows_the_message() {
         ("read r0", Input::Log(Some(Vec::new()))),
         ("load", loaded(live_chat("r0", "a0"))),
         ("close 0", nothing_closed()),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1] live r1/1 a1", Input::Saved(true)),
         ("append r0/2@0 abort [DONE] end", appended()),
     ];
@@ -195,7 +186,7 @@ fn a_regeneration_replaces_the_stored_response() {
     let table = vec![
         ("load", loaded(answered_chat())),
         ("close 0", nothing_closed()),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
     ];
     let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
         {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
@@ -211,7 +202,7 @@ fn a_regeneration_during_the_run_is_a_repetition() {
     let _ = chat.apply_request(&request, PostedHistory::Keep);
     chat.set_live_run(live("r0", "a9"));
     let table = vec![("load", loaded(chat)), ("take r0/1 passed", is_live())];
-    check(turn(post(regenerate)), table, "join r0 a9");
+    check(turn(post(regenerate)), table, "join r0 a9 · end");
 }
 
 #[test]
@@ -299,9 +290,8 @@ fn a_run_whose_chat_was_deleted_does_not_save_it() {
         ("stop agent · append r1/1@5 text-end finish-step", appended()),
         ("load", Input::Loaded(None)),
         ("append r1/1@7", refused(AppendRefusal::Taken)),
-        ("stop agent · revoke unshown", tick(RunState::Ended)),
     ];
-    check(running(), table, "end");
+    check(running(), table, "stop agent · revoke unshown · end");
 }
 
 #[test]
@@ -324,7 +314,7 @@ fn a_turn_that_has_responded_does_not_create_a_deleted_chat() {
     // The answers have begun a run, and a result arrives after the run was taken.
     let table = vec![
         ("load", loaded(asked_chat(false))),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
         ("join r1 a0 · redeem 1 · append r1/1@0 start", refused(AppendRefusal::Taken)),
         ("stop agent · revoke unshown", Input::CallSettled(Box::new(executed("s1", "ap1")))),
@@ -337,15 +327,13 @@ fn a_turn_that_has_responded_does_not_create_a_deleted_chat() {
 #[test]
 fn a_reader_ends_the_log_of_a_run_whose_chat_was_deleted() {
     let table = vec![
-        ("load", loaded(live_chat("r0", "a0"))),
-        ("take r0/1 passed", is_live()),
-        ("join r0 a0", tick(RunState::LeasePassed)),
         ("take r0/1 passed", taken(2)),
         ("read r0", Input::Log(Some(log_of_half_a_text()))),
         ("load", Input::Loaded(None)),
         ("append r0/2@5 finish [DONE] end", appended()),
     ];
-    check(turn(Request::Follow { after: None }), table, "end");
+    let request = Request::Mend { run: "r0".into(), fence: Fence(1) };
+    check(turn(request), table, "nothing · end");
 }
 
 #[test]
@@ -374,7 +362,7 @@ fn each_save_counts_the_messages_that_it_does_not_change() {
     turn.handle(nothing_closed());
     turn.handle(Input::Redeemed);
     let _ = actions(&mut turn);
-    turn.handle(Input::Begun(Some(BeginResult::Begun(Fence(1)))));
+    turn.handle(Input::Begun(BeginResult::Begun(Fence(1))));
     let (saved, first, _) = unchanged(&mut turn);
     assert_eq!((saved.messages.len(), first), (202, 201));
     turn.handle(Input::Saved(true));
@@ -404,61 +392,70 @@ fn stop_without_a_run_does_nothing() {
 
 #[test]
 fn a_reader_joins_the_live_run_and_otherwise_gets_nothing() {
-    let follow = || turn(Request::Follow { after: None });
+    let follow = || turn(Request::Follow);
     let table = vec![("load", loaded(live_chat("r0", "a0"))), ("take r0/1 passed", is_live())];
-    check(follow(), table, "join r0 a0");
+    check(follow(), table, "join r0 a0 · end");
     check(follow(), vec![("load", loaded(answered_chat()))], "nothing · end");
     check(follow(), vec![("load", Input::Loaded(None))], "nothing · end");
 }
 
 #[test]
-fn a_reader_that_names_an_ended_run_reads_it_as_long_as_it_is_stored() {
-    let follow = || turn(Request::Follow { after: Some("r7".into()) });
-    let table = vec![
-        ("find r7", Input::Log(Some(log_of_half_a_text()))),
-        ("join r7", tick(RunState::Ended)),
-    ];
-    check(follow(), table, "end");
-    check(follow(), vec![("find r7", Input::Log(None))], "nothing · end");
-}
-
-#[test]
 fn a_reader_mends_the_conversation_when_the_lease_has_passed() {
     let table = vec![
-        ("load", loaded(live_chat("r0", "a0"))),
-        ("take r0/1 passed", is_live()),
-        ("join r0 a0", tick(RunState::LeasePassed)),
         ("take r0/1 passed", taken(2)),
         ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("save [u1] live r0/2 a0", Input::Saved(true)),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("append r0/2@5 text-end finish-step", appended()),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("save [u1 a0]", Input::Saved(true)),
         ("append r0/2@7 abort [DONE] end", appended()),
     ];
-    check(turn(Request::Follow { after: None }), table, "end");
+    check(mend(), table, "nothing · end");
 }
 
 #[test]
-fn a_reader_continues_to_read_if_the_lease_was_renewed() {
-    let renewed = Input::Taken(Some(TakeResult::Refused(TakeRefusal::LeaseRenewed)));
+fn a_question_whose_run_was_lost_before_it_wrote_anything_is_answered_by_another_run() {
     let table = vec![
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()[..2].to_vec()))),
         ("load", loaded(live_chat("r0", "a0"))),
-        ("take r0/1 passed", is_live()),
-        ("join r0 a0", tick(RunState::LeasePassed)),
-        ("take r0/1 passed", renewed),
-        ("", tick(RunState::Leased)),
-        ("", tick(RunState::Ended)),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1] live r1/1 a0", Input::Saved(true)),
+        ("append r0/2@2 abort [DONE] end", appended()),
     ];
-    check(turn(Request::Follow { after: None }), table, "end");
+    check(mend(), table, "join r1 a0 · append r1/1@0 start step");
+}
+
+#[test]
+fn a_lost_run_that_the_conversation_no_longer_names_is_ended() {
+    for chat in [Some((Box::new(answered_chat()), 1)), None] {
+        let table = vec![
+            ("take r0/1 passed", taken(2)),
+            ("read r0", Input::Log(Some(log_of_half_a_text()))),
+            ("load", Input::Loaded(chat.clone())),
+            ("append r0/2@5 finish [DONE] end", appended()),
+        ];
+        match chat {
+            Some(chat) => {
+                let mut table = table;
+                table.push(("load", Input::Loaded(Some(chat))));
+                check(mend(), table, "nothing · end");
+            }
+            None => drop(check(mend(), table, "nothing · end")),
+        }
+    }
+}
+
+#[test]
+fn a_run_whose_lease_was_renewed_is_not_mended() {
+    check(mend(), vec![("take r0/1 passed", is_live())], "nothing · end");
 }
 
 #[test]
 fn a_mended_conversation_learns_what_the_ledger_has_decided() {
     let table = vec![
-        ("load", loaded(live_chat("r0", "a0"))),
-        ("take r0/1 passed", is_live()),
-        ("join r0 a0", tick(RunState::LeasePassed)),
         ("take r0/1 passed", taken(2)),
         ("read r0", Input::Log(Some(log_of_a_question(false)))),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
@@ -469,7 +466,7 @@ fn a_mended_conversation_learns_what_the_ledger_has_decided() {
             appended(),
         ),
     ];
-    check(turn(Request::Follow { after: None }), table, "load");
+    check(mend(), table, "load");
 }
 
 #[test]
@@ -478,7 +475,7 @@ fn a_save_without_a_reply_is_compared_with_the_chat() {
         vec![
             ("load", Input::Loaded(None)),
             ("close 0", nothing_closed()),
-            ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+            ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
             ("save [u1] live r1/1 a1", Input::SaveUnknown),
         ]
     };
@@ -488,7 +485,7 @@ fn a_save_without_a_reply_is_compared_with_the_chat() {
     // The save may have arrived and its run may have ended: the id of the run is not used again.
     let mut lost = begin();
     lost.push(("load", Input::Loaded(None)));
-    lost.push(("begin r1-1", Input::Begun(Some(BeginResult::Begun(Fence(1))))));
+    lost.push(("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))));
     check(turn(post(NEW_MESSAGE)), lost, "save [u1] live r1-1/1 a1");
 }
 
@@ -508,7 +505,7 @@ fn the_end_follows_a_save_whose_reply_was_lost() {
 fn answers_run_in_a_run_of_their_own_and_the_model_is_called_after_the_last() {
     let table = vec![
         ("load", loaded(asked_chat(false))),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
         ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
         ("", Input::CallSettled(Box::new(executed("s1", "ap1")))),
@@ -550,7 +547,18 @@ fn answers_during_a_run_are_settled_at_once_and_the_run_reads_them() {
         ("load", loaded(with_run(asked_chat(false), "r0", "a0"))),
         ("take r0/1 passed", is_live()),
     ];
-    check(turn(answer("s1", "ap1", true)), table, "join r0 a0");
+    check(turn(answer("s1", "ap1", true)), table, "join r0 a0 · end");
+}
+
+#[test]
+fn a_failed_turn_ends_the_run_that_it_has_begun() {
+    let table = vec![
+        ("load", Input::Loaded(None)),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1] live r1/1 a1", Input::Failed),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "release r1 · failed · end");
 }
 
 #[test]
@@ -584,7 +592,7 @@ fn an_approval_of_a_provider_is_claimed_when_the_model_is_called() {
     let claimed = granted.result.clone();
     let table = vec![
         ("load", loaded(asked_chat(true))),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
         ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
         ("", Input::CallSettled(Box::new(granted))),
@@ -593,31 +601,7 @@ fn an_approval_of_a_provider_is_claimed_when_the_model_is_called() {
         ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
         // The append proves that the run is not taken.
         ("append r1/1@2 step", appended()),
-        ("claim 1", Input::Claimed(Some(vec![claimed]))),
-    ];
-    check(turn(answer("p1", "ap1", true)), table, "call agent sends 1 · append r1/1@3 claimed");
-}
-
-#[test]
-fn approvals_are_claimed_again_if_the_reply_of_the_ledger_is_lost() {
-    let granted = received(
-        "p1",
-        "ap1",
-        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
-    );
-    let claimed = granted.result.clone();
-    let table = vec![
-        ("load", loaded(asked_chat(true))),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
-        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
-        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
-        ("", Input::CallSettled(Box::new(granted))),
-        ("append r1/1@1 results", Input::Redeemed),
-        ("", appended()),
-        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
-        ("append r1/1@2 step", appended()),
-        ("claim 1", Input::Claimed(None)),
-        ("claim 1", Input::Claimed(Some(vec![claimed]))),
+        ("claim 1", Input::Claimed(vec![claimed])),
     ];
     check(turn(answer("p1", "ap1", true)), table, "call agent sends 1 · append r1/1@3 claimed");
 }
@@ -627,7 +611,7 @@ fn a_new_message_closes_the_open_calls_before_the_run_begins() {
     let table = vec![
         ("load", loaded(asked_chat(false))),
         ("close 1", Input::CallsClosed(vec![received("s1", "ap1", DeferredOutcome::Superseded)])),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
     ];
     check(turn(post(SECOND_MESSAGE)), table, "save [u1 a0 u2] live r1/1 a1");
 }
@@ -639,11 +623,10 @@ fn results_that_arrive_after_the_run_was_taken_are_saved() {
     next.set_stopped();
     let table = vec![
         ("load", loaded(asked_chat(false))),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
         ("join r1 a0 · redeem 1 · append r1/1@0 start", refused(AppendRefusal::Taken)),
-        ("stop agent · revoke unshown", tick(RunState::Leased)),
-        ("", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("stop agent · revoke unshown", Input::CallSettled(Box::new(executed("s1", "ap1")))),
         ("load", loaded(chat())),
         ("save [u1 a0] live r1/1 a0 new 1", Input::Saved(false)),
         // The user has stopped the run: its message is not continued.
@@ -656,11 +639,11 @@ fn results_that_arrive_after_the_run_was_taken_are_saved() {
 fn a_run_whose_log_is_lost_is_replaced() {
     let table = vec![
         ("load", loaded(live_chat("r0", "a0"))),
-        ("take r0/1 any", Input::Taken(Some(TakeResult::Refused(TakeRefusal::NotFound)))),
+        ("take r0/1 any", Input::Taken(TakeResult::Refused(TakeRefusal::NotFound))),
         ("read r0", Input::Log(None)),
         ("load", loaded(live_chat("r0", "a0"))),
         ("close 0", nothing_closed()),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 u2] live r1/1 a1", Input::Saved(true)),
     ];
     check(turn(post(SECOND_MESSAGE)), table, "join r1 a1 · append r1/1@0 start step");
@@ -671,14 +654,11 @@ fn a_user_with_too_many_runs_is_refused() {
     let table = vec![
         ("load", Input::Loaded(None)),
         ("close 0", nothing_closed()),
-        ("begin r1", Input::Begun(Some(BeginResult::TooManyRuns))),
+        ("begin r1", Input::Begun(BeginResult::TooManyRuns)),
         // Another turn of the same request may have been faster.
         ("", Input::ChatChanged),
         ("load", Input::Loaded(None)),
-        ("begin r1-1", Input::Begun(Some(BeginResult::TooManyRuns))),
-        ("", tick(RunState::Leased)),
-        ("load", Input::Loaded(None)),
-        ("begin r1-2", Input::Begun(Some(BeginResult::TooManyRuns))),
+        ("begin r1-1", Input::Begun(BeginResult::TooManyRuns)),
     ];
     check(turn(post(NEW_MESSAGE)), table, "too many runs · end");
 }
@@ -696,7 +676,7 @@ fn a_run_without_readers_and_one_that_has_to_end_are_stopped() {
     let unread = HolderStatus { unread: std::time::Duration::from_secs(600), has_to_end: false };
     let has_to_end = HolderStatus { has_to_end: true, ..HolderStatus::default() };
     for status in [unread, has_to_end] {
-        let status = Input::Appended(Some(AppendResult::Appended(status)));
+        let status = Input::Appended(AppendResult::Appended(status));
         let table = vec![
             ("", text("a")),
             ("append r1/1@2 start-step text-start text-delta", status),
@@ -722,13 +702,151 @@ fn a_log_that_is_too_long_ends_with_an_error() {
 }
 
 #[test]
+fn a_message_that_is_refused_for_too_many_runs_keeps_what_the_old_run_has_written() {
+    let too_many = || Input::Begun(BeginResult::TooManyRuns);
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("close 0", nothing_closed()),
+        ("append r0/2@5 text-end finish-step", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("begin r1", too_many()),
+        ("", Input::Tick),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("begin r1-1", too_many()),
+        ("too many runs · save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@7 abort [DONE] end", appended()),
+    ];
+    check(turn(post(SECOND_MESSAGE)), table, "end");
+}
+
+#[test]
+fn a_mended_message_of_a_user_with_too_many_runs_is_saved_and_not_continued() {
+    let mut chat = fenced(live_chat("r0", "a0"), 2);
+    chat.receive_result(&executed("s1", "ap1"));
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log_of_a_question(false)))),
+        ("load", loaded(chat.clone())),
+        (
+            "append r0/2@5 results tool-output-available finish-step start-step data-run-end \
+             finish-step",
+            appended(),
+        ),
+        ("load", loaded(chat.clone())),
+        ("begin r1", Input::Begun(BeginResult::TooManyRuns)),
+        ("", Input::Tick),
+        ("load", loaded(chat.clone())),
+        ("begin r1-1", Input::Begun(BeginResult::TooManyRuns)),
+        ("too many runs · save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@11 abort [DONE] end", appended()),
+    ];
+    check(turn(Request::Follow), table, "end");
+}
+
+#[test]
+fn results_of_a_user_with_too_many_runs_are_saved_without_a_run() {
+    let mut chat = asked_chat(false);
+    chat.record_received(&executed("s1", "ap1"));
+    let table = vec![
+        ("load", loaded(with_run(asked_chat(false), "r0", "a0"))),
+        ("redeem 1", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        // The run has ended meanwhile.
+        ("load", loaded(asked_chat(false))),
+        ("begin r1", Input::Begun(BeginResult::TooManyRuns)),
+        ("", Input::Tick),
+        ("load", loaded(asked_chat(false))),
+        ("begin r1-1", Input::Begun(BeginResult::TooManyRuns)),
+        ("too many runs · save [u1 a0]", Input::Saved(true)),
+        ("load", loaded(chat)),
+        ("", Input::Redeemed),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "end");
+}
+
+/// A run that executes an approved call and has to end, up to the save.
+fn ending_while_a_tool_runs() -> Vec<(&'static str, Input)> {
+    let status = HolderStatus { has_to_end: true, ..HolderStatus::default() };
+    vec![
+        ("load", loaded(asked_chat(false))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        (
+            "join r1 a0 · redeem 1 · append r1/1@0 start",
+            Input::Appended(AppendResult::Appended(status)),
+        ),
+        ("stop agent · load", loaded(with_run(asked_chat(false), "r1", "a0"))),
+    ]
+}
+
+#[test]
+fn the_result_of_a_tool_that_ends_after_its_run_was_ended_is_saved() {
+    let mut table = ending_while_a_tool_runs();
+    table.push(("save [u1 a0]", Input::Saved(true)));
+    table.push(("append r1/1@1 abort [DONE] end", appended()));
+    table.push(("", Input::CallSettled(Box::new(executed("s1", "ap1")))));
+    table.push(("load", loaded(asked_chat(false))));
+    table.push(("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))));
+    check(turn(answer("s1", "ap1", true)), table, "save [u1 a0] live r1-1/1 a0");
+}
+
+#[test]
+fn a_result_that_arrives_during_the_last_save_is_not_in_the_log_and_is_saved_later() {
+    let mut table = ending_while_a_tool_runs();
+    table.push(("save [u1 a0]", Input::CallSettled(Box::new(executed("s1", "ap1")))));
+    table.push(("", Input::Redeemed));
+    table.push(("", Input::Saved(true)));
+    table.push(("append r1/1@1 abort [DONE] end", appended()));
+    table.push(("load", loaded(asked_chat(false))));
+    table.push(("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))));
+    check(turn(answer("s1", "ap1", true)), table, "save [u1 a0] live r1-1/1 a0");
+}
+
+#[test]
+fn a_run_that_is_ended_while_it_claims_approvals_does_not_call_the_model() {
+    let granted = received(
+        "p1",
+        "ap1",
+        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
+    );
+    let claimed = granted.result.clone();
+    let status = HolderStatus { has_to_end: true, ..HolderStatus::default() };
+    let mut chat = with_run(asked_chat(true), "r1", "a0");
+    chat.receive_result(&granted);
+    let table = vec![
+        ("load", loaded(asked_chat(true))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::CallSettled(Box::new(granted))),
+        ("append r1/1@1 results", Input::Redeemed),
+        ("", appended()),
+        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
+        ("append r1/1@2 step", appended()),
+        ("claim 1", Input::Tick),
+        ("append r1/1@3", Input::Appended(AppendResult::Appended(status))),
+        ("", Input::Claimed(vec![claimed])),
+        ("stop agent · append r1/1@3 claimed tool-output-error outcomes", appended()),
+        ("load", loaded(chat)),
+        ("save [u1 a0]", Input::Saved(true)),
+    ];
+    check(turn(answer("p1", "ap1", true)), table, "append r1/1@6 abort [DONE] end");
+}
+
+#[test]
 fn a_failing_store_ends_the_turn() {
     check(turn(post(NEW_MESSAGE)), vec![("load", Input::Failed)], "failed · end");
-    let table = vec![
-        ("", Input::Failed),
-        ("stop agent · append r1/1@2 error finish [DONE] end", appended()),
-    ];
-    check(running(), table, "end");
+}
+
+#[test]
+fn a_run_whose_store_fails_stops_its_agent_also_while_an_append_has_no_reply() {
+    check(running(), vec![("", Input::Failed)], "stop agent · revoke unshown · end");
+    let table =
+        vec![("", text("a")), ("append r1/1@2 start-step text-start text-delta", Input::Failed)];
+    check(running(), table, "stop agent · end");
 }
 
 // --- What the tables say ------------------------------------------------------------------------
@@ -756,7 +874,6 @@ fn response_text(response: &crate::chat::turn::machine::Response) -> String {
     use crate::chat::turn::machine::Response;
     match response {
         Response::Join { run, message_id: message, .. } => format!("join {run} {message}"),
-        Response::Rest(run) => format!("join {run}"),
         Response::Stored { message_id, .. } => format!("stored {message_id}"),
         Response::Nothing => "nothing".to_owned(),
         Response::AlreadyReceived => "already received".to_owned(),
@@ -808,7 +925,6 @@ fn effect_text(effect: &Effect) -> String {
             format!("take {run}/{} {condition}", fence.0)
         }
         Effect::Read(run) => format!("read {run}"),
-        Effect::Find(run) => format!("find {run}"),
         Effect::CallAgent(call) => match call.sent.len() {
             0 => "call agent".to_owned(),
             sent => format!("call agent sends {sent}"),
@@ -833,7 +949,7 @@ fn nothing_closed() -> Input {
 
 /// The lease of a run has not passed.
 fn is_live() -> Input {
-    Input::Taken(Some(TakeResult::Refused(TakeRefusal::LeaseRenewed)))
+    Input::Taken(TakeResult::Refused(TakeRefusal::LeaseRenewed))
 }
 
 fn settings() -> TurnSettings {
@@ -854,12 +970,17 @@ fn turn(request: Request) -> ChatTurn {
     ChatTurn::new(request, settings())
 }
 
+/// Returns a turn that a reader starts.
+fn mend() -> ChatTurn {
+    turn(Request::Mend { run: "r0".into(), fence: Fence(1) })
+}
+
 /// Returns a turn whose agent was called.
 fn running() -> ChatTurn {
     let table = vec![
         ("load", Input::Loaded(None)),
         ("close 0", nothing_closed()),
-        ("begin r1", Input::Begun(Some(BeginResult::Begun(Fence(1))))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1] live r1/1 a1", Input::Saved(true)),
         ("join r1 a1 · append r1/1@0 start step", appended()),
     ];
@@ -873,7 +994,7 @@ const SECOND_MESSAGE: &str =
     r#"{"id":"c","message":{"id":"u2","role":"user","parts":[{"type":"text","text":"No"}]}}"#;
 
 fn post(body: &str) -> Request {
-    Request::Post(Box::new(ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()))
+    Request::Post(Arc::new(ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()))
 }
 
 /// An answer to the question of the message `a0`.
@@ -985,17 +1106,13 @@ fn finish() -> Input {
 }
 
 fn appended() -> Input {
-    Input::Appended(Some(AppendResult::Appended(HolderStatus::default())))
+    Input::Appended(AppendResult::Appended(HolderStatus::default()))
 }
 
 fn refused(refusal: AppendRefusal) -> Input {
-    Input::Appended(Some(AppendResult::Refused(refusal)))
+    Input::Appended(AppendResult::Refused(refusal))
 }
 
 fn taken(fence: u64) -> Input {
-    Input::Taken(Some(TakeResult::Taken(Fence(fence))))
-}
-
-fn tick(state: RunState) -> Input {
-    Input::Tick(Some((state, Fence(1))))
+    Input::Taken(TakeResult::Taken(Fence(fence)))
 }

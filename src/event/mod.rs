@@ -249,6 +249,21 @@ impl AgentEvent {
         AgentEvent::ToolDenied { tool_call_id: tool_call_id.into() }
     }
 
+    /// Returns the id of the approval that the event requests.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn requested_approval(&self) -> Option<ApprovalId> {
+        match self {
+            AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),
+            AgentEvent::Chunk(chunk) => match &**chunk {
+                Chunk::ToolApprovalRequest { approval_id, .. } => {
+                    Some(ApprovalId::new(&**approval_id))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Creates the event that reports a deferred result, which is the result of a call that an
     /// earlier turn left open. The event is a denial, an output, or an error. An error is also the
     /// event of a call that was not executed, or whose outcome is unknown.

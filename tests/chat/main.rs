@@ -9,6 +9,7 @@ mod deleted_chats;
 mod detached_turns;
 mod edited_while_running;
 mod embedding;
+mod failing_stores;
 mod history_completeness;
 mod history_import;
 mod json_responses;

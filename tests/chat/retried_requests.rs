@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::external_processes::{node_project, say};
 use test_support::test_server::{Answer, Client, Host, PRINCIPAL_HEADER};
@@ -179,6 +180,37 @@ async fn two_calls_answered_at_once_in_two_posts_both_count() {
         let last = stored_message["parts"].as_array().unwrap().last().unwrap().clone();
         assert_eq!(last["text"], "That is what came of it.");
     }
+}
+
+#[tokio::test]
+async fn answers_during_a_run_get_the_head_of_their_response_before_their_call_has_ended() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "chat");
+    client.say(&host, "mixed").await;
+    let questions = client.pending_parts();
+    host.tools.hold(true);
+    let mut responses = Vec::new();
+    for open in [0, 1] {
+        let mut body = client.answered(true);
+        let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
+        let kind = &questions[open]["type"];
+        *parts.iter_mut().find(|part| part["type"] == *kind).unwrap() = questions[open].clone();
+        let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+        let alice = Principal::new("alice");
+        let response = host.chats.stream_response(&alice, request);
+        let response = tokio::time::timeout(Duration::from_secs(60), response).await;
+        responses.push(response.expect("the tool has not ended").unwrap());
+    }
+    host.tools.hold(false);
+    let mut texts = Vec::new();
+    for response in responses {
+        let frames: Vec<_> = response.map(|frame| frame.unwrap().to_vec()).collect().await;
+        texts.push(String::from_utf8(frames.concat()).unwrap());
+    }
+    assert!(texts.iter().all(|text| text.ends_with("[DONE]\n\n")), "{texts:?}");
+    // The response whose call ends last has the reply of the model.
+    assert!(texts.iter().any(|text| text.contains("That is what came of it.")), "{texts:?}");
+    assert_eq!(host.tools.effects().len(), 2);
 }
 
 #[tokio::test]

@@ -46,19 +46,20 @@ async fn a_holder_that_returns_within_10_minutes_continues() {
     assert_eq!(state(&store, "run").await, Some(RunState::Leased));
     store.set_test_time(SECOND * 1209);
     assert_eq!(state(&store, "run").await, Some(RunState::LeasePassed));
-    assert_eq!(store.bytes(), 10);
+    assert_eq!(store.bytes(), OF_RUN + 2 * OF_ENTRY + 10);
 }
 
 #[tokio::test]
 async fn the_oldest_ended_logs_are_removed_at_the_limit_of_bytes() {
-    let store = InMemoryRunStore::with_test_clock().with_max_ended_bytes(1000);
+    let store = InMemoryRunStore::with_test_clock();
+    let store = store.with_max_ended_bytes(2 * (OF_RUN + 2 * OF_ENTRY + 450) + 100);
     for (second, run) in (0..).zip(["first", "second", "third"]) {
         store.set_test_time(SECOND * second);
         begin(&store, run).await;
         append(&store, run, 0, 400, false).await;
     }
     // Live logs are not removed, however many bytes they have.
-    assert_eq!(store.bytes(), 1200);
+    assert_eq!(store.bytes(), 3 * (OF_RUN + OF_ENTRY + 400));
     for (second, run) in (3..).zip(["second", "first", "third"]) {
         store.set_test_time(SECOND * second);
         append(&store, run, 1, 50, true).await;
@@ -66,7 +67,18 @@ async fn the_oldest_ended_logs_are_removed_at_the_limit_of_bytes() {
     assert_eq!(state(&store, "second").await, None);
     assert_eq!(state(&store, "first").await, Some(RunState::Ended));
     assert_eq!(state(&store, "third").await, Some(RunState::Ended));
-    assert_eq!(store.bytes(), 900);
+    assert_eq!(store.bytes(), 2 * (OF_RUN + 2 * OF_ENTRY + 450));
+}
+
+#[tokio::test]
+async fn empty_ended_logs_count_as_bytes() {
+    let store = InMemoryRunStore::with_test_clock().with_max_ended_bytes(10 * OF_RUN);
+    for run in 0..100 {
+        let run = run.to_string();
+        begin(&store, &run).await;
+        append(&store, &run, 0, 0, true).await;
+    }
+    assert!(store.bytes() <= 10 * OF_RUN, "{}", store.bytes());
 }
 
 #[tokio::test]
@@ -155,3 +167,7 @@ async fn state(store: &InMemoryRunStore, run: &str) -> Option<RunState> {
     let read = ReadLog { is_reader: false, ..read(&key) };
     store.read(read).await.unwrap().map(|page| page.state)
 }
+
+/// The bytes that a run and an entry need besides their content.
+const OF_RUN: usize = 512;
+const OF_ENTRY: usize = 64;

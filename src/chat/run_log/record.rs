@@ -182,7 +182,7 @@ impl RunRecord {
 
     /// Returns whether the log holds a result of the same call.
     pub(crate) fn has_result_of(&self, result: &ReceivedResult) -> bool {
-        self.results().any(|held| held.is_of_call_of(result))
+        self.results().any(|known| known.is_of_call_of(result))
     }
 
     fn results(&self) -> impl Iterator<Item = &ReceivedResult> {

@@ -20,7 +20,7 @@ use crate::translator::{ResultKind, TranslateError, Translator};
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     translator: Translator,
-    pen: Pen,
+    entries: EntryWriter,
     /// The chunks at which the client stops reading. They are sent with the end of the log.
     last: Vec<Vec<u8>>,
     /// How many calls of the translator have an outcome that the frames do not show.
@@ -39,7 +39,7 @@ pub(crate) struct LogClient {
 
 /// Everything of a writer but the translator, which lends its chunks.
 #[derive(Debug)]
-struct Pen {
+struct EntryWriter {
     client: LogClient,
     record: RunRecord,
     encoder: Encoder,
@@ -69,23 +69,25 @@ impl LogWriter {
     pub(crate) fn begin(
         chat: &Chat,
         live: &LiveRun,
-        held: Option<&UiMessage>,
+        posted: Option<&UiMessage>,
         client: LogClient,
     ) -> Self {
         let record = RunRecord::new(chat, live);
         // The client may hold answers that the stored message does not show.
-        let translator = match held.or_else(|| chat.message(&live.message_id)) {
-            Some(message) => Translator::continuing(message),
-            None => Translator::new(live.message_id.clone()),
+        let translator = match (posted, chat.message(&live.message_id)) {
+            (Some(posted), Some(stored)) => Translator::continuing(&with_calls_of(posted, stored)),
+            (Some(message), None) | (None, Some(message)) => Translator::continuing(message),
+            (None, None) => Translator::new(live.message_id.clone()),
         };
-        let mut writer = Self::with_translator(translator, Pen::new(live, record, 0, client));
-        writer.translator.start(&mut |chunk| writer.pen.write(&chunk));
+        let mut writer =
+            Self::with_translator(translator, EntryWriter::new(live, record, 0, client));
+        writer.translator.start(&mut |chunk| writer.entries.write(&chunk));
         writer
     }
 
-    fn with_translator(translator: Translator, pen: Pen) -> Self {
-        let translator = recording(translator, pen.client);
-        LogWriter { translator, pen, last: Vec::new(), outcomes: 0, dropped: Vec::new() }
+    fn with_translator(translator: Translator, entries: EntryWriter) -> Self {
+        let translator = recording(translator, entries.client);
+        LogWriter { translator, entries, last: Vec::new(), outcomes: 0, dropped: Vec::new() }
     }
 
     /// Creates a writer that continues the log of another holder.
@@ -102,16 +104,16 @@ impl LogWriter {
         // The log holds the start already.
         translator.start(&mut |_| {});
         let length = entries.len().try_into().unwrap_or(u64::MAX);
-        Self::with_translator(translator, Pen::new(live, record, length, client))
+        Self::with_translator(translator, EntryWriter::new(live, record, length, client))
     }
 
     pub(crate) fn record(&self) -> &RunRecord {
-        &self.pen.record
+        &self.entries.record
     }
 
     /// Removes and returns the entries that were not appended yet.
     pub(crate) fn take_queue(&mut self) -> Vec<LogEntry> {
-        self.pen.queue.take()
+        self.entries.queue.take()
     }
 
     /// Removes and returns the reasons why events of the agent were dropped.
@@ -120,11 +122,11 @@ impl LogWriter {
     }
 
     pub(crate) fn has_queue(&self) -> bool {
-        !self.pen.queue.entries.is_empty()
+        !self.entries.queue.entries.is_empty()
     }
 
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.pen.queue.bytes.len()
+        self.entries.queue.bytes.len()
     }
 
     /// Writes an event of the agent.
@@ -133,12 +135,12 @@ impl LogWriter {
             matches!(event, AgentEvent::TextDelta { .. } | AgentEvent::ToolInputDelta { .. });
         if !is_delta {
             self.note_client_executed(event);
-            if let Some(result) = self.pen.record.forwarded_result(event) {
-                return self.pen.note(Note::Results { results: vec![result], frames: 0 });
+            if let Some(result) = self.entries.record.forwarded_result(event) {
+                return self.entries.note(Note::Results { results: vec![result], frames: 0 });
             }
         }
-        let pen = &mut self.pen;
-        let handled = self.translator.handle_event(event, &mut |chunk| pen.write(&chunk));
+        let entries = &mut self.entries;
+        let handled = self.translator.handle_event(event, &mut |chunk| entries.write(&chunk));
         self.dropped.extend(handled.err());
         if !is_delta {
             self.note_outcomes();
@@ -152,7 +154,7 @@ impl LogWriter {
             let id = call.id.shortened().unwrap_or_else(|| call.id.clone());
             let call =
                 PendingToolCall::client_executed(id, call.tool_name.to_string(), input.clone());
-            self.pen.note(Note::ClientExecuted(vec![call]));
+            self.entries.note(Note::ClientExecuted(vec![call]));
         }
     }
 
@@ -163,18 +165,18 @@ impl LogWriter {
         let count = rejected.len() + unknown.len();
         if count > self.outcomes {
             self.outcomes = count;
-            self.pen.note(Note::Outcomes { rejected, unknown });
+            self.entries.note(Note::Outcomes { rejected, unknown });
         }
     }
 
     /// Writes the end of a model call: an event after which the agent emits nothing, or `None` if it
     /// has stopped without one. What the client reads last is kept back until the log ends.
     pub(crate) fn end_call(&mut self, event: Option<&AgentEvent>) {
-        let (mut last, mut metadata, version) = (Vec::new(), None, self.pen.client.version);
-        let pen = &mut self.pen;
+        let (mut last, mut metadata, version) = (Vec::new(), None, self.entries.client.version);
+        let entries = &mut self.entries;
         let mut out = |chunk: Chunk<'_>| {
             if !is_final(&chunk) {
-                return pen.write(&chunk);
+                return entries.write(&chunk);
             }
             if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
                 metadata = Some((**given).clone());
@@ -189,7 +191,7 @@ impl LogWriter {
             None => self.translator.end(&mut out),
         }
         self.last = last;
-        metadata.into_iter().for_each(|metadata| self.pen.note(Note::Metadata(metadata)));
+        metadata.into_iter().for_each(|metadata| self.entries.note(Note::Metadata(metadata)));
         self.note_outcomes();
         // Results of calls may follow.
         self.restart_translator();
@@ -198,7 +200,7 @@ impl LogWriter {
     /// Writes the end of a response without a model call. The message does not change, although the
     /// client may need chunks before the end.
     pub(crate) fn end_without_call(&mut self) {
-        let (mut frames, mut last, version) = (Vec::new(), Vec::new(), self.pen.client.version);
+        let (mut frames, mut last, version) = (Vec::new(), Vec::new(), self.entries.client.version);
         self.translator.end(&mut |chunk: Chunk<'_>| match is_final(&chunk) {
             true => last.push(encoded(&chunk.for_version(version))),
             false => frames.push(encoded(&chunk.for_version(version))),
@@ -214,9 +216,9 @@ impl LogWriter {
         if frames.is_empty() && results.is_empty() {
             return;
         }
-        self.pen.note(Note::Results { results, frames: frames.len() });
-        self.pen.record.skip_no_frames();
-        frames.iter().for_each(|frame| self.pen.queue.frame(frame));
+        self.entries.note(Note::Results { results, frames: frames.len() });
+        self.entries.record.skip_no_frames();
+        frames.iter().for_each(|frame| self.entries.queue.frame(frame));
     }
 
     /// Writes the result of a call that an earlier model call left open.
@@ -231,7 +233,7 @@ impl LogWriter {
     }
 
     fn write_results(&mut self, shown: &ReceivedResult, results: Vec<ReceivedResult>) {
-        let (mut frames, version) = (Vec::new(), self.pen.client.version);
+        let (mut frames, version) = (Vec::new(), self.entries.client.version);
         let mut out = |chunk: Chunk<'_>| frames.push(encoded(&chunk.for_version(version)));
         for event in shown.events_for_all() {
             let _ = self.translator.handle_event(&event, &mut out);
@@ -242,15 +244,15 @@ impl LogWriter {
     /// Writes that the model is about to be called. It continues the message with all results.
     pub(crate) fn step(&mut self) {
         self.last.clear();
-        self.pen.note(Note::Step);
+        self.entries.note(Note::Step);
         self.restart_translator();
     }
 
     /// Continues the message that the log holds, without another start.
-    fn restart_translator(&mut self) {
-        let message = self.pen.record.message();
+    pub(crate) fn restart_translator(&mut self) {
+        let message = self.entries.record.message();
         if !message.parts.is_empty() {
-            self.translator = recording(Translator::continuing(message), self.pen.client);
+            self.translator = recording(Translator::continuing(message), self.entries.client);
             self.translator.start(&mut |_| {});
             self.outcomes = 0;
         }
@@ -260,23 +262,23 @@ impl LogWriter {
         let ids: Vec<ApprovalId> =
             approvals.iter().filter_map(|approval| approval.approval_id.clone()).collect();
         if !ids.is_empty() {
-            self.pen.note(Note::Claimed(ids));
+            self.entries.note(Note::Claimed(ids));
         }
     }
 
     /// Ends the message of a log whose holder is gone, as far as the log shows it. The same log
     /// always gets the same end.
     pub(crate) fn abort(&mut self) {
-        let (text, reasoning, is_step_open) = self.pen.record.open_chunks();
+        let (text, reasoning, is_step_open) = self.entries.record.open_chunks();
         let (text, reasoning) = (text.to_vec(), reasoning.to_vec());
         for id in text {
-            self.pen.write(&Chunk::TextEnd { id: id.into(), provider_metadata: None });
+            self.entries.write(&Chunk::TextEnd { id: id.into(), provider_metadata: None });
         }
         for id in reasoning {
-            self.pen.write(&Chunk::ReasoningEnd { id: id.into(), provider_metadata: None });
+            self.entries.write(&Chunk::ReasoningEnd { id: id.into(), provider_metadata: None });
         }
         if is_step_open {
-            self.pen.write(&Chunk::FinishStep {});
+            self.entries.write(&Chunk::FinishStep {});
         }
         self.end_call(Some(&AgentEvent::Abort { reason: None }));
     }
@@ -293,16 +295,16 @@ impl LogWriter {
     /// Writes the last frames of the log, which follow the save of the message.
     pub(crate) fn last_frames(&mut self) {
         for frame in std::mem::take(&mut self.last) {
-            self.pen.queue.frame(&frame);
+            self.entries.queue.frame(&frame);
         }
-        self.pen.queue.frame(DONE);
+        self.entries.queue.frame(DONE);
     }
 }
 
-impl Pen {
+impl EntryWriter {
     fn new(live: &LiveRun, record: RunRecord, length: u64, client: LogClient) -> Self {
         let queue = Queue::new(&live.run, length);
-        Pen { client, record, encoder: Encoder::default(), queue }
+        EntryWriter { client, record, encoder: Encoder::default(), queue }
     }
 
     fn write(&mut self, chunk: &Chunk<'_>) {
@@ -382,6 +384,18 @@ impl Queue {
         });
         entries.collect()
     }
+}
+
+/// Returns a posted message with the calls of the stored one that it lacks, because the page is out of
+/// date. Their results are shown too.
+fn with_calls_of(posted: &UiMessage, stored: &UiMessage) -> UiMessage {
+    let lacks = |call: &ToolCallId| posted.tool_parts().all(|posted| posted.tool_call_id != *call);
+    let lacking = stored
+        .parts
+        .iter()
+        .filter(|part| part.as_tool().is_some_and(|part| lacks(&part.tool_call_id)));
+    let parts = lacking.chain(&posted.parts).cloned().collect();
+    UiMessage { parts, ..posted.clone() }
 }
 
 /// Returns a translator of chunks that hold what this client reads and what is recorded.

@@ -1,5 +1,7 @@
 //! What users and clients post.
 
+use std::sync::Arc;
+
 use crate::approval::ResumePlan;
 use crate::chat::turn::machine::Request;
 use crate::id::MessageId;
@@ -62,5 +64,5 @@ fn user(id: &str, number: u32) -> String {
 
 fn post(body: &str) -> Request {
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default());
-    Request::Post(Box::new(request.unwrap_or_else(|error| panic!("{error}: {body}"))))
+    Request::Post(Arc::new(request.unwrap_or_else(|error| panic!("{error}: {body}"))))
 }

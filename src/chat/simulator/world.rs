@@ -213,7 +213,12 @@ impl World {
             }
             if left == 0 && world.drivers.is_empty() && world.live().is_some() {
                 // A crash left a run. The next reader mends the conversation.
-                world.post(&mut random, Request::Follow { after: None });
+                world.post(&mut random, Request::Follow);
+            }
+            if left == 0 && world.drivers.is_empty() {
+                // The readers of runs that have no holder.
+                world.pass(LEASE);
+                world.mend(&mut random);
             }
             world.counts.steps += 1;
             if world.counts.steps > 20_000 && world.violations.is_empty() {
@@ -325,7 +330,7 @@ impl World {
                 self.post(random, Request::Stop);
             }
             13 if random.one_in(3) => self.post(random, Request::Delete),
-            13 => self.post(random, Request::Follow { after: None }),
+            13 => self.post(random, Request::Follow),
             14 if random.one_in(2) => self.pass(LEASE * 2),
             15 if random.one_in(2) => {
                 self.counts.crashes += 1;
@@ -337,11 +342,18 @@ impl World {
                     self.drivers.swap_remove(at);
                 }
             }
-            16 if random.one_in(3) && !self.named.is_empty() => {
-                let run = self.named[random.below(self.named.len())].live.run.clone();
-                self.post(random, Request::Follow { after: Some(run) });
-            }
+            16 => self.mend(random),
             _ => {}
+        }
+    }
+
+    /// A reader finds that the lease of its run has passed.
+    fn mend(&mut self, random: &mut Random) {
+        let runs: Vec<RunId> = self.readers.iter().map(|(run, _)| run.clone()).collect();
+        for run in runs {
+            if let (_, Some((RunState::LeasePassed, fence))) = self.log(&run) {
+                return self.post(random, Request::Mend { run, fence });
+            }
         }
     }
 
@@ -476,7 +488,7 @@ impl World {
             Action::Respond(response) => {
                 driver.responses += 1;
                 match response {
-                    Response::Join { run, .. } | Response::Rest(run) => {
+                    Response::Join { run, .. } => {
                         self.counts.joined += 1;
                         self.readers.push((run, Vec::new()));
                     }
@@ -487,7 +499,7 @@ impl World {
             }
             Action::Wait | Action::End | Action::Report(_) => return,
         };
-        let is_refused = driver.is_refused && driver.refused.as_ref() == driver.turn.watched_run();
+        let is_refused = driver.is_refused && driver.refused.as_ref() == driver.turn.own_run();
         let is_forbidden =
             is_refused && matches!(effect, Effect::Claim { .. } | Effect::CallAgent(_));
         match effect {
@@ -582,7 +594,7 @@ impl World {
             println!("{:5} turn {} gets {}", self.now, self.drivers[at].number, short(&input));
         }
         let driver = &mut self.drivers[at];
-        if let Input::Appended(Some(AppendResult::Refused(_))) = &input {
+        if let Input::Appended(AppendResult::Refused(_)) = &input {
             driver.is_refused = true;
         }
         // The answers that come with a new message are redeemed together with the closing.
@@ -600,9 +612,7 @@ impl World {
             return false;
         }
         driver.ticked = self.now;
-        let run = driver.turn.watched_run().cloned();
-        let state = run.and_then(|run| self.log(&run).1);
-        self.deliver(at, Input::Tick(state));
+        self.deliver(at, Input::Tick);
         true
     }
 
@@ -631,7 +641,18 @@ impl World {
                 }
                 return self.settled(at, &approval, &call);
             }
-            Errand::Do(effect) => self.perform(random, at, effect),
+            Errand::Do(effect) => match self.perform(random, at, &effect) {
+                Some(reply) => reply,
+                // The request was lost, or its reply. Perhaps the driver gives up.
+                None if random.one_in(50) => {
+                    self.counts.crashes += 1;
+                    Input::Failed
+                }
+                None => {
+                    self.drivers[at].errands.push(Errand::Do(effect));
+                    return;
+                }
+            },
         };
         self.drivers[at].errands.push(Errand::Reply(reply));
     }
@@ -699,11 +720,19 @@ impl World {
         Some(ReceivedResult::new(call.with_outcome(outcome), None))
     }
 
-    fn perform(&mut self, random: &mut Random, at: usize, effect: Effect) -> Input {
+    /// Performs an effect. Returns `None` if it has to be repeated.
+    fn perform(&mut self, random: &mut Random, at: usize, effect: &Effect) -> Option<Input> {
         // A request may be lost, or its reply.
         let (is_lost, has_no_reply) = (random.one_in(25), random.one_in(12));
+        let is_repeated = matches!(
+            effect,
+            Effect::Begin(_) | Effect::Append { .. } | Effect::Take { .. } | Effect::Load
+        );
+        if is_lost && is_repeated {
+            return None;
+        }
         let holder = LeaseHolderId::from_bytes([self.drivers[at].number as u8; 16]);
-        match effect {
+        let reply = match effect {
             Effect::Load => {
                 let chat = self.chat.clone();
                 Input::Loaded(chat.map(|(chat, revision)| (Box::new(chat), revision)))
@@ -711,73 +740,69 @@ impl World {
             Effect::Save { .. } if is_lost => Input::SaveUnknown,
             Effect::Save { chat, revision, .. } => {
                 let has_responded = self.drivers[at].responses > 0;
-                let is_saved = self.save(*chat, revision);
+                let is_saved = self.save((**chat).clone(), *revision);
                 if is_saved && revision.is_none() && has_responded {
                     self.violated("a turn created a deleted chat after its response".into());
                 }
                 self.counts.conflicts += u64::from(!is_saved);
                 if has_no_reply { Input::SaveUnknown } else { Input::Saved(is_saved) }
             }
-            // The deletion fails, which is as if its server had crashed.
-            Effect::RevokePending | Effect::Delete(_) if is_lost => {
-                self.counts.crashes += 1;
-                Input::Failed
-            }
             Effect::RevokePending => {
                 let pending = self.ledger.values_mut().map(|(_, record)| record);
                 pending.filter(|it| **it == Record::Asked).for_each(|it| *it = Record::Revoked);
                 Input::Revoked
             }
+            // The reply is lost: the deletion fails, which is as if its server had crashed.
+            Effect::Delete(_) if is_lost => {
+                self.counts.crashes += 1;
+                Input::Failed
+            }
             Effect::Delete(revision) => {
-                let is_deleted = self.delete(revision);
+                let is_deleted = self.delete(*revision);
                 self.counts.crashes += u64::from(has_no_reply);
                 if has_no_reply { Input::Failed } else { Input::Deleted(is_deleted) }
             }
-            Effect::Begin(_) if is_lost => Input::Begun(None),
             Effect::Begin(run) => {
-                let key = key(&run);
+                let key = key(run);
                 let lease = Duration::from_millis(LEASE);
                 let begin = BeginRun { key: &key, holder, lease, max_user_runs: 1000 };
-                let begun = self.store.begin(begin).now_or_never().unwrap().unwrap();
-                Input::Begun((!has_no_reply).then_some(begun))
+                Input::Begun(self.store.begin(begin).now_or_never().unwrap().unwrap())
             }
-            Effect::Append { .. } if is_lost => Input::Appended(None),
             Effect::Append { run, fence, position, entries, end } => {
-                let before = self.log(&run).0.len();
-                let (key, entries) = (key(&run), &entries);
+                let before = self.log(run).0.len();
+                let (key, fence, position, end) = (key(run), *fence, *position, *end);
                 let append = AppendEntries { key: &key, fence, position, entries, end };
                 let appended = self.store.append(append).now_or_never().unwrap().unwrap();
-                let has_grown = self.log(&run).0.len() > before;
-                if has_grown && !end && self.live().is_none_or(|live| live.run != run) {
+                let has_grown = self.log(run).0.len() > before;
+                if has_grown && !end && self.live().is_none_or(|live| live.run != *run) {
                     self.violated(format!("{run:?} is not live and accepted content"));
                 }
                 if let AppendResult::Refused(_) = appended {
                     self.counts.refused_appends += 1;
-                    (self.drivers[at].refused, self.drivers[at].is_refused) = (Some(run), false);
-                    return Input::Appended(Some(appended));
+                    let refused = Some(run.clone());
+                    (self.drivers[at].refused, self.drivers[at].is_refused) = (refused, false);
+                    return Some(Input::Appended(appended));
                 }
-                Input::Appended((!has_no_reply).then_some(appended))
+                Input::Appended(appended)
             }
-            Effect::Take { .. } if is_lost => Input::Taken(None),
             Effect::Take { run, fence, condition } => {
-                let key = key(&run);
+                let (key, fence, condition) = (key(run), *fence, *condition);
                 let take = TakeRun { key: &key, fence, holder, condition };
                 let taken = self.store.take(take).now_or_never().unwrap().unwrap();
                 let is_taken = matches!(taken, TakeResult::Taken(_));
                 self.counts.taken += u64::from(is_taken);
                 self.counts.mended +=
                     u64::from(is_taken && condition == TakeCondition::LeasePassed);
-                Input::Taken((!has_no_reply).then_some(taken))
+                Input::Taken(taken)
             }
-            Effect::Read(run) | Effect::Find(run) => {
-                let (entries, state) = self.log(&run);
+            Effect::Read(run) => {
+                let (entries, state) = self.log(run);
                 Input::Log(state.map(|_| entries))
             }
-            Effect::CloseOpenCalls { open, .. } => self.close(&open, true),
-            Effect::FindDecided(calls) => self.close(&calls, false),
-            Effect::Claim { .. } if is_lost => Input::Claimed(None),
+            Effect::CloseOpenCalls { open, .. } => self.close(open, true),
+            Effect::FindDecided(calls) => self.close(calls, false),
             Effect::Claim { run, approvals } => {
-                let claimed = approvals.into_iter().filter(|approval| {
+                let claimed = approvals.iter().filter(|approval| {
                     let id = approval.approval_id.as_ref().map(ToString::to_string);
                     let id = id.unwrap_or_default();
                     match self.ledger.get_mut(&id) {
@@ -790,14 +815,14 @@ impl World {
                         _ => false,
                     }
                 });
-                let claimed = claimed.collect();
-                Input::Claimed((!has_no_reply).then_some(claimed))
+                Input::Claimed(claimed.cloned().collect())
             }
             Effect::Redeem { .. }
             | Effect::CallAgent(_)
             | Effect::Release { .. }
             | Effect::RevokeUnshown(_) => Input::Failed,
-        }
+        };
+        (!has_no_reply || !is_repeated).then_some(reply)
     }
 
     fn close(&mut self, calls: &[PendingToolCall], is_superseded: bool) -> Input {
@@ -861,9 +886,7 @@ impl World {
         let known = self.chat.as_ref().map_or(0, |(chat, _)| chat.new_results().len());
         if next.new_results().len() > known {
             for driver in &mut self.drivers {
-                if driver.turn.watched_run().is_some() {
-                    driver.errands.push(Errand::Reply(Input::ChatChanged));
-                }
+                driver.errands.push(Errand::Reply(Input::ChatChanged));
             }
         }
         self.revision += 1;

@@ -40,7 +40,7 @@ impl fmt::Debug for InMemoryRunStore {
 }
 
 /// The entries of a log, in pieces of the same length: one list would be copied as it grows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Log {
     pieces: Vec<Vec<LogEntry>>,
     length: usize,
@@ -117,7 +117,8 @@ impl InMemoryRunStore {
         }
     }
 
-    /// Returns the number of bytes of all logs.
+    /// Returns the number of bytes of all logs, with those that a run and an entry need besides their
+    /// content.
     pub fn bytes(&self) -> usize {
         self.lock().1.by_key.values().map(|run| run.log.bytes).sum()
     }
@@ -211,7 +212,7 @@ impl Runs {
         let live = self.live_by_owner.get(&begin.key.owner).into_iter().flatten();
         let counted: Vec<&Run> = live
             .filter_map(|(_, key)| self.by_key.get(key))
-            .filter(|run| !run.has_to_end)
+            .filter(|run| !run.has_to_end && run.fence == FIRST)
             .collect();
         if counted.len() >= begin.max_user_runs {
             let unread = counted.into_iter().find(|run| run.read_at + READER_TIMEOUT <= now);
@@ -230,12 +231,12 @@ impl Runs {
             holder: begin.holder,
             fence: FIRST,
             lease: begin.lease,
-            lease_end: now + begin.lease,
+            lease_end: now.saturating_add(begin.lease),
             removal: None,
             read_at: now,
             has_to_end: false,
             has_ended: false,
-            log: Log::default(),
+            log: Log { pieces: Vec::new(), length: 0, bytes: BYTES_OF_RUN },
             changed: watch::Sender::new(()),
         };
         self.by_key.insert(key, run);
@@ -307,7 +308,7 @@ impl Runs {
     /// Begins the lease of a run again.
     fn renew(&mut self, now: Duration, key: &RunKey) {
         let Some(run) = self.by_key.get_mut(key) else { return };
-        let lease_end = now + run.lease;
+        let lease_end = now.saturating_add(run.lease);
         if run.removal.is_none() {
             // It stays in the list of its owner.
             self.by_lease_end.remove(&(run.lease_end, Arc::clone(&run.key)));
@@ -383,7 +384,8 @@ impl Runs {
 impl Log {
     fn append(&mut self, mut entries: &[LogEntry]) {
         self.length += entries.len();
-        self.bytes += entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        self.bytes +=
+            entries.iter().map(|entry| BYTES_OF_ENTRY + entry.bytes().len()).sum::<usize>();
         while !entries.is_empty() {
             if self.pieces.last().is_none_or(|last| last.len() == PIECE_ENTRIES) {
                 // The first piece grows: many logs are short.
@@ -436,6 +438,12 @@ const PIECE_ENTRIES: usize = 256;
 
 /// The fence of the holder that began a run.
 const FIRST: Fence = Fence(1);
+
+/// The bytes of a run besides its entries, which count as bytes of its log.
+const BYTES_OF_RUN: usize = 512;
+
+/// The bytes of an entry besides its content.
+const BYTES_OF_ENTRY: usize = 64;
 
 /// How long a log is kept after its end.
 const RETENTION: Duration = Duration::from_secs(10 * 60);

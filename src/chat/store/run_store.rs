@@ -34,7 +34,7 @@ pub trait RunStore: Send + Sync + fmt::Debug + 'static {
     /// [`max_user_runs`](BeginRun::max_user_runs) live runs of the owner, the oldest run without a
     /// reader has to end, which the reply to its next append tells its holder. A run without a
     /// reader is one that no reader has read for 30 seconds. A run that has to end no longer
-    /// counts.
+    /// counts, and neither does a run that was taken: its new holder only ends it.
     ///
     /// # Errors
     /// [`RunStoreError`] if the log cannot be written. It may have begun.

@@ -1,29 +1,31 @@
 //! [`Driver`]: performs the effects of a turn, and waits for their results, for events of the agent,
 //! and for hints. It makes no decision about the protocol.
 
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Sleep, sleep};
 use tracing::Instrument;
 
-use super::Turn;
-use super::agent_events::AgentEvents;
-use super::effects::{After, Effects, Failure, Outcome, fresh_id};
-use super::hints::ChatHints;
+use super::effects::{Effects, Outcome, fresh_id};
 use super::machine::{Action, AgentCall, ChatTurn, Effect, Input, Request, Response, TurnSettings};
-use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults, Principal};
-use crate::chat::ChatError;
+use crate::approval::{DeferredToolResults, Principal};
+use crate::chat::agent::Turn;
+use crate::chat::agent::events::AgentEvents;
+use crate::chat::client::Client;
+use crate::chat::error::ChatError;
+use crate::chat::hints::ChatHints;
 use crate::chat::inner::Inner;
+use crate::chat::redeem::{Accepted, Redeemed};
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, ChatId, MessageId, RunId};
+use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
 
 /// A turn with everything that it waits for.
@@ -35,14 +37,13 @@ pub(in crate::chat) struct Driver {
     agent: Option<AgentEvents>,
     hints: ChatHints,
     tick: Pin<Box<Sleep>>,
-    response: Option<oneshot::Sender<Result<Response, ChatError>>>,
-    accepted: Option<oneshot::Sender<Accepted>>,
+    response: Option<oneshot::Sender<TurnResult>>,
+    accepted: Option<oneshot::Sender<AcceptedResult>>,
     /// The results of the last redemption, for the agent.
     deferred: DeferredToolResults,
-    failure: Option<Failure>,
-    /// How many loads, saves, operations on runs and claims have failed since the last one that
-    /// succeeded.
-    failures: [u32; 4],
+    failure: Option<ChatError>,
+    /// How many saves have failed since the last one that had a reply.
+    failed_saves: u32,
     conflicts: u32,
 }
 
@@ -53,34 +54,75 @@ pub(in crate::chat) struct TurnRequest {
     /// The owner of the conversation.
     pub(in crate::chat) owner: Principal,
     pub(in crate::chat) chat_id: ChatId,
+    /// The client for which a run of this turn is written.
+    pub(in crate::chat) client: Client,
     pub(in crate::chat) request: Request,
 }
 
 /// A turn that runs on a task of its own. It continues if this value is dropped.
 pub(in crate::chat) struct StartedTurn {
-    pub(in crate::chat) response: oneshot::Receiver<Result<Response, ChatError>>,
-    /// Of decisions. Closed without a value if they were not redeemed.
-    pub(in crate::chat) accepted: oneshot::Receiver<Accepted>,
-    pub(in crate::chat) task: JoinHandle<()>,
+    response: oneshot::Receiver<TurnResult>,
+    /// The response, if it has arrived before it was asked for.
+    received: Option<Result<TurnResult, oneshot::error::RecvError>>,
+    /// Sent when the answers are redeemed, or if that fails after the response. Calls may still be
+    /// executed.
+    accepted: oneshot::Receiver<AcceptedResult>,
+    task: JoinHandle<()>,
 }
 
-/// The approval requests whose answers the ledger has accepted, or its failure.
-type Accepted = Result<Vec<(ApprovalId, bool)>, Failure>;
+type TurnResult = Result<Response, ChatError>;
+
+type AcceptedResult = Result<Accepted, ChatError>;
+
+impl StartedTurn {
+    /// Waits for the answers that the ledger accepts. Returns `None` if the turn redeems none, or if
+    /// the response says why.
+    pub(in crate::chat) async fn accepted(&mut self) -> Option<AcceptedResult> {
+        (&mut self.accepted).await.ok()
+    }
+
+    /// Waits until the turn has a response, or until it has redeemed its answers. Returns whether it
+    /// has no response, because calls are being executed.
+    pub(in crate::chat) async fn is_executing(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            response = &mut self.response => {
+                self.received = Some(response);
+                false
+            }
+            accepted = &mut self.accepted => {
+                accepted.is_ok_and(|accepted| accepted.is_ok_and(|accepted| accepted.is_executing))
+            }
+        }
+    }
+
+    /// Waits for the response.
+    pub(in crate::chat) async fn response(self) -> Result<Response, ChatError> {
+        let received = match self.received {
+            Some(received) => received,
+            None => self.response.await,
+        };
+        if let Ok(response) = received {
+            return response;
+        }
+        // Only code of the host panics, or the runtime shuts down.
+        match self.task.await.map_err(JoinError::try_into_panic) {
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(error)) => Err(ChatStoreError::new(error).into()),
+            Ok(()) => Err(ChatStoreError::new("the turn has ended without a response").into()),
+        }
+    }
+}
 
 impl Driver {
     /// Starts a turn on a task of its own.
     pub(in crate::chat) fn start(chats: &Arc<Inner>, request: TurnRequest) -> StartedTurn {
-        let TurnRequest { principal, owner, chat_id, request } = request;
+        let TurnRequest { principal, owner, chat_id, client, request } = request;
         let (respond, response) = oneshot::channel();
         let (accept, accepted) = oneshot::channel();
-        let is_waiting = matches!(request, Request::Decisions { .. });
         let posted = match &request {
-            Request::Post(request) => Some(Arc::new((**request).clone())),
+            Request::Post(request) => Some(Arc::clone(request)),
             _ => None,
-        };
-        let client = match &posted {
-            Some(request) => chats.clients.client_of(request),
-            None => chats.clients.any_client(),
         };
         let settings = TurnSettings {
             owner: owner.clone(),
@@ -102,14 +144,14 @@ impl Driver {
             agent: None,
             tick: Box::pin(sleep(chats.run_lease / 3)),
             response: Some(respond),
-            accepted: is_waiting.then_some(accept),
+            accepted: Some(accept),
             deferred: DeferredToolResults::default(),
             failure: None,
-            failures: [0; 4],
+            failed_saves: 0,
             conflicts: 0,
         };
         let task = tokio::spawn(driver.run().in_current_span());
-        StartedTurn { response, accepted, task }
+        StartedTurn { response, received: None, accepted, task }
     }
 
     async fn run(mut self) {
@@ -123,7 +165,10 @@ impl Driver {
                 Action::Start(Effect::RevokeUnshown(ended)) => {
                     tokio::spawn(self.effects.revoke_unshown(ended));
                 }
-                Action::Start(effect) => self.running.push(self.effects.start(effect)),
+                Action::Start(effect) => {
+                    let effect = self.effects.start(effect, self.max_failures());
+                    self.running.push(effect);
+                }
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
@@ -135,14 +180,7 @@ impl Driver {
 
     /// Waits for one input, and passes it to the turn.
     async fn wait(&mut self) {
-        let Driver { turn, effects, running, agent, hints, tick, .. } = self;
-        let urgent = turn.awaited_run().map(|run| effects.changed(run));
-        let urgent = async {
-            match urgent {
-                Some(changed) => changed.await,
-                None => std::future::pending().await,
-            }
-        };
+        let Driver { turn, running, agent, hints, tick, .. } = self;
         let accepts_events = turn.accepts_events();
         let event = async {
             match agent.as_mut().filter(|_| accepts_events) {
@@ -154,15 +192,17 @@ impl Driver {
             biased;
             Some(outcome) = running.next() => self.settle(outcome),
             () = hints.changed() => turn.handle(Input::ChatChanged),
-            () = tick.as_mut() => self.look(),
-            () = urgent => self.look(),
-            event = event => self.hear(event),
+            () = tick.as_mut() => {
+                tick.set(sleep(self.effects.chats.run_lease / 3));
+                turn.handle(Input::Tick);
+            }
+            event = event => self.pass_events(event),
         }
     }
 
     /// Passes an event to the turn, and those that are ready as well, so that they are appended
     /// together.
-    fn hear(&mut self, first: Option<AgentEvent>) {
+    fn pass_events(&mut self, first: Option<AgentEvent>) {
         let (mut event, mut left) = (first, EVENTS_AT_ONCE);
         loop {
             let has_ended = event.is_none();
@@ -180,11 +220,18 @@ impl Driver {
         }
     }
 
-    /// Looks up the state of the run that the turn watches.
-    fn look(&mut self) {
-        self.tick.set(sleep(self.effects.lease() / 3));
-        let run = self.turn.watched_run().cloned();
-        self.running.push(self.effects.look(run));
+    /// Returns how often an operation may fail in a row.
+    fn max_failures(&self) -> u32 {
+        match self.response.is_some() {
+            true => MAX_FAILURES_BEFORE_RESPONSE,
+            false => MAX_FAILURES,
+        }
+    }
+
+    fn fail(&mut self, failure: ChatError) {
+        tracing::error!(error = %failure, "a turn has failed");
+        self.failure = Some(failure);
+        self.turn.handle(Input::Failed);
     }
 
     fn settle(&mut self, outcome: Outcome) {
@@ -203,54 +250,34 @@ impl Driver {
             }
             Outcome::Input(input) => {
                 match input {
-                    Input::Saved(true) | Input::Deleted(true) => self.hints.tell(),
-                    Input::Saved(false) => {
-                        self.conflicts += 1;
-                        if self.conflicts >= MAX_CONFLICTS {
-                            let error = "the chat changes faster than it can be read";
-                            self.failure = Some(Failure::Chats(ChatStoreError::new(error)));
-                            return self.turn.handle(Input::Failed);
-                        }
+                    Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
+                    Input::Saved(false) => self.conflicts += 1,
+                    _ => {}
+                }
+                if matches!(input, Input::Saved(_)) {
+                    self.failed_saves = 0;
+                }
+                match self.conflicts >= MAX_CONFLICTS {
+                    true => {
+                        let error = "the chat changes faster than it can be read";
+                        self.fail(ChatStoreError::new(error).into());
                     }
-                    _ => {}
+                    false => self.turn.handle(input),
                 }
-                match input {
-                    Input::Loaded(_) => self.failures[0] = 0,
-                    Input::Saved(_) => self.failures[1] = 0,
-                    Input::Begun(_) | Input::Appended(_) | Input::Taken(_) => self.failures[2] = 0,
-                    Input::Claimed(_) => self.failures[3] = 0,
-                    _ => {}
-                }
-                self.turn.handle(input);
             }
-            Outcome::Unknown(after, failure) => {
-                let kind = match after {
-                    After::LoadAgain => 0,
-                    After::Input(Input::SaveUnknown) => 1,
-                    After::Input(Input::Claimed(_)) => 3,
-                    After::Input(_) => 2,
-                };
-                self.failures[kind] += 1;
-                self.failure = Some(failure);
-                if self.response.is_some() || self.failures[kind] >= MAX_FAILURES {
-                    return self.turn.handle(Input::Failed);
+            Outcome::Failed(failure) => self.fail(failure),
+            Outcome::SaveUnknown(failure) => {
+                self.failed_saves += 1;
+                match self.failed_saves >= self.max_failures() {
+                    true => self.fail(failure),
+                    false => self.turn.handle(Input::SaveUnknown),
                 }
-                let wait = BACKOFF * self.failures[kind].min(10);
-                let delayed = async move {
-                    sleep(wait).await;
-                    Outcome::Delayed(after)
-                };
-                self.running.push(delayed.boxed());
-            }
-            Outcome::Delayed(After::Input(input)) => self.turn.handle(input),
-            Outcome::Delayed(After::LoadAgain) => {
-                self.running.push(self.effects.start(Effect::Load));
             }
             Outcome::NotRedeemed(was_closing, failure) => {
                 tracing::error!(error = %failure, "the answers of a turn could not be redeemed");
-                match self.accepted.take() {
+                match self.accepted.take().filter(|_| self.response.is_none()) {
                     // The caller may have been dropped.
-                    Some(tell) => drop(tell.send(Err(failure))),
+                    Some(sender) => drop(sender.send(Err(failure))),
                     None => self.failure = Some(failure),
                 }
                 if was_closing {
@@ -258,13 +285,19 @@ impl Driver {
                 }
                 self.turn.handle(if was_closing { Input::Redeemed } else { Input::NotRedeemed });
             }
-            Outcome::Redeeming { first, accepted, deferred, calls } => {
-                if let Some(tell) = self.accepted.take() {
+            Outcome::Redeeming(was_closing, redeemed) => {
+                let Redeemed { known, accepted, deferred, calls } = redeemed;
+                if let Some(sender) = self.accepted.take() {
                     // The caller may have been dropped.
-                    let _ = tell.send(Ok(accepted));
+                    let _ = sender.send(Ok(accepted));
                 }
                 self.deferred = deferred;
-                first.into_iter().for_each(|input| self.turn.handle(input));
+                match was_closing {
+                    true => self.turn.handle(Input::CallsClosed(known)),
+                    false => known
+                        .into_iter()
+                        .for_each(|result| self.turn.handle(Input::CallSettled(Box::new(result)))),
+                }
                 self.running.push(Effects::next_result(calls));
             }
             Outcome::Result(result, calls) => {
@@ -277,7 +310,7 @@ impl Driver {
     fn respond(&mut self, response: Response) {
         let Some(sender) = self.response.take() else { return };
         let response = match (response, self.failure.take()) {
-            (Response::Failed, Some(failure)) => Err(failure.into()),
+            (Response::Failed, Some(failure)) => Err(failure),
             (response, _) => Ok(response),
         };
         // The caller may have been dropped.
@@ -285,34 +318,12 @@ impl Driver {
     }
 
     fn call_agent(&mut self, call: AgentCall) {
-        let AgentCall { chat, message_id, sent, not_recorded, recorded } = call;
-        let mut results = sent;
-        let is_new = |results: &[DeferredToolResult], other: &DeferredToolResult| {
-            !results.iter().any(|result| result.approval_id == other.approval_id)
-        };
-        // The approvals that the provider has, or that another turn has lost.
-        let mut forwarded = chat.forwarded_approvals();
-        forwarded.retain(|forwarded| is_new(&results, forwarded));
-        results.extend(forwarded);
-        // An approval is sent only if this call has claimed it.
-        results.extend(recorded.into_iter().chain(not_recorded).filter(|result| {
-            !matches!(result.outcome, DeferredOutcome::ForwardToProvider { approved: true, .. })
-        }));
         let Effects { chats, .. } = &self.effects;
-        let approvals = chats.approvals.for_chat(&chat.owner, &chat.id);
-        let approvals = approvals.in_message(message_id.clone());
-        let turn = Turn {
-            principal: chat.owner.clone(),
-            approvals: match self.turn.has_approvals() {
-                true => approvals,
-                false => approvals.without_requests(),
-            },
-            chat: Arc::new(chat),
-            message_id,
-            deferred: self.deferred.clone().with_results(results),
-            request: self.posted.clone(),
-        };
-        let revoke = (!self.turn.has_approvals()).then(|| self.effects.revoker());
+        let Driver { deferred, posted, .. } = self;
+        let has_approvals = self.turn.has_approvals();
+        let turn =
+            Turn::of_run(call, deferred.clone(), posted.clone(), &chats.approvals, has_approvals);
+        let revoke = (!has_approvals).then(|| self.effects.revoker());
         self.agent = Some(AgentEvents::new(&*chats.agent, turn, revoke));
     }
 }
@@ -320,11 +331,11 @@ impl Driver {
 /// How many events of the agent are read at once.
 const EVENTS_AT_ONCE: usize = 64;
 
+/// How many failures in a row end a turn whose client waits for the response.
+const MAX_FAILURES_BEFORE_RESPONSE: u32 = 3;
+
 /// How many failures in a row end a turn that has a response.
 const MAX_FAILURES: u32 = 20;
 
 /// How many saves fail only if the store never accepts one: another writer was faster each time.
 const MAX_CONFLICTS: u32 = 1000;
-
-/// The time after a failure, for each failure in a row.
-const BACKOFF: Duration = Duration::from_millis(200);

@@ -5,7 +5,9 @@ use tokio::time::sleep;
 use super::case::{
     Case, LONG_LEASE, Run, SHORT_LEASE, Store, expect_appended, frames, holder_id, new_key,
 };
-use crate::chat::log::{AppendResult, BeginResult, BeginRun, Fence, RunKey};
+use crate::chat::log::{
+    AppendResult, BeginResult, BeginRun, Fence, RunKey, TakeCondition, TakeResult,
+};
 use crate::chat::store::conformance_case::{CaseFailure, expect_equal};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -35,6 +37,15 @@ pub(super) fn cases() -> Vec<Case> {
             let second = next_run(&first, 2).await?;
             sleep(SHORT_LEASE * 2).await;
             expect_equal("the third", begin_third(&second).await?, BeginResult::Begun(Fence(1)))
+        }),
+        Case::new("a run that was taken does not count", |store: Store| async move {
+            let runs = begin_two(&store).await?;
+            for run in &runs {
+                let _ = run.read(0, 1).await?;
+            }
+            let taken = runs[0].take(3, 1, TakeCondition::Any).await?;
+            expect_equal("the take", taken, TakeResult::Taken(Fence(2)))?;
+            expect_equal("the third", begin_third(&runs[1]).await?, BeginResult::Begun(Fence(1)))
         }),
         Case::new("the runs of other users do not count", |store: Store| async move {
             let runs = begin_two(&store).await?;

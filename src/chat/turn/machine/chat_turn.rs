@@ -1,18 +1,18 @@
 //! [`ChatTurn`]: the inputs of a turn, and what it does with them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::io::{Action, Effect, EndedMessage, Input, Request, Response};
 use super::running::{Beginning, Next, OwnRun, RunLimits};
 use crate::approval::{PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::{Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult};
-use crate::chat::log::{
-    AppendResult, BeginResult, Fence, LogEntry, RunState, TakeCondition, TakeRefusal, TakeResult,
-};
-use crate::chat::run_log::{LogClient, LogWriter};
+use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition};
+use crate::chat::run_log::LogClient;
 use crate::chunk::Version;
 use crate::id::{ApprovalId, ChatId, MessageId, RunId};
 use crate::limits::ChatLimits;
+use crate::message::UiMessage;
 use crate::request::ChatRequest;
 
 /// The settings of a turn, and the ids that it may use.
@@ -48,14 +48,10 @@ pub(crate) struct ChatTurn {
     pub(super) begun: Option<(RunId, Fence)>,
     /// A save that names the new run was started.
     pub(super) was_named: bool,
-    /// The conversation has changed since it was loaded.
-    pub(super) has_changed: bool,
-    /// For a third of a lease the store has refused to begin a run.
-    pub(super) was_refused: bool,
+    /// How often the store has refused to begin a run.
+    pub(super) refused_runs: u32,
     /// The old run, taken by this turn.
-    pub(super) held: Option<Held>,
-    /// A fence of a run that is newer than the one in the chat.
-    pub(super) newer_fence: Option<(RunId, Fence)>,
+    pub(super) taken: Option<TakenRun>,
     /// What the ledger returned for the open calls of the conversation.
     pub(super) closed: Option<ClosedCalls>,
     pub(super) redemption: Redemption,
@@ -71,7 +67,7 @@ pub(crate) struct ChatTurn {
 #[derive(Debug)]
 pub(super) enum Goal {
     /// Answer a new message, an edit or a regeneration.
-    Ask(Box<ChatRequest>),
+    Ask(Arc<ChatRequest>),
     /// Settle the calls that the user or the client has answered.
     Settle(AnsweredBy),
     /// Stop this run, or the one that is live when the conversation is loaded.
@@ -84,7 +80,7 @@ pub(super) enum Goal {
 
 #[derive(Debug)]
 pub(super) enum AnsweredBy {
-    Request(Box<ChatRequest>),
+    Request(Arc<ChatRequest>),
     Decisions(MessageId),
 }
 
@@ -125,7 +121,7 @@ pub(super) struct ClosedCalls {
 
 /// A run that this turn has taken.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct TakenRun {
     pub(super) run: RunId,
     pub(super) fence: Fence,
     pub(super) entries: Vec<LogEntry>,
@@ -137,22 +133,6 @@ pub(super) struct Held {
     pub(super) message_id: Option<MessageId>,
 }
 
-impl Held {
-    pub(super) fn append(&self, entries: Vec<LogEntry>, end: bool) -> Effect {
-        let (run, fence) = (self.run.clone(), self.fence);
-        Effect::Append { run, fence, position: self.length(), entries: entries.into(), end }
-    }
-
-    /// Returns the end of a log whose message was saved by another turn.
-    pub(super) fn plain_end(&self) -> Vec<LogEntry> {
-        LogWriter::plain_end(&self.run, self.length())
-    }
-
-    pub(super) fn length(&self) -> u64 {
-        self.entries.len().try_into().unwrap_or(u64::MAX)
-    }
-}
-
 /// The version of the conversation with which the turn works.
 #[derive(Debug, Clone)]
 pub(super) struct Loaded {
@@ -160,35 +140,33 @@ pub(super) struct Loaded {
     pub(super) revision: Option<u64>,
 }
 
+/// A live run that the turn is about to join, and the conversation that names it.
+pub(super) type Joined = (LiveRun, Box<Chat>);
+
 #[derive(Debug)]
 pub(super) enum State {
     Loading,
-    /// Finds out whether the lease of the live run has passed, before this turn reads the run.
-    Probing(LiveRun, Box<Chat>),
-    Taking(RunId, Fence, TakeCondition),
+    /// Takes a run. If the turn is about to join it, only if its lease has passed.
+    Taking(RunId, Fence, Option<Joined>),
     /// Reads the log of the run that this turn has taken.
     Reading,
-    /// Another turn has taken the run first.
-    TakenElsewhere(RunId),
+    /// Another turn is about to change the conversation: it has taken the run first, and is ending it,
+    /// or it may have begun the run that answers the same request.
+    Waiting,
     /// The ledger closes the open calls.
     Closing(Loaded, Vec<PendingToolCall>),
     /// Appends to the old log the results that it lacks.
     Completing(Vec<LogEntry>),
     Beginning(Loaded, RunId),
-    /// The user has too many live runs. Perhaps another turn answers the same request.
-    Crowded,
     Saving(Box<Chat>, Then),
     /// Appends the end of the old log.
-    EndingOld(Vec<LogEntry>, Then, Option<Box<Chat>>),
+    EndingOld(Then, Option<Box<Chat>>),
     /// The open approval requests are revoked. Then the conversation with this revision is deleted.
     Revoking(Option<u64>),
     Deleting,
     /// Waits for the results of the answered calls.
     AwaitingResults,
-    /// Reads the log of an ended run, to find out whether the store still holds it.
-    Finding(RunId),
     Running(Box<OwnRun>),
-    Following(RunId),
     Over,
 }
 
@@ -203,7 +181,8 @@ pub(super) enum Then {
 
 impl ChatTurn {
     pub(crate) fn new(request: Request, settings: TurnSettings) -> Self {
-        let (mut redemption, mut after) = (Redemption::NONE, None);
+        let mut redemption = Redemption::NONE;
+        let mut lost = None;
         let goal = match request {
             Request::Post(request) => match request.continued_message() {
                 Some(continued) => {
@@ -219,9 +198,10 @@ impl ChatTurn {
             }
             Request::Stop => Goal::Stop(None),
             Request::Delete => Goal::Delete,
-            Request::Follow { after: run } => {
-                after = run;
-                Goal::Follow
+            Request::Follow => Goal::Follow,
+            Request::Mend { run, fence } => {
+                lost = Some(fence);
+                Goal::Mend(run)
             }
         };
         let answered = match &redemption {
@@ -238,10 +218,8 @@ impl ChatTurn {
             begun_runs: 0,
             begun: None,
             was_named: false,
-            has_changed: false,
-            was_refused: false,
-            held: None,
-            newer_fence: None,
+            refused_runs: 0,
+            taken: None,
             closed: None,
             redemption,
             answered,
@@ -249,9 +227,11 @@ impl ChatTurn {
             shown: Vec::new(),
             has_responded: false,
         };
-        match after {
-            Some(run) => turn.find(run),
-            None => turn.load(),
+        match (&turn.goal, lost) {
+            (Goal::Mend(run), Some(fence)) => {
+                turn.take(run.clone(), fence, TakeCondition::LeasePassed, None);
+            }
+            _ => turn.load(),
         }
         turn
     }
@@ -267,10 +247,10 @@ impl ChatTurn {
         self.actions.pop_front().unwrap_or(idle)
     }
 
-    /// Returns the run whose state [`Input::Tick`] reports.
-    pub(crate) fn watched_run(&self) -> Option<&RunId> {
+    /// Returns the run of this turn, while the turn is its holder.
+    #[cfg(test)]
+    pub(crate) fn own_run(&self) -> Option<&RunId> {
         match &self.state {
-            State::Following(run) | State::TakenElsewhere(run) => Some(run),
             State::Running(own) => Some(&own.live().run),
             _ => None,
         }
@@ -285,10 +265,10 @@ impl ChatTurn {
         LogClient { version: self.settings.version, has_approvals: self.settings.has_approvals }
     }
 
-    /// Returns the run for whose next change this turn waits.
-    pub(crate) fn awaited_run(&self) -> Option<&RunId> {
-        match &self.state {
-            State::TakenElsewhere(run) => Some(run),
+    /// Returns the message that the request continues, as the client posted it.
+    pub(super) fn posted_message(&self) -> Option<&UiMessage> {
+        match &self.goal {
+            Goal::Settle(AnsweredBy::Request(request)) => request.unsanitized_continued_message(),
             _ => None,
         }
     }
@@ -301,115 +281,71 @@ impl ChatTurn {
 
     /// Handles an input. A late reply to an effect of an earlier state is ignored.
     pub(crate) fn handle(&mut self, input: Input) {
-        self.has_changed |= matches!(input, Input::ChatChanged);
         if matches!(input, Input::Redeemed | Input::NotRedeemed) {
             self.redemption.end();
         }
         match (std::mem::replace(&mut self.state, State::Over), input) {
-            (State::Running(own), Input::Redeemed) if self.redemption.is_running() => {
-                self.state = State::Running(own);
-            }
-            (State::Running(mut own), input) => {
-                let next = own.handle(input, &mut self.actions);
-                self.run_on(own, next);
-            }
-            (State::Over, Input::Failed) => {}
-            (state, Input::Failed) => self.fail(state),
+            (State::Running(own), input) => self.handle_in_run(own, input),
+            (_, Input::Failed) => self.fail(),
             (state, Input::CallSettled(result)) => {
                 self.shown.push((*result).clone());
                 self.unsaved.push(*result);
-                match state {
-                    State::Over | State::Following(_) | State::AwaitingResults => {
-                        self.settle_rest();
-                    }
-                    state => self.state = state,
-                }
+                self.redeemed(state);
             }
-            (State::Following(_) | State::AwaitingResults, Input::Redeemed) => self.settle_rest(),
             (state, Input::NotRedeemed) => {
                 self.respond(Response::Failed);
-                match state {
-                    State::Following(_) | State::AwaitingResults => self.settle_rest(),
-                    state => self.state = state,
-                }
+                self.redeemed(state);
             }
+            (state, Input::Redeemed) => self.redeemed(state),
+            (state, input) => self.handle_reply(state, input),
+        }
+    }
+
+    /// Handles the reply to an effect, and hints.
+    fn handle_reply(&mut self, state: State, input: Input) {
+        match (state, input) {
             (State::Loading, Input::Loaded(loaded)) => self.loaded(loaded),
-            (State::Probing(live, chat), Input::Taken(taken)) => self.probed(live, chat, taken),
+            (State::Taking(run, fence, joined), Input::Taken(result)) => {
+                self.handle_taken(run, fence, joined, result);
+            }
+            (State::Reading, Input::Log(entries)) => {
+                if let Some(taken) = &mut self.taken {
+                    taken.is_open &= entries.is_some();
+                    taken.entries = entries.unwrap_or_default();
+                }
+                self.load();
+            }
+            (State::Waiting, Input::Tick | Input::ChatChanged) => self.load(),
             (State::Closing(loaded, calls), Input::CallsClosed(results)) => {
                 self.closed = Some(ClosedCalls { calls, results, has_failed: false });
                 self.decide(loaded);
             }
             (State::Closing(loaded, calls), Input::CallsNotClosed) => {
-                let results = Vec::new();
-                self.closed = Some(ClosedCalls { calls, results, has_failed: true });
+                self.closed = Some(ClosedCalls { calls, results: Vec::new(), has_failed: true });
                 self.decide(loaded);
             }
-            (State::Taking(run, fence, condition), Input::Taken(taken)) => {
-                self.taken(run, fence, condition, taken);
-            }
-            (State::Reading, Input::Log(entries)) => {
-                if let Some(held) = &mut self.held {
-                    held.is_open &= entries.is_some();
-                    held.entries = entries.unwrap_or_default();
+            (State::Completing(entries), Input::Appended(result)) => {
+                match (result, &mut self.taken) {
+                    (AppendResult::Appended(_), Some(taken)) => taken.entries.extend(entries),
+                    _ => self.taken = None,
                 }
                 self.load();
             }
-            (State::Finding(run), Input::Log(entries)) => match entries {
-                Some(_) => {
-                    self.respond(Response::Rest(run.clone()));
-                    self.state = State::Following(run);
-                }
-                None => self.respond(Response::Nothing),
-            },
-            (State::TakenElsewhere(run), Input::Tick(state)) => match state {
-                Some((RunState::Leased, _)) => self.state = State::TakenElsewhere(run),
-                Some((RunState::LeasePassed, fence)) => {
-                    self.newer_fence = Some((run, fence));
-                    self.load();
-                }
-                Some((RunState::Ended, _)) | None => self.load(),
-            },
-            (State::Following(run), Input::Tick(state)) => match state {
-                Some((RunState::Leased, _)) => self.state = State::Following(run),
-                Some((RunState::LeasePassed, fence)) => {
-                    self.goal = Goal::Mend(run.clone());
-                    self.begun = None;
-                    self.take(run, fence, TakeCondition::LeasePassed);
-                }
-                Some((RunState::Ended, _)) | None => self.settle_rest(),
-            },
-            (State::Completing(entries), Input::Appended(appended)) => match appended {
-                None => self.complete_old(entries),
-                Some(AppendResult::Appended(_)) => {
-                    self.held.iter_mut().for_each(|held| held.entries.extend(entries.clone()));
-                    self.load();
-                }
-                Some(AppendResult::Refused(_)) => {
-                    self.held = None;
-                    self.load();
-                }
-            },
-            (State::Beginning(loaded, run), Input::Begun(begun)) => match begun {
-                None => self.begin(loaded, run),
-                Some(BeginResult::Begun(fence)) => {
+            (State::Beginning(loaded, run), Input::Begun(result)) => match result {
+                BeginResult::Begun(fence) => {
                     self.begun = Some((run, fence));
                     self.decide(loaded);
                 }
-                Some(BeginResult::Exists) => self.begin_new(loaded),
-                Some(BeginResult::TooManyRuns) if self.has_changed => self.load(),
-                Some(BeginResult::TooManyRuns) if !self.was_refused => {
-                    self.state = State::Crowded;
-                }
-                Some(BeginResult::TooManyRuns) => {
-                    self.respond(Response::TooManyRuns);
-                    self.finish(Then::Stored(None), None);
+                BeginResult::Exists => self.begin(loaded),
+                BeginResult::TooManyRuns => {
+                    self.refused_runs += 1;
+                    match self.refused_runs {
+                        // Another turn of the same request may have begun its run.
+                        1 => self.state = State::Waiting,
+                        _ => self.decide(loaded),
+                    }
                 }
             },
-            (State::Crowded, Input::ChatChanged) => self.load(),
-            (State::Crowded, Input::Tick(_)) => {
-                self.was_refused = true;
-                self.load();
-            }
             (State::Saving(chat, then), Input::Saved(true)) => self.finish(then, Some(chat)),
             (State::Saving(..), Input::Saved(false)) => {
                 self.was_named = false;
@@ -424,14 +360,47 @@ impl ChatTurn {
             // The agent may have requested approvals before it was stopped.
             (State::Deleting, Input::Deleted(true)) => self.revoke(None),
             (State::Deleting, Input::Deleted(false)) => self.load(),
-            (State::EndingOld(entries, then, chat), Input::Appended(None)) => {
-                self.append_end(entries, then, chat);
-            }
-            (State::EndingOld(_, then, chat), Input::Appended(Some(_))) => {
-                self.held = None;
+            (State::EndingOld(then, chat), Input::Appended(_)) => {
+                self.taken = None;
                 self.proceed(then, chat);
             }
             (state, _) => self.state = state,
+        }
+    }
+
+    fn handle_in_run(&mut self, mut own: Box<OwnRun>, input: Input) {
+        if matches!(input, Input::Redeemed) && self.redemption.is_running() {
+            self.state = State::Running(own);
+            return;
+        }
+        match own.handle(input, &mut self.actions) {
+            Next::Run => self.state = State::Running(own),
+            // An approved call can outlive a run that had to end. Its result is saved in the chat.
+            Next::Ended => {
+                self.begun = None;
+                self.goal = Goal::Settle(AnsweredBy::Decisions(own.live().message_id.clone()));
+                self.unsaved.extend(own.results_after_the_log());
+                match own.leaves_unread() {
+                    true => self.load(),
+                    false => self.settle_rest(),
+                }
+            }
+            // The agent stops. This turn only saves the results that it redeems from here on.
+            Next::Taken => {
+                self.actions.push_back(Action::StopAgent);
+                self.begun = None;
+                self.unsaved.extend(own.results().iter().cloned());
+                self.start(Effect::RevokeUnshown(own.ended_message()));
+                self.settle_rest();
+            }
+        }
+    }
+
+    /// Handles that something was redeemed.
+    fn redeemed(&mut self, state: State) {
+        match state {
+            State::Over | State::AwaitingResults => self.settle_rest(),
+            state => self.state = state,
         }
     }
 
@@ -448,17 +417,11 @@ impl ChatTurn {
     pub(super) fn load(&mut self) {
         // A call that a new message has closed stays closed.
         self.closed = self.closed.take().filter(|_| matches!(self.goal, Goal::Ask(_)));
-        self.has_changed = false;
         self.start(Effect::Load);
         self.state = State::Loading;
     }
 
-    pub(super) fn find(&mut self, run: RunId) {
-        self.start(Effect::Find(run.clone()));
-        self.state = State::Finding(run);
-    }
-
-    pub(super) fn loaded(&mut self, loaded: Option<(Box<Chat>, u64)>) {
+    fn loaded(&mut self, loaded: Option<(Box<Chat>, u64)>) {
         let (owner, import) = (self.settings.owner.clone(), self.settings.history_import);
         let loaded = match (loaded, &self.goal) {
             (Some((chat, revision)), _) => Loaded { chat, revision: Some(revision) },
@@ -472,142 +435,60 @@ impl ChatTurn {
             }
             // A deletion that was interrupted may have left approval requests.
             (None, Goal::Delete) => return self.revoke(None),
-            (None, _) => return self.settle_without_chat(),
+            // The store does not hold the conversation. The answers are redeemed all the same.
+            (None, _) => {
+                self.unsaved.clear();
+                let chat = Box::new(Chat::new(self.settings.chat_id.clone(), owner));
+                self.redeem(&Loaded { chat, revision: None });
+                return self.finish(Then::Stored(None), None);
+            }
         };
         self.decide(loaded);
-    }
-
-    /// The store does not hold the conversation. The answers are redeemed all the same.
-    fn settle_without_chat(&mut self) {
-        self.respond(Response::Nothing);
-        self.unsaved.clear();
-        if let Redemption::NotStarted(_) = self.redemption {
-            let chat =
-                Box::new(Chat::new(self.settings.chat_id.clone(), self.settings.owner.clone()));
-            self.redeem(&Loaded { chat, revision: None });
-        }
-        self.finish(Then::Stored(None), None);
-    }
-
-    /// Reads the live run, unless its lease has passed. Then this turn takes it.
-    pub(super) fn join(&mut self, live: LiveRun, chat: Box<Chat>) {
-        let (run, fence, condition) = (live.run.clone(), live.fence, TakeCondition::LeasePassed);
-        self.start(Effect::Take { run, fence, condition });
-        self.state = State::Probing(live, chat);
-    }
-
-    fn probed(&mut self, live: LiveRun, chat: Box<Chat>, taken: Option<TakeResult>) {
-        match taken {
-            None => self.join(live, chat),
-            // The run is live, or another turn has taken it, and its log will end.
-            Some(TakeResult::Refused(TakeRefusal::LeaseRenewed | TakeRefusal::OtherFence(_))) => {
-                self.finish(Then::Join(live), Some(chat));
-            }
-            taken => {
-                if let Goal::Follow = self.goal {
-                    self.goal = Goal::Mend(live.run.clone());
-                }
-                self.taken(live.run, live.fence, TakeCondition::LeasePassed, taken);
-            }
-        }
-    }
-
-    pub(super) fn begin(&mut self, loaded: Loaded, run: RunId) {
-        self.start(Effect::Begin(run.clone()));
-        self.state = State::Beginning(loaded, run);
-    }
-
-    pub(super) fn take(&mut self, run: RunId, fence: Fence, condition: TakeCondition) {
-        self.start(Effect::Take { run: run.clone(), fence, condition });
-        self.state = State::Taking(run, fence, condition);
-    }
-
-    pub(super) fn taken(
-        &mut self,
-        run: RunId,
-        fence: Fence,
-        condition: TakeCondition,
-        taken: Option<TakeResult>,
-    ) {
-        let is_mending = matches!(self.goal, Goal::Mend(_));
-        let (fence, is_open) = match taken {
-            None => return self.take(run, fence, condition),
-            Some(TakeResult::Taken(fence)) => (fence, true),
-            // The chat may still name a run whose log has ended or was removed, for example if the
-            // store of runs has lost it.
-            Some(TakeResult::Refused(TakeRefusal::Ended | TakeRefusal::NotFound)) => (fence, false),
-            Some(TakeResult::Refused(_)) if is_mending => {
-                self.state = State::Following(run);
-                return;
-            }
-            Some(TakeResult::Refused(_)) => {
-                self.state = State::TakenElsewhere(run);
-                return;
-            }
-        };
-        self.start(Effect::Read(run.clone()));
-        let (entries, end, message_id) = (Vec::new(), None, None);
-        self.held = Some(Held { run, fence, entries, is_open, end, message_id });
-        self.state = State::Reading;
-    }
-
-    pub(super) fn complete_old(&mut self, entries: Vec<LogEntry>) {
-        let Some(held) = &self.held else { return self.load() };
-        let append = held.append(entries.clone(), false);
-        self.start(append);
-        self.state = State::Completing(entries);
     }
 
     /// Saves the next version of a loaded conversation.
     pub(super) fn save(&mut self, loaded: &Loaded, next: Chat, then: Then) {
         let (chat, revision) = (Box::new(next), loaded.revision);
         let unchanged = revision.map_or(0, |_| chat.messages.shared_prefix(&loaded.chat.messages));
-        let ended = self.held.as_ref().filter(|held| held.end.is_some());
-        let ended = ended.and_then(|held| held.message_id.clone());
+        let ended = self.taken.as_ref().filter(|taken| taken.end.is_some());
+        let ended = ended.and_then(|taken| taken.message_id.clone());
         let ended = ended.map(|id| EndedMessage { id, requested: Vec::new() });
         self.start(Effect::Save { chat: chat.clone(), unchanged, revision, ended });
         self.state = State::Saving(chat, then);
     }
 
-    /// Ends the old log, if this turn holds one, and then does what follows. `chat` is the saved
+    /// Ends the old log, if this turn has taken one, and then does what follows. `chat` is the saved
     /// conversation.
     pub(super) fn finish(&mut self, then: Then, chat: Option<Box<Chat>>) {
         if matches!(then, Then::Load) {
             return self.load();
         }
-        if !matches!(then, Then::Run(_))
-            && let Some((run, fence)) = self.begun.take()
-        {
-            self.start(Effect::Release { run, fence });
+        if !matches!(then, Then::Run(_)) {
+            self.release_begun();
         }
-        match self.held.as_ref().filter(|held| held.is_open) {
-            Some(held) => {
-                let entries = held.end.clone().unwrap_or_else(|| held.plain_end());
+        match self.taken.as_ref().filter(|taken| taken.is_open) {
+            Some(taken) => {
+                let entries = taken.end.clone().unwrap_or_else(|| taken.plain_end());
                 self.append_end(entries, then, chat);
             }
             None => self.proceed(then, chat),
         }
     }
 
-    pub(super) fn append_end(
-        &mut self,
-        entries: Vec<LogEntry>,
-        then: Then,
-        chat: Option<Box<Chat>>,
-    ) {
-        let Some(held) = &self.held else { return self.proceed(then, chat) };
-        let append = held.append(entries.clone(), true);
-        self.start(append);
-        self.state = State::EndingOld(entries, then, chat);
+    /// Ends the log of a run that this turn does not need.
+    fn release_begun(&mut self) {
+        if let Some((run, fence)) = self.begun.take() {
+            self.start(Effect::Release { run, fence });
+        }
     }
 
-    pub(super) fn proceed(&mut self, then: Then, chat: Option<Box<Chat>>) {
+    fn proceed(&mut self, then: Then, chat: Option<Box<Chat>>) {
         match (then, chat) {
             (Then::Run(live), Some(chat)) => self.begin_run(live, &chat),
             (Then::Run(_) | Then::Load, _) => self.load(),
             (Then::Join(live), chat) => {
                 self.respond_join(&live, chat.as_deref());
-                self.state = State::Following(live.run);
+                self.settle_rest();
             }
             (Then::Stored(message_id), _) => {
                 let shown = self.shown.clone();
@@ -628,12 +509,10 @@ impl ChatTurn {
     }
 
     /// Starts the run that the saved conversation names.
-    pub(super) fn begin_run(&mut self, live: LiveRun, chat: &Chat) {
+    fn begin_run(&mut self, live: LiveRun, chat: &Chat) {
         self.respond_join(&live, Some(chat));
         let shown = std::mem::take(&mut self.shown);
-        if let Redemption::NotStarted(_) = self.redemption {
-            self.redeem(&Loaded { chat: Box::new(chat.clone()), revision: None });
-        }
+        self.redeem(&Loaded { chat: Box::new(chat.clone()), revision: None });
         let is_redeeming = self.redemption.is_running();
         let closed = self.closed.take();
         let has_failed = closed.as_ref().is_some_and(|closed| closed.has_failed);
@@ -652,11 +531,10 @@ impl ChatTurn {
             max_unread: self.settings.limits.max_unread_time(),
             client: self.client(),
         };
-        let held = match &self.goal {
-            Goal::Settle(AnsweredBy::Request(request)) => request.unsanitized_continued_message(),
-            _ => None,
-        };
-        let mut own = OwnRun::begin(live, chat, held, limits, beginning);
+        // A page whose message was replaced gets the whole message that is continued now.
+        let posted = self.posted_message();
+        let posted = posted.filter(|posted| is_new || posted.id == live.message_id);
+        let mut own = OwnRun::begin(live, chat, posted, limits, beginning);
         if has_failed {
             own.handle(Input::NotRedeemed, &mut self.actions);
         }
@@ -666,39 +544,9 @@ impl ChatTurn {
         self.state = State::Running(own);
     }
 
-    pub(super) fn run_on(&mut self, own: Box<OwnRun>, next: Next) {
-        match next {
-            Next::Run => self.state = State::Running(own),
-            Next::Ended => {
-                self.redemption = Redemption::NONE;
-                self.begun = None;
-                self.state = State::Over;
-                if own.leaves_unread() {
-                    self.goal = Goal::Settle(AnsweredBy::Decisions(own.live().message_id.clone()));
-                    self.load();
-                }
-            }
-            // The run was taken: the agent stops, and this turn only reads from here on.
-            Next::Taken => {
-                self.unsaved.extend(own.results().iter().cloned());
-                self.begun = None;
-                self.start_following(own.live().run.clone());
-                self.start(Effect::RevokeUnshown(own.ended_message()));
-            }
-        }
-    }
-
-    pub(super) fn start_following(&mut self, run: RunId) {
-        self.actions.push_back(Action::StopAgent);
-        match self.unsaved.is_empty() {
-            true => self.state = State::Following(run),
-            false => self.settle_rest(),
-        }
-    }
-
+    /// Starts to redeem the answers, if that was not done.
     pub(super) fn redeem(&mut self, loaded: &Loaded) {
-        let redemption = std::mem::replace(&mut self.redemption, Redemption::NONE);
-        match redemption {
+        match std::mem::replace(&mut self.redemption, Redemption::NONE) {
             Redemption::NotStarted(plan) => {
                 self.start(Effect::Redeem { plan, chat: loaded.chat.clone() });
                 self.redemption.start();
@@ -708,7 +556,7 @@ impl ChatTurn {
     }
 
     /// Saves the results that this turn has redeemed and not saved, and waits for the rest.
-    pub(super) fn settle_rest(&mut self) {
+    fn settle_rest(&mut self) {
         if self.unsaved.is_empty() && !self.redemption.is_running() {
             match self.has_responded {
                 true => self.state = State::Over,
@@ -725,14 +573,11 @@ impl ChatTurn {
         }
     }
 
-    pub(super) fn fail(&mut self, state: State) {
-        if let State::Following(run) = state {
-            // The log is still read. Another turn stores its message.
-            self.state = State::Following(run);
-            return;
-        }
+    /// Ends the turn. The lease of a run that it has taken passes, and another turn takes that run.
+    fn fail(&mut self) {
         self.redemption = Redemption::NONE;
         self.unsaved.clear();
+        self.release_begun();
         self.respond(Response::Failed);
     }
 }

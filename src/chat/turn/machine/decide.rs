@@ -1,13 +1,15 @@
 //! The decisions of a turn about a loaded conversation.
 
-use super::chat_turn::{AnsweredBy, ChatTurn, Goal, Held, Loaded, Redemption, State, Then};
+use super::chat_turn::{
+    AnsweredBy, ChatTurn, Goal, Joined, Loaded, Redemption, State, TakenRun, Then,
+};
 use super::io::{Effect, Response};
 use super::running::Replies;
 use crate::approval::{PendingToolCall, ResumePlan};
 use crate::chat::conversation::{Chat, LiveRun, ReceivedResult, RequestEffect};
-use crate::chat::log::TakeCondition;
+use crate::chat::log::{Fence, LogEntry, TakeCondition, TakeRefusal, TakeResult};
 use crate::chat::run_log::{LogWriter, content_parts};
-use crate::id::{MessageId, ToolCallId};
+use crate::id::{MessageId, RunId, ToolCallId};
 use crate::limits::ChatLimitError;
 use crate::message::{Role, UiMessage};
 use crate::request::ChatRequest;
@@ -28,41 +30,30 @@ impl ChatTurn {
             self.begun = None;
         }
         let named = live.as_ref().map(|live| &live.run);
-        if let Some(held) =
-            self.held.as_ref().filter(|held| held.is_open && Some(&held.run) != named)
+        if let Some(taken) =
+            self.taken.as_ref().filter(|taken| taken.is_open && Some(&taken.run) != named)
         {
             // Another turn has saved the message of this run. Its log has no other holder.
-            return self.append_end(held.plain_end(), Then::Load, None);
+            return self.append_end(taken.plain_end(), Then::Load, None);
         }
-        match &mut self.goal {
-            Goal::Ask(_) => self.decide_question(loaded, live),
-            Goal::Settle(_) => self.decide_answers(loaded, live),
-            Goal::Stop(run) => match live {
-                Some(live) if run.as_ref().is_none_or(|run| *run == live.run) => {
-                    *run = Some(live.run.clone());
-                    self.close_run(loaded, Some(live));
-                }
-                _ => {
-                    self.respond(Response::Nothing);
-                    self.finish(Then::Stored(None), None);
-                }
-            },
-            Goal::Follow => match live {
-                Some(live) => self.join(live, loaded.chat),
-                None => {
-                    self.respond(Response::Nothing);
-                    self.finish(Then::Stored(None), None);
-                }
-            },
-            Goal::Delete => self.decide_deletion(&loaded, live),
-            Goal::Mend(run) => match live {
-                Some(live) if live.run == *run => self.close_run(loaded, Some(live)),
-                _ => self.finish(Then::Stored(None), None),
-            },
+        match (&self.goal, live) {
+            (Goal::Ask(_), live) => self.decide_question(loaded, live),
+            (Goal::Settle(_), Some(live)) => self.decide_answers_in_run(loaded, live),
+            (Goal::Settle(_), None) => self.decide_answers(loaded),
+            (Goal::Stop(run), Some(live)) if run.as_ref().is_none_or(|run| *run == live.run) => {
+                self.goal = Goal::Stop(Some(live.run.clone()));
+                self.close_run(loaded, live);
+            }
+            (Goal::Follow, Some(live)) => self.join(live, loaded.chat),
+            (Goal::Delete, live) => self.decide_deletion(&loaded, live),
+            (Goal::Mend(run), Some(live)) if *run == live.run => self.close_run(loaded, live),
+            (Goal::Stop(_) | Goal::Follow | Goal::Mend(_), _) => {
+                self.finish(Then::Stored(None), None);
+            }
         }
     }
 
-    pub(super) fn decide_question(&mut self, loaded: Loaded, live: Option<LiveRun>) {
+    fn decide_question(&mut self, loaded: Loaded, live: Option<LiveRun>) {
         let Goal::Ask(request) = &self.goal else { return };
         let mut asked = (*loaded.chat).clone();
         let effect = asked.apply_request(request, self.settings.posted_history);
@@ -74,65 +65,65 @@ impl ChatTurn {
         }
         match (effect, live) {
             (RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id), Some(live))
-                if live.message_id == id && !self.holds(&live) =>
+                if live.message_id == id && !self.has_taken(&live) =>
             {
                 self.join(live, loaded.chat);
             }
             // The run that wrote it is lost.
             (RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_), Some(live))
-                if self.holds(&live) =>
+                if self.has_taken(&live) =>
             {
-                self.close_run(loaded, Some(live));
+                self.close_run(loaded, live);
             }
             (RequestEffect::Answered(id), _) => self.finish(Then::Stored(Some(id)), None),
             (RequestEffect::NotAnswered, _) => {
                 self.respond(Response::AlreadyReceived);
                 self.finish(Then::Stored(None), None);
             }
-            (_, live) => self.close_run(loaded, live),
+            (_, Some(live)) => self.close_run(loaded, live),
+            (_, None) => self.close_conversation(loaded),
         }
     }
 
-    pub(super) fn decide_answers(&mut self, loaded: Loaded, live: Option<LiveRun>) {
-        let Goal::Settle(answered_by) = &self.goal else { return };
-        let chat = &loaded.chat;
-        self.unsaved.retain(|result| chat.lacks(result));
-        let mut next = (**chat).clone();
-        if let Some(live) = live {
-            if !self.unsaved.is_empty() {
-                self.unsaved.iter().for_each(|result| next.receive_result(result));
-                return self.save(&loaded, next, Then::Load);
-            }
-            self.redeem(&loaded);
-            return match self.redemption.is_running() {
-                true => self.state = State::AwaitingResults,
-                false if self.holds(&live) => self.close_run(loaded, Some(live)),
-                false => self.join(live, loaded.chat),
-            };
+    /// Passes the results of the answers to the live run, and joins it.
+    fn decide_answers_in_run(&mut self, loaded: Loaded, live: LiveRun) {
+        self.unsaved.retain(|result| loaded.chat.lacks(result));
+        if !self.unsaved.is_empty() {
+            let mut next = (*loaded.chat).clone();
+            self.unsaved.iter().for_each(|result| next.receive_result(result));
+            return self.save(&loaded, next, Then::Load);
         }
-        let effect = match answered_by {
-            AnsweredBy::Decisions(id) if chat.message(id).is_some() => {
-                RequestEffect::Continues(id.clone())
+        self.redeem(&loaded);
+        let is_running = self.redemption.is_running();
+        if self.has_taken(&live) {
+            self.close_run(loaded, live);
+        } else if is_running {
+            self.state = State::AwaitingResults;
+        } else if self.has_responded {
+            self.finish(Then::Stored(None), None);
+        } else {
+            self.join(live, loaded.chat);
+        }
+    }
+
+    fn decide_answers(&mut self, loaded: Loaded) {
+        self.unsaved.retain(|result| loaded.chat.lacks(result));
+        let mut next = (*loaded.chat).clone();
+        let message_id = match self.effect_of_answers(&mut next) {
+            Err(limit) => {
+                self.respond(Response::Limit(limit));
+                return self.finish(Then::Stored(None), None);
             }
-            AnsweredBy::Decisions(_) => RequestEffect::NotAnswered,
-            AnsweredBy::Request(request) => {
-                if matches!(self.redemption, Redemption::NotStarted(_))
-                    && let Err(limit) = self.check_limits(request, chat)
-                {
-                    return self.respond(Response::Limit(limit));
-                }
-                next.apply_request(request, self.settings.posted_history)
-            }
-        };
-        let message_id = match effect {
             // An old page has sent its last message again. There is nothing to respond to.
-            RequestEffect::NewResponse if !self.has_answers(chat) && ends_with_response(chat) => {
+            Ok(RequestEffect::NewResponse)
+                if !self.has_answers(&loaded.chat) && ends_with_response(&loaded.chat) =>
+            {
                 self.respond(Response::AlreadyReceived);
                 return self.finish(Then::Stored(None), None);
             }
-            RequestEffect::Continues(id) | RequestEffect::Answered(id) => Some(id),
-            RequestEffect::NewResponse => None,
-            RequestEffect::AwaitsResponse(_) | RequestEffect::NotAnswered => {
+            Ok(RequestEffect::Continues(id) | RequestEffect::Answered(id)) => Some(id),
+            Ok(RequestEffect::NewResponse) => None,
+            Ok(RequestEffect::AwaitsResponse(_) | RequestEffect::NotAnswered) => {
                 // No message waits for these answers. They are redeemed all the same.
                 self.respond(Response::AlreadyReceived);
                 self.redeem(&loaded);
@@ -140,7 +131,7 @@ impl ChatTurn {
             }
         };
         if let Redemption::NotStarted(plan) = &self.redemption {
-            if let Some(id) = message_id.as_ref().filter(|_| !chat.has_results_of(plan)) {
+            if let Some(id) = message_id.as_ref().filter(|_| !loaded.chat.has_results_of(plan)) {
                 // A page that is opened again must not execute the calls again.
                 next.record_client_outputs(plan);
                 return self.name_run(loaded, next, id.clone());
@@ -151,6 +142,28 @@ impl ChatTurn {
             // The answers are known. They are redeemed to find out whether they are the same.
             self.redeem(&loaded);
         }
+        self.continue_message(loaded, next, message_id);
+    }
+
+    /// Returns the effect of the answers on a conversation without a run.
+    fn effect_of_answers(&self, next: &mut Chat) -> Result<RequestEffect, ChatLimitError> {
+        match &self.goal {
+            Goal::Settle(AnsweredBy::Request(request)) => {
+                if matches!(self.redemption, Redemption::NotStarted(_)) {
+                    self.check_limits(request, next)?;
+                }
+                Ok(next.apply_request(request, self.settings.posted_history))
+            }
+            Goal::Settle(AnsweredBy::Decisions(id)) if next.message(id).is_some() => {
+                Ok(RequestEffect::Continues(id.clone()))
+            }
+            _ => Ok(RequestEffect::NotAnswered),
+        }
+    }
+
+    /// Records the results of the answers, and continues the message if the model has to reply.
+    fn continue_message(&mut self, loaded: Loaded, mut next: Chat, message_id: Option<MessageId>) {
+        let chat = &loaded.chat;
         self.unsaved.iter().for_each(|result| next.record_received(result));
         let is_page = matches!(self.goal, Goal::Settle(AnsweredBy::Request(_)));
         let replies = message_id.as_ref().map(|id| self.replies(chat, id)).unwrap_or_default();
@@ -176,16 +189,13 @@ impl ChatTurn {
 
     /// Returns to which answers the model has to reply, if the response continues this message.
     pub(super) fn replies(&self, chat: &Chat, message_id: &MessageId) -> Replies {
-        let held = match &self.goal {
-            Goal::Settle(AnsweredBy::Request(request)) => request.unsanitized_continued_message(),
-            _ => None,
-        };
-        let lacks_parts = |held: &UiMessage| {
+        let lacks_parts = |posted: &UiMessage| {
             chat.message(message_id).is_some_and(|stored| {
-                held.id != *message_id || content_parts(held) < content_parts(stored)
+                posted.id != *message_id || content_parts(posted) < content_parts(stored)
             })
         };
-        Replies { answered: self.answered.clone(), is_repeated: held.is_some_and(lacks_parts) }
+        let is_repeated = self.posted_message().is_some_and(lacks_parts);
+        Replies { answered: self.answered.clone(), is_repeated }
     }
 
     /// Checks whether what the client adds to the conversation fits.
@@ -201,17 +211,174 @@ impl ChatTurn {
     }
 
     /// Whether this turn has taken the live run.
-    fn holds(&self, live: &LiveRun) -> bool {
-        self.held.as_ref().is_some_and(|held| held.run == live.run)
+    fn has_taken(&self, live: &LiveRun) -> bool {
+        self.taken.as_ref().is_some_and(|taken| taken.run == live.run)
+    }
+
+    /// The old run is closed in `next`. Names the run that the goal needs, and saves.
+    pub(super) fn name_next(&mut self, loaded: Loaded, mut next: Chat) {
+        match &self.goal {
+            Goal::Ask(request) => {
+                let effect = next.apply_request(request, self.settings.posted_history);
+                match effect {
+                    RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
+                        // The run that answered it was taken.
+                        return self.save(&loaded, next, Then::Stored(Some(id)));
+                    }
+                    RequestEffect::NotAnswered if self.unanswered_by_taken(&next).is_none() => {
+                        self.respond(Response::AlreadyReceived);
+                        return self.save(&loaded, next, Then::Stored(None));
+                    }
+                    RequestEffect::NotAnswered
+                    | RequestEffect::NewResponse
+                    | RequestEffect::Continues(_) => {}
+                }
+                if let Err(limit) = self.check_limits(request, &next) {
+                    self.respond(Response::Limit(limit));
+                    return self.save_closed(loaded);
+                }
+                let id = self.settings.message_id.clone();
+                self.name_run(loaded, next, id);
+            }
+            Goal::Mend(_) => {
+                let id = next.message_to_continue().cloned();
+                match id.or_else(|| self.unanswered_by_taken(&next)) {
+                    Some(id) => self.name_run(loaded, next, id),
+                    None => self.save(&loaded, next, Then::Stored(None)),
+                }
+            }
+            Goal::Settle(_) => self.save(&loaded, next, Then::Load),
+            Goal::Stop(_) | Goal::Follow | Goal::Delete => {
+                next.set_stopped();
+                self.save(&loaded, next, Then::Stored(None));
+            }
+        }
+    }
+
+    /// Returns the id of the message with which the taken run was to answer the last message, if it
+    /// has written nothing.
+    fn unanswered_by_taken(&self, next: &Chat) -> Option<MessageId> {
+        let id = self.taken.as_ref()?.message_id.as_ref()?;
+        let is_asked = next.messages.last().is_some_and(|last| last.role == Role::User);
+        (is_asked && next.message(id).is_none()).then(|| id.clone())
+    }
+
+    /// The request is refused, and the old run is taken. Saves what the old run has written.
+    fn save_closed(&mut self, loaded: Loaded) {
+        match loaded.chat.live_run() {
+            Some(_) => {
+                self.goal = Goal::Stop(None);
+                self.decide(loaded);
+            }
+            None => self.finish(Then::Stored(None), None),
+        }
+    }
+
+    /// Saves the conversation with a new run that writes this message.
+    fn name_run(&mut self, loaded: Loaded, mut next: Chat, message_id: MessageId) {
+        match self.begun.clone() {
+            Some((run, fence)) => {
+                let live = LiveRun { run, fence, message_id };
+                next.set_live_run(live.clone());
+                self.was_named = true;
+                self.save(&loaded, next, Then::Run(live));
+            }
+            None if self.refused_runs > 1 => self.save_without_run(loaded, next),
+            None => self.begin(loaded),
+        }
+    }
+
+    /// The user has too many live runs. `next` is the conversation that the new run was to continue.
+    fn save_without_run(&mut self, loaded: Loaded, next: Chat) {
+        self.respond(Response::TooManyRuns);
+        let is_unredeemed = matches!(self.redemption, Redemption::NotStarted(_));
+        match self.goal {
+            // The client sends the message again.
+            Goal::Ask(_) => self.save_closed(loaded),
+            _ if is_unredeemed || next == *loaded.chat => self.finish(Then::Stored(None), None),
+            _ => self.save(&loaded, next, Then::Stored(None)),
+        }
+    }
+
+    /// Begins a run.
+    pub(super) fn begin(&mut self, loaded: Loaded) {
+        let first = &self.settings.run_id;
+        let run = match self.begun_runs {
+            0 => first.clone(),
+            number => format!("{first}-{number}").into(),
+        };
+        self.begun_runs += 1;
+        self.start(Effect::Begin(run.clone()));
+        self.state = State::Beginning(loaded, run);
+    }
+
+    /// Joins the live run, unless its lease has passed. Then this turn takes it.
+    pub(super) fn join(&mut self, live: LiveRun, chat: Box<Chat>) {
+        let (run, fence) = (live.run.clone(), live.fence);
+        self.take(run, fence, TakeCondition::LeasePassed, Some((live, chat)));
+    }
+
+    pub(super) fn take(
+        &mut self,
+        run: RunId,
+        fence: Fence,
+        condition: TakeCondition,
+        joined: Option<Joined>,
+    ) {
+        self.start(Effect::Take { run: run.clone(), fence, condition });
+        self.state = State::Taking(run, fence, joined);
+    }
+
+    fn take_live(&mut self, live: LiveRun) {
+        // A run that was taken is being ended, if the turn that took it is alive.
+        let is_being_ended = live.fence > FIRST_FENCE || matches!(self.goal, Goal::Mend(_));
+        let condition =
+            if is_being_ended { TakeCondition::LeasePassed } else { TakeCondition::Any };
+        self.take(live.run, live.fence, condition, None);
+    }
+
+    pub(super) fn handle_taken(
+        &mut self,
+        run: RunId,
+        fence: Fence,
+        joined: Option<Joined>,
+        result: TakeResult,
+    ) {
+        let (fence, is_open) = match (result, joined) {
+            (TakeResult::Taken(fence), _) => (fence, true),
+            // The chat may still name a run whose log has ended or was removed, for example if the
+            // store of runs has lost it.
+            (TakeResult::Refused(TakeRefusal::Ended | TakeRefusal::NotFound), _) => (fence, false),
+            // The run is live, or another turn has taken it, and its log will end.
+            (TakeResult::Refused(_), Some((live, chat))) => {
+                return self.finish(Then::Join(live), Some(chat));
+            }
+            // The turn that has taken it may be lost.
+            (TakeResult::Refused(TakeRefusal::OtherFence(newest)), None) => {
+                return self.take(run, newest, TakeCondition::LeasePassed, None);
+            }
+            (TakeResult::Refused(TakeRefusal::LeaseRenewed), None) => {
+                return match self.goal {
+                    Goal::Mend(_) => self.finish(Then::Stored(None), None),
+                    _ => self.state = State::Waiting,
+                };
+            }
+        };
+        if let Goal::Follow = self.goal {
+            self.goal = Goal::Mend(run.clone());
+        }
+        self.start(Effect::Read(run.clone()));
+        let (entries, end, message_id) = (Vec::new(), None, None);
+        self.taken = Some(TakenRun { run, fence, entries, is_open, end, message_id });
+        self.state = State::Reading;
     }
 
     /// Takes the live run, completes its log, keeps its message, and then does what the goal says.
-    pub(super) fn close_run(&mut self, loaded: Loaded, live: Option<LiveRun>) {
-        let Some(live) = live else { return self.close_conversation(loaded) };
+    pub(super) fn close_run(&mut self, loaded: Loaded, live: LiveRun) {
         let client = self.client();
-        let Some(held) = self.hold(&live) else { return };
-        let (fence, is_open) = (held.fence, held.is_open);
-        let mut writer = LogWriter::of_taken(&loaded.chat, &live, &held.entries, client);
+        let Some(taken) = self.taken_run(&live) else { return };
+        let (fence, is_open) = (taken.fence, taken.is_open);
+        let mut writer = LogWriter::of_taken(&loaded.chat, &live, &taken.entries, client);
         for result in loaded.chat.new_results() {
             if !writer.record().has_result_of(result) {
                 writer.result(result);
@@ -238,9 +405,9 @@ impl ChatTurn {
             return self.save(&loaded, fenced, Then::Load);
         }
         writer.last_frames();
-        if let Some(held) = &mut self.held {
-            held.end = Some(writer.take_queue());
-            held.message_id = Some(live.message_id.clone());
+        if let Some(taken) = &mut self.taken {
+            taken.end = Some(writer.take_queue());
+            taken.message_id = Some(live.message_id.clone());
         }
         next = writer.record().keep_in(&loaded.chat);
         next.end_live_run();
@@ -250,15 +417,15 @@ impl ChatTurn {
 
     /// Returns the live run if this turn has taken it. Otherwise takes it, or waits for the turn that
     /// took it later.
-    fn hold(&mut self, live: &LiveRun) -> Option<&mut Held> {
-        match self.held.as_ref().filter(|held| held.run == live.run) {
-            Some(held) if held.is_open && held.fence < live.fence => {
+    fn taken_run(&mut self, live: &LiveRun) -> Option<&mut TakenRun> {
+        match self.taken.as_ref().filter(|taken| taken.run == live.run) {
+            Some(taken) if taken.is_open && taken.fence < live.fence => {
                 // Another turn took the run from this one and said so in the chat.
-                self.held = None;
-                self.state = State::TakenElsewhere(live.run.clone());
+                self.taken = None;
+                self.state = State::Waiting;
                 None
             }
-            Some(_) => self.held.as_mut(),
+            Some(_) => self.taken.as_mut(),
             None => {
                 self.take_live(live.clone());
                 None
@@ -271,11 +438,11 @@ impl ChatTurn {
     fn decide_deletion(&mut self, loaded: &Loaded, live: Option<LiveRun>) {
         let client = self.client();
         if let Some(live) = live {
-            let Some(held) = self.hold(&live) else { return };
-            let mut writer = LogWriter::of_taken(&loaded.chat, &live, &held.entries, client);
+            let Some(taken) = self.taken_run(&live) else { return };
+            let mut writer = LogWriter::of_taken(&loaded.chat, &live, &taken.entries, client);
             writer.abort();
             writer.last_frames();
-            held.end = Some(writer.take_queue());
+            taken.end = Some(writer.take_queue());
         }
         self.revoke(loaded.revision);
     }
@@ -286,6 +453,26 @@ impl ChatTurn {
         self.state = State::Revoking(revision);
     }
 
+    fn complete_old(&mut self, entries: Vec<LogEntry>) {
+        let Some(taken) = &self.taken else { return self.load() };
+        let append = taken.append(entries.clone(), false);
+        self.start(append);
+        self.state = State::Completing(entries);
+    }
+
+    pub(super) fn append_end(
+        &mut self,
+        entries: Vec<LogEntry>,
+        then: Then,
+        chat: Option<Box<Chat>>,
+    ) {
+        if let Some(taken) = &self.taken {
+            let append = taken.append(entries, true);
+            self.start(append);
+        }
+        self.state = State::EndingOld(then, chat);
+    }
+
     /// As [`close_run`](Self::close_run), without a live run.
     pub(super) fn close_conversation(&mut self, loaded: Loaded) {
         let mut next = (*loaded.chat).clone();
@@ -294,23 +481,9 @@ impl ChatTurn {
         self.name_next(loaded, next);
     }
 
-    pub(super) fn take_live(&mut self, live: LiveRun) {
-        let newer = self.newer_fence.as_ref().filter(|(run, _)| *run == live.run);
-        let fence = newer.map_or(live.fence, |(_, fence)| live.fence.max(*fence));
-        let condition = match self.goal {
-            Goal::Mend(_) => TakeCondition::LeasePassed,
-            _ => TakeCondition::Any,
-        };
-        self.take(live.run, fence, condition);
-    }
-
     /// Returns what the ledger says about the calls that are open. Returns `None` and asks it, if
     /// that was not done for this version of the conversation.
-    pub(super) fn close_calls(
-        &mut self,
-        loaded: &Loaded,
-        next: &Chat,
-    ) -> Option<Vec<ReceivedResult>> {
+    fn close_calls(&mut self, loaded: &Loaded, next: &Chat) -> Option<Vec<ReceivedResult>> {
         let mut open: Vec<PendingToolCall> = next.undecided_calls();
         open.extend(next.client_executed.iter().cloned());
         if let Some(closed) = &self.closed
@@ -334,77 +507,27 @@ impl ChatTurn {
         self.state = State::Closing(loaded.clone(), calls);
         None
     }
-
-    /// The old run is closed in `next`. Names the run that the goal needs, and saves.
-    pub(super) fn name_next(&mut self, loaded: Loaded, mut next: Chat) {
-        match &self.goal {
-            Goal::Ask(request) => {
-                let effect = next.apply_request(request, self.settings.posted_history);
-                match effect {
-                    RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
-                        // The run that answered it was taken.
-                        return self.save(&loaded, next, Then::Stored(Some(id)));
-                    }
-                    // The run that was to answer it is lost, and has written nothing.
-                    RequestEffect::NotAnswered
-                        if self.held.is_some()
-                            && next.messages.last().is_some_and(|it| it.role == Role::User) => {}
-                    RequestEffect::NotAnswered => {
-                        self.respond(Response::AlreadyReceived);
-                        return self.save(&loaded, next, Then::Stored(None));
-                    }
-                    RequestEffect::NewResponse | RequestEffect::Continues(_) => {}
-                }
-                if let Err(limit) = self.check_limits(request, &next) {
-                    self.respond(Response::Limit(limit));
-                    return self.save_closed(loaded);
-                }
-                let id = self.settings.message_id.clone();
-                self.name_run(loaded, next, id);
-            }
-            Goal::Mend(_) => match next.message_to_continue().cloned() {
-                Some(id) => self.name_run(loaded, next, id),
-                None => self.save(&loaded, next, Then::Stored(None)),
-            },
-            Goal::Settle(_) => self.save(&loaded, next, Then::Load),
-            _ => {
-                next.set_stopped();
-                self.save(&loaded, next, Then::Stored(None));
-            }
-        }
-    }
-
-    /// The request is refused, and the old run is taken. Saves what the old run has written.
-    pub(super) fn save_closed(&mut self, loaded: Loaded) {
-        match loaded.chat.live_run() {
-            Some(_) => {
-                self.goal = Goal::Stop(None);
-                self.decide(loaded);
-            }
-            None => self.finish(Then::Stored(None), None),
-        }
-    }
-
-    /// Saves the conversation with a new run that writes this message.
-    pub(super) fn name_run(&mut self, loaded: Loaded, mut next: Chat, message_id: MessageId) {
-        let Some((run, fence)) = self.begun.clone() else { return self.begin_new(loaded) };
-        let live = LiveRun { run, fence, message_id };
-        next.set_live_run(live.clone());
-        self.was_named = true;
-        self.save(&loaded, next, Then::Run(live));
-    }
-
-    pub(super) fn begin_new(&mut self, loaded: Loaded) {
-        let first = &self.settings.run_id;
-        let run = match self.begun_runs {
-            0 => first.clone(),
-            number => format!("{first}-{number}").into(),
-        };
-        self.begun_runs += 1;
-        self.begin(loaded, run);
-    }
 }
 
 fn ends_with_response(chat: &Chat) -> bool {
     chat.messages.last().is_some_and(|last| last.role == Role::Assistant)
 }
+
+impl TakenRun {
+    fn append(&self, entries: Vec<LogEntry>, end: bool) -> Effect {
+        let (run, fence) = (self.run.clone(), self.fence);
+        Effect::Append { run, fence, position: self.length(), entries: entries.into(), end }
+    }
+
+    /// Returns the end of a log whose message was saved by another turn.
+    pub(super) fn plain_end(&self) -> Vec<LogEntry> {
+        LogWriter::plain_end(&self.run, self.length())
+    }
+
+    fn length(&self) -> u64 {
+        self.entries.len().try_into().unwrap_or(u64::MAX)
+    }
+}
+
+/// The fence of the holder that began a run.
+const FIRST_FENCE: Fence = Fence(1);

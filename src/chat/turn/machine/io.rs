@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use crate::chat::conversation::{Chat, ReceivedResult};
-use crate::chat::log::{
-    AppendResult, BeginResult, Fence, LogEntry, RunState, TakeCondition, TakeResult,
-};
+use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition, TakeResult};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId, RunId};
 use crate::limits::ChatLimitError;
@@ -18,15 +16,17 @@ use crate::translator::TranslateError;
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     /// A posted request: a new message, an edit, a regeneration, or answers.
-    Post(Box<ChatRequest>),
+    Post(Arc<ChatRequest>),
     /// Answers that did not come in a chat request, to calls of this message.
     Decisions { message_id: MessageId, plan: Box<ResumePlan> },
     /// Stop the run that is live now.
     Stop,
     /// Delete the conversation with its live run and its open approval requests.
     Delete,
-    /// Read the live run, or this run, from which the client has read before.
-    Follow { after: Option<RunId> },
+    /// Read the live run.
+    Follow,
+    /// Store what this run has written, and end it, because its lease has passed.
+    Mend { run: RunId, fence: Fence },
 }
 
 /// What the driver must do next.
@@ -55,7 +55,7 @@ pub(crate) enum Effect {
     /// Save the conversation if it still has this revision. Its first messages, up to `unchanged`,
     /// are those of this revision. Produces [`Input::Saved`].
     ///
-    /// Before that reply, revoke the approval requests of the message `ended` that the saved
+    /// Before that, revoke the approval requests of the message `ended` that this version of the
     /// conversation does not show: its run was cut off and may have requested them in vain.
     Save { chat: Box<Chat>, unchanged: usize, revision: Option<u64>, ended: Option<EndedMessage> },
     /// Revoke all pending approval requests of the conversation. Produces [`Input::Revoked`].
@@ -87,8 +87,6 @@ pub(crate) enum Effect {
     Take { run: RunId, fence: Fence, condition: TakeCondition },
     /// Read a whole log. Produces [`Input::Log`].
     Read(RunId),
-    /// Find out whether the store holds a log. Produces [`Input::Log`] without entries.
-    Find(RunId),
     /// Call the agent. Produces [`Input::Agent`] and then [`Input::AgentEnded`].
     CallAgent(Box<AgentCall>),
 }
@@ -136,21 +134,19 @@ pub(crate) enum Input {
     CallsClosed(Vec<ReceivedResult>),
     /// The open calls could not be closed, and the model must not be called.
     CallsNotClosed,
-    /// Those of the approvals that the run has claimed. `None` if the reply was lost.
-    Claimed(Option<Vec<DeferredToolResult>>),
-    /// `None` if the reply was lost. The same holds for the other replies of the store of runs.
-    Begun(Option<BeginResult>),
-    Appended(Option<AppendResult>),
-    Taken(Option<TakeResult>),
+    /// Those of the approvals that the run has claimed.
+    Claimed(Vec<DeferredToolResult>),
+    Begun(BeginResult),
+    Appended(AppendResult),
+    Taken(TakeResult),
     /// The entries of the log. `None` if there is no such run.
     Log(Option<Vec<LogEntry>>),
     Agent(AgentEvent),
     AgentEnded,
     /// A hint: another turn has changed the conversation.
     ChatChanged,
-    /// A third of a lease has passed. With the state of the run that the turn
-    /// [watches](super::ChatTurn::watched_run), or `None` if there is no such run.
-    Tick(Option<(RunState, Fence)>),
+    /// A third of a lease has passed.
+    Tick,
     /// A store or the ledger has failed for so long that the driver gives up.
     Failed,
 }
@@ -168,8 +164,6 @@ pub(crate) enum Response {
         begun: Option<Arc<UiMessage>>,
         shown: Vec<ReceivedResult>,
     },
-    /// The response reads the rest of the log of this run.
-    Rest(RunId),
     /// The response is this stored message. `shown` are the results of the answers of this request.
     Stored { message_id: MessageId, shown: Vec<ReceivedResult> },
     /// There is nothing to send.

@@ -3,20 +3,22 @@
 //!
 //! ```text
 //! message, edit,      ┌──────────── every reply that brings something new ◀──────────────┐
-//! answers, Stop, GET ─▶ Loading ─▶ decide ─┬─▶ Respond(Join) ─▶ Following ─▶ Over         │
-//!                                          ├─▶ Respond(Stored) ─▶ Over                   │
-//!                                          ├─▶ Taking ─▶ Reading ────────────────────────┤
-//!                                          ├─▶ Closing: the ledger closes open calls ────┤
-//!                                          ├─▶ Saving(fence) ─▶ Completing: the old log ─┤
-//!                                          ├─▶ Beginning ────────────────────────────────┘
+//! answers, Stop, GET ─▶ Loading ─▶ decide ─┬─▶ Respond(Join) ─▶ Over                       │
+//!                                          ├─▶ Respond(Stored) ─▶ Over                     │
+//!                     a reader: Mend ──────┼─▶ Taking ─▶ Reading ──────────────────────────┤
+//!                                          ├─▶ Closing: the ledger closes open calls ──────┤
+//!                                          ├─▶ Saving(fence) ─▶ Completing: the old log ───┤
+//!                                          ├─▶ Beginning ──────────────────────────────────┘
 //!                                          └─▶ Saving(run) ─▶ EndingOld ─▶ Running
 //! Running: Redeeming ─▶ Stepping ─▶ Claiming ─▶ Agent ─▶ Loading ─▶ Saving ─▶ Ending ─▶ Over
 //!              │            ▲                              │
 //!              └────────────┴── a result is unread ◀───────┘
-//! Running ── an append is refused, or the chat names another run ─▶ StopAgent ─▶ Following
-//! Following ── the lease of the run passed ─▶ Taking, to mend the conversation
+//! Running ── an append is refused, or the chat names another run ─▶ StopAgent ─▶ Over
 //! DELETE: Loading ─▶ Taking ─▶ Reading ─▶ Revoking ─▶ Deleting ─▶ Revoking ─▶ EndingOld ─▶ Over
 //! ```
+//!
+//! A turn whose answers are being executed is in `AwaitingResults` instead of `Over`. A turn that
+//! finds that another one is ending the live run is in `Waiting`, and loads again.
 //!
 //! The chapter "One run in a chat" of `DESIGN.md` gives the rules.
 
@@ -27,4 +29,3 @@ mod running;
 
 pub(crate) use self::chat_turn::{ChatTurn, TurnSettings};
 pub(crate) use self::io::{Action, AgentCall, Effect, EndedMessage, Input, Request, Response};
-pub(crate) use self::running::requested_approval;

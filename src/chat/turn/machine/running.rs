@@ -39,8 +39,8 @@ pub(super) struct OwnRun {
     /// The model is called also if no result is unread: the user asked, or an answer was not
     /// accepted, which the client sends again if the response has no step after it.
     has_to_call: bool,
-    /// The run ends early. The model is not called again.
-    is_stopped: bool,
+    /// The event with which the run ends early. The model is not called again.
+    stopped_by: Option<AgentEvent>,
     /// The message has its end in the log.
     is_message_ended: bool,
     is_loading: bool,
@@ -95,7 +95,8 @@ pub(super) struct Beginning {
 /// An append that the store has not answered.
 #[derive(Debug)]
 struct InFlight {
-    entries: Arc<[LogEntry]>,
+    length: u64,
+    bytes: usize,
     end: bool,
 }
 
@@ -128,12 +129,12 @@ pub(super) enum Next {
 type Actions = VecDeque<Action>;
 
 impl OwnRun {
-    /// Starts the run that the conversation names. `held` is the message that the client continues, as
-    /// it holds it.
+    /// Starts the run that the conversation names. `posted` is the message that the client continues,
+    /// as it has posted it.
     pub(super) fn begin(
         live: LiveRun,
         chat: &Chat,
-        held: Option<&UiMessage>,
+        posted: Option<&UiMessage>,
         limits: RunLimits,
         beginning: Beginning,
     ) -> Box<Self> {
@@ -141,7 +142,7 @@ impl OwnRun {
             beginning;
         let recorded = shown.iter().map(|shown| shown.result.clone()).collect();
         let mut own = Box::new(OwnRun {
-            writer: LogWriter::begin(chat, &live, held, limits.client),
+            writer: LogWriter::begin(chat, &live, posted, limits.client),
             live,
             chat: Box::new(chat.clone()),
             revision: None,
@@ -154,7 +155,7 @@ impl OwnRun {
             not_recorded,
             recorded,
             has_to_call,
-            is_stopped: false,
+            stopped_by: None,
             is_message_ended: false,
             is_loading: false,
             has_to_renew: false,
@@ -185,6 +186,12 @@ impl OwnRun {
         &self.results
     }
 
+    /// Returns the results that arrived after the last entries of the log.
+    pub(super) fn results_after_the_log(&self) -> impl Iterator<Item = ReceivedResult> {
+        let record = self.writer.record();
+        self.results.iter().filter(|result| !record.has_result_of(result)).cloned()
+    }
+
     /// Returns the message of the run and the approvals that it has requested.
     pub(super) fn ended_message(&self) -> EndedMessage {
         EndedMessage { id: self.live.message_id.clone(), requested: self.requested.clone() }
@@ -195,9 +202,8 @@ impl OwnRun {
     }
 
     pub(super) fn accepts_events(&self) -> bool {
-        let in_flight = self.in_flight.iter().flat_map(|append| append.entries.iter());
-        let unstored = in_flight.map(|entry| entry.bytes().len()).sum::<usize>();
-        self.phase == Phase::Agent && unstored + self.writer.queued_bytes() < MAX_UNSTORED_BYTES
+        let in_flight = self.in_flight.as_ref().map_or(0, |append| append.bytes);
+        self.phase == Phase::Agent && in_flight + self.writer.queued_bytes() < MAX_UNSTORED_BYTES
     }
 
     /// Handles an input. What the run can do then is done by [`advance`](Self::advance).
@@ -209,7 +215,7 @@ impl OwnRun {
                     self.was_cut = was_cut;
                     self.end_call(Some(&event));
                 } else {
-                    self.requested.extend(requested_approval(&event));
+                    self.requested.extend(event.requested_approval());
                     self.writer.event(&event);
                 }
             }
@@ -223,13 +229,11 @@ impl OwnRun {
             }
             Input::NotRedeemed => {
                 self.is_redeemed = true;
-                self.stop(&AgentEvent::error(MASKED_ERROR), actions);
+                self.stop(AgentEvent::error(MASKED_ERROR), actions);
             }
-            Input::Claimed(None) if self.phase == Phase::Claiming => self.claim(actions),
-            Input::Claimed(Some(sent)) if self.phase == Phase::Claiming => self.call(sent, actions),
-            Input::Appended(None) => self.append(actions),
-            Input::Appended(Some(AppendResult::Refused(_))) => return Next::Taken,
-            Input::Appended(Some(AppendResult::Appended(status))) => {
+            Input::Claimed(sent) if self.phase == Phase::Claiming => self.claimed(sent, actions),
+            Input::Appended(AppendResult::Refused(_)) => return Next::Taken,
+            Input::Appended(AppendResult::Appended(status)) => {
                 let has_ended = self.appended(status, actions);
                 if has_ended {
                     return Next::Ended;
@@ -245,18 +249,14 @@ impl OwnRun {
                 self.phase = Phase::Loading;
             }
             Input::ChatChanged => self.load(actions),
-            Input::Tick(_) => {
+            Input::Tick => {
                 self.has_to_renew = true;
                 if self.phase == Phase::Agent {
                     self.load(actions);
                 }
             }
-            Input::Failed if self.phase != Phase::Ending => {
-                // The log is the truth: the next turn stores its message.
-                self.stop(&AgentEvent::error(MASKED_ERROR), actions);
-                self.end_log();
-            }
-            Input::Failed => return Next::Ended,
+            // The lease of the run passes, and another turn stores what the log holds.
+            Input::Failed => return Next::Taken,
             _ => {}
         }
         Next::Run
@@ -266,9 +266,6 @@ impl OwnRun {
     pub(super) fn advance(&mut self, actions: &mut Actions) {
         actions.extend(self.writer.take_dropped().into_iter().map(Action::Report));
         if self.in_flight.is_none() && (self.has_to_renew || self.writer.has_queue()) {
-            self.has_to_renew = false;
-            let entries = self.writer.take_queue().into();
-            self.in_flight = Some(InFlight { entries, end: self.phase == Phase::Ending });
             self.append(actions);
         }
         let is_stored = self.in_flight.is_none() && !self.writer.has_queue();
@@ -276,13 +273,17 @@ impl OwnRun {
             Phase::Stepping if is_stored => {
                 self.claiming = self.writer.record().keep_in(&self.chat).unsent_approvals;
                 self.phase = Phase::Claiming;
-                self.claim(actions);
+                if self.claiming.is_empty() {
+                    return self.claimed(Vec::new(), actions);
+                }
+                let (run, approvals) = (self.live.run.clone(), self.claiming.clone());
+                actions.push_back(Action::Start(Effect::Claim { run, approvals }));
             }
             Phase::Loading if is_stored => self.load(actions),
             Phase::Loaded if is_stored => {
                 let mut kept = self.writer.record().keep_in(&self.chat);
                 let is_due = kept.message_to_continue() == Some(&self.live.message_id);
-                if !self.is_stopped && (is_due || self.has_to_call) {
+                if self.stopped_by.is_none() && (is_due || self.has_to_call) {
                     self.step();
                     return self.advance(actions);
                 }
@@ -292,24 +293,28 @@ impl OwnRun {
                     return self.advance(actions);
                 }
                 kept.end_live_run();
-                self.leaves_unread = kept.message_to_continue().is_some();
-                let (chat, revision) = (Box::new(kept), self.revision);
-                let before = &self.chat.messages;
-                let unchanged = revision.map_or(0, |_| chat.messages.shared_prefix(before));
-                let message = chat.message(&self.live.message_id);
-                let is_shown = |id: &ApprovalId| {
-                    let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
-                    parts.any(|part| part.approval_id() == Some(id))
-                };
-                let is_unshown = self.was_cut || !self.requested.iter().all(is_shown);
-                let ended = is_unshown.then(|| self.ended_message());
-                let save = Effect::Save { chat, unchanged, revision, ended };
-                actions.push_back(Action::Start(save));
-                self.was_saved = true;
-                self.phase = Phase::Saving;
+                self.save(kept, actions);
             }
             _ => {}
         }
+    }
+
+    /// Saves the conversation with the message of the run.
+    fn save(&mut self, kept: Chat, actions: &mut Actions) {
+        self.leaves_unread = kept.message_to_continue().is_some();
+        let (chat, revision) = (Box::new(kept), self.revision);
+        let before = &self.chat.messages;
+        let unchanged = revision.map_or(0, |_| chat.messages.shared_prefix(before));
+        let message = chat.message(&self.live.message_id);
+        let is_shown = |id: &ApprovalId| {
+            let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
+            parts.any(|part| part.approval_id() == Some(id))
+        };
+        let is_unshown = self.was_cut || !self.requested.iter().all(is_shown);
+        let ended = is_unshown.then(|| self.ended_message());
+        actions.push_back(Action::Start(Effect::Save { chat, unchanged, revision, ended }));
+        self.was_saved = true;
+        self.phase = Phase::Saving;
     }
 
     /// Writes that the model is called.
@@ -321,20 +326,18 @@ impl OwnRun {
         self.phase = Phase::Stepping;
     }
 
-    /// Claims the approvals that the model call sends. The ledger recognizes a repetition by the run,
-    /// and a run claims an approval for one model call.
-    fn claim(&mut self, actions: &mut Actions) {
-        if self.claiming.is_empty() {
-            return self.call(Vec::new(), actions);
-        }
-        let (run, approvals) = (self.live.run.clone(), self.claiming.clone());
-        actions.push_back(Action::Start(Effect::Claim { run, approvals }));
-    }
-
-    fn call(&mut self, sent: Vec<DeferredToolResult>, actions: &mut Actions) {
+    /// The unsent approvals are claimed, and the model can be called.
+    fn claimed(&mut self, sent: Vec<DeferredToolResult>, actions: &mut Actions) {
         // An approval that another turn has claimed is not sent here, and does not wait any more. One
         // that has arrived meanwhile waits for the next call.
         self.writer.claimed(&std::mem::take(&mut self.claiming));
+        match self.stopped_by.clone() {
+            Some(event) => self.cut_call(&event, actions),
+            None => self.call(sent, actions),
+        }
+    }
+
+    fn call(&mut self, sent: Vec<DeferredToolResult>, actions: &mut Actions) {
         let mut chat = self.writer.record().keep_in(&self.chat);
         chat.set_unread_results(false);
         let message_id = self.live.message_id.clone();
@@ -352,22 +355,33 @@ impl OwnRun {
         self.phase = Phase::Loading;
     }
 
-    /// Ends the run early, with this event.
-    fn stop(&mut self, event: &AgentEvent, actions: &mut Actions) {
-        if std::mem::replace(&mut self.is_stopped, true) {
+    /// Ends the run early, with this event. A claim that is under way is waited for.
+    fn stop(&mut self, event: AgentEvent, actions: &mut Actions) {
+        if self.stopped_by.is_some() {
             return;
         }
-        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping | Phase::Claiming)
-        {
-            actions.push_back(Action::StopAgent);
-            self.was_cut = true;
-            self.end_call(Some(event));
+        if self.phase == Phase::Redeeming {
+            // The log does not say of a call that is being executed how it has ended.
+            self.writer.restart_translator();
         }
+        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping) {
+            self.cut_call(&event, actions);
+        }
+        self.stopped_by = Some(event);
+    }
+
+    fn cut_call(&mut self, event: &AgentEvent, actions: &mut Actions) {
+        actions.push_back(Action::StopAgent);
+        self.was_cut = true;
+        self.end_call(Some(event));
     }
 
     /// Writes a result that this turn has redeemed.
     pub(super) fn receive(&mut self, received: ReceivedResult) {
-        if self.chat.lacks(&received) {
+        if matches!(self.phase, Phase::Saving | Phase::Ending) {
+            // The conversation that is being saved lacks it.
+            self.results.push(received);
+        } else if self.chat.lacks(&received) {
             self.write_result(&received);
             self.results.push(received);
         } else {
@@ -390,23 +404,27 @@ impl OwnRun {
         }
     }
 
+    /// Appends what was written since the last append, perhaps nothing.
     fn append(&mut self, actions: &mut Actions) {
-        let Some(InFlight { entries, end }) = &self.in_flight else { return };
-        let LiveRun { run, fence, .. } = self.live.clone();
-        let (position, entries, end) = (self.length, entries.clone(), *end);
+        self.has_to_renew = false;
+        let (bytes, end) = (self.writer.queued_bytes(), self.phase == Phase::Ending);
+        let entries: Arc<[LogEntry]> = self.writer.take_queue().into();
+        let length = u64::try_from(entries.len()).unwrap_or(0);
+        self.in_flight = Some(InFlight { length, bytes, end });
+        let (LiveRun { run, fence, .. }, position) = (self.live.clone(), self.length);
         let append = Effect::Append { run, fence, position, entries, end };
         actions.push_back(Action::Start(append));
     }
 
     /// Handles an accepted append. Returns whether the log has ended.
     fn appended(&mut self, status: HolderStatus, actions: &mut Actions) -> bool {
-        let Some(InFlight { entries, end }) = self.in_flight.take() else { return false };
-        self.length += u64::try_from(entries.len()).unwrap_or(0);
-        self.bytes += entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        let Some(InFlight { length, bytes, end }) = self.in_flight.take() else { return false };
+        self.length += length;
+        self.bytes += bytes;
         if status.has_to_end || status.unread >= self.limits.max_unread {
-            self.stop(&AgentEvent::Abort { reason: None }, actions);
+            self.stop(AgentEvent::Abort { reason: None }, actions);
         } else if self.bytes > self.limits.max_bytes {
-            self.stop(&AgentEvent::error(TOO_LONG), actions);
+            self.stop(AgentEvent::error(TOO_LONG), actions);
         }
         end
     }
@@ -443,7 +461,9 @@ impl OwnRun {
             }
             return Some(Next::Taken);
         };
-        chat.new_results().iter().for_each(|result| self.write_result(result));
+        let lacking = self.results.iter().filter(|result| chat.lacks(result)).cloned();
+        let results: Vec<_> = chat.new_results().iter().cloned().chain(lacking).collect();
+        results.iter().for_each(|result| self.write_result(result));
         (self.chat, self.revision) = (chat, revision);
         self.was_saved = false;
         if self.phase == Phase::Loading {
@@ -466,18 +486,6 @@ fn ends_call(event: &AgentEvent) -> Option<bool> {
         AgentEvent::Chunk(chunk) => match **chunk {
             Chunk::Finish { .. } => Some(false),
             Chunk::Abort { .. } | Chunk::Error { .. } => Some(true),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Returns the id of the approval that an event requests.
-pub(crate) fn requested_approval(event: &AgentEvent) -> Option<ApprovalId> {
-    match event {
-        AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),
-        AgentEvent::Chunk(chunk) => match &**chunk {
-            Chunk::ToolApprovalRequest { approval_id, .. } => Some(ApprovalId::new(&**approval_id)),
             _ => None,
         },
         _ => None,

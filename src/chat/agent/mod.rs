@@ -1,11 +1,14 @@
 //! [`ChatAgent`]: an agent that answers the turns of conversations.
 
+pub(super) mod events;
+mod turn;
+
 use std::pin::Pin;
 
 use futures_core::Stream;
 use futures_util::StreamExt;
 
-use super::turn::Turn;
+pub use self::turn::Turn;
 use crate::boxed::BoxError;
 use crate::event::AgentEvent;
 use crate::json::Json;

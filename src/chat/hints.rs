@@ -14,20 +14,21 @@ type Key = (Principal, ChatId);
 
 /// The conversations in which turns of this process are active.
 #[derive(Debug, Clone, Default)]
-pub(in crate::chat) struct Hints(Arc<Mutex<HashMap<Key, watch::Sender<()>>>>);
+pub(super) struct Hints(Arc<Mutex<HashMap<Key, watch::Sender<()>>>>);
 
 /// The hints about one conversation.
 #[derive(Debug)]
 pub(super) struct ChatHints {
     hints: Hints,
     key: Key,
-    changed: watch::Receiver<()>,
+    /// `None` only while this value is dropped.
+    changed: Option<watch::Receiver<()>>,
 }
 
 impl Hints {
     pub(super) fn subscribe(&self, owner: &Principal, chat: &ChatId) -> ChatHints {
         let key = (owner.clone(), chat.clone());
-        let changed = self.lock().entry(key.clone()).or_default().subscribe();
+        let changed = Some(self.lock().entry(key.clone()).or_default().subscribe());
         ChatHints { hints: self.clone(), key, changed }
     }
 
@@ -39,20 +40,24 @@ impl Hints {
 impl ChatHints {
     /// Waits until another turn has changed the conversation.
     pub(super) async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            // The sender lives as long as its receivers.
-            std::future::pending().await
+        if let Some(changed) = &mut self.changed
+            && changed.changed().await.is_ok()
+        {
+            return;
         }
+        // The sender lives as long as its receivers.
+        std::future::pending().await
     }
 
     /// Tells the other turns that this one has changed the conversation.
-    pub(super) fn tell(&mut self) {
-        let is_unchanged = !self.changed.has_changed().unwrap_or(true);
+    pub(super) fn notify_others(&mut self) {
+        let Some(changed) = &mut self.changed else { return };
+        let is_unchanged = !changed.has_changed().unwrap_or(true);
         if let Some(sender) = self.hints.lock().get(&self.key) {
             sender.send_replace(());
         }
         if is_unchanged {
-            self.changed.mark_unchanged();
+            changed.mark_unchanged();
         }
     }
 }
@@ -60,7 +65,9 @@ impl ChatHints {
 impl Drop for ChatHints {
     fn drop(&mut self) {
         let mut chats = self.hints.lock();
-        if chats.get(&self.key).is_some_and(|sender| sender.receiver_count() == 1) {
+        // Of two that are dropped at once, the second one finds no receiver.
+        self.changed = None;
+        if chats.get(&self.key).is_some_and(|sender| sender.receiver_count() == 0) {
             chats.remove(&self.key);
         }
     }

@@ -11,17 +11,15 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::CatchUnwind;
 use futures_util::{StreamExt, stream};
 
+use super::{AgentEventStream, ChatAgent, Event, Turn};
 use crate::approval::store::LedgerStoreError;
 use crate::boxed::BoxError;
-use crate::chat::agent::{AgentEventStream, ChatAgent, Event};
-use crate::chat::turn::Turn;
-use crate::chat::turn::machine::requested_approval;
 use crate::event::AgentEvent;
 use crate::id::ApprovalId;
 use crate::response::{MASKED_ERROR, panic_message};
 
 /// The events of an agent. A failure and a panic end them with a masked error, and are logged.
-pub(super) struct AgentEvents {
+pub(in crate::chat) struct AgentEvents {
     /// `None` after their end.
     events: Option<CatchUnwind<AssertUnwindSafe<AgentEventStream>>>,
     /// An event that was read after the last one that was returned.
@@ -32,7 +30,7 @@ impl AgentEvents {
     /// `revoke` is called for each approval request before its event is returned, if the client
     /// cannot answer it: the client is told that the call was not executed. If it fails, so does the
     /// agent.
-    pub(super) fn new(agent: &dyn ChatAgent, turn: Turn, revoke: Option<Revoke>) -> Self {
+    pub(in crate::chat) fn new(agent: &dyn ChatAgent, turn: Turn, revoke: Option<Revoke>) -> Self {
         let events = catch_unwind(AssertUnwindSafe(|| agent.respond(turn)));
         let events = events.unwrap_or_else(|panic| {
             let panicked: Event = Err(panic_message(&*panic).into());
@@ -97,11 +95,11 @@ impl Stream for AgentEvents {
 }
 
 /// Revokes an approval request.
-pub(super) type Revoke =
+pub(in crate::chat) type Revoke =
     Arc<dyn Fn(ApprovalId) -> BoxFuture<'static, Result<(), LedgerStoreError>> + Send + Sync>;
 
 async fn revoke_request(revoke: Revoke, event: Event) -> Event {
-    if let Some(approval_id) = event.as_ref().ok().and_then(requested_approval) {
+    if let Some(approval_id) = event.as_ref().ok().and_then(AgentEvent::requested_approval) {
         revoke(approval_id).await?;
     }
     event

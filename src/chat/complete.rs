@@ -1,0 +1,104 @@
+//! [`ChatResponse`]: the complete response to a request.
+
+use futures_util::StreamExt;
+
+use super::conversation::{Chat, StopReason};
+use super::error::ChatError;
+use super::inner::Inner;
+use super::stream::{ChatStream, LogReader};
+use crate::approval::{PendingApproval, PendingToolCall};
+use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
+use crate::id::MessageId;
+use crate::json::Json;
+use crate::message::UiMessage;
+use crate::response::ResponseOutcome;
+use crate::sse::Decoder;
+
+/// The complete response to a request, for clients that do not read a stream.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ChatResponse {
+    /// The assistant message as the server stores it. `None` if the agent emitted no events.
+    pub message: Option<UiMessage>,
+    /// The structured output of the message. `None` if the agent does not produce structured
+    /// output, if the run has not ended with [`ResponseOutcome::Finished`] and
+    /// [`StopReason::Stop`], or if the message does not contain valid output.
+    pub output: Option<Json>,
+    /// Why the message ends, and what has to happen before it continues.
+    pub stop_reason: StopReason,
+    /// The approval requests of this conversation that wait for the user.
+    pub approvals: Vec<PendingApproval>,
+    /// The tool calls that the client has to execute.
+    pub client_executed: Vec<PendingToolCall>,
+    /// How the run ended. It is [`ResponseOutcome::Failed`] too if the agent produces structured
+    /// output and the finished message does not contain valid output.
+    pub outcome: ResponseOutcome,
+}
+
+debug_without_content!(ChatResponse { stop_reason, outcome; approvals, client_executed });
+
+/// How a run has ended.
+pub(super) struct RunEnd {
+    outcome: ResponseOutcome,
+    reason: Option<FinishReason>,
+}
+
+impl RunEnd {
+    /// The end of a run whose message is stored.
+    pub(super) const STORED: Self = RunEnd { outcome: ResponseOutcome::Finished, reason: None };
+
+    /// Reads a log to its end.
+    pub(super) async fn of_log(reader: LogReader) -> Self {
+        let (mut end, mut decoder) = (None, Decoder::default());
+        let mut response = ChatStream::of_log(reader);
+        while let Some(Ok(frames)) = response.next().await {
+            decoder.push(&frames);
+            while let Some(event) = decoder.poll() {
+                if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
+                    // An error is followed by `finish`.
+                    end = end.or(match chunk {
+                        Chunk::Finish { finish_reason, .. } => {
+                            Some((ResponseOutcome::Finished, finish_reason))
+                        }
+                        Chunk::Abort { .. } => Some((ResponseOutcome::Aborted, None)),
+                        Chunk::Error { .. } => Some((ResponseOutcome::Failed, None)),
+                        _ => None,
+                    });
+                }
+            }
+        }
+        let (outcome, reason) = end.unwrap_or((ResponseOutcome::Failed, None));
+        RunEnd { outcome, reason }
+    }
+
+    /// Returns the response of a run that has written this message of the stored conversation.
+    pub(super) async fn into_response(
+        self,
+        chats: &Inner,
+        chat: Chat,
+        message_id: &MessageId,
+    ) -> Result<ChatResponse, ChatError> {
+        let RunEnd { outcome, reason } = self;
+        let pending = chats.approvals.for_chat(&chat.owner, &chat.id).pending().await?;
+        let stop_reason = chat.stop_reason(message_id).with_finish_reason(reason);
+        let message = chat.message(message_id).cloned();
+        let is_answered = outcome == ResponseOutcome::Finished && stop_reason == StopReason::Stop;
+        let answer = message.as_ref().filter(|_| is_answered);
+        let (output, outcome) =
+            match answer.and_then(|message| chats.agent.structured_output(message)) {
+                Some(Ok(output)) => (Some(output), outcome),
+                // A repeated request gets the stored message, and nothing records any more why it
+                // holds no valid output: the first run failed, or it was cut off.
+                Some(Err(_)) => (None, ResponseOutcome::Failed),
+                None => (None, outcome),
+            };
+        Ok(ChatResponse {
+            output,
+            message,
+            stop_reason,
+            approvals: pending,
+            client_executed: chat.client_executed,
+            outcome,
+        })
+    }
+}

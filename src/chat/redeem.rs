@@ -1,0 +1,156 @@
+//! What a turn asks of the ledger: it redeems answers, finds out what was decided, and revokes requests
+//! that no page shows.
+
+use futures_util::FutureExt;
+
+use super::conversation::{Chat, ReceivedResult};
+use super::inner::Inner;
+use super::turn::machine::EndedMessage;
+use crate::approval::store::LedgerStoreError;
+use crate::approval::{
+    ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingApproval,
+    PendingToolCall, ResumePlan, RunningCalls,
+};
+use crate::id::ApprovalId;
+
+/// Answers that were redeemed.
+pub(super) struct Redeemed {
+    /// The results that are known, and those of the open calls that were to be closed.
+    pub(super) known: Vec<ReceivedResult>,
+    pub(super) accepted: Accepted,
+    pub(super) deferred: DeferredToolResults,
+    /// The approved calls, which are executed.
+    pub(super) calls: Box<RunningCalls>,
+}
+
+/// The answers that the ledger has accepted.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) answers: Vec<(ApprovalId, bool)>,
+    /// Whether calls are being executed.
+    pub(super) is_executing: bool,
+}
+
+impl Redeemed {
+    /// Redeems the answers of a plan. With a list of open calls, closes these calls too.
+    pub(super) async fn new(
+        chats: &Inner,
+        approvals: &ChatApprovals,
+        plan: ResumePlan,
+        chat: Chat,
+        open: Option<Vec<PendingToolCall>>,
+    ) -> Result<Self, LedgerStoreError> {
+        // Only the calls that the client executes can be in the log alone.
+        let chat = match plan.unverified_outputs().next() {
+            Some(_) => chats.with_live_run(chat).await,
+            None => chat,
+        };
+        let answers = plan.unverified_responses();
+        let answers: Vec<_> =
+            answers.map(|answer| (answer.approval_id.clone(), answer.approved)).collect();
+        let plan = plan.with_followed_messages(chat.messages_followed_by_user());
+        let mut calls = Box::new(approvals.resolve(plan, &chat.client_executed).await?);
+        let deferred = calls.results().clone();
+        let superseded = deferred.superseded().iter().map(|call| {
+            let descriptor = calls.descriptor_of_superseded(call);
+            ReceivedResult::new(call.with_outcome(DeferredOutcome::Superseded), descriptor)
+        });
+        let mut known: Vec<ReceivedResult> = superseded.collect();
+        let is_executing = loop {
+            match calls.next().now_or_never() {
+                Some(Some(result)) => known.push(received(&calls, &result)),
+                all => break all.is_none(),
+            }
+        };
+        if let Some(mut open) = open {
+            open.retain(|call| {
+                let is_it = |id: &Option<ApprovalId>| *id == call.approval_id;
+                !deferred.pending().iter().any(|pending| is_it(&pending.approval_id))
+                    && !known.iter().any(|known| is_it(&known.result.approval_id))
+            });
+            known.extend(decided(approvals, &open).await?);
+        }
+        let answers = answers.into_iter().filter(|(id, _)| calls.is_accepted(id)).collect();
+        Ok(Redeemed { known, accepted: Accepted { answers, is_executing }, deferred, calls })
+    }
+}
+
+pub(super) fn received(calls: &RunningCalls, result: &DeferredToolResult) -> ReceivedResult {
+    let in_history = calls.result_in_history(result);
+    let shown = (in_history.outcome != result.outcome).then(|| result.outcome.clone());
+    ReceivedResult { shown, ..ReceivedResult::new(in_history, calls.descriptor(result)) }
+}
+
+/// Returns the outcomes of those of these calls that the ledger has decided.
+pub(super) async fn decided(
+    approvals: &ChatApprovals,
+    open: &[PendingToolCall],
+) -> Result<Vec<ReceivedResult>, LedgerStoreError> {
+    let ids: Vec<ApprovalId> = open.iter().filter_map(|call| call.approval_id.clone()).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let resolved = approvals.resolved_requests(&ids).await?.into_iter();
+    let results = resolved.filter_map(|resolved| {
+        let id = Some(&resolved.approval_id);
+        let call = open.iter().find(|call| call.approval_id.as_ref() == id)?;
+        Some(ReceivedResult::new(call.with_outcome(resolved.outcome), resolved.descriptor))
+    });
+    Ok(results.collect())
+}
+
+/// Revokes the pending approval requests of a message that the saved conversation does not show: the
+/// agent was cut off after it had requested them, or its event was dropped.
+pub(super) async fn revoke_unshown(
+    chats: &Inner,
+    approvals: &ChatApprovals,
+    chat: &Chat,
+    ended: &EndedMessage,
+) -> Result<(), LedgerStoreError> {
+    let EndedMessage { id, requested } = ended;
+    let shown = || chat.message(id).into_iter().flat_map(|message| message.tool_parts());
+    revoke(chats, approvals, |pending| {
+        let is_shown = shown().any(|part| part.approval_id() == Some(&pending.approval_id));
+        // A request names no message if the agent has approvals of its own.
+        let is_of_run =
+            pending.record.message_id == *id || requested.contains(&pending.approval_id);
+        is_of_run && !is_shown
+    })
+    .await
+}
+
+/// Revokes those approval requests of a run that was taken which the conversation does not show.
+/// `chat` is `None` if the user has deleted the conversation.
+pub(super) async fn revoke_requested_in_vain(
+    chats: &Inner,
+    approvals: &ChatApprovals,
+    chat: Option<Chat>,
+    ended: &EndedMessage,
+) -> Result<(), LedgerStoreError> {
+    let EndedMessage { id, requested } = ended;
+    let chat = match chat {
+        Some(chat) => Some(chats.with_live_run(chat).await),
+        None => None,
+    };
+    revoke(chats, approvals, |pending| {
+        let is_requested = requested.contains(&pending.approval_id);
+        let Some(chat) = &chat else { return is_requested || pending.record.message_id == *id };
+        let mut parts = chat.messages.iter().flat_map(|message| message.tool_parts());
+        is_requested && !parts.any(|part| part.approval_id() == Some(&pending.approval_id))
+    })
+    .await
+}
+
+/// Revokes some of the pending approval requests of a conversation.
+pub(super) async fn revoke(
+    chats: &Inner,
+    approvals: &ChatApprovals,
+    is_revoked: impl Fn(&PendingApproval) -> bool,
+) -> Result<(), LedgerStoreError> {
+    for pending in approvals.pending().await? {
+        if is_revoked(&pending) {
+            chats.approvals.revoke(pending.record.id).await?;
+        }
+    }
+    Ok(())
+}

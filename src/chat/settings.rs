@@ -1,0 +1,178 @@
+//! The creation and the settings of a [`ChatServer`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::agent::ChatAgent;
+use super::client::ClientSettings;
+use super::hints::Hints;
+use super::inner::Inner;
+use super::server::ChatServer;
+use super::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunStore};
+use super::{HistoryImport, PostedHistory};
+use crate::approval::Approvals;
+use crate::chunk::Version;
+use crate::limits::ChatLimits;
+use crate::request::ChatRequest;
+
+impl ChatServer {
+    /// Creates a server whose conversations this agent answers. The conversations are stored in an
+    /// [`InMemoryChatStore`].
+    ///
+    /// # Panics
+    /// If the approvals are [stateless](Approvals::stateless_replayable). A chat server asks the
+    /// ledger for the outcomes of earlier turns and lists pending approvals, which needs records.
+    pub fn new(agent: impl ChatAgent, approvals: Approvals) -> Self {
+        assert!(
+            !approvals.is_stateless(),
+            "a `ChatServer` needs approvals with a ledger: use `Approvals::new` instead of \
+             `Approvals::stateless_replayable`"
+        );
+        ChatServer(Arc::new(Inner {
+            agent: Arc::new(agent),
+            approvals,
+            store: Arc::new(InMemoryChatStore::new()),
+            runs: Arc::new(InMemoryRunStore::new()),
+            is_default_store: true,
+            is_default_run_store: true,
+            limits: ChatLimits::default(),
+            posted_history: PostedHistory::default(),
+            history_import: HistoryImport::default(),
+            clients: ClientSettings::default(),
+            run_lease: RUN_LEASE,
+            hints: Hints::default(),
+        }))
+    }
+
+    /// Sets whether a new message keeps the stored messages that the posted history lacks. The
+    /// default is [`PostedHistory::Keep`].
+    #[must_use]
+    pub fn with_posted_history(self, posted_history: PostedHistory) -> Self {
+        self.configure(|inner| inner.posted_history = posted_history)
+    }
+
+    /// Sets what is imported from the history in a request whose conversation the server does not
+    /// have. The default is [`HistoryImport::Texts`].
+    #[must_use]
+    pub fn with_history_import(self, history_import: HistoryImport) -> Self {
+        self.configure(|inner| inner.history_import = history_import)
+    }
+
+    /// Sets the oldest version of the AI SDK (npm package `ai`) that the clients of this server use.
+    /// The default is [`Version::V6`], which serves `ai@6` and `ai@7`.
+    ///
+    /// The clients of [`Version::V5`] know no approvals. For them, a call that needs approval gets
+    /// the error [`NOT_ANSWERABLE`](crate::approval::NOT_ANSWERABLE) as its result, and no approval
+    /// is requested. This holds for complete responses, too.
+    ///
+    /// An approval that the agent requests with approvals of its own is revoked. They must have the
+    /// same ledger as those of the server.
+    ///
+    /// A run is written for the client whose request began it, also for those that join it later.
+    #[must_use]
+    pub fn with_version(self, version: Version) -> Self {
+        self.with_version_from(move |_| version)
+    }
+
+    /// Sets a function that returns the version of the client that sent a request, for a server
+    /// whose clients use several versions. Otherwise as [`with_version`](Self::with_version).
+    ///
+    /// A page can send its version in the body. Pages of a version that sends none are the oldest
+    /// ones. If pages of several versions show one conversation, an approval that a newer page can
+    /// give stays pending. An older page shows its call without a result.
+    ///
+    /// ```
+    /// use ui_message_stream::chat::ChatServer;
+    /// use ui_message_stream::chunk::Version;
+    ///
+    /// /// The pages send `new DefaultChatTransport({ body: { sdk: 6 } })`, since they use `ai@6`.
+    /// fn with_old_pages(chats: ChatServer) -> ChatServer {
+    ///     chats.with_version_from(|request| match request.custom("sdk") {
+    ///         Some(_) => Version::V6,
+    ///         None => Version::V5,
+    ///     })
+    /// }
+    /// # let _ = with_old_pages;
+    /// ```
+    #[must_use]
+    pub fn with_version_from(
+        self,
+        version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
+    ) -> Self {
+        self.configure(|inner| inner.clients.set_version(version_of))
+    }
+
+    /// Disables approval requests, for clients that show none. A call that needs approval gets the
+    /// error [`NOT_ANSWERABLE`](crate::approval::NOT_ANSWERABLE) as its result, and no approval is
+    /// requested. Approvals that were requested before can still be given.
+    #[must_use]
+    pub fn without_approvals(self) -> Self {
+        self.configure(|inner| inner.clients.disable_approvals())
+    }
+
+    /// Sets the store of the conversations. Call it before the first request: conversations in the
+    /// previous store are not moved.
+    #[doc(alias = "database")]
+    #[doc(alias = "persist")]
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
+        self.configure(|inner| {
+            inner.store = store;
+            inner.is_default_store = false;
+        })
+    }
+
+    /// Sets the store of the logs of runs. Servers that share conversations have to share it too. The
+    /// default is an [`InMemoryRunStore`].
+    #[must_use]
+    pub fn with_run_store(self, runs: Arc<dyn RunStore>) -> Self {
+        self.configure(|inner| {
+            inner.runs = runs;
+            inner.is_default_run_store = false;
+        })
+    }
+
+    /// Sets the time after which another server may take over a run whose server has failed. A run
+    /// renews its lease at each third of it. The default is 10 seconds. A lease has at least 100
+    /// milliseconds and at most an hour: other values are replaced by the nearest of these.
+    #[must_use]
+    pub fn with_run_lease(self, lease: Duration) -> Self {
+        self.configure(|inner| inner.run_lease = lease.clamp(MIN_RUN_LEASE, MAX_RUN_LEASE))
+    }
+
+    /// Sets the limits of the conversations, their runs and their approvals. Call it before the first
+    /// request.
+    ///
+    /// The limits of the chats and bytes of a user and of all users, and those of the logs of ended
+    /// runs, apply to the stores that [`new`](Self::new) creates. Other stores have their own limits,
+    /// for example [`InMemoryChatStore::with_limits`].
+    #[must_use]
+    pub fn with_limits(self, limits: ChatLimits) -> Self {
+        self.configure(|inner| {
+            inner.approvals = inner.approvals.clone().with_limits(limits.clone());
+            if inner.is_default_store {
+                inner.store = Arc::new(InMemoryChatStore::with_limits(limits.clone()));
+            }
+            if inner.is_default_run_store {
+                let bytes = limits.max_ended_log_bytes();
+                inner.runs = Arc::new(InMemoryRunStore::new().with_max_ended_bytes(bytes));
+            }
+            inner.limits = limits;
+        })
+    }
+
+    fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Inner::clone(&self.0);
+        set(&mut inner);
+        ChatServer(Arc::new(inner))
+    }
+}
+
+/// The default lease of a run.
+const RUN_LEASE: Duration = Duration::from_secs(10);
+
+/// A shorter lease is renewed more often than it helps.
+const MIN_RUN_LEASE: Duration = Duration::from_millis(100);
+
+/// Nobody waits longer for a run whose server has failed.
+const MAX_RUN_LEASE: Duration = Duration::from_secs(60 * 60);

@@ -1,0 +1,248 @@
+//! [`LogReader`]: reads the log of a run, and has the conversation mended if the run is lost.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, OptionFuture};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::replay::front;
+use crate::chat::client::Client;
+use crate::chat::conversation::ReceivedResult;
+use crate::chat::error::ChatError;
+use crate::chat::inner::Inner;
+use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
+use crate::chat::run_log::{content_parts, position_of};
+use crate::chat::store::RunStoreError;
+use crate::chat::turn::driver::{Driver, TurnRequest};
+use crate::chat::turn::machine::{Request, Response};
+use crate::message::UiMessage;
+use crate::sse::KEEP_ALIVE;
+
+/// A reader of the log of a run.
+pub(in crate::chat) struct LogReader {
+    chats: Arc<Inner>,
+    key: RunKey,
+    /// The client for which a turn writes that mends the conversation.
+    client: Client,
+    /// The number of entries that were read.
+    position: u64,
+    /// The frames before those of the log.
+    front: Option<Bytes>,
+    /// When the last page was returned.
+    returned: Option<Instant>,
+    tick: Option<Pin<Box<Sleep>>>,
+    /// How many ticks have passed since the last frame.
+    idle_ticks: u32,
+    /// How many reads have failed in a row.
+    failures: u32,
+    /// The response of a turn that mends the conversation, because the lease of the run has passed.
+    mending: Option<BoxFuture<'static, Result<Response, ChatError>>>,
+    /// Since the last tick no such turn has ended.
+    may_mend: bool,
+    has_begun: bool,
+    has_ended: bool,
+}
+
+impl LogReader {
+    /// Creates a reader of a run of this server's user, which begins behind this number of entries.
+    pub(in crate::chat) fn new(
+        chats: &Arc<Inner>,
+        key: RunKey,
+        position: u64,
+        client: Client,
+    ) -> Self {
+        LogReader {
+            chats: Arc::clone(chats),
+            key,
+            client,
+            position,
+            front: None,
+            returned: None,
+            tick: None,
+            idle_ticks: 0,
+            failures: 0,
+            mending: None,
+            may_mend: true,
+            has_begun: position > 0,
+            has_ended: false,
+        }
+    }
+
+    /// Creates a reader of a run that continues the message `begun`. The client holds `posted`, and has
+    /// to be shown results of its answers.
+    pub(in crate::chat) async fn of_message(
+        chats: &Arc<Inner>,
+        key: RunKey,
+        begun: Option<&UiMessage>,
+        posted: Option<(&UiMessage, &[ReceivedResult])>,
+        client: Client,
+    ) -> Self {
+        let parts_before = begun.map_or(0, content_parts);
+        if let Some((posted, _)) = posted.filter(|(posted, _)| content_parts(posted) > parts_before)
+        {
+            // The client has read a part of this run.
+            let read = ReadLog { key: &key, after: 0, max_bytes: usize::MAX, is_reader: false };
+            let page = chats.runs.read(read).await.ok().flatten();
+            let entries = page.map(|page| page.entries).unwrap_or_default();
+            if let Some(position) = position_of(begun, &entries, posted) {
+                return Self::new(chats, key, position, client);
+            }
+        }
+        let reader = Self::new(chats, key, 0, client);
+        match begun.and_then(|begun| front(posted, &client.shown(begun), client.version())) {
+            Some(front) => reader.with_front(front),
+            None => reader,
+        }
+    }
+
+    /// Returns these frames first. They replace the first frame of the log, and have no `id:`.
+    fn with_front(mut self, front: Bytes) -> Self {
+        self.front = Some(front);
+        self.position = 1;
+        self
+    }
+
+    /// Returns the next frames, or a comment if there are none for a while. Returns `None` at the end
+    /// of the log, or if the client has read nothing for too long.
+    pub(super) async fn next_page(&mut self) -> Option<Bytes> {
+        let max_stalled = self.chats.limits.max_stalled_time();
+        if self.has_ended || self.returned.is_some_and(|at| at.elapsed() >= max_stalled) {
+            return None;
+        }
+        let page = self.read_page().await;
+        self.returned = Some(Instant::now());
+        page
+    }
+
+    async fn read_page(&mut self) -> Option<Bytes> {
+        loop {
+            let Ok(page) = self.read().await else {
+                sleep(TICK).await;
+                continue;
+            };
+            let page = page?;
+            self.has_begun = true;
+            self.position += u64::try_from(page.entries.len()).unwrap_or(0);
+            self.has_ended = page.state == RunState::Ended && self.position >= page.length;
+            if page.state == RunState::LeasePassed && self.may_mend && self.mending.is_none() {
+                self.mending = Some(self.mend(page.fence));
+            }
+            let frames = joined(self.front.take(), &page.entries);
+            if frames.is_some() || self.has_ended {
+                self.idle_ticks = 0;
+                return frames;
+            }
+            if page.entries.is_empty() {
+                match self.wait().await {
+                    Waited::ReadAgain => {}
+                    Waited::InVain => return Some(Bytes::from_static(KEEP_ALIVE)),
+                    Waited::NotMended => return None,
+                }
+            }
+        }
+    }
+
+    /// Reads the next entries. Returns `None` if there is no such run, or no way to read it. Returns an
+    /// error if that may pass.
+    async fn read(&mut self) -> Result<Option<LogPage>, RunStoreError> {
+        // The first frame is sent alone, before slow work begins.
+        let max_bytes = if self.has_begun { MAX_PAGE_BYTES } else { 0 };
+        let (key, after) = (&self.key, self.position);
+        let read = ReadLog { key, after, max_bytes, is_reader: true };
+        match self.chats.runs.read(read).await {
+            Ok(page) => {
+                self.failures = 0;
+                Ok(page)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the log of a run cannot be read");
+                self.failures += 1;
+                if self.failures > MAX_FAILURES { Ok(None) } else { Err(error) }
+            }
+        }
+    }
+
+    /// Starts a turn that stores what the run has written, and ends its log. The server that wrote it
+    /// has failed, or its turn.
+    fn mend(&self, fence: Fence) -> BoxFuture<'static, Result<Response, ChatError>> {
+        let RunKey { owner, chat, run } = self.key.clone();
+        let request = TurnRequest {
+            principal: owner.clone(),
+            owner,
+            chat_id: chat,
+            client: self.client,
+            request: Request::Mend { run, fence },
+        };
+        Driver::start(&self.chats, request).response().boxed()
+    }
+
+    /// Waits for the log to change, at most until the next tick.
+    async fn wait(&mut self) -> Waited {
+        let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
+        let mending = OptionFuture::from(self.mending.as_mut());
+        tokio::select! {
+            biased;
+            () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
+            Some(mended) = mending => {
+                (self.mending, self.may_mend) = (None, false);
+                return match mended {
+                    Ok(_) => Waited::ReadAgain,
+                    Err(_) => Waited::NotMended,
+                };
+            }
+            () = tick.as_mut() => {}
+        }
+        tick.set(sleep(TICK));
+        self.may_mend = true;
+        self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
+        match self.idle_ticks {
+            0 => Waited::InVain,
+            _ => Waited::ReadAgain,
+        }
+    }
+}
+
+/// Why a reader waits no longer.
+enum Waited {
+    ReadAgain,
+    /// Nothing was sent for so long that the client needs a sign of life.
+    InVain,
+    /// The run is lost, and the conversation cannot be mended now.
+    NotMended,
+}
+
+/// Returns the frames of a page as one buffer.
+fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
+    let frames = entries.iter().filter_map(|entry| match entry {
+        LogEntry::Frame(bytes) => Some(bytes),
+        LogEntry::Note(_) => None,
+    });
+    let mut frames = front.iter().chain(frames);
+    let first = frames.next()?;
+    let Some(second) = frames.next() else { return Some(first.clone()) };
+    let length = entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+    let mut all = BytesMut::with_capacity(first.len() + length);
+    all.extend_from_slice(first);
+    all.extend_from_slice(second);
+    frames.for_each(|frame| all.extend_from_slice(frame));
+    Some(all.freeze())
+}
+
+/// The maximum number of bytes that are read from a log at once.
+const MAX_PAGE_BYTES: usize = 64 << 10;
+
+/// How long a reader waits for a hint before it reads the log again.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How many ticks without a frame are followed by a comment.
+const KEEP_ALIVE_TICKS: u32 = 15;
+
+/// The time without a frame that is followed by a comment.
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = TICK.saturating_mul(KEEP_ALIVE_TICKS);
+
+/// How many reads may fail in a row.
+const MAX_FAILURES: u32 = 30;

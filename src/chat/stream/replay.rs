@@ -1,0 +1,240 @@
+//! The frames that give a stored message to a client.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use crate::chat::conversation::ReceivedResult;
+use crate::chat::run_log::{content_parts, is_content};
+use crate::chunk::{Chunk, Version};
+use crate::event::{AgentEvent, Data};
+use crate::json::Json;
+use crate::message::{DataPart, Part, Role, ToolPart, ToolState, UiMessage};
+use crate::reducer::compact;
+use crate::sse::{DONE, Encoder};
+use crate::translator::Translator;
+
+/// Returns the frames that give a message to a client which has posted `posted` of it, from `start` to
+/// `[DONE]`. The first one is alone.
+pub(super) fn whole_response(
+    posted: Option<(&UiMessage, &[ReceivedResult])>,
+    message: &UiMessage,
+    version: Version,
+) -> Vec<Bytes> {
+    let mut translator = translator_for(posted, message, version);
+    let (mut first, mut rest, mut encoder) = (Vec::new(), Vec::new(), Encoder::default());
+    translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
+    let mut out = |chunk: Chunk<'_>| replay(message, chunk, &mut encoder, &mut rest);
+    for event in catch_up(posted, message) {
+        let _ = translator.handle_event(&event, &mut out);
+    }
+    translator.finish(&mut out);
+    rest.extend_from_slice(DONE);
+    vec![first.into(), rest.into()]
+}
+
+/// Returns the frames that begin the response of a run which continues this message, for a client
+/// that has posted `posted` of it. Returns `None` if it lacks nothing.
+pub(super) fn front(
+    posted: Option<(&UiMessage, &[ReceivedResult])>,
+    message: &UiMessage,
+    version: Version,
+) -> Option<Bytes> {
+    let mut events = catch_up(posted, message);
+    if events.is_empty() {
+        return None;
+    }
+    events.push(AgentEvent::StepFinish);
+    let mut translator = translator_for(posted, message, version);
+    let (mut frames, mut encoder) = (Vec::new(), Encoder::default());
+    let mut out = |chunk: Chunk<'_>| replay(message, chunk, &mut encoder, &mut frames);
+    translator.start(&mut out);
+    for event in events {
+        let _ = translator.handle_event(&event, &mut out);
+    }
+    Some(frames.into())
+}
+
+/// Writes a chunk of a message that exists already. A client executes a call of its own when it reads
+/// `tool-input-available`, so the input of a call that has a result is written as a streamed one.
+fn replay(message: &UiMessage, chunk: Chunk<'_>, encoder: &mut Encoder, out: &mut Vec<u8>) {
+    let was_approved = |id: &str| {
+        let is_approval = |part: &Part| match part {
+            Part::Data(data) => &*data.name == "approval" && data.id.as_deref() == Some(id),
+            _ => false,
+        };
+        message.parts.iter().any(is_approval)
+    };
+    let is_settled = |id: &str| {
+        let is_it = |part: &ToolPart| {
+            part.tool_call_id.as_str() == id
+                && part.is_settled()
+                && part.approval_id().is_none()
+                && part.provider_executed != Some(true)
+        };
+        message.tool_parts().any(is_it) && !was_approved(id)
+    };
+    match chunk {
+        Chunk::ToolInputAvailable {
+            tool_call_id,
+            tool_name,
+            input: Some(input),
+            provider_executed,
+            provider_metadata,
+            tool_metadata,
+            dynamic,
+            title,
+        } if is_settled(&tool_call_id) => {
+            let start = Chunk::ToolInputStart {
+                tool_call_id: Cow::Borrowed(&tool_call_id),
+                tool_name,
+                input_encoding: None,
+                provider_executed,
+                provider_metadata,
+                tool_metadata,
+                dynamic,
+                title,
+            };
+            encoder.encode(&start, out);
+            let input_text_delta = Cow::Borrowed(input.as_str());
+            let tool_call_id = Cow::Borrowed(&*tool_call_id);
+            encoder.encode(&Chunk::ToolInputDelta { tool_call_id, input_text_delta }, out);
+        }
+        chunk => encoder.encode(&chunk, out),
+    }
+}
+
+fn translator_for(
+    posted: Option<(&UiMessage, &[ReceivedResult])>,
+    message: &UiMessage,
+    version: Version,
+) -> Translator {
+    let translator = match posted {
+        Some((posted, _)) => Translator::continuing(posted),
+        None => Translator::new(message.id.clone()),
+    };
+    translator.with_version(version)
+}
+
+/// Returns the events that make the message that a client has posted the whole message: the results of its calls, new
+/// data, and the parts that it lacks. Of a call that the client has answered, only the result in the
+/// list is shown: it can differ from the stored one, for example if a denial was too late.
+fn catch_up(
+    posted: Option<(&UiMessage, &[ReceivedResult])>,
+    message: &UiMessage,
+) -> Vec<AgentEvent> {
+    let to_event = |chunk| AgentEvent::Chunk(Box::new(chunk));
+    let Some((posted, shown)) = posted else {
+        return chunks_of(message).into_iter().map(to_event).collect();
+    };
+    let mut events: Vec<AgentEvent> = shown.iter().flat_map(ReceivedResult::events).collect();
+    for part in &message.parts {
+        match part {
+            Part::Tool(part) if part.is_settled() => {
+                let is_it = |posted: &&ToolPart| {
+                    let is_shown = shown.iter().any(|shown| {
+                        shown.result.approval_id.as_ref() == posted.approval_id()
+                            && shown.shows_outcome()
+                    });
+                    posted.tool_call_id == part.tool_call_id && !posted.is_settled() && !is_shown
+                };
+                if posted.tool_parts().any(|posted| is_it(&posted)) {
+                    events.extend(events_of_result(part));
+                }
+            }
+            Part::Data(part) if part.id.is_some() => {
+                let is_other = |posted: &Part| match posted {
+                    Part::Data(posted) => {
+                        posted.name == part.name
+                            && posted.id == part.id
+                            && !is_same_json(posted.data.as_ref(), part.data.as_ref())
+                    }
+                    _ => false,
+                };
+                if posted.parts.iter().any(is_other) {
+                    events.extend(data_event(part));
+                }
+            }
+            _ => {}
+        }
+    }
+    let rest = rest_of(message, posted);
+    events.extend(rest.iter().flat_map(chunks_of).map(to_event));
+    events
+}
+
+/// Returns the events that show the result of a call.
+fn events_of_result(part: &ToolPart) -> Vec<AgentEvent> {
+    let id = part.tool_call_id.clone();
+    let (approval, event) = match &part.state {
+        ToolState::OutputAvailable { output, approval, .. } => {
+            let output = output.clone().unwrap_or_else(Json::null);
+            (approval, AgentEvent::tool_output(id.clone(), output))
+        }
+        ToolState::OutputError { error_text, approval, .. } => {
+            (approval, AgentEvent::tool_failed(id.clone(), error_text.clone()))
+        }
+        ToolState::OutputDenied { .. } => return vec![AgentEvent::ToolDenied { tool_call_id: id }],
+        _ => return Vec::new(),
+    };
+    let is_approved = approval.as_ref().is_some_and(|approval| approval.approved == Some(true));
+    // The client may hold a denial that arrived after the approval.
+    let overruled = is_approved.then_some(AgentEvent::DenialOverruled { tool_call_id: id });
+    overruled.into_iter().chain([event]).collect()
+}
+
+/// Whether two values are the same. A client may write them in another way.
+fn is_same_json(one: Option<&Json>, other: Option<&Json>) -> bool {
+    let value = |json: Option<&Json>| json.and_then(|json| json.decode::<serde_json::Value>().ok());
+    one == other || value(one) == value(other)
+}
+
+fn data_event(part: &DataPart) -> Option<AgentEvent> {
+    let id = part.id.as_ref().map(|id| id.to_string().into());
+    let (name, data) = (part.name.to_string().into(), part.data.clone()?);
+    let data = Data { name, id, data, transient: false };
+    Some(AgentEvent::Data(Box::new(data)))
+}
+
+/// Returns the parts of a message that the client does not hold, with the step start before them.
+/// Returns `None` if the client holds them all.
+fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
+    let shown = content_parts(posted);
+    let parts = &message.parts;
+    let mut content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
+    let (lacking, _) = content.nth(shown)?;
+    let is_step_start = |at: &usize| matches!(parts[*at], Part::StepStart { .. });
+    let with_its_step = lacking.checked_sub(1).filter(is_step_start);
+    let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
+    Some(UiMessage::new(message.id.clone(), Role::Assistant, rest))
+}
+
+/// Returns the chunks that rebuild a message, without the ids that the model gave to its calls.
+fn chunks_of(message: &UiMessage) -> Vec<Chunk<'static>> {
+    let without_ids = message.without_model_ids();
+    let message = without_ids.as_ref().unwrap_or(message);
+    // Some fields cannot be streamed.
+    let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());
+    let chunks = compact(message).or_else(|_| compact(&parts()));
+    chunks.or_else(|_| compact(&without_decisions(parts()))).unwrap_or_default()
+}
+
+/// Removes the decisions of the user, for which there are no chunks. The result of a call shows what
+/// was decided, and so does the `data-approval` part.
+fn without_decisions(mut message: UiMessage) -> UiMessage {
+    for part in &mut message.parts {
+        let Part::Tool(part) = part else { continue };
+        match &mut part.state {
+            ToolState::OutputAvailable { approval, .. }
+            | ToolState::OutputError { approval, .. } => *approval = None,
+            ToolState::OutputDenied { approval: Some(approval), .. } => {
+                (approval.approved, approval.reason) = (None, None);
+            }
+            ToolState::ApprovalResponded { input, .. } => {
+                part.state = ToolState::InputAvailable { input: input.take() };
+            }
+            _ => {}
+        }
+    }
+    message
+}

@@ -1,0 +1,213 @@
+//! What requests and readers get while a store fails, loses replies or panics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::chat::log::{
+    AppendEntries, AppendResult, BeginResult, BeginRun, LogPage, ReadLog, TakeResult, TakeRun,
+};
+use ui_message_stream::chat::store::{
+    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, RunStore,
+    RunStoreError, SaveChat, SaveResult, VersionedChat,
+};
+use ui_message_stream::chat::{ChatError, ChatServer, ChatStream, Turn};
+use ui_message_stream::id::ChatId;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
+
+/// Stores of chats and of logs that fail.
+#[derive(Debug, Default)]
+struct Faults {
+    chats: InMemoryChatStore,
+    runs: InMemoryRunStore,
+    /// How many saves are applied without a reply.
+    lost_saves: AtomicUsize,
+    /// The next load panics.
+    panics: AtomicBool,
+    /// Logs cannot be read.
+    is_unreadable: AtomicBool,
+}
+
+impl ChatStore for Faults {
+    fn load<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a ChatId,
+    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "the store panics");
+        self.chats.load(owner, id)
+    }
+
+    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
+        Box::pin(async move {
+            let result = self.chats.save(save).await;
+            let lose = |left: usize| left.checked_sub(1);
+            match self.lost_saves.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose) {
+                Ok(_) => Err(ChatStoreError::new("no reply")),
+                Err(_) => result,
+            }
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
+        self.chats.list(owner, list)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a ChatId,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        self.chats.delete(owner, id, revision)
+    }
+}
+
+impl RunStore for Faults {
+    fn begin<'a>(
+        &'a self,
+        begin: BeginRun<'a>,
+    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
+        self.runs.begin(begin)
+    }
+
+    fn append<'a>(
+        &'a self,
+        append: AppendEntries<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
+        self.runs.append(append)
+    }
+
+    fn read<'a>(
+        &'a self,
+        read: ReadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        match self.is_unreadable.load(Ordering::SeqCst) {
+            true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
+            false => self.runs.read(read),
+        }
+    }
+
+    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
+        self.runs.take(take)
+    }
+}
+
+/// A server whose agent says a word, and then waits for a permit.
+struct Server {
+    chats: ChatServer,
+    faults: Arc<Faults>,
+    calls: Arc<AtomicUsize>,
+    permits: Arc<Semaphore>,
+}
+
+fn server() -> Server {
+    let faults = Arc::new(Faults::default());
+    let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
+    let agent = move |_: Turn| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let permits = Arc::clone(&awaited);
+        let rest = async move {
+            permits.acquire().await.unwrap().forget();
+            AgentEvent::text("answer")
+        };
+        stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    Server { chats, faults, calls, permits }
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+fn post(id: &str, text: &str) -> ChatRequest {
+    let message: Value =
+        json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+    let body = json!({"id": "chat", "message": message}).to_string();
+    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+async fn text_of(response: ChatStream) -> String {
+    let frames = response.map(|frame| frame.unwrap().to_vec()).collect::<Vec<_>>();
+    let frames = timeout(Duration::from_secs(120), frames).await.expect("the response ends");
+    String::from_utf8(frames.concat()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_whose_reply_is_lost_is_compared_with_the_chat_and_the_run_goes_on() {
+    for lost in [1, 2] {
+        let server = server();
+        server.permits.add_permits(1);
+        server.faults.lost_saves.store(lost, Ordering::SeqCst);
+        let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        assert!(text_of(response).await.contains("answer"));
+        assert_eq!(server.calls.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_save_never_has_a_reply_is_refused_and_can_be_sent_again() {
+    let server = server();
+    server.permits.add_permits(2);
+    server.faults.lost_saves.store(3, Ordering::SeqCst);
+    let mut refused = server.chats.stream_response(&ada(), post("m1", "Hi")).await;
+    // A save can arrive without its reply. The run that it names is not driven.
+    for _ in 0..3 {
+        if let Ok(response) = refused {
+            assert!(text_of(response).await.contains("answer"));
+            return;
+        }
+        refused = server.chats.stream_response(&ada(), post("m1", "Hi")).await;
+    }
+    panic!("the message is not answered: {:?}", refused.err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_cannot_be_read_is_an_error_of_the_request() {
+    let server = server();
+    let mut response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let first = String::from_utf8(response.next().await.unwrap().unwrap().to_vec()).unwrap();
+    let id = first.strip_prefix("id: ").unwrap().lines().next().unwrap();
+    server.faults.is_unreadable.store(true, Ordering::SeqCst);
+    let (chat, ada) = ("chat".into(), ada());
+    let resumed = server.chats.resume_stream(&ada, &chat, Some(id));
+    let resumed = timeout(Duration::from_secs(60), resumed).await.unwrap();
+    assert!(matches!(resumed, Err(ChatError::Runs(_))), "{resumed:?}");
+    let next = server.chats.stream_response(&ada, post("m2", "No"));
+    let next = timeout(Duration::from_secs(60), next).await.unwrap();
+    assert!(matches!(next, Err(ChatError::Runs(_))), "{next:?}");
+    // The next request finds a run whose holder is gone.
+    server.faults.is_unreadable.store(false, Ordering::SeqCst);
+    server.permits.add_permits(2);
+    let next = server.chats.stream_response(&ada, post("m2", "No"));
+    let next = timeout(Duration::from_secs(60), next).await.unwrap().unwrap();
+    assert!(text_of(next).await.contains("answer"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response() {
+    let server = server();
+    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    while server.calls.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The run loads the chat at the next third of its lease.
+    server.faults.panics.store(true, Ordering::SeqCst);
+    let text = text_of(response).await;
+    assert!(text.contains("An ") && text.contains(r#""type":"abort""#), "{text}");
+    let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert_eq!(chat.messages.len(), 2, "what the run has written is kept");
+}
