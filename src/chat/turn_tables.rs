@@ -449,6 +449,19 @@ fn a_lost_run_that_the_conversation_no_longer_names_is_ended() {
 }
 
 #[test]
+fn a_request_joins_a_run_that_was_taken_unless_the_turn_that_took_it_is_lost() {
+    let other = || Input::Taken(TakeResult::Refused(TakeRefusal::OtherFence(Fence(2))));
+    for (result, last) in [(is_live(), "join r0 a0 · end"), (taken(3), "read r0")] {
+        let table = vec![
+            ("load", loaded(live_chat("r0", "a0"))),
+            ("take r0/1 passed", other()),
+            ("take r0/2 passed", result),
+        ];
+        check(turn(Request::Follow), table, last);
+    }
+}
+
+#[test]
 fn a_run_whose_lease_was_renewed_is_not_mended() {
     check(mend(), vec![("take r0/1 passed", is_live())], "nothing · end");
 }

@@ -211,14 +211,13 @@ impl World {
             if random.one_in(4) {
                 world.read(&mut random);
             }
-            if left == 0 && world.drivers.is_empty() && world.live().is_some() {
-                // A crash left a run. The next reader mends the conversation.
-                world.post(&mut random, Request::Follow);
-            }
             if left == 0 && world.drivers.is_empty() {
-                // The readers of runs that have no holder.
+                // A crash left runs. Their readers mend the conversation, or the next request does.
                 world.pass(LEASE);
                 world.mend(&mut random);
+                if world.drivers.is_empty() && world.live().is_some() {
+                    world.post(&mut random, Request::Follow);
+                }
             }
             world.counts.steps += 1;
             if world.counts.steps > 20_000 && world.violations.is_empty() {

@@ -349,13 +349,13 @@ impl ChatTurn {
             // The chat may still name a run whose log has ended or was removed, for example if the
             // store of runs has lost it.
             (TakeResult::Refused(TakeRefusal::Ended | TakeRefusal::NotFound), _) => (fence, false),
-            // The run is live, or another turn has taken it, and its log will end.
-            (TakeResult::Refused(_), Some((live, chat))) => {
-                return self.finish(Then::Join(live), Some(chat));
-            }
             // The turn that has taken it may be lost.
-            (TakeResult::Refused(TakeRefusal::OtherFence(newest)), None) => {
-                return self.take(run, newest, TakeCondition::LeasePassed, None);
+            (TakeResult::Refused(TakeRefusal::OtherFence(newest)), joined) => {
+                return self.take(run, newest, TakeCondition::LeasePassed, joined);
+            }
+            // The run is live, or another turn has taken it, and its log will end.
+            (TakeResult::Refused(TakeRefusal::LeaseRenewed), Some((live, chat))) => {
+                return self.finish(Then::Join(live), Some(chat));
             }
             (TakeResult::Refused(TakeRefusal::LeaseRenewed), None) => {
                 return match self.goal {
