@@ -66,6 +66,9 @@ pub struct ResumePlan {
     continued: Option<usize>,
     /// The messages that a user message follows in the server's own history.
     followed: HashSet<MessageId>,
+    /// The approval requests that a new message closes, among those that the history does not hold.
+    /// `None` if it closes all.
+    closed: Option<HashSet<ApprovalId>>,
 }
 
 debug_without_content!(ResumePlan { continued; approvals, pending, superseded, outputs });
@@ -115,6 +118,7 @@ impl ResumePlan {
             history: History::new(messages),
             continued: continued.and_then(|continued| assistant_index(messages, continued)),
             followed: HashSet::new(),
+            closed: None,
         };
         let new_from = first_new_result(messages, continued);
         let (settled, denied) = settled_and_denied(messages);
@@ -191,6 +195,15 @@ impl ResumePlan {
     /// [`message_id`](ApprovalRecord::message_id) of the records.
     pub fn with_followed_messages(mut self, followed: impl IntoIterator<Item = MessageId>) -> Self {
         self.followed.extend(followed);
+        self
+    }
+
+    /// Sets which approval requests a new message closes, if the history does not hold them: those
+    /// that were open when the message arrived. The response to the same message, delivered before,
+    /// may have made others.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn closing_only(mut self, open: impl IntoIterator<Item = ApprovalId>) -> Self {
+        self.closed = Some(open.into_iter().collect());
         self
     }
 
@@ -320,7 +333,10 @@ impl ResumePlan {
     /// Returns whether the user sent another message instead of a response to this request.
     pub(super) fn is_superseded(&self, approval_id: &ApprovalId) -> bool {
         let request = self.history.requests.get(approval_id);
-        self.history.is_followed_by_user_message(request.map(|request| request.message))
+        let is_newer = request.is_none()
+            && self.closed.as_ref().is_some_and(|closed| !closed.contains(approval_id));
+        !is_newer
+            && self.history.is_followed_by_user_message(request.map(|request| request.message))
     }
 
     /// Returns whether the user has sent a newer message than the one that holds the call of this
@@ -491,4 +507,19 @@ fn recorded_outcome(call: &PendingToolCall) -> Option<DeferredOutcome> {
         CallProgress::Superseded => DeferredOutcome::Superseded,
         CallProgress::Lapsed => DeferredOutcome::Lapsed,
     })
+}
+
+#[cfg(all(test, feature = "approvals"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_message_closes_only_the_requests_that_were_open_when_it_arrived() {
+        let message = UiMessage::new("u1", Role::User, Vec::new());
+        let plan = ResumePlan::new(&[message], None);
+        assert!(plan.is_superseded(&"ap1".into()));
+        let plan = plan.closing_only(["ap1".into()]);
+        assert!(plan.is_superseded(&"ap1".into()));
+        assert!(!plan.is_superseded(&"ap2".into()));
+    }
 }

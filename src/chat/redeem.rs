@@ -48,7 +48,10 @@ impl Redeemed {
         let answers = plan.unverified_responses();
         let answers: Vec<_> =
             answers.map(|answer| (answer.approval_id.clone(), answer.approved)).collect();
-        let plan = plan.with_followed_messages(chat.messages_followed_by_user());
+        let mut plan = plan.with_followed_messages(chat.messages_followed_by_user());
+        if let Some(open) = &open {
+            plan = plan.closing_only(open.iter().filter_map(|call| call.approval_id.clone()));
+        }
         let mut calls = Box::new(approvals.resolve(plan, &chat.client_executed).await?);
         let deferred = calls.results().clone();
         let superseded = deferred.superseded().iter().map(|call| {

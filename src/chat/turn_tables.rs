@@ -859,7 +859,82 @@ fn a_run_whose_store_fails_stops_its_agent_also_while_an_append_has_no_reply() {
     check(running(), vec![("", Input::Failed)], "stop agent · revoke unshown · end");
     let table =
         vec![("", text("a")), ("append r1/1@2 start-step text-start text-delta", Input::Failed)];
-    check(running(), table, "stop agent · end");
+    check(running(), table, "stop agent · revoke unshown · end");
+}
+
+#[test]
+fn answers_to_a_removed_message_begin_no_run() {
+    let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
+    let request = ChatRequest::parse(regenerate.as_bytes(), &Limits::default()).unwrap();
+    let mut chat = asked_chat(false);
+    let _ = chat.apply_request(&request, PostedHistory::Keep);
+    chat.set_live_run(live("r0", "a9"));
+    let mut chat = crate::chat::run_log::keep_log(&chat, &live("r0", "a9"), &log_of_half_a_text());
+    chat.end_live_run();
+    let closed = received("s1", "ap1", DeferredOutcome::Superseded);
+    let table = vec![
+        ("load", loaded(chat.clone())),
+        ("redeem 1", Input::CallSettled(Box::new(closed))),
+        ("load", loaded(chat.clone())),
+        ("", Input::Redeemed),
+        ("load", loaded(chat)),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "stored a9 · end");
+}
+
+#[test]
+fn a_log_shows_the_results_of_calls_that_the_page_does_not_hold() {
+    let mut log = log_of_a_question(false);
+    log.push(frame(
+        r#"{"type":"tool-input-available","toolCallId":"s2","toolName":"act","input":{}}"#,
+    ));
+    log.push(frame(r#"{"type":"tool-approval-request","approvalId":"ap2","toolCallId":"s2"}"#));
+    let chat = chat_with(log);
+    let mut told = with_run(chat.clone(), "r1", "a0");
+    told.receive_result(&executed("s2", "ap2"));
+    let table = vec![
+        ("load", loaded(chat)),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::Redeemed),
+        ("load", loaded(told)),
+    ];
+    let last = "append r1/1@1 results tool-output-available";
+    check(turn(answer("s1", "ap1", true)), table, last);
+}
+
+#[test]
+fn the_result_of_a_call_that_runs_beside_a_new_message_is_recorded() {
+    let table = vec![
+        ("load", loaded(asked_chat(false))),
+        ("close 1", nothing_closed()),
+        ("begin r1", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0 u2] live r1/1 a1", Input::Saved(true)),
+    ];
+    let last = "join r1 a1 · append r1/1@0 start results step";
+    check(turn(post(SECOND_MESSAGE)), table, last);
+}
+
+#[test]
+fn a_repeated_message_closes_no_calls_of_its_lost_response_and_continues_it() {
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log_of_a_question(false)))),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("find 1", Input::CallsClosed(vec![executed("s1", "ap1")])),
+        (
+            "append r0/2@5 results tool-output-available finish-step start-step data-run-end \
+             finish-step",
+            appended(),
+        ),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "save [u1 a0] live r1/1 a0");
 }
 
 // --- What the tables say ------------------------------------------------------------------------

@@ -211,3 +211,24 @@ fn a_recorder_returns_the_outcomes_of_calls_that_ended_without_a_result() {
     stored.upsert_message(aborted);
     assert_eq!(recorded(&stored), [&DeferredOutcome::OutcomeUnknown]);
 }
+
+#[test]
+fn an_approval_for_a_provider_that_is_recorded_twice_is_sent_once() {
+    let call = json!({
+        "type": "tool-act", "toolCallId": "p1", "state": "approval-requested", "input": {},
+        "providerExecuted": true, "approval": {"id": "ap1"},
+    });
+    let message = json!({"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, call]});
+    let mut chat = Chat::new("chat", ada());
+    chat.messages.push(UiMessage::parse(&message.to_string()).unwrap());
+    let outcome = DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None };
+    let granted: DeferredToolResult = serde_json::from_value(json!({
+        "toolCallId": "p1", "toolName": "act", "approvalId": "ap1",
+        "outcome": serde_json::to_value(outcome).unwrap(),
+    }))
+    .unwrap();
+    // Two requests of the page arrive at the same time.
+    chat.record_result(&granted, None);
+    chat.record_result(&granted, None);
+    assert_eq!(chat.take_unsent_approvals().len(), 1);
+}

@@ -151,7 +151,8 @@ impl Chat {
         if let Some(descriptor) = descriptor {
             self.update_descriptor(&tool_call_id, descriptor);
         }
-        if is_unsent {
+        let is_noted = |unsent: &DeferredToolResult| unsent.approval_id == result.approval_id;
+        if is_unsent && !self.unsent_approvals.iter().any(is_noted) {
             self.unsent_approvals.push(result.clone());
         }
     }

@@ -11,7 +11,7 @@ use crate::chat::log::LogEntry;
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Executor};
 use crate::id::{ApprovalId, RunId, ToolCallId};
-use crate::message::UiMessage;
+use crate::message::{Part, ToolPart, UiMessage};
 use crate::sse::{DONE, Encoder};
 use crate::translator::{ResultKind, TranslateError, Translator};
 
@@ -73,11 +73,11 @@ impl LogWriter {
         client: LogClient,
     ) -> Self {
         let record = RunRecord::new(chat, live);
-        // The client may hold answers that the stored message does not show.
-        let translator = match (posted, chat.message(&live.message_id)) {
-            (Some(posted), Some(stored)) => Translator::continuing(&with_calls_of(posted, stored)),
-            (Some(message), None) | (None, Some(message)) => Translator::continuing(message),
-            (None, None) => Translator::new(live.message_id.clone()),
+        let stored = chat.message(&live.message_id);
+        let continued = stored.map(|stored| with_posted_answers(stored, posted));
+        let translator = match continued.as_ref().or(posted) {
+            Some(message) => Translator::continuing(message),
+            None => Translator::new(live.message_id.clone()),
         };
         let mut writer =
             Self::with_translator(translator, EntryWriter::new(live, record, 0, client));
@@ -386,16 +386,19 @@ impl Queue {
     }
 }
 
-/// Returns a posted message with the calls of the stored one that it lacks, because the page is out of
-/// date. Their results are shown too.
-fn with_calls_of(posted: &UiMessage, stored: &UiMessage) -> UiMessage {
-    let lacks = |call: &ToolCallId| posted.tool_parts().all(|posted| posted.tool_call_id != *call);
-    let lacking = stored
-        .parts
-        .iter()
-        .filter(|part| part.as_tool().is_some_and(|part| lacks(&part.tool_call_id)));
-    let parts = lacking.chain(&posted.parts).cloned().collect();
-    UiMessage { parts, ..posted.clone() }
+/// Returns a stored message with the answers that the client holds and that are not recorded yet. A
+/// client may hold less of the message than other readers, who read the results of all its calls.
+fn with_posted_answers(stored: &UiMessage, posted: Option<&UiMessage>) -> UiMessage {
+    let mut message = stored.clone();
+    for part in &mut message.parts {
+        let Part::Tool(part) = part else { continue };
+        let is_it = |posted: &&ToolPart| posted.tool_call_id == part.tool_call_id;
+        let posted = posted.and_then(|posted| posted.tool_parts().find(is_it));
+        if let Some(posted) = posted.filter(|_| !part.is_settled()) {
+            part.state = posted.state.clone();
+        }
+    }
+    message
 }
 
 /// Returns a translator of chunks that hold what this client reads and what is recorded.

@@ -810,7 +810,7 @@ impl World {
                             self.senders.insert(id, run.clone());
                             true
                         }
-                        Some((_, Record::Sent)) => self.senders.get(&id) == Some(&run),
+                        Some((_, Record::Sent)) => self.senders.get(&id) == Some(run),
                         _ => false,
                     }
                 });
@@ -971,9 +971,12 @@ impl World {
                 None => written.is_none() || named.is_replaced,
             };
             let shown = message_shown_by(&named.chat, &named.live, &self.log(&named.live.run).0);
+            // A run that answers a message which the server does not hold is read by that page alone.
+            let is_of_page = shown.id != named.live.message_id;
             let is_hidden = |part: &ToolPart| {
                 let is_it = |shown: &&ToolPart| shown.tool_call_id == part.tool_call_id;
-                part.is_settled()
+                !is_of_page
+                    && part.is_settled()
                     && !shown.tool_parts().find(is_it).is_some_and(ToolPart::is_settled)
             };
             if let Some(hidden) =

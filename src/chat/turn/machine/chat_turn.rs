@@ -540,6 +540,9 @@ impl ChatTurn {
         }
         // The response shows them to the page that sent the answers.
         own.add_not_recorded(shown.into_iter().map(|shown| shown.result));
+        // Calls that run although a new message came with their approval.
+        let unsaved = std::mem::take(&mut self.unsaved).into_iter();
+        unsaved.filter(|result| chat.lacks(result)).for_each(|result| own.receive(result));
         own.start();
         self.state = State::Running(own);
     }

@@ -121,7 +121,13 @@ impl ChatTurn {
                 self.respond(Response::AlreadyReceived);
                 return self.finish(Then::Stored(None), None);
             }
-            Ok(RequestEffect::Continues(id) | RequestEffect::Answered(id)) => Some(id),
+            Ok(RequestEffect::Continues(id)) => Some(id),
+            Ok(RequestEffect::Answered(id)) => {
+                // The answered message was removed. A run would write another message, whose readers
+                // do not hold these calls.
+                self.redeem(&loaded);
+                Some(id)
+            }
             Ok(RequestEffect::NewResponse) => None,
             Ok(RequestEffect::AwaitsResponse(_) | RequestEffect::NotAnswered) => {
                 // No message waits for these answers. They are redeemed all the same.
@@ -223,7 +229,10 @@ impl ChatTurn {
                 match effect {
                     RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
                         // The run that answered it was taken.
-                        return self.save(&loaded, next, Then::Stored(Some(id)));
+                        return match next.message_to_continue().cloned() {
+                            Some(unread) => self.name_run(loaded, next, unread),
+                            None => self.save(&loaded, next, Then::Stored(Some(id))),
+                        };
                     }
                     RequestEffect::NotAnswered if self.unanswered_by_taken(&next).is_none() => {
                         self.respond(Response::AlreadyReceived);
@@ -493,19 +502,27 @@ impl ChatTurn {
         }
         let calls = open.clone();
         let effect = match &self.goal {
-            Goal::Ask(request) => {
+            Goal::Ask(request) if !self.is_answered(request, next) => {
                 let plan = Box::new(ResumePlan::new(request.messages(), None));
                 let mut chat = Box::new(next.clone());
                 let _ = chat.apply_request(request, self.settings.posted_history);
                 self.redemption.start();
                 Effect::CloseOpenCalls { open, plan, chat }
             }
-            Goal::Mend(_) | Goal::Settle(_) if !open.is_empty() => Effect::FindDecided(open),
+            Goal::Ask(_) | Goal::Mend(_) | Goal::Settle(_) if !open.is_empty() => {
+                Effect::FindDecided(open)
+            }
             _ => return Some(Vec::new()),
         };
         self.start(effect);
         self.state = State::Closing(loaded.clone(), calls);
         None
+    }
+
+    /// Whether the request was delivered before, so that its response stays as it is.
+    fn is_answered(&self, request: &ChatRequest, chat: &Chat) -> bool {
+        let effect = chat.clone().apply_request(request, self.settings.posted_history);
+        matches!(effect, RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_))
     }
 }
 
