@@ -569,9 +569,18 @@ fn a_failed_turn_ends_the_run_that_it_has_begun() {
         ("load", Input::Loaded(None)),
         ("close 0", nothing_closed()),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
-        ("save [u1] live r1/1 a1", Input::Failed),
+        ("save [u1] live r1/1 a1", Input::Saved(false)),
+        ("load", Input::Failed),
     ];
     check(turn(post(NEW_MESSAGE)), table, "release r1 · failed · end");
+    // The conversation may name the run.
+    let table = vec![
+        ("load", Input::Loaded(None)),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1] live r1/1 a1", Input::Failed),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "failed · end");
 }
 
 #[test]

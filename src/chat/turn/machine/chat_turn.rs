@@ -580,7 +580,10 @@ impl ChatTurn {
     fn fail(&mut self) {
         self.redemption = Redemption::NONE;
         self.unsaved.clear();
-        self.release_begun();
+        // The conversation may name it, and then its lease passes.
+        if !self.was_named {
+            self.release_begun();
+        }
         self.respond(Response::Failed);
     }
 }
