@@ -7,6 +7,7 @@ use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::hints::Hints;
 use super::log::{ReadLog, RunKey};
+use super::run_counts::RunCounters;
 use super::run_log::keep_log;
 use super::store::{ChatStore, ChatStoreError, ReloadedChat, RunStore, VersionedChat};
 use super::{Chat, HistoryImport, PostedHistory};
@@ -31,6 +32,7 @@ pub(super) struct Inner {
     pub(super) clients: ClientSettings,
     pub(super) run_lease: Duration,
     pub(super) hints: Hints,
+    pub(super) run_counters: RunCounters,
 }
 
 impl Inner {

@@ -30,6 +30,8 @@ pub mod log;
 #[cfg(feature = "approvals")]
 mod redeem;
 #[cfg(feature = "approvals")]
+mod run_counts;
+#[cfg(feature = "approvals")]
 mod run_log;
 #[cfg(feature = "approvals")]
 mod server;
@@ -56,6 +58,8 @@ pub use self::conversation::{
 };
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;
+#[cfg(feature = "approvals")]
+pub use self::run_counts::RunCounts;
 #[cfg(feature = "approvals")]
 pub use self::server::{ChatServer, DecisionReceipt};
 #[cfg(feature = "approvals")]

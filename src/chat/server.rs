@@ -16,6 +16,7 @@ use super::client::Client;
 use super::complete::{ChatResponse, RunEnd};
 use super::inner::Inner;
 use super::log::{ReadLog, RunKey};
+use super::run_counts::RunCounts;
 use super::stream::{ChatStream, LogReader};
 use super::turn::driver::{Driver, StartedTurn, TurnRequest};
 use super::turn::machine::{Request, Response};
@@ -59,6 +60,22 @@ impl ChatServer {
     /// Returns the approvals service with which the conversations request approvals.
     pub fn approvals(&self) -> &Approvals {
         &self.0.approvals
+    }
+
+    /// Returns what this server has done with runs, for its metrics.
+    ///
+    /// ```
+    /// use ui_message_stream::chat::ChatServer;
+    ///
+    /// fn metrics(chats: &ChatServer) -> String {
+    ///     let counts = chats.run_counts();
+    ///     format!("chat_runs_live {}\nchat_runs_lapsed_total {}\n", counts.live, counts.lapsed)
+    /// }
+    /// # let _ = metrics;
+    /// ```
+    #[doc(alias = "metrics")]
+    pub fn run_counts(&self) -> RunCounts {
+        self.0.run_counters.counts()
     }
 
     /// Adds the messages of a request to its conversation, starts a run of the agent, and returns
@@ -320,7 +337,7 @@ impl ChatServer {
     /// Lists the conversations of this principal, the last saved first, page by page.
     ///
     /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
-    /// before. [`ChatStore::list`] says what the pages hold if conversations are saved meanwhile.
+    /// before. [`ChatStore::list`](super::store::ChatStore::list) says what the pages hold if conversations are saved meanwhile.
     ///
     /// ```
     /// # use ui_message_stream::chat::{ChatError, ChatServer};
@@ -360,7 +377,7 @@ impl ChatServer {
     /// - The log of its last run, with what the client has read of it, is kept for at most 10 minutes.
     ///
     /// A message that the user sends later with the same id begins a new conversation, with what the
-    /// server imports from the history of the page ([`HistoryImport`]).
+    /// server imports from the history of the page ([`HistoryImport`](super::HistoryImport)).
     ///
     /// # Errors
     /// [`ChatError::Store`], [`ChatError::Runs`] and [`ChatError::Ledger`] if the conversation, the

@@ -7,6 +7,7 @@ use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::hints::Hints;
 use super::inner::Inner;
+use super::run_counts::RunCounters;
 use super::server::ChatServer;
 use super::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunStore};
 use super::{HistoryImport, PostedHistory};
@@ -41,6 +42,7 @@ impl ChatServer {
             clients: ClientSettings::default(),
             run_lease: RUN_LEASE,
             hints: Hints::default(),
+            run_counters: RunCounters::default(),
         }))
     }
 

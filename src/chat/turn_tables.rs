@@ -946,6 +946,14 @@ fn a_repeated_message_closes_no_calls_of_its_lost_response_and_continues_it() {
     check(turn(post(NEW_MESSAGE)), table, "save [u1 a0] live r1/1 a0");
 }
 
+#[test]
+fn an_edit_that_removes_open_calls_fails_if_the_ledger_fails() {
+    let table = vec![("load", loaded(asked_chat(false))), ("close 1", Input::CallsNotClosed)];
+    let edit = r#"{"id":"c","messageId":"u1","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"changed"}]}]}"#;
+    check(turn(post(edit)), table, "failed · end");
+}
+
 // --- What the tables say ------------------------------------------------------------------------
 
 /// Returns the actions up to the next wait as text.

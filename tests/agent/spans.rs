@@ -194,7 +194,7 @@ async fn each_span_has_its_parent_and_the_fields_of_the_conventions() {
     answer(&agent(&["works"]), request(&first_request())).await;
 
     let [(ancestors, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };
-    assert_eq!(ancestors, "request");
+    assert_eq!(ancestors, "request:chat_turn");
     assert_eq!(agent["gen_ai.operation.name"], "invoke_agent");
     assert_eq!(agent["gen_ai.provider.name"], "a-provider");
     assert_eq!(agent["gen_ai.conversation.id"], "chat");
@@ -206,7 +206,7 @@ async fn each_span_has_its_parent_and_the_fields_of_the_conventions() {
     let calls = trace.spans("chat");
     for (call, reason) in calls.iter().zip(["tool-calls", "stop"]) {
         let (ancestors, fields) = call;
-        assert_eq!(ancestors, "request:invoke_agent:step");
+        assert_eq!(ancestors, "request:chat_turn:invoke_agent:step");
         assert_eq!(fields["otel.name"], "chat a-model");
         assert_eq!(fields["otel.kind"], "client");
         assert_eq!(fields["gen_ai.operation.name"], "chat");
@@ -219,7 +219,7 @@ async fn each_span_has_its_parent_and_the_fields_of_the_conventions() {
     }
 
     let [(ancestors, tool)] = &trace.spans("execute_tool")[..] else { panic!() };
-    assert_eq!(ancestors, "request:invoke_agent:step");
+    assert_eq!(ancestors, "request:chat_turn:invoke_agent:step");
     assert_eq!(tool["otel.name"], "execute_tool works");
     assert_eq!(tool["gen_ai.operation.name"], "execute_tool");
     assert_eq!(tool["gen_ai.tool.name"], "works");
@@ -247,13 +247,13 @@ async fn an_approved_call_runs_within_the_request_that_approved_it_and_the_wait_
             .await;
 
         let [(ancestors, wait)] = &trace.spans("approval_wait")[..] else { panic!() };
-        assert_eq!(ancestors, "request");
+        assert_eq!(ancestors, "request:chat_turn");
         assert_eq!(wait["gen_ai.tool.name"], "asks");
         assert!(wait["waited_ms"].parse::<u64>().is_ok());
         let ran = trace.spans("execute_tool");
         assert_eq!(ran.len(), usize::from(approved));
         for (ancestors, tool) in ran {
-            assert_eq!(ancestors, "request");
+            assert_eq!(ancestors, "request:chat_turn");
             assert_eq!(tool["gen_ai.tool.call.id"], "call_asks");
             assert_eq!(tool["gen_ai.conversation.id"], "chat");
         }

@@ -210,4 +210,5 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
     assert!(text.contains("An ") && text.contains(r#""type":"abort""#), "{text}");
     let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(chat.messages.len(), 2, "what the run has written is kept");
+    assert_eq!(server.chats.run_counts().lapsed, 1);
 }

@@ -26,6 +26,7 @@ mod repeated_answers;
 mod repeated_requests;
 mod retried_requests;
 mod row_store;
+mod run_counts;
 mod run_store;
 mod same_chat_id;
 mod stored_formats;

@@ -394,7 +394,7 @@ fn with_posted_answers(stored: &UiMessage, posted: Option<&UiMessage>) -> UiMess
         let Part::Tool(part) = part else { continue };
         let is_it = |posted: &&ToolPart| posted.tool_call_id == part.tool_call_id;
         let posted = posted.and_then(|posted| posted.tool_parts().find(is_it));
-        if let Some(posted) = posted.filter(|_| !part.is_settled()) {
+        if let Some(posted) = posted.filter(|posted| !posted.is_settled() && !part.is_settled()) {
             part.state = posted.state.clone();
         }
     }

@@ -498,7 +498,8 @@ impl World {
             }
             Action::Wait | Action::End | Action::Report(_) => return,
         };
-        let is_refused = driver.is_refused && driver.refused.as_ref() == driver.turn.own_run();
+        let is_refused = driver.is_refused
+            && driver.refused.as_ref() == driver.turn.own_run().map(|live| &live.run);
         let is_forbidden =
             is_refused && matches!(effect, Effect::Claim { .. } | Effect::CallAgent(_));
         match effect {

@@ -11,7 +11,8 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Sleep, sleep};
-use tracing::Instrument;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use super::effects::{Effects, Outcome, fresh_id};
 use super::machine::{Action, AgentCall, ChatTurn, Effect, Input, Request, Response, TurnSettings};
@@ -19,10 +20,12 @@ use crate::approval::{DeferredToolResults, Principal};
 use crate::chat::agent::Turn;
 use crate::chat::agent::events::AgentEvents;
 use crate::chat::client::Client;
+use crate::chat::conversation::LiveRun;
 use crate::chat::error::ChatError;
 use crate::chat::hints::ChatHints;
 use crate::chat::inner::Inner;
 use crate::chat::redeem::{Accepted, Redeemed};
+use crate::chat::run_counts::CountedRun;
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, RunId};
@@ -45,6 +48,8 @@ pub(in crate::chat) struct Driver {
     /// How many saves have failed since the last one that had a reply.
     failed_saves: u32,
     conflicts: u32,
+    /// The run that this turn has begun last.
+    run: Option<CountedRun>,
 }
 
 /// A request to a conversation, with its user.
@@ -149,8 +154,10 @@ impl Driver {
             failure: None,
             failed_saves: 0,
             conflicts: 0,
+            run: None,
         };
-        let task = tokio::spawn(driver.run().in_current_span());
+        let span = tracing::info_span!("chat_turn", run_id = Empty, fence = Empty);
+        let task = tokio::spawn(driver.run().instrument(span));
         StartedTurn { response, received: None, accepted, task }
     }
 
@@ -252,6 +259,9 @@ impl Driver {
                 match input {
                     Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
                     Input::Saved(false) => self.conflicts += 1,
+                    Input::Begun(result) => {
+                        self.run = self.effects.chats.run_counters.count_begun(result);
+                    }
                     _ => {}
                 }
                 if matches!(input, Input::Saved(_)) {
@@ -285,6 +295,11 @@ impl Driver {
                 }
                 self.turn.handle(if was_closing { Input::Redeemed } else { Input::NotRedeemed });
             }
+            Outcome::NotClaimed(failure) => {
+                tracing::error!(error = %failure, "approvals for a provider could not be claimed");
+                self.turn.handle(Input::NotRedeemed);
+                self.turn.handle(Input::Claimed(Vec::new()));
+            }
             Outcome::Redeeming(was_closing, redeemed) => {
                 let Redeemed { known, accepted, deferred, calls } = redeemed;
                 if let Some(sender) = self.accepted.take() {
@@ -309,6 +324,9 @@ impl Driver {
 
     fn respond(&mut self, response: Response) {
         let Some(sender) = self.response.take() else { return };
+        if let Response::TooManyRuns = response {
+            self.effects.chats.run_counters.count_refused();
+        }
         let response = match (response, self.failure.take()) {
             (Response::Failed, Some(failure)) => Err(failure),
             (response, _) => Ok(response),
@@ -321,6 +339,9 @@ impl Driver {
         let Effects { chats, .. } = &self.effects;
         let Driver { deferred, posted, .. } = self;
         let has_approvals = self.turn.has_approvals();
+        if let Some(LiveRun { run, fence, .. }) = self.turn.own_run() {
+            Span::current().record("run_id", run.as_str()).record("fence", fence.0);
+        }
         let turn =
             Turn::of_run(call, deferred.clone(), posted.clone(), &chats.approvals, has_approvals);
         let revoke = (!has_approvals).then(|| self.effects.revoker());

@@ -47,6 +47,8 @@ pub(super) enum Outcome {
     SaveUnknown(ChatError),
     /// The ledger has failed, when it was to redeem answers, and perhaps to close calls.
     NotRedeemed(bool, ChatError),
+    /// The ledger has failed again and again, when it was to claim approvals.
+    NotClaimed(ChatError),
     /// The answers are redeemed, perhaps to close calls, and the approved calls are executed.
     Redeeming(bool, Redeemed),
     Result(Box<ReceivedResult>, Box<RunningCalls>),
@@ -145,7 +147,11 @@ impl Effects {
                 async move {
                     let take = TakeRun { key: &key, fence, holder, condition };
                     let runs = &effects.chats.runs;
-                    outcome(repeated(max_failures, || runs.take(take)).await, Input::Taken)
+                    let taken = repeated(max_failures, || runs.take(take)).await;
+                    outcome(taken, |taken| {
+                        effects.chats.run_counters.count_taken(condition, taken);
+                        Input::Taken(taken)
+                    })
                 }
                 .boxed()
             }
@@ -306,7 +312,10 @@ impl Effects {
         let (chat, sender) = (self.approvals(), sender_of(run));
         async move {
             let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
-            outcome(repeated(max_failures, claim).await, Input::Claimed)
+            match repeated(max_failures, claim).await {
+                Ok(claimed) => Outcome::Input(Input::Claimed(claimed)),
+                Err(error) => Outcome::NotClaimed(error),
+            }
         }
         .boxed()
     }

@@ -248,10 +248,9 @@ impl ChatTurn {
     }
 
     /// Returns the run of this turn, while the turn is its holder.
-    #[cfg(test)]
-    pub(crate) fn own_run(&self) -> Option<&RunId> {
+    pub(crate) fn own_run(&self) -> Option<&LiveRun> {
         match &self.state {
-            State::Running(own) => Some(&own.live().run),
+            State::Running(own) => Some(own.live()),
             _ => None,
         }
     }

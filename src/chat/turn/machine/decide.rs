@@ -226,6 +226,11 @@ impl ChatTurn {
         match &self.goal {
             Goal::Ask(request) => {
                 let effect = next.apply_request(request, self.settings.posted_history);
+                if self.removes_unclosed(&next) {
+                    // Nothing would show later that an approval of such a call comes too late.
+                    self.respond(Response::Failed);
+                    return self.save_closed(loaded);
+                }
                 match effect {
                     RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
                         // The run that answered it was taken.
@@ -517,6 +522,15 @@ impl ChatTurn {
         self.start(effect);
         self.state = State::Closing(loaded.clone(), calls);
         None
+    }
+
+    /// Whether the request removes calls that the ledger could not close.
+    fn removes_unclosed(&self, next: &Chat) -> bool {
+        let kept = next.undecided_calls();
+        self.closed.as_ref().is_some_and(|closed| {
+            let mut asked = closed.calls.iter().filter(|call| call.approval_id.is_some());
+            closed.has_failed && asked.any(|call| !kept.contains(call))
+        })
     }
 
     /// Whether the request was delivered before, so that its response stays as it is.

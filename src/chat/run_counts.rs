@@ -1,0 +1,79 @@
+//! [`RunCounts`]: what a server has done with runs, for its metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::log::{BeginResult, TakeCondition, TakeResult};
+
+/// What a [`ChatServer`](super::ChatServer) has done with runs since it was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub struct RunCounts {
+    /// The runs that this server has begun and that have not ended, now.
+    pub live: u64,
+    /// How many runs this server has ended, here or on another server, because the user stopped them
+    /// or sent a new message, an edit or a regeneration.
+    pub taken: u64,
+    /// How many runs this server has ended because their lease had passed: their server has failed, or
+    /// its store did not answer for that long.
+    pub lapsed: u64,
+    /// How many requests were refused because their user had too many live runs.
+    pub refused: u64,
+}
+
+/// The counters of a server. All clones count together.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RunCounters(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    live: AtomicU64,
+    taken: AtomicU64,
+    lapsed: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// A live run. It is counted until this value is dropped.
+#[derive(Debug)]
+pub(super) struct CountedRun(Arc<Counters>);
+
+impl RunCounters {
+    pub(super) fn counts(&self) -> RunCounts {
+        let Counters { live, taken, lapsed, refused } = &*self.0;
+        RunCounts {
+            live: live.load(Ordering::Relaxed),
+            taken: taken.load(Ordering::Relaxed),
+            lapsed: lapsed.load(Ordering::Relaxed),
+            refused: refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts the reply to a request to begin a run.
+    pub(super) fn count_begun(&self, result: BeginResult) -> Option<CountedRun> {
+        let BeginResult::Begun(_) = result else { return None };
+        self.0.live.fetch_add(1, Ordering::Relaxed);
+        Some(CountedRun(Arc::clone(&self.0)))
+    }
+
+    /// Counts a request that was refused because its user has too many live runs.
+    pub(super) fn count_refused(&self) {
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the reply to a request to take a run.
+    pub(super) fn count_taken(&self, condition: TakeCondition, result: TakeResult) {
+        let counter = match condition {
+            TakeCondition::Any => &self.0.taken,
+            TakeCondition::LeasePassed => &self.0.lapsed,
+        };
+        if let TakeResult::Taken(_) = result {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for CountedRun {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}

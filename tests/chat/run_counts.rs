@@ -1,0 +1,45 @@
+//! What a server counts of its runs.
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::chat::{ChatError, ChatServer, Turn};
+use ui_message_stream::limits::ChatLimits;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+
+fn ask(chat: &str, message: &str) -> ChatRequest {
+    let message = json!({"id": message, "role": "user", "parts": []});
+    let body = json!({"id": chat, "messages": [message]}).to_string();
+    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_taken_and_refused_runs_are_counted() {
+    let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]).chain(stream::pending());
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox))
+        .with_limits(ChatLimits::default().with_max_user_runs(1));
+    let ada = Principal::new("ada");
+    let counted = || {
+        let counts = chats.run_counts();
+        [counts.live, counts.taken, counts.lapsed, counts.refused]
+    };
+    assert_eq!(counted(), [0, 0, 0, 0]);
+    let mut first = chats.stream_response(&ada, ask("one", "m1")).await.unwrap();
+    first.next().await.unwrap().unwrap();
+    assert_eq!(counted(), [1, 0, 0, 0]);
+
+    let mut second = chats.stream_response(&ada, ask("one", "m2")).await.unwrap();
+    while first.next().await.is_some() {}
+    second.next().await.unwrap().unwrap();
+    assert_eq!(counted(), [1, 1, 0, 0]);
+
+    let refused = chats.stream_response(&ada, ask("two", "m3")).await;
+    assert!(matches!(refused, Err(ChatError::TooManyRuns)), "{refused:?}");
+    assert_eq!(counted(), [1, 1, 0, 1]);
+
+    chats.stop(&ada, &"one".into()).await.unwrap();
+    while second.next().await.is_some() {}
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    assert_eq!(counted(), [0, 2, 0, 1]);
+}
