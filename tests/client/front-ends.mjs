@@ -1,0 +1,203 @@
+// Stops, writes on, regenerates and edits with front ends as they are installed: `useChat` of v6 and of
+// v7, and the runtime of assistant-ui. Compares what they show with what the model reads and with what
+// the server stores, under both settings of `posted_history`.
+//   node front-ends.mjs BASE_URL
+// `front_ends.rs` has the server. Prints a line for each failure, then "front ends: N ran, M failed".
+import assert from 'node:assert/strict';
+import { setTimeout as wait } from 'node:timers/promises';
+import * as react6 from '@ai-sdk/react';
+import * as react7 from 'ai-sdk-react-7';
+import { AssistantUi } from './front-ends/assistant-ui.mjs';
+import { until } from './front-ends/until.mjs';
+import { UseChat } from './front-ends/use-chat.mjs';
+import { loadClient, NEWEST, REFERENCE } from './clients.mjs';
+
+const [baseUrl] = process.argv.slice(2);
+if (!baseUrl) throw new Error('which server? node front-ends.mjs BASE_URL');
+
+const FRONT_ENDS = {
+  'useChat v6': UseChat.open(react6, await loadClient(REFERENCE)),
+  'useChat v7': UseChat.open(react7, await loadClient(NEWEST)),
+  'assistant-ui': AssistantUi.open,
+};
+
+/** A page with a chat of its own. The texts of its user begin with the name of the test. */
+class Visit {
+  #posts = [];
+
+  static async open(open, setting, name) {
+    const visit = new Visit();
+    Object.assign(visit, { name, api: `${baseUrl}/${setting}/api/chat` });
+    visit.page = await open(visit.api, (url, init) => {
+      if (init?.method === 'POST') visit.#posts.push(JSON.parse(init.body));
+      return fetch(url, init);
+    });
+    return visit;
+  }
+
+  /** The last body that the page has posted. */
+  get posted() {
+    return this.#posts.at(-1);
+  }
+
+  /** The user's text, as the model reads it. */
+  text = words => `${this.name}: ${words}`;
+
+  /** Lets the page post, and waits until it shows the whole answer. */
+  async answer(act) {
+    const [posts, shown] = [this.#posts.length, new Set(this.shown)];
+    await act();
+    // Each answer of the model has another number.
+    const isNew = last => /^assistant: .*Answer \d+\.$/.test(last) && !shown.has(last);
+    const isAnswered = () => isNew(this.shown.at(-1)) && this.page.isIdle;
+    await until(isAnswered, () => `the answer is shown: ${this.shown} ${this.page.error}`);
+    assert.equal(this.page.error, undefined);
+    assert.equal(this.#posts.length, posts + 1, 'one request');
+  }
+
+  say = words => this.answer(() => this.page.send(this.text(words)));
+
+  /** Sends a message, and presses Stop while the answer is written. Returns what is shown of it. */
+  async sayAndStop(words) {
+    this.page.send(this.text(words));
+    await until(() => /^1 2 3 /.test(this.page.messages.at(-1)?.text), 'the answer begins');
+    this.page.stop();
+    await until(() => this.page.isIdle, 'the page has stopped');
+    return this.page.messages.at(-1).text;
+  }
+
+  /** The messages that the page shows, as `role: text`. */
+  get shown() {
+    return this.page.messages.map(line);
+  }
+
+  /** What the model read in its last call. */
+  async read() {
+    const prompts = await (await fetch(`${baseUrl}/prompts`)).json();
+    return prompts.findLast(prompt => prompt.at(-1).includes(this.name));
+  }
+
+  /** The messages that the server stores. */
+  async stored() {
+    const response = await fetch(`${this.api}/${encodeURIComponent(this.posted.id)}`);
+    assert(response.ok, `GET the chat: ${response.status}`);
+    const { messages } = await response.json();
+    return messages.map(({ role, parts }) =>
+      line({ role, text: parts.map(part => part.text ?? '').join('') }),
+    );
+  }
+}
+
+const line = ({ role, text }) => `${role}: ${text}`;
+/** The messages before the last one. */
+const before = lines => lines.slice(0, -1);
+
+/** Two turns with an answer each. */
+async function twoTurns(visit) {
+  await visit.say('first');
+  await visit.say('second');
+  assert.deepEqual(visit.shown, await visit.stored());
+  assert.equal(visit.shown.length, 4);
+  return visit.shown;
+}
+
+const tests = {
+  async 'after Stop, which is a disconnect, the next turn reads the partial answer'(visit) {
+    const partial = await visit.sayAndStop('count');
+    await visit.say('and then?');
+    const stored = await visit.stored();
+    // The server may have kept more than the page has shown.
+    const [, kept] = stored;
+    assert(kept.startsWith(`assistant: ${partial}`), `${kept} does not begin with ${partial}`);
+    assert.deepEqual(await visit.read(), before(stored));
+    assert.deepEqual(stored.toSpliced(1, 1), visit.shown.toSpliced(1, 1));
+    assert.equal(stored.length, 4);
+    await wait(100);
+    assert.deepEqual(await visit.stored(), stored, 'the stopped run writes no more');
+  },
+
+  async 'a stopped answer that is regenerated is replaced, and the model does not read it'(visit) {
+    await visit.say('first');
+    await visit.sayAndStop('count once');
+    const [turn, question] = [visit.shown.slice(0, 2), visit.shown[2]];
+    await visit.answer(() => visit.page.reload(3));
+    assert.deepEqual(await visit.read(), [...turn, question]);
+    assert.deepEqual(before(visit.shown), [...turn, question]);
+    assert.deepEqual(await visit.stored(), visit.shown);
+  },
+
+  async 'regenerate without messageId answers the last posted user message'(visit) {
+    const turns = await twoTurns(visit);
+    await visit.answer(() => visit.page.reload(3));
+    assert.equal(visit.posted.trigger, 'regenerate-message');
+    assert.equal(visit.posted.messageId, undefined);
+    assert.deepEqual(await visit.read(), before(turns));
+    assert.notEqual(visit.shown.at(-1), turns.at(-1), 'another answer');
+    assert.deepEqual(before(visit.shown), before(turns));
+    assert.deepEqual(await visit.stored(), visit.shown);
+  },
+
+  async 'an earlier answer that is regenerated removes what follows it'(visit) {
+    const turns = await twoTurns(visit);
+    await visit.answer(() => visit.page.reload(1));
+    assert.equal(visit.posted.messageId, undefined);
+    assert.deepEqual(visit.posted.messages.map(({ role }) => role), ['user']);
+    assert.deepEqual(await visit.read(), turns.slice(0, 1));
+    assert.notEqual(visit.shown[1], turns[1], 'another answer');
+    assert.deepEqual(await visit.stored(), visit.shown);
+    await visit.say('third');
+    assert.deepEqual(await visit.read(), before(visit.shown));
+    assert.deepEqual(await visit.stored(), visit.shown);
+    assert.equal(visit.shown.length, 4);
+  },
+
+  async 'an edit of the last message by a cut list'(visit, setting) {
+    const turns = await twoTurns(visit);
+    await visit.answer(() => visit.page.edit(2, visit.text('changed')));
+    await mustHave(visit, setting, turns, 2);
+  },
+
+  async 'an edit of the first message by a cut list'(visit, setting) {
+    const turns = await twoTurns(visit);
+    await visit.answer(() => visit.page.edit(0, visit.text('changed')));
+    await mustHave(visit, setting, turns, 0);
+  },
+};
+
+/**
+ * The page has edited the message at `place` of `turns`. Under `truncate` nothing removed comes back.
+ * Under `keep` the model reads the turns that the page has removed, and the server stores them.
+ */
+async function mustHave(visit, setting, turns, place) {
+  assert.equal(visit.posted.trigger, 'submit-message');
+  assert.equal(visit.posted.messageId, undefined, 'the edit is a new message');
+  assert.equal(visit.posted.messages.length, place + 1);
+  const kept = setting === 'keep' ? turns : turns.slice(0, place);
+  const changed = `user: ${visit.text('changed')}`;
+  assert.deepEqual(await visit.read(), [...kept, changed]);
+  assert.deepEqual(visit.shown.slice(0, -1), [...turns.slice(0, place), changed]);
+  assert.deepEqual(await visit.stored(), [...kept, ...visit.shown.slice(place)]);
+  await visit.say('third');
+  const stored = await visit.stored();
+  assert.deepEqual(stored, [...kept, ...visit.shown.slice(place)]);
+  assert.deepEqual(await visit.read(), before(stored));
+}
+
+let [ran, failed] = [0, 0];
+for (const [frontEnd, open] of Object.entries(FRONT_ENDS)) {
+  for (const setting of ['keep', 'truncate']) {
+    for (const [name, test] of Object.entries(tests)) {
+      ran++;
+      const visit = await Visit.open(open, setting, `${frontEnd}, ${setting}, ${ran}`);
+      try {
+        await test(visit, setting);
+      } catch (error) {
+        failed++;
+        console.log(`FAIL ${frontEnd}, ${setting}, ${name}: ${error.stack}`);
+      }
+      visit.page.close();
+    }
+  }
+}
+console.log(`front ends: ${ran} ran, ${failed} failed`);
+process.exit(failed ? 1 : 0);

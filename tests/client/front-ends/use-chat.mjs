@@ -1,0 +1,60 @@
+// `useChat` of a version of `@ai-sdk/react`, rendered without a browser.
+import { createElement } from 'react';
+import { create } from 'react-test-renderer';
+import { until } from './until.mjs';
+
+/** The hook with its defaults, and what a page does with it. */
+export class UseChat {
+  /** `module` is `@ai-sdk/react` of one version, `ai` is the client that it uses. */
+  static open = (module, ai) => async (api, fetch) => {
+    const page = new UseChat();
+    const transport = new ai.DefaultChatTransport({ api, fetch });
+    const Page = () => {
+      page.helpers = module.useChat({ transport });
+      return null;
+    };
+    page.root = create(createElement(Page));
+    await until(() => page.helpers, 'the hook is rendered');
+    return page;
+  };
+
+  get messages() {
+    return this.helpers.messages.map(({ id, role, parts }) => ({ id, role, text: textOf(parts) }));
+  }
+
+  get isIdle() {
+    return ['ready', 'error'].includes(this.helpers.status);
+  }
+
+  get error() {
+    return this.helpers.error;
+  }
+
+  send(text) {
+    void this.helpers.sendMessage({ text });
+  }
+
+  stop() {
+    void this.helpers.stop();
+  }
+
+  /** Requests the answer at this place again. The page removes it and what follows, and names no message. */
+  async reload(place) {
+    this.helpers.setMessages(messages => messages.slice(0, place));
+    await until(() => this.helpers.messages.length === place, 'the list is cut');
+    void this.helpers.regenerate();
+  }
+
+  /** Sends another text for the message at this place, as a new message behind a cut list. */
+  async edit(place, text) {
+    this.helpers.setMessages(messages => messages.slice(0, place));
+    await until(() => this.helpers.messages.length === place, 'the list is cut');
+    this.send(text);
+  }
+
+  close() {
+    this.root.unmount();
+  }
+}
+
+const textOf = parts => parts.map(part => (part.type === 'text' ? part.text : '')).join('');
