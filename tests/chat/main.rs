@@ -21,6 +21,7 @@ mod newer_messages;
 mod out_of_band_decisions;
 mod pages;
 mod reconnecting;
+mod recorded_conversations;
 mod rejected_responses;
 mod repeated_answers;
 mod repeated_requests;

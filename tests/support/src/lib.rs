@@ -11,6 +11,7 @@ pub mod fixture_files;
 pub mod js_numbers;
 pub mod prompt_rules;
 pub mod random_messages;
+pub mod recorded_conversations;
 pub mod recorded_streams;
 pub mod recordings_folder;
 pub mod rng;
