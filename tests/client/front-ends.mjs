@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as wait } from 'node:timers/promises';
 import * as react6 from '@ai-sdk/react';
 import * as react7 from 'ai-sdk-react-7';
+import { reconnectingFetch } from '../../examples/nextjs/app/reconnecting-fetch.mjs';
 import { AssistantUi } from './front-ends/assistant-ui.mjs';
 import { until } from './front-ends/until.mjs';
 import { UseChat } from './front-ends/use-chat.mjs';
@@ -14,6 +15,8 @@ import { loadClient, NEWEST, REFERENCE } from './clients.mjs';
 
 const [baseUrl] = process.argv.slice(2);
 if (!baseUrl) throw new Error('which server? node front-ends.mjs BASE_URL');
+
+const realFetch = globalThis.fetch;
 
 const FRONT_ENDS = {
   'useChat v6': UseChat.open(react6, await loadClient(REFERENCE)),
@@ -24,13 +27,14 @@ const FRONT_ENDS = {
 /** A page with a chat of its own. The texts of its user begin with the name of the test. */
 class Visit {
   #posts = [];
+  fetch = fetch;
 
   static async open(open, setting, name) {
     const visit = new Visit();
     Object.assign(visit, { name, api: `${baseUrl}/${setting}/api/chat` });
     visit.page = await open(visit.api, (url, init) => {
       if (init?.method === 'POST') visit.#posts.push(JSON.parse(init.body));
-      return fetch(url, init);
+      return visit.fetch(url, init);
     });
     return visit;
   }
@@ -183,10 +187,69 @@ async function mustHave(visit, setting, turns, place) {
   assert.deepEqual(await visit.read(), before(stored));
 }
 
+/** A `fetch` whose first response ends when it has brought this text: as `end` ends it. */
+function fetchThatEndsAfter(text, end) {
+  let isFirst = true;
+  return async (url, init) => {
+    const response = await realFetch(url, init);
+    if (!isFirst) return response;
+    isFirst = false;
+    const decoder = new TextDecoder();
+    let read = '';
+    const cutting = new TransformStream({
+      transform(bytes, body) {
+        body.enqueue(bytes);
+        read += decoder.decode(bytes, { stream: true });
+        // What came before is read first.
+        if (read.includes(text)) setTimeout(() => end(body), 50);
+      },
+    });
+    return new Response(response.body.pipeThrough(cutting), response);
+  };
+}
+
+const close = body => body.terminate();
+const fail = body => body.error(new TypeError('network error'));
+
+/** Of the hook of v6 only. */
+const testsOfCuts = {
+  async 'an answer that ends too early is shown as ready'(visit) {
+    visit.fetch = fetchThatEndsAfter('"3 "', close);
+    visit.page.send(visit.text('few'));
+    const last = () => visit.page.messages.at(-1)?.text;
+    await until(() => visit.page.isIdle && /^1 2 3 /.test(last()), 'a part of the answer is shown');
+    assert.equal(visit.page.error, undefined);
+    assert.doesNotMatch(last(), /Answer/);
+  },
+
+  async 'a replay after a network error is shown behind what was shown before'(visit) {
+    visit.fetch = fetchThatEndsAfter('"3 "', fail);
+    visit.page.send(visit.text('few'));
+    const last = () => visit.page.messages.at(-1)?.text;
+    await until(() => visit.page.error && /^1 2 3 /.test(last()), 'a part of the answer is shown');
+    const half = last();
+    visit.page.resume();
+    await until(() => visit.page.isIdle && /Answer \d+\.$/.test(last()), 'the answer is replayed');
+    assert(last().startsWith(`${half}1 2 3 `), last());
+    assert.match((await visit.stored())[1], /^assistant: 1 2 3 4 /);
+  },
+
+  async 'a cut that the fetch of the pages continues is not seen'(visit) {
+    visit.fetch = reconnectingFetch;
+    for (const end of [close, fail]) {
+      globalThis.fetch = fetchThatEndsAfter('"3 "', end);
+      await visit.say('few').finally(() => (globalThis.fetch = realFetch));
+    }
+    assert.match(visit.shown[1], /^assistant: 1 2 3 4 /);
+    assert.deepEqual(visit.shown, await visit.stored());
+  },
+};
+
 let [ran, failed] = [0, 0];
 for (const [frontEnd, open] of Object.entries(FRONT_ENDS)) {
   for (const setting of ['keep', 'truncate']) {
-    for (const [name, test] of Object.entries(tests)) {
+    const ownTests = frontEnd === 'useChat v6' ? { ...tests, ...testsOfCuts } : tests;
+    for (const [name, test] of Object.entries(ownTests)) {
       ran++;
       const visit = await Visit.open(open, setting, `${frontEnd}, ${setting}, ${ran}`);
       try {

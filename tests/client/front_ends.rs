@@ -20,7 +20,8 @@ use ui_message_stream::model::{
 };
 
 /// A model that remembers what it has read: a list of `role: text` for each call. It counts if the
-/// user asks for it, and only the first time if the user asks it to count once.
+/// user asks for it, and only the first time if the user asks it to count once. It counts to 50 if the
+/// user asks for a few numbers.
 #[derive(Debug, Clone, Default)]
 struct Reader {
     prompts: Arc<Mutex<Vec<Vec<String>>>>,
@@ -35,9 +36,11 @@ impl Model for Reader {
         prompts.push(read);
         let number = prompts.len();
         let counts = last.contains("count") && (is_first || !last.contains("once"));
+        let end = if counts { 1_000 } else { 50 };
+        let counts = counts || last.contains("few");
         Box::pin(try_stream! {
             if counts {
-                for n in 1..1_000 {
+                for n in 1..=end {
                     yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }

@@ -68,6 +68,7 @@ const FRONT = unnumbered([
   '{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"{\\"path\\":\\"a\\"}"}',
   '{"type":"finish-step"}',
 ]);
+const START = unnumbered(['{"type":"start","messageId":"m1"}'])[0];
 const AFTER_FRONT = numbered([
   '{"type":"start","messageId":"m1"}',
   '{"type":"tool-output-available","toolCallId":"c1","output":{"deleted":true}}',
@@ -407,6 +408,28 @@ const tests = {
     );
     await wait(20);
     assert.equal(run.requests.length, 1);
+  },
+
+  async 'a replay of a continued message needs that message in front, in the real client'() {
+    for (const version of V6) {
+      const client = await loadClient(version);
+      const whole = await talk(client, { front: FRONT, log: AFTER_FRONT, resumes: true });
+      assert.deepEqual({ status: whole.status, errors: whole.errors }, { status: 'ready', errors: [] });
+      const alone = await talk(client, { log: [START, ...AFTER_FRONT], resumes: true });
+      assert.equal(alone.status, 'error', version);
+      assert.match(alone.errors[0], /no tool invocation found/i, version);
+    }
+  },
+
+  async 'a tool of the client runs if its input is available, and not if its output follows a delta'() {
+    const client = await loadClient(REFERENCE);
+    const { calls } = await talk(client, { front: FRONT, log: AFTER_FRONT, resumes: true });
+    assert.deepEqual(calls, []);
+    const available =
+      'data: {"type":"tool-input-available","toolCallId":"c1","toolName":"delete_file","input":{}}\n\n';
+    const front = FRONT.toSpliced(-1, 0, available);
+    const again = await talk(client, { front, log: AFTER_FRONT, resumes: true });
+    assert.deepEqual(again.calls, ['c1']);
   },
 };
 

@@ -38,6 +38,11 @@ export class UseChat {
     void this.helpers.stop();
   }
 
+  /** Reads the live answer from its beginning. */
+  resume() {
+    void this.helpers.resumeStream();
+  }
+
   /** Requests the answer at this place again. The page removes it and what follows, and names no message. */
   async reload(place) {
     this.helpers.setMessages(messages => messages.slice(0, place));
