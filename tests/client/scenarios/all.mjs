@@ -75,6 +75,18 @@ export const scenarios = [
     },
   },
   {
+    name: 'slow, stopped in the browser only, and the model goes on from the partial answer',
+    async play(talk) {
+      await talk.sayAndInterrupt('slow', talk.stop);
+      const shown = talk.replyOf();
+      await talk.say('Please go on');
+      // The server may have kept more than the page has shown.
+      const [next] = talk.replyOf().split(' ').map(Number);
+      assert(next > Number(shown.split(' ').at(-1)), `${next} follows ${shown}`);
+      await talk.end({ turns: 2, open: ['streaming'] });
+    },
+  },
+  {
     name: 'slow, stopped on the server while the browser reads',
     async play(talk) {
       await talk.sayAndInterrupt('slow', talk.stopOnServer);
