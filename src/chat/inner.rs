@@ -1,6 +1,7 @@
 //! [`Inner`]: the state that all clones of a [`ChatServer`](super::ChatServer) share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::agent::ChatAgent;
@@ -14,6 +15,7 @@ use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::{Approvals, Principal};
 use crate::id::{ApprovalId, ChatId};
 use crate::limits::ChatLimits;
+use crate::request::ChatRequest;
 
 /// The agent, the services and the settings of a server of conversations.
 #[derive(Clone)]
@@ -28,6 +30,8 @@ pub(super) struct Inner {
     pub(super) is_default_run_store: bool,
     pub(super) limits: ChatLimits,
     pub(super) posted_history: PostedHistory,
+    /// Whether it was logged that messages are kept which a page has removed.
+    pub(super) has_warned_of_kept: Arc<AtomicBool>,
     pub(super) history_import: HistoryImport,
     pub(super) clients: ClientSettings,
     pub(super) run_lease: Duration,
@@ -36,6 +40,18 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// Logs once that messages are kept which the posted history of this request lacks.
+    pub(super) fn warn_of_kept(&self, chat: &Chat, request: &ChatRequest) {
+        let kept = chat.kept_messages(request);
+        if kept > 0 && !self.has_warned_of_kept.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                kept,
+                "the posted history lacks messages that the server keeps, and the model reads them; if \
+                 the page has removed them, set `PostedHistory::Truncate`"
+            );
+        }
+    }
+
     /// Loads the conversation with this id of this owner.
     ///
     /// # Errors

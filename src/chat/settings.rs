@@ -38,6 +38,7 @@ impl ChatServer {
             is_default_run_store: true,
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
+            has_warned_of_kept: Arc::default(),
             history_import: HistoryImport::default(),
             clients: ClientSettings::default(),
             run_lease: RUN_LEASE,

@@ -13,6 +13,7 @@ mod failing_stores;
 mod history_completeness;
 mod history_import;
 mod json_responses;
+mod kept_messages;
 mod late_responses;
 mod limits;
 mod listed_chats;

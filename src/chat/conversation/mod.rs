@@ -346,11 +346,26 @@ impl Chat {
     /// Returns the number of posted messages before the new one, if they are the first messages of
     /// this conversation, but not all of them.
     fn posted_prefix(&self, request: &ChatRequest) -> Option<usize> {
+        self.posted_prefix_of(request, self.messages.len())
+    }
+
+    /// Returns the number of posted messages before the new one, if they are the first of these
+    /// messages of this conversation, but not all of them.
+    fn posted_prefix_of(&self, request: &ChatRequest, messages: usize) -> Option<usize> {
         let (_, posted) = request.messages().split_last()?;
         let is_prefix = !request.is_last_message_only()
-            && posted.len() < self.messages.len()
+            && posted.len() < messages
             && posted.iter().zip(self.messages.iter()).all(|(posted, own)| posted.id == own.id);
         is_prefix.then_some(posted.len())
+    }
+
+    /// Returns the number of messages before the new message of this request that the posted history
+    /// lacks at its end. They are kept with [`PostedHistory::Keep`].
+    pub(crate) fn kept_messages(&self, request: &ChatRequest) -> usize {
+        let new = request.new_user_message();
+        let place = new.and_then(|message| self.place_of(&message.id, Role::User));
+        let prefix = place.and_then(|place| Some(place - self.posted_prefix_of(request, place)?));
+        prefix.unwrap_or_default()
     }
 
     /// Removes the response to be written again, and all messages after it.

@@ -338,6 +338,9 @@ impl Driver {
     fn call_agent(&mut self, call: AgentCall) {
         let Effects { chats, .. } = &self.effects;
         let Driver { deferred, posted, .. } = self;
+        if let Some(request) = posted {
+            chats.warn_of_kept(&call.chat, request);
+        }
         let has_approvals = self.turn.has_approvals();
         if let Some(LiveRun { run, fence, .. }) = self.turn.own_run() {
             Span::current().record("run_id", run.as_str()).record("fence", fence.0);
