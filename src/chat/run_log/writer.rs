@@ -386,18 +386,24 @@ impl Queue {
     }
 }
 
-/// Returns a stored message with the answers that the client holds and that are not recorded yet. A
-/// client may hold less of the message than other readers, who read the results of all its calls.
+/// Returns a stored message with the answers of the posted one that are not recorded yet, and with the
+/// calls that only the page holds. A page may hold less of the message than other readers, who read
+/// the results of all its calls.
 fn with_posted_answers(stored: &UiMessage, posted: Option<&UiMessage>) -> UiMessage {
     let mut message = stored.clone();
+    let Some(posted) = posted else { return message };
     for part in &mut message.parts {
         let Part::Tool(part) = part else { continue };
         let is_it = |posted: &&ToolPart| posted.tool_call_id == part.tool_call_id;
-        let posted = posted.and_then(|posted| posted.tool_parts().find(is_it));
+        let posted = posted.tool_parts().find(is_it);
         if let Some(posted) = posted.filter(|posted| !posted.is_settled() && !part.is_settled()) {
             part.state = posted.state.clone();
         }
     }
+    let is_stored =
+        |call: &ToolCallId| stored.tool_parts().any(|stored| stored.tool_call_id == *call);
+    let of_page = |part: &&Part| part.as_tool().is_some_and(|it| !is_stored(&it.tool_call_id));
+    message.parts.extend(posted.parts.iter().filter(of_page).cloned());
     message
 }
 
