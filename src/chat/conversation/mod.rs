@@ -361,6 +361,7 @@ impl Chat {
 
     /// Returns the number of messages before the new message of this request that the posted history
     /// lacks at its end. They are kept with [`PostedHistory::Keep`].
+    #[cfg(feature = "approvals")]
     pub(crate) fn kept_messages(&self, request: &ChatRequest) -> usize {
         let new = request.new_user_message();
         let place = new.and_then(|message| self.place_of(&message.id, Role::User));
