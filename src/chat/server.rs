@@ -337,7 +337,8 @@ impl ChatServer {
     /// Lists the conversations of this principal, the last saved first, page by page.
     ///
     /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
-    /// before. [`ChatStore::list`](super::store::ChatStore::list) says what the pages hold if conversations are saved meanwhile.
+    /// before. [`ChatStore::list`](super::store::ChatStore::list) says what the pages hold if
+    /// conversations are saved meanwhile.
     ///
     /// ```
     /// # use ui_message_stream::chat::{ChatError, ChatServer};

@@ -27,9 +27,9 @@ pub(in crate::chat) struct AgentEvents {
 }
 
 impl AgentEvents {
-    /// `revoke` is called for each approval request before its event is returned, if the client
-    /// cannot answer it: the client is told that the call was not executed. If it fails, so does the
-    /// agent.
+    /// If the client cannot answer approval requests, `revoke` is called for each request before its
+    /// event is returned, because the client is told that the call was not executed. If `revoke` fails,
+    /// the events end with an error.
     pub(in crate::chat) fn new(agent: &dyn ChatAgent, turn: Turn, revoke: Option<Revoke>) -> Self {
         let events = catch_unwind(AssertUnwindSafe(|| agent.respond(turn)));
         let events = events.unwrap_or_else(|panic| {
