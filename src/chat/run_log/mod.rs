@@ -10,13 +10,12 @@ mod writer;
 
 pub(crate) use self::writer::{LogClient, LogWriter};
 
-use self::record::{OpenChunks, RunRecord};
+use self::record::{OpenChunks, RunRecord, each_chunk};
 use crate::chat::conversation::{Chat, LiveRun};
 use crate::chat::log::LogEntry;
-use crate::chunk::{Chunk, ReceivedChunk};
+use crate::chunk::Chunk;
 use crate::message::{Part, ToolState, UiMessage};
 use crate::reducer::Reducer;
-use crate::sse::Decoder;
 
 /// Returns this version of a conversation with what a log holds.
 pub(crate) fn keep_log(chat: &Chat, live: &LiveRun, entries: &[LogEntry]) -> Chat {
@@ -56,25 +55,23 @@ pub(crate) fn position_of(
     // The calls whose inputs are incomplete, with the entries that begin them.
     let mut inputs: Vec<(String, usize)> = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
-        let LogEntry::Frame(bytes) = entry else { continue };
-        let mut decoder = Decoder::default();
-        decoder.push(bytes);
-        while let Some(event) = decoder.poll() {
-            if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
-                let _ = reducer.push_chunk(&chunk);
-                open.push(&chunk);
-                match &chunk {
-                    Chunk::ToolInputStart { tool_call_id, .. } => {
-                        inputs.push((tool_call_id.to_string(), at));
-                    }
-                    Chunk::ToolInputAvailable { tool_call_id, .. }
-                    | Chunk::ToolInputError { tool_call_id, .. } => {
-                        inputs.retain(|(id, _)| *id != **tool_call_id);
-                    }
-                    _ => {}
-                }
-            }
+        if let LogEntry::Note(_) = entry {
+            continue;
         }
+        each_chunk(entry, |chunk| {
+            let _ = reducer.push_chunk(chunk);
+            open.push(chunk);
+            match chunk {
+                Chunk::ToolInputStart { tool_call_id, .. } => {
+                    inputs.push((tool_call_id.to_string(), at));
+                }
+                Chunk::ToolInputAvailable { tool_call_id, .. }
+                | Chunk::ToolInputError { tool_call_id, .. } => {
+                    inputs.retain(|(id, _)| *id != **tool_call_id);
+                }
+                _ => {}
+            }
+        });
         if !open.has_text()
             && inputs.iter().all(|(id, _)| is_incomplete(id))
             && content_parts(reducer.message()) >= parts
@@ -93,15 +90,8 @@ pub(crate) fn message_shown_by(chat: &Chat, live: &LiveRun, entries: &[LogEntry]
     let message = chat.message(&live.message_id).cloned();
     let mut reducer = message.map_or_else(Reducer::new, Reducer::continuing);
     for entry in entries {
-        let LogEntry::Frame(bytes) = entry else { continue };
-        let mut decoder = Decoder::default();
-        decoder.push(bytes);
-        while let Some(event) = decoder.poll() {
-            if let Ok(chunk) = ReceivedChunk::parse(&event.data) {
-                // A failure shows as a part that lacks its result.
-                let _ = reducer.push(&chunk);
-            }
-        }
+        // A failure shows as a part that lacks its result.
+        each_chunk(entry, |chunk| drop(reducer.push_chunk(chunk)));
     }
     reducer.into_message()
 }
@@ -109,6 +99,7 @@ pub(crate) fn message_shown_by(chat: &Chat, live: &LiveRun, entries: &[LogEntry]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunk::ReceivedChunk;
 
     /// The log of a message with a call that waits for approval, and a second call.
     const LOG: &[&str] = &[

@@ -109,17 +109,7 @@ impl RunRecord {
                     self.push_note(note);
                 }
             }
-            LogEntry::Frame(bytes) => {
-                let mut decoder = Decoder::default();
-                decoder.push(bytes);
-                while let Some(event) = decoder.poll() {
-                    if let Ok(ReceivedChunk::Known { chunk, .. }) =
-                        ReceivedChunk::parse(&event.data)
-                    {
-                        self.push_chunk(&chunk);
-                    }
-                }
-            }
+            LogEntry::Frame(_) => each_chunk(entry, |chunk| self.push_chunk(chunk)),
         }
     }
 
@@ -291,6 +281,19 @@ impl OpenChunks {
             Chunk::StartStep {} => self.step = true,
             Chunk::FinishStep {} => self.step = false,
             _ => {}
+        }
+    }
+}
+
+/// Calls a function with each chunk in the frame of an entry. A chunk that this version cannot read is
+/// left out.
+pub(crate) fn each_chunk(entry: &LogEntry, mut handle: impl FnMut(&Chunk<'_>)) {
+    let LogEntry::Frame(bytes) = entry else { return };
+    let mut decoder = Decoder::default();
+    decoder.push(bytes);
+    while let Some(event) = decoder.poll() {
+        if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
+            handle(&chunk);
         }
     }
 }
