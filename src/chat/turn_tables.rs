@@ -954,6 +954,31 @@ fn an_edit_that_removes_open_calls_fails_if_the_ledger_fails() {
     check(turn(post(edit)), table, "failed · end");
 }
 
+#[test]
+fn a_run_whose_approvals_cannot_be_claimed_ends_with_an_error() {
+    let granted = received(
+        "p1",
+        "ap1",
+        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
+    );
+    let table = vec![
+        ("load", loaded(asked_chat(true))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::CallSettled(Box::new(granted))),
+        ("append r1/1@1 results", Input::Redeemed),
+        ("", appended()),
+        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
+        ("append r1/1@2 step", appended()),
+        ("claim 1", Input::NotClaimed),
+        ("stop agent · append r1/1@3 claimed tool-output-error outcomes", appended()),
+        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
+        ("save [u1 a0]", Input::Saved(true)),
+    ];
+    check(turn(answer("p1", "ap1", true)), table, "append r1/1@6 error finish [DONE] end");
+}
+
 // --- What the tables say ------------------------------------------------------------------------
 
 /// Returns the actions up to the next wait as text.

@@ -297,8 +297,7 @@ impl Driver {
             }
             Outcome::NotClaimed(failure) => {
                 tracing::error!(error = %failure, "approvals for a provider could not be claimed");
-                self.turn.handle(Input::NotRedeemed);
-                self.turn.handle(Input::Claimed(Vec::new()));
+                self.turn.handle(Input::NotClaimed);
             }
             Outcome::Redeeming(was_closing, redeemed) => {
                 let Redeemed { known, accepted, deferred, calls } = redeemed;

@@ -506,18 +506,16 @@ impl ChatTurn {
             return Some(closed.results.clone());
         }
         let calls = open.clone();
-        let effect = match &self.goal {
-            Goal::Ask(request) if !self.is_answered(request, next) => {
-                let plan = Box::new(ResumePlan::new(request.messages(), None));
-                let mut chat = Box::new(next.clone());
-                let _ = chat.apply_request(request, self.settings.posted_history);
+        let effect = match self.with_new_message(next) {
+            Some((plan, chat)) => {
                 self.redemption.start();
                 Effect::CloseOpenCalls { open, plan, chat }
             }
-            Goal::Ask(_) | Goal::Mend(_) | Goal::Settle(_) if !open.is_empty() => {
-                Effect::FindDecided(open)
+            None if open.is_empty() => return Some(Vec::new()),
+            None if matches!(self.goal, Goal::Stop(_) | Goal::Follow | Goal::Delete) => {
+                return Some(Vec::new());
             }
-            _ => return Some(Vec::new()),
+            None => Effect::FindDecided(open),
         };
         self.start(effect);
         self.state = State::Closing(loaded.clone(), calls);
@@ -533,10 +531,16 @@ impl ChatTurn {
         })
     }
 
-    /// Whether the request was delivered before, so that its response stays as it is.
-    fn is_answered(&self, request: &ChatRequest, chat: &Chat) -> bool {
-        let effect = chat.clone().apply_request(request, self.settings.posted_history);
-        matches!(effect, RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_))
+    /// Returns the answers that came with the new message of the request, and the conversation with
+    /// that message. Returns `None` if there is none, or if it was delivered before: then its response
+    /// stays as it is.
+    fn with_new_message(&self, chat: &Chat) -> Option<(Box<ResumePlan>, Box<Chat>)> {
+        let Goal::Ask(request) = &self.goal else { return None };
+        let mut chat = Box::new(chat.clone());
+        match chat.apply_request(request, self.settings.posted_history) {
+            RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_) => None,
+            _ => Some((Box::new(ResumePlan::new(request.messages(), None)), chat)),
+        }
     }
 }
 

@@ -136,6 +136,8 @@ pub(crate) enum Input {
     CallsNotClosed,
     /// Those of the approvals that the run has claimed.
     Claimed(Vec<DeferredToolResult>),
+    /// The ledger has failed for so long that the approvals are not sent.
+    NotClaimed,
     Begun(BeginResult),
     Appended(AppendResult),
     Taken(TakeResult),

@@ -232,6 +232,10 @@ impl OwnRun {
                 self.stop(AgentEvent::error(MASKED_ERROR), actions);
             }
             Input::Claimed(sent) if self.phase == Phase::Claiming => self.claimed(sent, actions),
+            Input::NotClaimed if self.phase == Phase::Claiming => {
+                self.stop(AgentEvent::error(MASKED_ERROR), actions);
+                self.claimed(Vec::new(), actions);
+            }
             Input::Appended(AppendResult::Refused(_)) => return Next::Taken,
             Input::Appended(AppendResult::Appended(status)) => {
                 let has_ended = self.appended(status, actions);
