@@ -86,8 +86,7 @@ impl Inner {
         let Some(live) = chat.live_run() else { return chat };
         let run = live.run.clone();
         let key = &RunKey { owner: chat.owner.clone(), chat: chat.id.clone(), run };
-        let read = ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false };
-        match self.runs.read(read).await {
+        match self.runs.read(ReadLog::whole(key)).await {
             Ok(Some(page)) => keep_log(&chat, live, &page.entries),
             Ok(None) => chat,
             Err(error) => {

@@ -144,6 +144,14 @@ pub struct ReadLog<'a> {
     pub is_reader: bool,
 }
 
+#[cfg(feature = "approvals")]
+impl<'a> ReadLog<'a> {
+    /// Reads all entries at once, for the server itself.
+    pub(crate) fn whole(key: &'a RunKey) -> Self {
+        ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false }
+    }
+}
+
 /// Entries of a log, and the state of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPage {

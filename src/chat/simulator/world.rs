@@ -416,7 +416,7 @@ impl World {
 
     fn log(&self, run: &RunId) -> (Vec<LogEntry>, Option<(RunState, Fence)>) {
         let key = key(run);
-        let read = ReadLog { key: &key, after: 0, max_bytes: usize::MAX, is_reader: false };
+        let read = ReadLog::whole(&key);
         match self.store.read(read).now_or_never().unwrap().unwrap() {
             Some(page) => (page.entries, Some((page.state, page.fence))),
             None => (Vec::new(), None),

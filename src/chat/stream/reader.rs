@@ -85,8 +85,7 @@ impl LogReader {
         if let Some((posted, _)) = posted.filter(|(posted, _)| content_parts(posted) > parts_before)
         {
             // The client has read a part of this run.
-            let read = ReadLog { key: &key, after: 0, max_bytes: usize::MAX, is_reader: false };
-            let page = chats.runs.read(read).await.ok().flatten();
+            let page = chats.runs.read(ReadLog::whole(&key)).await.ok().flatten();
             let entries = page.map(|page| page.entries).unwrap_or_default();
             if let Some(position) = position_of(begun, &entries, posted) {
                 return Self::new(chats, key, position, client);

@@ -89,16 +89,11 @@ impl Effects {
         async move {
             let Effects { chats, owner, chat_id, .. } = &effects;
             let approvals = effects.approvals();
-            let revoked = match chats.load(owner, chat_id).await {
-                Ok(stored) => {
-                    let chat = stored.map(|stored| stored.chat);
-                    revoke_requested_in_vain(chats, &approvals, chat, &ended).await
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "approval requests of a run that was taken stay open");
-                    return;
-                }
-            };
+            let revoked: Result<(), ChatError> = async {
+                let chat = chats.load(owner, chat_id).await?.map(|stored| stored.chat);
+                Ok(revoke_requested_in_vain(chats, &approvals, chat, &ended).await?)
+            }
+            .await;
             if let Err(error) = revoked {
                 tracing::warn!(%error, "approval requests of a run that was taken stay open");
             }
@@ -110,7 +105,7 @@ impl Effects {
     /// [`Effect::CallAgent`], [`Effect::Release`] and [`Effect::RevokeUnshown`] are not among the
     /// effects.
     pub(super) fn start(&self, effect: Effect, max_failures: u32) -> BoxFuture<'static, Outcome> {
-        let (effects, holder) = (self.clone(), self.holder);
+        let (chats, holder) = (Arc::clone(&self.chats), self.holder);
         let (lease, limits) = (self.chats.run_lease, &self.chats.limits);
         match effect {
             Effect::Load => self.load(max_failures),
@@ -127,8 +122,8 @@ impl Effects {
                 let (key, max_user_runs) = (self.key(&run), limits.max_user_runs());
                 async move {
                     let begin = BeginRun { key: &key, holder, lease, max_user_runs };
-                    let runs = &effects.chats.runs;
-                    outcome(repeated(max_failures, || runs.begin(begin)).await, Input::Begun)
+                    let begun = repeated(max_failures, || chats.runs.begin(begin)).await;
+                    outcome(begun, Input::Begun)
                 }
                 .boxed()
             }
@@ -137,8 +132,8 @@ impl Effects {
                 async move {
                     let entries = &entries;
                     let append = AppendEntries { key: &key, fence, position, entries, end };
-                    let runs = &effects.chats.runs;
-                    outcome(repeated(max_failures, || runs.append(append)).await, Input::Appended)
+                    let appended = repeated(max_failures, || chats.runs.append(append)).await;
+                    outcome(appended, Input::Appended)
                 }
                 .boxed()
             }
@@ -146,10 +141,9 @@ impl Effects {
                 let key = self.key(&run);
                 async move {
                     let take = TakeRun { key: &key, fence, holder, condition };
-                    let runs = &effects.chats.runs;
-                    let taken = repeated(max_failures, || runs.take(take)).await;
+                    let taken = repeated(max_failures, || chats.runs.take(take)).await;
                     outcome(taken, |taken| {
-                        effects.chats.run_counters.count_taken(condition, taken);
+                        chats.run_counters.count_taken(condition, taken);
                         Input::Taken(taken)
                     })
                 }
@@ -158,10 +152,8 @@ impl Effects {
             Effect::Read(run) => {
                 let key = self.key(&run);
                 async move {
-                    let read =
-                        ReadLog { key: &key, after: 0, max_bytes: usize::MAX, is_reader: false };
-                    let runs = &effects.chats.runs;
-                    let page = repeated(max_failures, || runs.read(read)).await;
+                    let read = ReadLog::whole(&key);
+                    let page = repeated(max_failures, || chats.runs.read(read)).await;
                     outcome(page, |page| Input::Log(page.map(|page| page.entries)))
                 }
                 .boxed()
