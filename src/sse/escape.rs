@@ -13,7 +13,8 @@ pub(super) fn append_escaped(out: &mut impl Buffer, text: &str) {
 }
 
 /// Returns whether no byte needs an escape. The loop over sixteen bytes has no branch inside, so
-/// that the compiler makes vector instructions of it. The rest is checked a word at a time.
+/// that the compiler makes vector instructions of it. The rest is checked a word at a time, and its
+/// end with a word that begins before it.
 #[inline]
 fn is_plain(bytes: &[u8]) -> bool {
     let (blocks, rest) = bytes.as_chunks::<16>();
@@ -22,9 +23,15 @@ fn is_plain(bytes: &[u8]) -> bool {
             return false;
         }
     }
-    let (words, rest) = rest.as_chunks::<8>();
-    words.iter().all(|word| !word_needs_escape(u64::from_ne_bytes(*word)))
-        && !rest.iter().fold(false, |any, &byte| any | needs_escape(byte))
+    if let (Some(first), Some(last)) = (rest.first_chunk::<8>(), rest.last_chunk::<8>()) {
+        let (first, last) = (u64::from_ne_bytes(*first), u64::from_ne_bytes(*last));
+        return !word_needs_escape(first) && !word_needs_escape(last);
+    }
+    if let (Some(first), Some(last)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
+        let (first, last) = (u32::from_ne_bytes(*first), u32::from_ne_bytes(*last));
+        return !word_needs_escape(u64::from(first) << 32 | u64::from(last));
+    }
+    !rest.iter().fold(false, |any, &byte| any | needs_escape(byte))
 }
 
 #[inline]
