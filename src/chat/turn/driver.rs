@@ -1,13 +1,15 @@
 //! [`Driver`]: performs the effects of a turn, and waits for their results, for events of the agent,
 //! and for hints. It makes no decision about the protocol.
 
+use std::future::poll_fn;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Sleep, sleep};
@@ -27,7 +29,6 @@ use crate::chat::inner::Inner;
 use crate::chat::redeem::{Accepted, Redeemed};
 use crate::chat::run_counts::CountedRun;
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
-use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
 
@@ -185,16 +186,9 @@ impl Driver {
         }
     }
 
-    /// Waits for one input, and passes it to the turn.
+    /// Waits for one input, or for events of the agent, and passes them to the turn.
     async fn wait(&mut self) {
         let Driver { turn, running, agent, hints, tick, .. } = self;
-        let accepts_events = turn.accepts_events();
-        let event = async {
-            match agent.as_mut().filter(|_| accepts_events) {
-                Some(agent) => agent.next().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             Some(outcome) = running.next() => self.settle(outcome),
@@ -203,27 +197,7 @@ impl Driver {
                 tick.set(sleep(self.effects.chats.run_lease / 3));
                 turn.handle(Input::Tick);
             }
-            event = event => self.pass_events(event),
-        }
-    }
-
-    /// Passes an event to the turn, and those that are ready as well, so that they are appended
-    /// together.
-    fn pass_events(&mut self, first: Option<AgentEvent>) {
-        let (mut event, mut left) = (first, EVENTS_AT_ONCE);
-        loop {
-            let has_ended = event.is_none();
-            self.turn.handle(event.map_or(Input::AgentEnded, Input::Agent));
-            if has_ended {
-                self.agent = None;
-            }
-            left -= 1;
-            let may_read = left > 0 && self.turn.accepts_events();
-            let agent = self.agent.as_mut().filter(|_| may_read);
-            match agent.and_then(|agent| agent.next().now_or_never()) {
-                Some(next) => event = next,
-                None => return,
-            }
+            () = poll_fn(|cx| pass_events(turn, agent, cx)) => {}
         }
     }
 
@@ -351,8 +325,30 @@ impl Driver {
     }
 }
 
+/// Passes the events that are ready to the turn, so that they are appended together.
+fn pass_events(
+    turn: &mut ChatTurn,
+    agent: &mut Option<AgentEvents>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let mut passed = Poll::Pending;
+    for _ in 0..EVENTS_AT_ONCE {
+        let Some(events) = agent.as_mut().filter(|_| turn.accepts_events()) else { break };
+        let Poll::Ready(event) = events.poll_next_unpin(cx) else { break };
+        passed = Poll::Ready(());
+        match event {
+            Some(event) => turn.handle(Input::Agent(event)),
+            None => {
+                *agent = None;
+                turn.handle(Input::AgentEnded);
+            }
+        }
+    }
+    passed
+}
+
 /// How many events of the agent are read at once.
-const EVENTS_AT_ONCE: usize = 64;
+const EVENTS_AT_ONCE: usize = 256;
 
 /// How many failures in a row end a turn whose client waits for the response.
 const MAX_FAILURES_BEFORE_RESPONSE: u32 = 3;
