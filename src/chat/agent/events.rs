@@ -4,24 +4,23 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use futures_util::future::BoxFuture;
-use futures_util::stream::CatchUnwind;
 use futures_util::{StreamExt, stream};
 
 use super::{AgentEventStream, ChatAgent, Event, Turn};
 use crate::approval::store::LedgerStoreError;
 use crate::boxed::BoxError;
 use crate::event::AgentEvent;
-use crate::id::ApprovalId;
+use crate::id::{ApprovalId, ToolCallId};
 use crate::response::{MASKED_ERROR, panic_message};
 
 /// The events of an agent. A failure and a panic end them with a masked error, and are logged.
 pub(in crate::chat) struct AgentEvents {
-    /// `None` after their end.
-    events: Option<CatchUnwind<AssertUnwindSafe<AgentEventStream>>>,
+    /// `None` after their end, and after a failure.
+    events: Option<AgentEventStream>,
     /// An event that was read after the last one that was returned.
     ahead: Option<AgentEvent>,
 }
@@ -40,45 +39,42 @@ impl AgentEvents {
             None => events,
             Some(revoke) => events.then(move |event| revoke_request(revoke.clone(), event)).boxed(),
         };
-        AgentEvents { events: Some(AssertUnwindSafe(events).catch_unwind()), ahead: None }
+        AgentEvents { events: Some(events), ahead: None }
     }
 
+    #[inline]
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
-        if let Some(ahead) = self.ahead.take() {
-            return Poll::Ready(Some(ahead));
+        if self.ahead.is_some() {
+            return Poll::Ready(self.ahead.take());
         }
         let Some(events) = &mut self.events else { return Poll::Ready(None) };
-        let event = ready!(events.poll_next_unpin(cx));
-        if event.is_none() {
-            self.events = None;
+        match catch_unwind(AssertUnwindSafe(|| events.as_mut().poll_next(cx))) {
+            Ok(Poll::Ready(Some(Ok(event)))) => Poll::Ready(Some(event)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(None)) => Poll::Ready(self.end(None)),
+            Ok(Poll::Ready(Some(Err(error)))) => Poll::Ready(self.end(Some(error))),
+            Err(panic) => Poll::Ready(self.end(Some(panic_message(&*panic).into()))),
         }
-        let failed = |cause: BoxError| {
-            tracing::error!(%cause, "the agent failed");
-            AgentEvent::error(MASKED_ERROR)
-        };
-        Poll::Ready(event.map(|event| match event {
-            Ok(Ok(event)) => event,
-            Ok(Err(error)) => failed(error),
-            Err(panic) => failed(panic_message(&*panic).into()),
-        }))
     }
-}
 
-impl Stream for AgentEvents {
-    type Item = AgentEvent;
+    /// Ends the events. Returns the last one, if they have failed.
+    #[cold]
+    fn end(&mut self, failure: Option<BoxError>) -> Option<AgentEvent> {
+        self.events = None;
+        let cause = failure?;
+        tracing::error!(%cause, "the agent failed");
+        Some(AgentEvent::error(MASKED_ERROR))
+    }
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
-        let first = ready!(self.poll_event(cx));
-        let Some(AgentEvent::ToolInputDelta { tool_call_id, delta }) = first else {
-            return Poll::Ready(first);
-        };
-        // A client parses the whole input again for each piece, so pieces that are ready at the same
-        // time are sent as one.
-        let mut joined = delta.to_string();
+    /// Joins a piece of a tool input with the pieces that are ready at the same time: a client parses
+    /// the whole input again for each piece.
+    #[cold]
+    fn joined(&mut self, call: &ToolCallId, first: &str, cx: &mut Context<'_>) -> String {
+        let mut joined = first.to_owned();
         while joined.len() < MAX_JOINED_BYTES {
             match self.poll_event(cx) {
-                Poll::Ready(Some(AgentEvent::ToolInputDelta { tool_call_id: id, delta }))
-                    if id == tool_call_id =>
+                Poll::Ready(Some(AgentEvent::ToolInputDelta { tool_call_id, delta }))
+                    if tool_call_id == *call =>
                 {
                     joined.push_str(&delta);
                 }
@@ -89,8 +85,21 @@ impl Stream for AgentEvents {
                 Poll::Pending => break,
             }
         }
-        let delta = joined.into();
-        Poll::Ready(Some(AgentEvent::ToolInputDelta { tool_call_id, delta }))
+        joined
+    }
+}
+
+impl Stream for AgentEvents {
+    type Item = AgentEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
+        match self.poll_event(cx) {
+            Poll::Ready(Some(AgentEvent::ToolInputDelta { tool_call_id, delta })) => {
+                let delta = self.joined(&tool_call_id, &delta, cx);
+                Poll::Ready(Some(AgentEvent::tool_input_delta(tool_call_id, delta)))
+            }
+            polled => polled,
+        }
     }
 }
 
