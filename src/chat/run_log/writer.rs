@@ -49,13 +49,12 @@ struct EntryWriter {
 /// The entries that were not appended yet, in one buffer.
 #[derive(Debug)]
 struct Queue {
-    /// `id:`, and the id of the run with the dot after it.
-    id_head: Vec<u8>,
+    /// The line from which a client continues after the next frame: `id: `, the id of the run, a dot,
+    /// and the number of entries before and in the queue.
+    id_line: Vec<u8>,
     bytes: Vec<u8>,
     /// The kind of each entry, and where its bytes end.
     entries: Vec<(EntryKind, usize)>,
-    /// The number of entries before and in the queue.
-    length: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,8 +342,8 @@ impl EntryWriter {
 impl Queue {
     /// Creates an empty queue, for a log of this number of entries.
     fn new(run: &RunId, length: u64) -> Self {
-        let id_head = format!("id: {run}.").into_bytes();
-        Queue { id_head, bytes: Vec::new(), entries: Vec::new(), length }
+        let id_line = format!("id: {run}.{length}\n").into_bytes();
+        Queue { id_line, bytes: Vec::new(), entries: Vec::new() }
     }
 
     fn frame(&mut self, frame: &[u8]) {
@@ -355,17 +354,25 @@ impl Queue {
 
     /// Writes the id from which a client continues after the frame.
     fn begin_frame(&mut self) {
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(self.length).as_bytes();
-        self.bytes.reserve(self.id_head.len() + digits.len() + 1);
-        self.bytes.extend_from_slice(&self.id_head);
-        self.bytes.extend_from_slice(digits);
-        self.bytes.push(b'\n');
+        self.bytes.extend_from_slice(&self.id_line);
     }
 
     fn end_entry(&mut self, kind: EntryKind) {
         self.entries.push((kind, self.bytes.len()));
-        self.length += 1;
+        self.count_entry();
+    }
+
+    /// Adds 1 to the number in the id line.
+    fn count_entry(&mut self) {
+        for at in (0..self.id_line.len() - 1).rev() {
+            let digit = &mut self.id_line[at];
+            match *digit {
+                b'0'..=b'8' => return *digit += 1,
+                b'9' => *digit = b'0',
+                // All digits were 9.
+                _ => return self.id_line.insert(at + 1, b'1'),
+            }
+        }
     }
 
     /// Removes and returns the entries. They share one buffer.
@@ -445,3 +452,18 @@ fn encoded(chunk: &Chunk<'_>) -> Vec<u8> {
 
 /// How many bytes a queue keeps for its next entries.
 const MAX_KEPT_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_frame_holds_the_number_of_entries_before_it() {
+        let mut queue = Queue::new(&RunId::new("run_9"), 98);
+        (0..1_000).for_each(|_| queue.frame(DONE));
+        for (entry, number) in queue.take().iter().zip(98..) {
+            let id = format!("id: run_9.{number}\n");
+            assert!(entry.bytes().starts_with(id.as_bytes()), "{entry:?}");
+        }
+    }
+}
