@@ -44,7 +44,8 @@ impl Transcript {
             return self.text.push_str(delta);
         }
         self.record_text();
-        if let Some(result) = self.chat.result_of_forwarded_call(event, self.recorder.message()) {
+        let forwarded = self.chat.result_of_forwarded_call(event, || self.recorder.message());
+        if let Some(result) = forwarded {
             self.chat.record_result(&result, None);
         }
         self.recorder.handle_event(event);

@@ -219,10 +219,10 @@ impl Chat {
     /// whose approval was sent to it. `now` is the message that is being written. Returns `None` for
     /// every other event.
     #[cfg(feature = "approvals")]
-    pub(crate) fn result_of_forwarded_call(
+    pub(crate) fn result_of_forwarded_call<'m>(
         &self,
         event: &AgentEvent,
-        now: &UiMessage,
+        now: impl FnOnce() -> &'m UiMessage,
     ) -> Option<DeferredToolResult> {
         let (id, outcome) = match event {
             AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
@@ -233,7 +233,7 @@ impl Chat {
             }
             _ => return None,
         };
-        if now.tool_parts().any(|part| part.tool_call_id == *id) {
+        if now().tool_parts().any(|part| part.tool_call_id == *id) {
             return None;
         }
         let mut sent = self.forwarded_approvals().into_iter();

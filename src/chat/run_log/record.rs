@@ -166,7 +166,7 @@ impl RunRecord {
 
     /// Returns the result in this event if a provider emits it for a call of an earlier message.
     pub(crate) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<ReceivedResult> {
-        let result = self.chat.result_of_forwarded_call(event, self.reducer.message())?;
+        let result = self.chat.result_of_forwarded_call(event, || self.reducer.message())?;
         Some(ReceivedResult::new(result, None))
     }
 
