@@ -38,16 +38,22 @@ impl Encoder {
     pub fn encode(&mut self, chunk: &Chunk<'_>, out: &mut impl Buffer) {
         match chunk {
             Chunk::TextDelta { id, delta, provider_metadata: None } => {
-                if self.part != **id || self.head.is_empty() {
-                    self.begin_part(id);
-                }
-                out.room_for(self.head.len() + delta.len() + 4);
-                out.put(&self.head);
-                append_escaped(out, delta);
-                out.put(b"\"}\n\n");
+                self.encode_text(id, delta, out);
             }
             other => encode_object(other, out),
         }
+    }
+
+    /// Appends the frame of a text delta.
+    #[inline]
+    pub(crate) fn encode_text(&mut self, id: &str, delta: &str, out: &mut impl Buffer) {
+        if self.part != *id || self.head.is_empty() {
+            self.begin_part(id);
+        }
+        out.room_for(self.head.len() + delta.len() + 4);
+        out.put(&self.head);
+        append_escaped(out, delta);
+        out.put(b"\"}\n\n");
     }
 
     #[cold]

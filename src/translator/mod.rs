@@ -201,8 +201,7 @@ impl Translator {
         out: &mut impl FnMut(Chunk<'_>),
     ) -> Result<(), TranslateError> {
         if let AgentEvent::TextDelta { id: None, delta } = event
-            && !delta.is_empty()
-            && let Some(id) = self.parts.unnamed_text()
+            && let Some(id) = self.open_part_of(delta)
         {
             out(Chunk::TextDelta {
                 id: Cow::Borrowed(id),
@@ -212,6 +211,13 @@ impl Translator {
             return Ok(());
         }
         self.handle_other(event, &mut Out::new(self.version, out))
+    }
+
+    /// Returns the id of the open part that receives this text, which has no id of its own. The
+    /// translation is then one delta of that part.
+    #[inline]
+    pub(crate) fn open_part_of(&self, delta: &str) -> Option<&str> {
+        self.parts.unnamed_text().filter(|_| !delta.is_empty())
     }
 
     /// Ends the message: closes all open parts, gives a result (usually an error) to every open

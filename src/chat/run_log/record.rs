@@ -54,6 +54,9 @@ pub(crate) struct RunRecord {
     /// The conversation when the run began, with the message up to the last model call.
     chat: Chat,
     reducer: Reducer,
+    /// Text that the reducer does not hold yet, with the id of its part. Deltas are added together.
+    text: String,
+    text_id: String,
     notes: Vec<Note>,
     /// The results since the last model call.
     unfolded: Vec<ReceivedResult>,
@@ -85,6 +88,8 @@ impl RunRecord {
             begun: chat.message(&message_id).cloned(),
             message_id,
             chat: chat.clone(),
+            text: String::new(),
+            text_id: String::new(),
             notes: Vec::new(),
             unfolded: Vec::new(),
             client_executed: Vec::new(),
@@ -122,8 +127,34 @@ impl RunRecord {
             return;
         }
         self.open.push(chunk);
+        self.add_text();
         // The reducer accepts each chunk that the translator emits.
         let _ = self.reducer.push_chunk(chunk);
+    }
+
+    /// Adds a delta of the text part with this id, which is open.
+    #[inline]
+    pub(crate) fn push_text(&mut self, id: &str, delta: &str) {
+        if self.skipped_frames > 0 {
+            self.skipped_frames -= 1;
+            return;
+        }
+        // Another part begins with a chunk, before which this text is added.
+        if self.text.is_empty() {
+            self.text_id = id.to_owned();
+        }
+        self.text.push_str(delta);
+    }
+
+    /// Adds the deltas so far to the message.
+    fn add_text(&mut self) {
+        if self.text.is_empty() {
+            return;
+        }
+        let text = std::mem::take(&mut self.text);
+        let (id, delta) = (Cow::Borrowed(&*self.text_id), Cow::Borrowed(&*text));
+        let delta = Chunk::TextDelta { id, delta, provider_metadata: None };
+        let _ = self.reducer.push_chunk(&delta);
     }
 
     pub(crate) fn push_note(&mut self, note: Note) {
@@ -166,6 +197,7 @@ impl RunRecord {
 
     /// Returns the result in this event if a provider emits it for a call of an earlier message.
     pub(crate) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<ReceivedResult> {
+        // Text makes no difference here.
         let result = self.chat.result_of_forwarded_call(event, || self.reducer.message())?;
         Some(ReceivedResult::new(result, None))
     }
@@ -196,6 +228,7 @@ impl RunRecord {
 
     /// Returns the message as the log shows it, without the results since the last model call.
     pub(crate) fn message(&mut self) -> &UiMessage {
+        self.add_text();
         self.reducer.message()
     }
 
@@ -244,7 +277,7 @@ impl RunRecord {
 
     /// Adds the chunks and the results so far to the message, so that the next chunks continue it.
     fn fold(&mut self) {
-        let mut message = self.reducer.message().clone();
+        let mut message = self.message().clone();
         // The frames have another id if the client continues a message that the server does not hold.
         message.id = self.message_id.clone();
         if !message.parts.is_empty() {

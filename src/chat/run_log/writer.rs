@@ -130,6 +130,12 @@ impl LogWriter {
 
     /// Writes an event of the agent.
     pub(crate) fn event(&mut self, event: &AgentEvent) {
+        // Most events are text for the part that is being written.
+        if let AgentEvent::TextDelta { id: None, delta } = event
+            && let Some(id) = self.translator.open_part_of(delta)
+        {
+            return self.entries.write_text(id, delta);
+        }
         let is_delta =
             matches!(event, AgentEvent::TextDelta { .. } | AgentEvent::ToolInputDelta { .. });
         if !is_delta {
@@ -323,6 +329,14 @@ impl EntryWriter {
             self.record.skip_no_frames();
         }
         self.frame_of(&shown);
+    }
+
+    /// Writes a delta of the text part with this id.
+    fn write_text(&mut self, id: &str, delta: &str) {
+        self.record.push_text(id, delta);
+        self.queue.begin_frame();
+        self.encoder.encode_text(id, delta, &mut self.queue.bytes);
+        self.queue.end_entry(EntryKind::Frame);
     }
 
     fn frame_of(&mut self, chunk: &Chunk<'_>) {
