@@ -111,7 +111,7 @@ impl LogWriter {
     }
 
     /// Removes and returns the entries that were not appended yet.
-    pub(crate) fn take_queue(&mut self) -> Vec<LogEntry> {
+    pub(crate) fn take_queue<C: FromIterator<LogEntry>>(&mut self) -> C {
         self.entries.queue.take()
     }
 
@@ -371,6 +371,7 @@ impl Queue {
         self.bytes.extend_from_slice(&self.id_line);
     }
 
+    #[inline]
     fn end_entry(&mut self, kind: EntryKind) {
         self.entries.push((kind, self.bytes.len()));
         self.count_entry();
@@ -390,10 +391,10 @@ impl Queue {
     }
 
     /// Removes and returns the entries. They share one buffer.
-    fn take(&mut self) -> Vec<LogEntry> {
-        let mut rest = Bytes::copy_from_slice(&self.bytes);
-        self.bytes.clear();
-        self.bytes.shrink_to(MAX_KEPT_BYTES);
+    fn take<C: FromIterator<LogEntry>>(&mut self) -> C {
+        let next = Vec::with_capacity(self.bytes.capacity().min(MAX_KEPT_BYTES));
+        let bytes = std::mem::replace(&mut self.bytes, next);
+        let mut rest = Bytes::from(bytes.into_boxed_slice());
         let mut begin = 0;
         let entries = self.entries.drain(..).map(|(kind, end)| {
             let entry = rest.split_to(end - begin);
@@ -464,7 +465,7 @@ fn encoded(chunk: &Chunk<'_>) -> Vec<u8> {
     frame
 }
 
-/// How many bytes a queue keeps for its next entries.
+/// For how many bytes a queue keeps room for its next entries.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -475,7 +476,7 @@ mod tests {
     fn the_id_of_a_frame_holds_the_number_of_entries_before_it() {
         let mut queue = Queue::new(&RunId::new("run_9"), 98);
         (0..1_000).for_each(|_| queue.frame(DONE));
-        for (entry, number) in queue.take().iter().zip(98..) {
+        for (entry, number) in queue.take::<Vec<_>>().iter().zip(98..) {
             let id = format!("id: run_9.{number}\n");
             assert!(entry.bytes().starts_with(id.as_bytes()), "{entry:?}");
         }

@@ -407,7 +407,7 @@ impl ChatTurn {
             .partition(|result| next.is_call_of(result, &live.message_id));
         of_run.iter().for_each(|result| writer.result(result));
         writer.abort();
-        let missing = writer.take_queue();
+        let missing: Vec<_> = writer.take_queue();
         if is_open && !missing.is_empty() {
             if live.fence == fence {
                 return self.complete_old(missing);

@@ -412,7 +412,7 @@ impl OwnRun {
     fn append(&mut self, actions: &mut Actions) {
         self.has_to_renew = false;
         let (bytes, end) = (self.writer.queued_bytes(), self.phase == Phase::Ending);
-        let entries: Arc<[LogEntry]> = self.writer.take_queue().into();
+        let entries: Arc<[LogEntry]> = self.writer.take_queue();
         let length = u64::try_from(entries.len()).unwrap_or(0);
         self.in_flight = Some(InFlight { length, bytes, end });
         let (LiveRun { run, fence, .. }, position) = (self.live.clone(), self.length);
