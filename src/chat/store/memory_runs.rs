@@ -422,7 +422,9 @@ impl Run {
             bytes += entry.bytes().len().max(1);
             is_first || bytes <= read.max_bytes
         });
-        let entries = rest.cloned().collect();
+        let left = self.log.length.saturating_sub(skipped);
+        let mut entries = Vec::with_capacity(left.min(read.max_bytes / BYTES_OF_ENTRY));
+        entries.extend(rest.cloned());
         let state = match (self.has_ended, now < self.lease_end) {
             (true, _) => RunState::Ended,
             (false, true) => RunState::Leased,

@@ -216,19 +216,18 @@ enum Waited {
 
 /// Returns the frames of a page as one buffer.
 fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
-    let frames = entries.iter().filter_map(|entry| match entry {
-        LogEntry::Frame(bytes) => Some(bytes),
-        LogEntry::Note(_) => None,
-    });
-    let mut frames = front.iter().chain(frames);
-    let first = frames.next()?;
-    let Some(second) = frames.next() else { return Some(first.clone()) };
+    if let (None, [LogEntry::Frame(frame)]) = (&front, entries) {
+        return Some(frame.clone());
+    }
     let length = entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
-    let mut all = BytesMut::with_capacity(first.len() + length);
-    all.extend_from_slice(first);
-    all.extend_from_slice(second);
-    frames.for_each(|frame| all.extend_from_slice(frame));
-    Some(all.freeze())
+    let mut all = BytesMut::with_capacity(front.as_ref().map_or(0, Bytes::len) + length);
+    all.extend_from_slice(front.as_deref().unwrap_or_default());
+    for entry in entries {
+        if let LogEntry::Frame(frame) = entry {
+            all.extend_from_slice(frame);
+        }
+    }
+    (!all.is_empty()).then(|| all.freeze())
 }
 
 /// The maximum number of bytes that are read from a log at once.
