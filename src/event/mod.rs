@@ -251,6 +251,7 @@ impl AgentEvent {
 
     /// Returns the id of the approval that the event requests.
     #[cfg(feature = "approvals")]
+    #[inline]
     pub(crate) fn requested_approval(&self) -> Option<ApprovalId> {
         match self {
             AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),

@@ -279,7 +279,20 @@ impl ChatTurn {
     }
 
     /// Handles an input. A late reply to an effect of an earlier state is ignored.
+    #[inline]
     pub(crate) fn handle(&mut self, input: Input) {
+        match input {
+            // Most inputs are events. They do not change the state of the turn.
+            Input::Agent(event) => {
+                if let State::Running(own) = &mut self.state {
+                    own.handle_event(&event, &mut self.actions);
+                }
+            }
+            input => self.handle_result(input),
+        }
+    }
+
+    fn handle_result(&mut self, input: Input) {
         if matches!(input, Input::Redeemed | Input::NotRedeemed) {
             self.redemption.end();
         }

@@ -206,19 +206,26 @@ impl OwnRun {
         self.phase == Phase::Agent && in_flight + self.writer.queued_bytes() < MAX_UNSTORED_BYTES
     }
 
-    /// Handles an input. What the run can do then is done by [`advance`](Self::advance).
+    /// Handles an event of the agent.
+    pub(super) fn handle_event(&mut self, event: &AgentEvent, actions: &mut Actions) {
+        if self.phase != Phase::Agent {
+            return;
+        }
+        if let Some(was_cut) = ends_call(event) {
+            actions.push_back(Action::StopAgent);
+            self.was_cut = was_cut;
+            self.end_call(Some(event));
+            return;
+        }
+        if let Some(id) = event.requested_approval() {
+            self.requested.push(id);
+        }
+        self.writer.event(event);
+    }
+
+    /// Handles another input. What the run can do then is done by [`advance`](Self::advance).
     pub(super) fn handle(&mut self, input: Input, actions: &mut Actions) -> Next {
         match input {
-            Input::Agent(event) if self.phase == Phase::Agent => {
-                if let Some(was_cut) = ends_call(&event) {
-                    actions.push_back(Action::StopAgent);
-                    self.was_cut = was_cut;
-                    self.end_call(Some(&event));
-                } else {
-                    self.requested.extend(event.requested_approval());
-                    self.writer.event(&event);
-                }
-            }
             Input::AgentEnded if self.phase == Phase::Agent => self.end_call(None),
             Input::CallSettled(result) => self.receive(*result),
             Input::Redeemed => {
