@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
 use futures_util::{Stream, stream};
-use tracing::Span;
+use tracing::{Instrument, Span};
 
 use super::model_inputs::ModelInputs;
 use super::settings::Settings;
@@ -138,8 +138,10 @@ impl AgentRun {
                 Poll::Ready(Some(input)) => {
                     // Move the effect to the back: an effect with many inputs must not delay the
                     // others.
-                    let effect = self.effects.remove(index);
-                    self.effects.extend(effect);
+                    if index + 1 < self.effects.len() {
+                        let effect = self.effects.remove(index);
+                        self.effects.extend(effect);
+                    }
                     return Poll::Ready(Some(input));
                 }
                 Poll::Ready(None) => drop(self.effects.remove(index)),
@@ -167,7 +169,6 @@ impl Stream for AgentRun {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let _entered = this.span.clone().entered();
         loop {
             match this.tool_loop.poll() {
                 Action::Emit(event) => {
@@ -179,7 +180,7 @@ impl Stream for AgentRun {
                 }
                 Action::Start(effect) => this.start(effect),
                 Action::Wait => {
-                    match poll_ready!(this.step_span.clone().in_scope(|| this.poll_effects(cx))) {
+                    match poll_ready!(this.poll_effects(cx)) {
                         Some(input) => this.tool_loop.handle(input),
                         // Every effect produces a final input. If one did not, the stream ends
                         // here, and open parts are closed as for any stream that ends.
@@ -225,7 +226,7 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
     }
 }
 
-/// Returns a stream of one input.
+/// Returns a stream of one input, within the current span.
 fn single_input(input: impl Future<Output = Input> + Send + 'static) -> InputStream {
-    Box::pin(stream::once(input))
+    Box::pin(stream::once(input.in_current_span()))
 }

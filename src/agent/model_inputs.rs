@@ -1,13 +1,13 @@
 //! The events of a model call, as inputs of the tool loop.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready as poll_ready};
+use std::task::{Context, Poll};
 
-use futures_util::stream::{self, CatchUnwind};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, stream};
 use tracing::Span;
 
 use super::telemetry::{model_span, record_failure, record_usage};
@@ -24,7 +24,9 @@ use crate::response::{MASKED_ERROR, panic_message};
 pub(super) struct ModelInputs {
     /// `None` after its end. A panic of the model must not stop the running tools of the step: they
     /// run to their end.
-    stream: Option<CatchUnwind<AssertUnwindSafe<ModelStream>>>,
+    stream: Option<ModelStream>,
+    /// The inputs that were read together, so that the span is not entered for each of them.
+    inputs: VecDeque<Input>,
     tools: ToolSet,
     span: Span,
 }
@@ -43,7 +45,43 @@ impl ModelInputs {
             let error = panic_error(&*panic);
             Box::pin(stream::once(ready(Err(error))))
         });
-        ModelInputs { stream: Some(AssertUnwindSafe(stream).catch_unwind()), tools, span }
+        ModelInputs { stream: Some(stream), inputs: VecDeque::new(), tools, span }
+    }
+
+    /// Reads the events that are ready.
+    fn read(&mut self, cx: &mut Context<'_>) {
+        let _entered = self.span.clone().entered();
+        while let Some(stream) = &mut self.stream
+            && self.inputs.len() < INPUTS_AT_ONCE
+        {
+            let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
+            let next = match polled {
+                Ok(Poll::Pending) => return,
+                Ok(Poll::Ready(next)) => next,
+                Err(panic) => Some(Err(panic_error(&*panic))),
+            };
+            if matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_))) {
+                self.stream = None;
+            }
+            let input = self.input(next);
+            self.inputs.push_back(input);
+        }
+    }
+
+    fn input(&self, next: Option<Result<ModelEvent, BoxError>>) -> Input {
+        match next {
+            Some(Ok(event)) => Input::Model(self.annotate(event)),
+            Some(Err(error)) => {
+                record_failure(&self.span, "model");
+                tracing::error!(%error, "the model failed");
+                Input::ModelFailed(MASKED_ERROR.into())
+            }
+            None => {
+                record_failure(&self.span, "cut");
+                tracing::error!("the model's stream ended before it was finished");
+                Input::ModelFailed(MASKED_ERROR.into())
+            }
+        }
     }
 
     /// Records the usage and the finish reason in the span, and annotates calls with the facts of
@@ -70,32 +108,19 @@ impl Stream for ModelInputs {
     type Item = Input;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
-        let _entered = self.span.clone().entered();
-        let Some(stream) = &mut self.stream else {
-            return Poll::Ready(None);
-        };
-        let next = poll_ready!(stream.poll_next_unpin(cx));
-        let next = next.map(|event| event.unwrap_or_else(|panic| Err(panic_error(&*panic))));
-        let is_last = matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_)));
-        if is_last {
-            self.stream = None;
+        if self.inputs.is_empty() {
+            self.read(cx);
         }
-        Poll::Ready(Some(match next {
-            Some(Ok(event)) => Input::Model(self.annotate(event)),
-            Some(Err(error)) => {
-                record_failure(&self.span, "model");
-                tracing::error!(%error, "the model failed");
-                Input::ModelFailed(MASKED_ERROR.into())
-            }
-            None => {
-                record_failure(&self.span, "cut");
-                tracing::error!("the model's stream ended before it was finished");
-                Input::ModelFailed(MASKED_ERROR.into())
-            }
-        }))
+        match self.inputs.pop_front() {
+            None if self.stream.is_some() => Poll::Pending,
+            input => Poll::Ready(input),
+        }
     }
 }
 
 fn panic_error(panic: &(dyn Any + Send)) -> BoxError {
     format!("the model panicked: {}", panic_message(panic)).into()
 }
+
+/// How many inputs are read at once: few, so that the memory of one event is used again for another.
+const INPUTS_AT_ONCE: usize = 6;

@@ -189,7 +189,8 @@ impl ToolLoop {
             return;
         }
         match input {
-            Input::Model(_) | Input::ModelFailed(_) if self.model != ModelState::Streaming => {}
+            Input::Model(_) | Input::ModelFailed(_)
+                if !matches!(self.model, ModelState::Streaming) => {}
             Input::Model(event) => self.handle_model_event(event),
             Input::ModelFailed(message) => {
                 self.model = ModelState::Interrupted(AgentEvent::error(message))
