@@ -2,19 +2,36 @@
 
 use std::sync::Arc;
 
-use crate::approval::ResumePlan;
+use crate::approval::{ClientToolResult, DeferredOutcome, ResumePlan, UnverifiedToolOutput};
 use crate::chat::turn::machine::Request;
-use crate::id::MessageId;
-use crate::message::UiMessage;
+use crate::id::{ApprovalId, MessageId};
+use crate::message::{ToolPart, UiMessage};
 use crate::request::{ChatRequest, Limits};
 
-/// A call that a user has seen, and may answer.
+/// A call that a user has seen and may answer, or that the client executes.
 #[derive(Clone, Debug)]
 pub(super) struct SeenCall {
     pub(super) message: MessageId,
     pub(super) call: String,
-    pub(super) approval: String,
+    /// `None` for a call that the client executes.
+    pub(super) approval: Option<ApprovalId>,
     pub(super) is_provider_executed: bool,
+}
+
+/// An answer to a call: whether it is approved, or whether the client has executed it.
+pub(super) type Answer = (SeenCall, bool);
+
+impl SeenCall {
+    pub(super) fn of(message: &UiMessage, part: &ToolPart) -> Option<Self> {
+        let approval = part.approval_id().cloned();
+        let is_answerable = approval.is_some() || part.tool_call_id.starts_with('c');
+        is_answerable.then(|| SeenCall {
+            message: message.id.clone(),
+            call: part.tool_call_id.to_string(),
+            approval,
+            is_provider_executed: part.provider_executed == Some(true),
+        })
+    }
 }
 
 pub(super) fn new_message(number: u32) -> Request {
@@ -32,30 +49,58 @@ pub(super) fn regenerate(answer: Option<&str>, question: &str) -> Request {
     post(&format!(r#"{{"id":"c",{id}"trigger":"regenerate-message","messages":[{question}]}}"#))
 }
 
-pub(super) fn answers(answers: &[(SeenCall, bool)]) -> Request {
+pub(super) fn answers(answers: &[Answer]) -> Request {
     let message = answered_message(answers);
     post(&format!(r#"{{"id":"c","messages":[{message}]}}"#))
 }
 
+/// Answers that arrive together with a new message.
+pub(super) fn answers_and_message(answers: &[Answer], number: u32) -> Request {
+    let (message, next) = (answered_message(answers), user(&format!("u{number}"), number));
+    post(&format!(r#"{{"id":"c","messages":[{message},{next}]}}"#))
+}
+
 /// The same answers from another screen.
-pub(super) fn decisions(answers: &[(SeenCall, bool)]) -> Request {
+pub(super) fn decisions(answers: &[Answer]) -> Request {
     let message = UiMessage::parse(&answered_message(answers)).unwrap();
     let plan = Box::new(ResumePlan::new(std::slice::from_ref(&message), Some(&message)));
     Request::Decisions { message_id: message.id, plan }
 }
 
-fn answered_message(answers: &[(SeenCall, bool)]) -> String {
-    let parts: Vec<String> = answers
-        .iter()
-        .map(|(seen, approved)| {
-            let SeenCall { call, approval, is_provider_executed, .. } = seen;
-            format!(
-                r#"{{"type":"tool-act","toolCallId":"{call}","state":"approval-responded","input":{{}},"providerExecuted":{is_provider_executed},"approval":{{"id":"{approval}","approved":{approved}}}}}"#
-            )
-        })
-        .collect();
+/// Returns the calls whose output a request holds.
+pub(super) fn outputs_in(request: &Request) -> Vec<String> {
+    let Request::Post(request) = request else { return Vec::new() };
+    let parts = request.messages().iter().flat_map(UiMessage::tool_parts);
+    let settled = parts.filter(|part| part.approval_id().is_none() && part.is_settled());
+    settled.map(|part| part.tool_call_id.to_string()).collect()
+}
+
+/// Returns the result of a call whose output the client has sent.
+pub(super) fn outcome_of(output: &UnverifiedToolOutput) -> DeferredOutcome {
+    match &output.result {
+        ClientToolResult::Output(output) => DeferredOutcome::Output { output: output.clone() },
+        ClientToolResult::ErrorText(error_text) => {
+            DeferredOutcome::OutputError { error_text: error_text.clone() }
+        }
+    }
+}
+
+fn answered_message(answers: &[Answer]) -> String {
+    let parts: Vec<String> = answers.iter().map(answered_part).collect();
     let (id, parts) = (&answers[0].0.message, parts.join(","));
     format!(r#"{{"id":"{id}","role":"assistant","parts":[{parts}]}}"#)
+}
+
+fn answered_part((seen, is_positive): &Answer) -> String {
+    let SeenCall { call, approval, is_provider_executed, .. } = seen;
+    let answer = match approval {
+        Some(approval) => format!(
+            r#""state":"approval-responded","providerExecuted":{is_provider_executed},"approval":{{"id":"{approval}","approved":{is_positive}}}"#
+        ),
+        None if *is_positive => r#""state":"output-available","output":"done""#.to_owned(),
+        None => r#""state":"output-error","errorText":"failed""#.to_owned(),
+    };
+    format!(r#"{{"type":"tool-act","toolCallId":"{call}","input":{{}},{answer}}}"#)
 }
 
 fn user(id: &str, number: u32) -> String {

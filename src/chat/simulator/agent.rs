@@ -1,0 +1,48 @@
+//! The agent: what it emits in answer to a model call.
+
+use super::random::Random;
+use super::world::World;
+use crate::approval::DeferredToolResult;
+use crate::chunk::FinishReason;
+use crate::event::{AgentEvent, ToolCall};
+use crate::json::Json;
+
+/// Returns the events of a model call that sends these approvals to the provider.
+pub(super) fn answer(
+    world: &mut World,
+    random: &mut Random,
+    sent: Vec<DeferredToolResult>,
+) -> Vec<AgentEvent> {
+    let mut events = Vec::new();
+    for approval in sent {
+        if random.below(3) > 0 {
+            events.push(AgentEvent::tool_output(approval.tool_call_id, Json::string("done")));
+        }
+    }
+    for _ in 0..random.below(5) {
+        emit(world, random, &mut events);
+    }
+    match random.below(5) {
+        0 => {}
+        1 => events.push(AgentEvent::error("failed")),
+        _ => events.push(AgentEvent::finish(FinishReason::Stop)),
+    }
+    events
+}
+
+/// The agent writes a text, or calls a tool of the server, of the provider or of the client.
+fn emit(world: &mut World, random: &mut Random, events: &mut Vec<AgentEvent>) {
+    let number = world.fresh();
+    let call = |prefix: &str| ToolCall::new(format!("{prefix}{number}"), "act");
+    let (call, is_asked) = match random.below(5) {
+        0 => (call("s"), true),
+        1 => (call("p").provider_executed(), true),
+        2 => (call("c").client_executed(), false),
+        _ => return events.push(AgentEvent::text(format!("{number} "))),
+    };
+    let id = call.id.clone();
+    events.push(AgentEvent::tool_input(call, Json::parse("{}").unwrap()));
+    if is_asked {
+        events.push(AgentEvent::approval_requested(id, format!("ap{number}")));
+    }
+}

@@ -1,0 +1,233 @@
+//! [`Ledger`]: the approvals of the conversation, with the transitions of the real ledger.
+
+use std::collections::BTreeMap;
+
+use crate::approval::{
+    DeferredOutcome, DeferredToolResult, PendingToolCall, RecordId, ToolOutcome,
+};
+use crate::chat::conversation::ReceivedResult;
+use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
+use crate::json::Json;
+
+#[derive(Default)]
+pub(super) struct Ledger(BTreeMap<ApprovalId, Approval>);
+
+#[derive(Debug)]
+pub(super) struct Approval {
+    /// The message that the run was writing.
+    pub(super) message: MessageId,
+    call: ToolCallId,
+    is_provider_executed: bool,
+    /// Whether a new message of the user closes the request.
+    pub(super) lapses: bool,
+    state: State,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum State {
+    Asked,
+    /// A turn executes the call.
+    Claimed {
+        until: u64,
+    },
+    /// Approved for a provider, and not sent.
+    Granted,
+    /// This run sends the approval to the provider.
+    Sent {
+        by: RunId,
+        until: u64,
+    },
+    Executed,
+    Denied,
+    Superseded,
+    Lapsed,
+    Revoked,
+    Unknown,
+}
+
+/// What follows the answer to an approval request.
+pub(super) enum Answered {
+    /// The call has this result.
+    Result(Option<Box<ReceivedResult>>),
+    /// The turn executes the call.
+    Execute,
+    /// Another turn executes the call. The ledger is asked again later.
+    Wait,
+}
+
+impl Ledger {
+    pub(super) fn ask(
+        &mut self,
+        id: &ApprovalId,
+        message: &MessageId,
+        call: &ToolCallId,
+        lapses: bool,
+    ) {
+        let (message, call, state) = (message.clone(), call.clone(), State::Asked);
+        let is_provider_executed = call.starts_with('p');
+        let approval = Approval { message, call, is_provider_executed, lapses, state };
+        self.0.insert(id.clone(), approval);
+    }
+
+    /// Returns the requests that wait for an answer.
+    pub(super) fn asked(&self) -> impl Iterator<Item = (&ApprovalId, &Approval)> {
+        self.0.iter().filter(|(_, approval)| approval.state == State::Asked)
+    }
+
+    pub(super) fn is_asked(&self, id: &ApprovalId) -> bool {
+        self.0.get(id).is_some_and(|approval| approval.state == State::Asked)
+    }
+
+    pub(super) fn is_denied(&self, id: &ApprovalId) -> bool {
+        self.0.get(id).is_some_and(|approval| approval.state == State::Denied)
+    }
+
+    /// Returns the approvals that a run has claimed for a provider.
+    pub(super) fn sent(&self) -> impl Iterator<Item = &ApprovalId> {
+        let sent = |approval: &Approval| matches!(approval.state, State::Sent { .. });
+        self.0.iter().filter(move |(_, approval)| sent(approval)).map(|(id, _)| id)
+    }
+
+    /// Returns whether the call must not run any more.
+    pub(super) fn is_closed(&self, id: &ApprovalId) -> bool {
+        let closed = [State::Denied, State::Superseded, State::Lapsed, State::Revoked];
+        self.0.get(id).is_some_and(|approval| closed.contains(&approval.state))
+    }
+
+    /// Returns whether a user message after one of these messages closes the request.
+    pub(super) fn lapses_after(&self, id: &ApprovalId, followed: &[MessageId]) -> bool {
+        self.0.get(id).is_some_and(|it| it.lapses && followed.contains(&it.message))
+    }
+
+    pub(super) fn lapses(&self, id: &ApprovalId) -> bool {
+        self.0.get(id).is_some_and(|approval| approval.lapses)
+    }
+
+    pub(super) fn supersede(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+        self.close(id, State::Superseded);
+        self.decided(id, now)
+    }
+
+    /// Stores an approval that arrives with a newer message.
+    pub(super) fn lapse(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+        self.close(id, State::Lapsed);
+        self.decided(id, now)
+    }
+
+    /// Revokes those of the open requests of which this is true.
+    pub(super) fn revoke(&mut self, is_revoked: impl Fn(&ApprovalId, &Approval) -> bool) {
+        for (id, approval) in &mut self.0 {
+            if approval.state == State::Asked && is_revoked(id, approval) {
+                approval.state = State::Revoked;
+            }
+        }
+    }
+
+    fn close(&mut self, id: &ApprovalId, state: State) {
+        if let Some(approval) = self.0.get_mut(id).filter(|it| it.state == State::Asked) {
+            approval.state = state;
+        }
+    }
+
+    /// Stores an answer. The first one counts.
+    pub(super) fn answer(&mut self, id: &ApprovalId, is_approved: bool, now: u64) -> Answered {
+        let Some(approval) = self.0.get_mut(id) else { return Answered::Result(None) };
+        let is_provider_executed = approval.is_provider_executed;
+        approval.state = match (&approval.state, is_approved) {
+            (State::Asked, false) => State::Denied,
+            (State::Asked, true) if is_provider_executed => State::Granted,
+            (State::Asked, true) => {
+                approval.state = State::Claimed { until: now + LEASE };
+                return Answered::Execute;
+            }
+            (State::Claimed { until }, _) if now < *until => return Answered::Wait,
+            (State::Claimed { .. }, _) => State::Unknown,
+            (state, _) => state.clone(),
+        };
+        let mut shown = None;
+        let outcome = match (&approval.state, is_approved) {
+            (State::Denied, true) => Some(DeferredOutcome::Rejected),
+            (State::Denied, false) if is_provider_executed => Some(forward(false)),
+            (State::Granted, false) => Some(DeferredOutcome::ForwardedToProvider),
+            (State::Superseded | State::Lapsed | State::Revoked, false) => {
+                // The page shows the decision of its user.
+                shown = Some(DeferredOutcome::Denied { reason: None });
+                approval.outcome(now)
+            }
+            _ => approval.outcome(now),
+        };
+        let result = outcome.map(|outcome| approval.received(id, outcome));
+        Answered::Result(result.map(|result| Box::new(ReceivedResult { shown, ..result })))
+    }
+
+    /// Stores that a call was executed.
+    pub(super) fn execute(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+        if let Some(approval) = self.0.get_mut(id)
+            && let State::Claimed { .. } = approval.state
+        {
+            approval.state = State::Executed;
+        }
+        self.decided(id, now)
+    }
+
+    /// Claims an approval for the next model call of a run. Returns whether this run may send it.
+    pub(super) fn claim(&mut self, id: &ApprovalId, run: &RunId, now: u64) -> bool {
+        let Some(approval) = self.0.get_mut(id) else { return false };
+        if approval.state == State::Granted {
+            approval.state = State::Sent { by: run.clone(), until: now + LEASE };
+        }
+        matches!(&approval.state, State::Sent { by, .. } if by == run)
+    }
+
+    /// Returns the result of a call that was decided.
+    pub(super) fn decided(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+        let approval = self.0.get(id)?;
+        Some(approval.received(id, approval.outcome(now)?))
+    }
+
+    /// Returns the result of an answer whose reply was lost.
+    pub(super) fn no_result(&self, id: &ApprovalId, is_approved: bool) -> Option<ReceivedResult> {
+        let outcome = match is_approved {
+            true => DeferredOutcome::OutcomeUnknown,
+            false => DeferredOutcome::Denied { reason: None },
+        };
+        let received = self.0.get(id)?.received(id, outcome);
+        let result = DeferredToolResult { is_final: false, ..received.result };
+        Some(ReceivedResult::new(result, None))
+    }
+}
+
+impl Approval {
+    fn outcome(&self, now: u64) -> Option<DeferredOutcome> {
+        Some(match &self.state {
+            State::Asked => return None,
+            State::Claimed { .. } => {
+                DeferredOutcome::Executing { record: RecordId::from_bytes([0; 16]) }
+            }
+            State::Granted => forward(true),
+            State::Sent { until, .. } if now < *until => DeferredOutcome::ForwardedToProvider,
+            // No server waits for the provider any more.
+            State::Sent { .. } | State::Unknown => DeferredOutcome::OutcomeUnknown,
+            State::Executed => {
+                DeferredOutcome::Executed { outcome: ToolOutcome::Output(Json::string("ran")) }
+            }
+            State::Denied => DeferredOutcome::Denied { reason: None },
+            State::Superseded => DeferredOutcome::Superseded,
+            State::Lapsed => DeferredOutcome::Lapsed,
+            State::Revoked => DeferredOutcome::Revoked,
+        })
+    }
+
+    fn received(&self, id: &ApprovalId, outcome: DeferredOutcome) -> ReceivedResult {
+        let (id, call) = (id.clone(), self.call.clone());
+        let call = PendingToolCall::awaiting_approval(id, call, "act", Json::null());
+        ReceivedResult::new(call.with_outcome(outcome), None)
+    }
+}
+
+fn forward(approved: bool) -> DeferredOutcome {
+    DeferredOutcome::ForwardToProvider { approved, reason: None, claim: None }
+}
+
+/// The lease of a claim, and of a run, in milliseconds.
+pub(super) const LEASE: u64 = 150;

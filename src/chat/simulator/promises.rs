@@ -1,0 +1,246 @@
+//! What must hold in every interleaving.
+
+use super::world::{Driver, NamedRun, World, shows};
+use crate::chat::conversation::{Chat, LiveRun};
+use crate::chat::log::{LogEntry, RunState};
+use crate::chat::run_log::message_shown_by;
+use crate::chat::turn::machine::AgentCall;
+use crate::id::{ApprovalId, MessageId, RunId};
+use crate::message::{ToolPart, UiMessage};
+
+impl World {
+    /// A tool or a provider acts on an approval.
+    pub(super) fn effect(&mut self, approval: &ApprovalId) {
+        self.counts.effects += 1;
+        let effects = self.effects.entry(approval.clone()).or_default();
+        *effects += 1;
+        if *effects > 1 {
+            self.violated(format!("{approval:?} had two effects"));
+        }
+        if self.ledger.is_closed(approval) {
+            self.violated(format!("{approval:?} was closed and had an effect"));
+        }
+    }
+
+    /// A turn claims approvals or calls the model: it has proved its fence for this call.
+    pub(super) fn check_fence(&mut self, at: usize) {
+        let driver = &self.drivers[at];
+        let Some(live) = driver.turn.own_run() else { return };
+        let run = &live.run;
+        let is_step = |entry: &&LogEntry| matches!(entry, LogEntry::Note(note) if **note == *STEP);
+        let steps = self.log(run).iter().filter(is_step).count();
+        let calls = driver.calls.iter().filter(|called| *called == run).count();
+        if steps <= calls {
+            self.violated(format!("{run:?} calls the model before its log says so"));
+        } else if driver.is_refused && driver.refused.as_ref() == Some(run) {
+            self.violated("a claim or a model call after a refused append".into());
+        }
+    }
+
+    /// The agent gets the conversation that names its run.
+    pub(super) fn check_call(&mut self, call: &AgentCall) {
+        let live = call.chat.live_run().map(|live| &live.message_id);
+        let is_recorded = call.not_recorded.iter().any(|result| call.chat.is_known(result));
+        if live != Some(&call.message_id) || is_recorded {
+            self.violated("the agent was called with another conversation".into());
+        }
+    }
+
+    /// A response reads a run. A client that does not hold the message reads it first, as it was when
+    /// the run began.
+    pub(super) fn check_join(&mut self, run: &RunId, id: &MessageId, begun: Option<&UiMessage>) {
+        let named = self.named.iter().find(|named| named.live.run == *run);
+        if named.is_none_or(|named| named.chat.message(id) != begun) {
+            self.violated(format!("a reader of {run:?} begins with another message"));
+        }
+    }
+
+    /// The store has accepted an append.
+    pub(super) fn check_append(&mut self, run: &RunId, end: bool) {
+        let entries = self.stored_log(run).unwrap_or_default();
+        let before = self.logs.insert(run.clone(), entries.clone()).unwrap_or_default();
+        let is_live = self.live().is_some_and(|live| live.run == *run);
+        if end && is_live {
+            self.violated(format!("{run:?} has ended before its message was saved"));
+        }
+        if !entries.starts_with(&before) {
+            self.violated(format!("the log of {run:?} has changed"));
+        }
+        if !end && !is_live && entries.len() > before.len() {
+            self.violated(format!("{run:?} is not live and accepted content"));
+        }
+        for (number, entry) in entries.iter().enumerate().skip(before.len()) {
+            let LogEntry::Frame(bytes) = entry else { continue };
+            if !bytes.starts_with(format!("id: {run}.{number}\n").as_bytes()) {
+                self.violated(format!("frame {number} of {run:?} has another id"));
+            }
+        }
+    }
+
+    /// What a reader has read is the beginning of the log.
+    pub(super) fn check_reader(&mut self, at: usize) {
+        let reader = &self.readers[at];
+        if !self.log(&reader.run).starts_with(&reader.entries) {
+            self.violated(format!("a reader of {:?} read something else", reader.run));
+        }
+    }
+
+    /// Saves the conversation if it has this revision. `at` is the turn that saves.
+    pub(super) fn save(&mut self, at: usize, next: Chat, revision: Option<u64>) -> bool {
+        if revision != self.chat.as_ref().map(|(_, revision)| *revision) {
+            return false;
+        }
+        if revision.is_none() && self.drivers[at].responses > 0 {
+            self.violated("a turn created a deleted chat after its response".into());
+        }
+        let was = self.live().cloned();
+        let now = next.live_run().cloned();
+        let run_of = |live: &Option<LiveRun>| live.as_ref().map(|live| live.run.clone());
+        if run_of(&was) != run_of(&now) {
+            let kept = was.as_ref().and_then(|was| next.message(&was.message_id).cloned());
+            was.into_iter().for_each(|was| self.run_is_over(&was, kept.clone(), now.is_some()));
+            now.into_iter().for_each(|now| self.run_is_named(now, &next));
+        }
+        self.revision += 1;
+        self.chat = Some((next, self.revision));
+        true
+    }
+
+    /// Deletes the conversation if it has this revision.
+    pub(super) fn delete(&mut self, revision: u64) -> bool {
+        if self.chat.as_ref().is_none_or(|(_, current)| *current != revision) {
+            return false;
+        }
+        if let Some(was) = self.live().cloned() {
+            self.run_is_over(&was, None, true);
+        }
+        self.counts.deleted += 1;
+        self.chat = None;
+        true
+    }
+
+    /// `is_replaced` is whether the run ends for a new one, or with the conversation.
+    fn run_is_over(&mut self, was: &LiveRun, kept: Option<UiMessage>, is_replaced: bool) {
+        let state = self.state(&was.run);
+        let is_open = matches!(
+            state,
+            Some((RunState::Leased | RunState::LeasePassed, fence)) if fence == was.fence
+        );
+        let is_lost = state.is_none();
+        self.counts.removed_logs += u64::from(is_lost);
+        let Some(named) = self.named.iter_mut().find(|named| named.live.run == was.run) else {
+            return;
+        };
+        (named.kept, named.is_replaced) = (kept, is_replaced);
+        named.is_lost |= is_lost;
+        // The fence of the holder that began the run: it could still append.
+        if is_replaced && is_open && named.live.fence == was.fence {
+            self.violated(format!("{:?} was replaced and is open", was.run));
+        }
+    }
+
+    fn run_is_named(&mut self, live: LiveRun, next: &Chat) {
+        self.counts.runs += 1;
+        if self.named.iter().any(|named| named.live.run == live.run) {
+            self.violated(format!("{:?} was named twice", live.run));
+        }
+        self.counts.continued += u64::from(next.message(&live.message_id).is_some());
+        let (chat, kept) = (next.clone(), None);
+        self.named.push(NamedRun { live, chat, kept, is_replaced: false, is_lost: false });
+    }
+
+    /// A turn has ended.
+    pub(super) fn check_driver(&mut self, driver: &Driver) {
+        if driver.responses != 1 {
+            self.violated(format!("turn {}: {} responses", driver.number, driver.responses));
+        }
+    }
+
+    /// Checks what must hold after all turns have ended.
+    pub(super) fn check_end(&mut self) {
+        (0..self.readers.len()).for_each(|at| self.check_reader(at));
+        let runs = self.named.iter().flat_map(|named| self.found_in_run(named));
+        let mut found: Vec<String> = runs.collect();
+        found.extend(self.found_in_chat());
+        if !self.counts.has_failed() {
+            found.extend(self.found_in_logs());
+            found.extend(self.found_in_ledger());
+        }
+        found.into_iter().for_each(|what| self.violated(what));
+        let unsent = self.ledger.sent().filter(|id| !self.effects.contains_key(*id));
+        self.counts.claimed_in_vain = unsent.count() as u64;
+    }
+
+    /// The kept message is the one of the log, and the frames of the log show it.
+    fn found_in_run(&self, named: &NamedRun) -> Vec<String> {
+        let (run, mut found) = (&named.live.run, Vec::new());
+        if named.is_lost {
+            return found;
+        }
+        let log = self.kept_log(named);
+        let written = log.message(&named.live.message_id);
+        let is_kept = match &named.kept {
+            Some(kept) => written == Some(kept),
+            None => written.is_none() || named.is_replaced,
+        };
+        if !is_kept {
+            let (kept, written) = (named.kept.as_ref().map(json), written.map(json));
+            found.push(format!("{run:?}: kept {kept:?}, the log is {written:?}"));
+        }
+        let shown = message_shown_by(&named.chat, &named.live, self.log(run));
+        // A run that answers a message which the server does not hold is read by that page alone.
+        let is_of_page = shown.id != named.live.message_id;
+        let is_hidden = |part: &&ToolPart| {
+            let is_it = |shown: &&ToolPart| shown.tool_call_id == part.tool_call_id;
+            part.is_settled() && !shown.tool_parts().find(is_it).is_some_and(ToolPart::is_settled)
+        };
+        let mut calls = named.kept.iter().flat_map(UiMessage::tool_parts);
+        if let Some(hidden) = calls.find(is_hidden).filter(|_| !is_of_page) {
+            found.push(format!("{run:?}: no frame shows {:?}", hidden.tool_call_id));
+        }
+        found
+    }
+
+    /// No answer is lost or left unread, and no run is left.
+    fn found_in_chat(&self) -> Vec<String> {
+        let Some(chat) = self.stored() else { return Vec::new() };
+        let mut found = Vec::new();
+        if chat.message_to_continue().is_some() {
+            found.push("a result was recorded and no model reads it".into());
+        }
+        let open = chat.undecided_calls().into_iter().filter_map(|call| call.approval_id);
+        let lost = open.filter(|id| !self.ledger.is_asked(id));
+        found.extend(lost.map(|id| format!("the answer to {id:?} is lost")));
+        let open = chat.client_executed.iter().map(|call| call.tool_call_id.to_string());
+        let lost = open.filter(|call| self.answered_outputs.contains(call));
+        found.extend(lost.map(|call| format!("the output of {call:?} is lost")));
+        if self.live().is_some() {
+            found.push("a run is live although all turns have ended".into());
+        }
+        found
+    }
+
+    /// Every log that the conversation named has ended, and every one that it was never to name.
+    fn found_in_logs(&self) -> Vec<String> {
+        let is_open = |run: &&RunId| self.state(run).is_some_and(|it| it.0 != RunState::Ended);
+        let named = self.named.iter().map(|named| &named.live.run);
+        let open = self.begun.iter().chain(named).filter(is_open);
+        open.map(|run| format!("the log of {run:?} has not ended")).collect()
+    }
+
+    /// Every open request is shown to the user, unless it outlives its message.
+    fn found_in_ledger(&self) -> Vec<String> {
+        let is_shown = |id: &ApprovalId| {
+            self.stored().is_some_and(|chat| chat.messages.iter().any(|it| shows(it, id)))
+        };
+        let asked = self.ledger.asked().filter(|(id, it)| it.lapses && !is_shown(id));
+        asked.map(|(id, _)| format!("{id:?} is open and not shown")).collect()
+    }
+}
+
+fn json(message: &UiMessage) -> String {
+    serde_json::to_string(message).unwrap()
+}
+
+/// The note that the model is called.
+const STEP: &[u8] = br#""step""#;

@@ -1,0 +1,296 @@
+//! [`Simulation`]: what users, clients, networks and failing machines do to a [`World`].
+
+use super::ledger::LEASE;
+use super::random::Random;
+use super::step::Step;
+use super::users::{self, Answer, SeenCall};
+use super::world::{Driver, World, short, shows};
+use crate::approval::Principal;
+use crate::chat::conversation::{HistoryImport, PostedHistory};
+use crate::chat::turn::machine::{ChatTurn, Request, TurnSettings};
+use crate::chunk::Version;
+use crate::id::ApprovalId;
+use crate::limits::ChatLimits;
+use crate::message::Role;
+
+/// One interleaving.
+pub(super) struct Simulation {
+    pub(super) world: World,
+    pub(super) random: Random,
+    posted: Vec<Request>,
+    /// Whether the user mostly sends messages.
+    is_talkative: bool,
+}
+
+impl Simulation {
+    /// Simulates the interleaving of this seed, up to its end or to the first violation.
+    pub(super) fn run_seed(seed: u64, trace: bool) -> World {
+        let mut random = Random(seed);
+        let is_talkative = random.one_in(2);
+        let world = World {
+            ledger_fails: random.one_in(4),
+            gives_up: random.one_in(4),
+            trace,
+            ..World::default()
+        };
+        let mut simulation = Simulation { world, random, posted: Vec::new(), is_talkative };
+        simulation.run();
+        if simulation.world.violations.is_empty() {
+            simulation.repair();
+        }
+        if simulation.world.violations.is_empty() {
+            simulation.world.check_end();
+        }
+        simulation.world
+    }
+
+    fn run(&mut self) {
+        let mut left = 3 + self.random.below(12);
+        let pace = 2 + self.random.below(120);
+        while left > 0 {
+            if self.world.drivers.is_empty() || self.random.one_in(pace) {
+                // Some requests arrive at the same time.
+                loop {
+                    left -= 1;
+                    self.act();
+                    if left == 0 || !self.random.one_in(3) {
+                        break;
+                    }
+                }
+            } else {
+                self.go_on();
+            }
+            if !self.world.violations.is_empty() {
+                return;
+            }
+        }
+        self.finish();
+    }
+
+    /// Lets the turns and the readers come to their ends.
+    fn finish(&mut self) {
+        while self.world.violations.is_empty() {
+            let world = &self.world;
+            if !world.drivers.is_empty() || !world.tasks.is_empty() || world.is_read() {
+                self.go_on();
+            } else if world.live().is_some() {
+                // A crash left a run without readers. The next reader mends the conversation.
+                self.post(Request::Follow);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        let Simulation { world, random, .. } = self;
+        let drivers = world.drivers.len();
+        let has_moved = match random.below((drivers + world.tasks.len()).max(1)) {
+            at if at < drivers => Step { world, random, at }.run(),
+            _ if world.tasks.is_empty() => {
+                world.pass(LEASE / 10);
+                false
+            }
+            at => {
+                let (_, task) = world.tasks.swap_remove(at - drivers);
+                world.run_task(task);
+                true
+            }
+        };
+        if !has_moved || self.random.one_in(4) {
+            self.world.pass(1);
+        }
+        if self.random.one_in(4) {
+            self.read();
+        }
+        self.world.counts.steps += 1;
+        if self.world.counts.steps > 40_000 && self.world.violations.is_empty() {
+            let turns: Vec<_> = self.world.drivers.iter().map(|it| &it.turn).collect();
+            let stuck = format!("the turns do not end: {turns:?}");
+            self.world.violated(stuck.chars().take(600).collect());
+        }
+    }
+
+    /// After a crash or a failure, users send their answers again. Then nothing may be lost.
+    fn repair(&mut self) {
+        (self.world.ledger_fails, self.world.gives_up) = (false, false);
+        if !self.world.counts.has_failed() {
+            return;
+        }
+        self.world.counts.repaired += 1;
+        for _ in 0..3 {
+            self.world.pass(LEASE * 2);
+            let World { ledger, .. } = &self.world;
+            let lost = self.world.seen_calls().into_iter().filter(|seen| self.world.is_lost(seen));
+            // The ledger does not accept another answer than the first.
+            let is_approved =
+                |seen: &SeenCall| !seen.approval.iter().any(|id| ledger.is_denied(id));
+            let lost: Vec<Answer> = lost.map(|seen| (seen.clone(), is_approved(&seen))).collect();
+            let Some((first, _)) = lost.first().cloned() else { return };
+            let is_same = |answer: &Answer| answer.0.message == first.message;
+            let answers: Vec<Answer> = lost.into_iter().filter(is_same).collect();
+            self.post(users::answers(&answers));
+            self.finish();
+        }
+    }
+
+    /// A request arrives at one of the servers.
+    fn post(&mut self, request: Request) {
+        let server = self.random.below(2);
+        self.post_at(server, None, request);
+    }
+
+    pub(super) fn post_at(&mut self, server: usize, mends_for: Option<usize>, request: Request) {
+        let world = &mut self.world;
+        let number = world.fresh();
+        if world.trace {
+            println!("{:5} turn {number} begins: {}", world.now, short(&request));
+        }
+        let settings = TurnSettings {
+            owner: Principal::new("ada"),
+            posted_history: PostedHistory::Keep,
+            limits: ChatLimits::default(),
+            version: Version::default(),
+            has_approvals: true,
+            history_import: HistoryImport::Texts,
+            chat_id: "c".into(),
+            message_id: format!("a{number}").into(),
+            run_id: format!("r{number}").into(),
+        };
+        let driver = Driver {
+            number,
+            server,
+            outputs: users::outputs_in(&request),
+            turn: ChatTurn::new(request, settings),
+            errands: Vec::new(),
+            agent: None,
+            responses: 0,
+            has_failed: false,
+            redemptions: Vec::new(),
+            refused: None,
+            is_refused: false,
+            ticked: world.now,
+            mends_for,
+            followed: followed_requests(world),
+            calls: Vec::new(),
+        };
+        world.drivers.push(driver);
+        world.counts.turns += 1;
+    }
+
+    /// Does what a user, a network or a failing machine does.
+    fn act(&mut self) {
+        let action = match self.random.below(18) {
+            // A user with open questions mostly answers them.
+            0..=6 if !self.is_talkative && self.random.below(3) > 0 => 7,
+            action => action,
+        };
+        match action {
+            0..=2 => {
+                let number = self.world.fresh();
+                self.post_new(users::new_message(number));
+            }
+            3..=4 => {
+                if let Some(request) = self.random.choose(&self.posted).cloned() {
+                    self.post(request);
+                }
+            }
+            5 => self.regenerate(),
+            6 => self.edit(),
+            7..=12 => self.answer(),
+            13 if self.random.one_in(2) => self.post(Request::Stop),
+            13 if self.random.one_in(3) => self.post(Request::Delete),
+            13 => self.post(Request::Follow),
+            14 if self.random.one_in(2) => self.world.pass(LEASE * 2),
+            15 if self.random.one_in(2) => self.crash(),
+            16 if self.random.one_in(3) => self.resume(),
+            // The store removes logs that are older than 10 minutes.
+            17 if self.random.one_in(8) => {
+                self.world.counts.long_jumps += 1;
+                self.world.pass(11 * 60_000);
+            }
+            _ => {}
+        }
+    }
+
+    /// A client sends a request, perhaps twice at the same time.
+    fn post_new(&mut self, request: Request) {
+        self.posted.push(request.clone());
+        if self.random.one_in(8) {
+            self.post(request.clone());
+        }
+        self.post(request);
+    }
+
+    fn regenerate(&mut self) {
+        let Some(question) = self.world.ids_of(Role::User).pop() else { return };
+        let answer = match self.random.below(3) {
+            0 => self.world.live().map(|live| live.message_id.to_string()),
+            1 => self.world.ids_of(Role::Assistant).pop(),
+            _ => None,
+        };
+        self.post_new(users::regenerate(answer.as_deref(), &question));
+    }
+
+    fn edit(&mut self) {
+        let users = self.world.ids_of(Role::User);
+        let Some(edited) = self.random.choose(&users) else { return };
+        let number = self.world.fresh();
+        self.post_new(users::edit(edited, number));
+    }
+
+    /// A user answers what the history or a log shows.
+    fn answer(&mut self) {
+        let mut seen = self.world.seen_calls();
+        let number = self.world.fresh();
+        // Mostly what is still open.
+        if self.random.below(4) > 0 && seen.iter().any(|seen| self.world.is_open(seen)) {
+            seen.retain(|seen| self.world.is_open(seen));
+        }
+        let Some(first) = self.random.choose(&seen) else {
+            return self.post_new(users::new_message(number));
+        };
+        let mut answers = vec![(first.clone(), self.random.below(4) > 0)];
+        for other in &seen {
+            if other.message == first.message && other.call != first.call && self.random.one_in(2) {
+                answers.push((other.clone(), self.random.below(4) > 0));
+            }
+        }
+        let request = match self.random.below(8) {
+            0..=1 if answers.iter().all(|(seen, _)| seen.approval.is_some()) => {
+                users::decisions(&answers)
+            }
+            2 => users::answers_and_message(&answers, number),
+            _ => users::answers(&answers),
+        };
+        self.post_new(request);
+    }
+
+    /// A server crashes, or one turn panics.
+    fn crash(&mut self) {
+        self.world.counts.crashes += 1;
+        let Simulation { world, random, .. } = self;
+        if random.one_in(3) {
+            let server = random.below(2);
+            world.drivers.retain(|driver| driver.server != server);
+            world.tasks.retain(|(of, _)| *of != server);
+            let lost = world.disconnect(server);
+            self.reconnect(lost, server);
+        } else if !world.drivers.is_empty() {
+            let driver = world.drivers.swap_remove(random.below(world.drivers.len()));
+            driver.mends_for.into_iter().for_each(|reader| world.has_mended(reader, true));
+            world.leave_calls(driver);
+        }
+    }
+}
+
+/// Returns the open requests that a message of the user follows, and that must not be approved.
+fn followed_requests(world: &World) -> Vec<ApprovalId> {
+    let Some(chat) = world.stored() else { return Vec::new() };
+    let followed = chat.messages_followed_by_user();
+    let asked = world.ledger.asked().filter(|(id, approval)| {
+        let mut messages = followed.iter().filter_map(|message| chat.message(message));
+        approval.lapses && messages.any(|message| shows(message, id))
+    });
+    asked.map(|(id, _)| id.clone()).collect()
+}

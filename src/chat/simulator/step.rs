@@ -1,0 +1,200 @@
+//! [`Step`]: a step of one turn. It does what the driver of the server does, in a random order.
+
+use super::agent;
+use super::ledger::LEASE;
+use super::random::Random;
+use super::world::{Errand, Task, World, key, short};
+use crate::chat::log::{AppendEntries, AppendResult};
+use crate::chat::store::RunStore;
+use crate::chat::turn::machine::{Action, AgentCall, Effect, Input, Response};
+use crate::event::AgentEvent;
+use futures_util::FutureExt;
+
+/// A step of one turn.
+pub(super) struct Step<'a> {
+    pub(super) world: &'a mut World,
+    pub(super) random: &'a mut Random,
+    /// The index of the turn.
+    pub(super) at: usize,
+}
+
+impl Step<'_> {
+    /// Does one step of a driver. Returns `false` if it has nothing to do.
+    pub(super) fn run(&mut self) -> bool {
+        loop {
+            match self.world.drivers[self.at].turn.poll() {
+                Action::Wait => break,
+                Action::End => {
+                    self.end_turn();
+                    return true;
+                }
+                action => self.start(action),
+            }
+        }
+        let driver = &self.world.drivers[self.at];
+        let has_event = driver.agent.is_some() && driver.turn.accepts_events();
+        let ready = driver.errands.len();
+        if ready == 0 && !has_event || self.random.one_in(8) {
+            return self.tick();
+        }
+        if has_event && (ready == 0 || self.random.one_in(2)) {
+            self.hear();
+            return true;
+        }
+        let chosen = self.random.below(ready);
+        let errand = self.world.drivers[self.at].errands.remove(chosen);
+        self.run_errand(errand);
+        true
+    }
+
+    fn end_turn(&mut self) {
+        let driver = self.world.drivers.swap_remove(self.at);
+        if let Some(reader) = driver.mends_for {
+            self.world.has_mended(reader, driver.has_failed);
+        }
+        self.world.check_driver(&driver);
+        self.world.leave_calls(driver);
+    }
+
+    /// Passes the next event of the agent to the turn. The agent records its approval requests in
+    /// the ledger before it emits them.
+    fn hear(&mut self) {
+        let driver = &mut self.world.drivers[self.at];
+        let events = driver.agent.as_mut();
+        let event = events.and_then(|events| (!events.is_empty()).then(|| events.remove(0)));
+        if let Some(AgentEvent::ApprovalRequested { tool_call_id, approval_id, .. }) = &event
+            && let Some(live) = driver.turn.own_run()
+        {
+            let lapses = self.random.below(8) > 0;
+            self.world.ledger.ask(approval_id, &live.message_id, tool_call_id, lapses);
+        }
+        if event.is_none() {
+            driver.agent = None;
+        }
+        self.deliver(event.map_or(Input::AgentEnded, Input::Agent));
+    }
+
+    fn start(&mut self, action: Action) {
+        self.trace("asks", &action);
+        let driver = &mut self.world.drivers[self.at];
+        match action {
+            Action::Start(Effect::CallAgent(call)) => self.call_agent(*call),
+            Action::Start(Effect::Release { run, fence }) => {
+                let key = key(&run);
+                let append =
+                    AppendEntries { key: &key, fence, position: 0, entries: &[], end: true };
+                let released = self.world.store.append(append).now_or_never().unwrap().unwrap();
+                if let AppendResult::Appended(_) = released {
+                    self.world.check_append(&run, true);
+                }
+            }
+            Action::Start(Effect::RevokeUnshown(ended)) => {
+                let server = driver.server;
+                self.world.tasks.push((server, Task::RevokeUnshown(ended)));
+            }
+            Action::Start(effect) => {
+                if matches!(effect, Effect::Claim { .. }) {
+                    self.world.check_fence(self.at);
+                }
+                self.world.drivers[self.at].errands.push(Errand::Do(effect));
+            }
+            Action::StopAgent => driver.agent = None,
+            Action::Respond(response) => self.respond(response),
+            Action::Wait | Action::End | Action::Report(_) => {}
+        }
+    }
+
+    fn respond(&mut self, response: Response) {
+        let driver = &mut self.world.drivers[self.at];
+        driver.responses += 1;
+        driver.has_failed = matches!(response, Response::Failed);
+        let (server, has_reader) = (driver.server, driver.mends_for.is_none());
+        if !driver.has_failed {
+            self.world.counts.outputs += driver.outputs.len() as u64;
+            self.world.answered_outputs.append(&mut driver.outputs);
+        }
+        match response {
+            Response::Join { run, message_id, begun, .. } => {
+                self.world.counts.joined += 1;
+                self.world.check_join(&run, &message_id, begun.as_deref());
+                if has_reader {
+                    self.world.attach(run, server, Vec::new());
+                }
+            }
+            Response::Stored { .. } => self.world.counts.stored += 1,
+            Response::Failed => self.world.counts.failed += 1,
+            _ => self.world.counts.refused += 1,
+        }
+    }
+
+    fn call_agent(&mut self, call: AgentCall) {
+        self.world.check_fence(self.at);
+        self.world.check_call(&call);
+        self.world.counts.sent += call.sent.len() as u64;
+        call.sent.iter().flat_map(|sent| &sent.approval_id).for_each(|id| self.world.effect(id));
+        let run = call.chat.live_run().map(|live| live.run.clone());
+        let events = agent::answer(self.world, self.random, call.sent);
+        let driver = &mut self.world.drivers[self.at];
+        driver.calls.extend(run);
+        driver.agent = Some(events);
+    }
+
+    pub(super) fn deliver(&mut self, input: Input) {
+        self.trace("gets", &input);
+        let driver = &mut self.world.drivers[self.at];
+        if let Input::Appended(AppendResult::Refused(_)) = &input {
+            driver.is_refused = true;
+        }
+        driver.turn.handle(input);
+    }
+
+    fn trace(&self, verb: &str, what: &impl std::fmt::Debug) {
+        if self.world.trace {
+            let number = self.world.drivers[self.at].number;
+            println!("{:5} turn {number} {verb} {}", self.world.now, short(what));
+        }
+    }
+
+    fn tick(&mut self) -> bool {
+        let driver = &mut self.world.drivers[self.at];
+        if self.world.now < driver.ticked + LEASE / 3 {
+            return false;
+        }
+        driver.ticked = self.world.now;
+        self.deliver(Input::Tick);
+        true
+    }
+
+    fn run_errand(&mut self, errand: Errand) {
+        match errand {
+            Errand::Reply(input) => self.deliver(input),
+            Errand::Answer { approval, is_approved, redemption } => {
+                self.answer(approval, is_approved, redemption);
+            }
+            Errand::Await { approval, is_approved, redemption } => {
+                self.ask_again(approval, is_approved, redemption);
+            }
+            Errand::Execute { approval, redemption } => {
+                self.world.effect(&approval);
+                let result = self.world.ledger.execute(&approval, self.world.now).map(Box::new);
+                self.world.drivers[self.at].errands.push(Errand::Settle { result, redemption });
+            }
+            Errand::Settle { result, redemption } => {
+                result.into_iter().for_each(|it| self.deliver(Input::CallSettled(it)));
+                self.end_call(redemption);
+            }
+            Errand::Do(Effect::Redeem { plan, chat }) => {
+                if self.redeem(&plan, &chat, None).is_err() {
+                    self.deliver(Input::NotRedeemed);
+                }
+            }
+            Errand::Do(Effect::CloseOpenCalls { open, plan, chat }) => {
+                if self.redeem(&plan, &chat, Some(open)).is_err() {
+                    self.deliver(Input::CallsNotClosed);
+                    self.deliver(Input::Redeemed);
+                }
+            }
+            Errand::Do(effect) => self.perform(effect),
+        }
+    }
+}
