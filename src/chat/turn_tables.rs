@@ -221,6 +221,28 @@ fn stop_keeps_the_half_written_message_and_names_no_run() {
 }
 
 #[test]
+fn a_save_that_only_sets_the_fence_revokes_no_requests_that_the_log_shows() {
+    let mut log = log_of_a_question(false);
+    log.push(frame(r#"{"type":"finish-step"}"#));
+    let mut answered = live_chat("r0", "a0");
+    answered.receive_result(&executed("s1", "ap1"));
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log))),
+        ("load", loaded(live_chat("r0", "a0"))),
+        // Another turn has saved a result, which the log lacks.
+        ("save [u1 a0]", Input::Saved(false)),
+    ];
+    let mut turn = check(turn(Request::Stop), table, "load");
+    turn.handle(loaded(answered));
+    let save = turn.poll();
+    let Action::Start(Effect::Save { chat, ended, .. }) = save else { panic!("{save:?}") };
+    assert_eq!(chat.live_run(), fenced(live_chat("r0", "a0"), 2).live_run());
+    assert!(ended.is_none(), "{ended:?}");
+}
+
+#[test]
 fn a_deletion_takes_the_run_and_revokes_before_and_after_it_deletes() {
     let table = vec![
         ("load", loaded(live_chat("r0", "a0"))),

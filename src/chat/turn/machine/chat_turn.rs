@@ -462,7 +462,10 @@ impl ChatTurn {
     pub(super) fn save(&mut self, loaded: &Loaded, next: Chat, then: Then) {
         let (chat, revision) = (Box::new(next), loaded.revision);
         let unchanged = revision.map_or(0, |_| chat.messages.shared_prefix(&loaded.chat.messages));
-        let ended = self.taken.as_ref().filter(|taken| taken.end.is_some());
+        let is_live = |run: &RunId| chat.live_run().is_some_and(|live| live.run == *run);
+        // The end may be that of an earlier attempt, if the chat has changed since.
+        let ended = self.taken.as_ref();
+        let ended = ended.filter(|taken| taken.end.is_some() && !is_live(&taken.run));
         let ended = ended.and_then(|taken| taken.message_id.clone());
         let ended = ended.map(|id| EndedMessage { id, requested: Vec::new() });
         self.start(Effect::Save { chat: chat.clone(), unchanged, revision, ended });
