@@ -258,6 +258,17 @@ fn a_deletion_takes_the_run_and_revokes_before_and_after_it_deletes() {
 }
 
 #[test]
+fn a_deletion_without_a_run_revokes_nothing_after_it() {
+    let table = vec![
+        ("load", loaded(answered_chat())),
+        ("revoke all", Input::Revoked),
+        // The user may begin a new conversation with this id, and its agent may ask at once.
+        ("delete @1", Input::Deleted(true)),
+    ];
+    check(turn(Request::Delete), table, "nothing · end");
+}
+
+#[test]
 fn a_deletion_of_a_chat_that_has_changed_loads_it_again() {
     let table = vec![
         ("load", loaded(answered_chat())),
