@@ -49,7 +49,7 @@ pub(super) struct OwnRun {
     was_saved: bool,
     /// The saved conversation has unread results in a message of another run.
     leaves_unread: bool,
-    /// The last model call was cut off.
+    /// A model call was cut off. Its agent may have requested approvals that no event shows.
     was_cut: bool,
     /// The approvals that the next model call sends, while they are claimed.
     claiming: Vec<DeferredToolResult>,
@@ -213,7 +213,7 @@ impl OwnRun {
         }
         if let Some(was_cut) = ends_call(event) {
             actions.push_back(Action::StopAgent);
-            self.was_cut = was_cut;
+            self.was_cut |= was_cut;
             self.end_call(Some(event));
             return;
         }
@@ -332,7 +332,6 @@ impl OwnRun {
     fn step(&mut self) {
         self.writer.step();
         self.has_to_call = false;
-        self.was_cut = false;
         self.is_message_ended = false;
         self.phase = Phase::Stepping;
     }
