@@ -926,6 +926,49 @@ fn answers_to_a_removed_message_begin_no_run() {
 }
 
 #[test]
+fn answers_whose_message_is_removed_after_their_run_was_begun_end_its_log() {
+    let table = vec![
+        ("load", loaded(asked_chat(false))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(false)),
+        // The user has edited the question, and the run that answered it has written nothing.
+        ("load", loaded(edited_chat())),
+        ("already received · redeem 1", Input::Redeemed),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "release r1 · end");
+}
+
+#[test]
+fn requests_of_a_model_call_that_failed_are_revoked_after_the_next_call() {
+    let mut turn = running();
+    let mut told = live_chat("r1", "a1");
+    told.receive_result(&executed("s1", "ap1"));
+    let inputs = [
+        Input::Agent(question(false).0),
+        Input::Agent(question(false).1),
+        appended(),
+        appended(),
+        Input::Agent(AgentEvent::error("failed")),
+        appended(),
+        // The result is unread, and the model is called again.
+        loaded(told.clone()),
+        appended(),
+        appended(),
+        finish(),
+        appended(),
+    ];
+    for input in inputs {
+        let _ = actions(&mut turn);
+        turn.handle(input);
+    }
+    assert_eq!(actions(&mut turn), "load");
+    turn.handle(loaded(told));
+    let save = turn.poll();
+    let Action::Start(Effect::Save { ended, .. }) = save else { panic!("{save:?}") };
+    assert!(ended.is_some());
+}
+
+#[test]
 fn a_log_shows_the_results_of_calls_that_the_page_does_not_hold() {
     let mut log = log_of_a_question(false);
     log.push(frame(
@@ -1198,6 +1241,16 @@ fn answered_chat() -> Chat {
 /// A conversation in which `a0` asks a question.
 fn asked_chat(is_provider_executed: bool) -> Chat {
     chat_with(log_of_a_question(is_provider_executed))
+}
+
+/// A conversation whose question was edited, without an answer.
+fn edited_chat() -> Chat {
+    let edit = r#"{"id":"c","messageId":"u1","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"changed"}]}]}"#;
+    let request = ChatRequest::parse(edit.as_bytes(), &Limits::default()).unwrap();
+    let mut chat = asked_chat(false);
+    let _ = chat.apply_request(&request, PostedHistory::Keep);
+    chat
 }
 
 fn chat_with(log: Vec<LogEntry>) -> Chat {

@@ -580,7 +580,10 @@ impl ChatTurn {
     fn settle_rest(&mut self) {
         if self.unsaved.is_empty() && !self.redemption.is_running() {
             match self.has_responded {
-                true => self.state = State::Over,
+                true => {
+                    self.release_begun();
+                    self.state = State::Over;
+                }
                 false => self.load(),
             }
             return;
