@@ -1031,6 +1031,21 @@ fn an_edit_that_removes_open_calls_fails_if_the_ledger_fails() {
 }
 
 #[test]
+fn calls_that_are_new_after_a_failure_of_the_ledger_are_closed() {
+    let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
+    let table = vec![
+        ("load", loaded(answered_chat())),
+        ("close 0", Input::CallsNotClosed),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1] live r1/1 a1", Input::Saved(false)),
+        // Another turn has continued the message, and its agent has asked something.
+        ("load", loaded(asked_chat(false))),
+    ];
+    check(turn(post(regenerate)), table, "close 1");
+}
+
+#[test]
 fn a_run_whose_approvals_cannot_be_claimed_ends_with_an_error() {
     let granted = received(
         "p1",

@@ -501,7 +501,7 @@ impl ChatTurn {
         let mut open: Vec<PendingToolCall> = next.undecided_calls();
         open.extend(next.client_executed.iter().cloned());
         if let Some(closed) = &self.closed
-            && (closed.has_failed || open.iter().all(|call| closed.calls.contains(call)))
+            && open.iter().all(|call| closed.calls.contains(call))
         {
             return Some(closed.results.clone());
         }
