@@ -44,9 +44,13 @@ counts! {
     stored,
     refused,
     failed,
+    // The user has too many runs.
+    too_many,
     refused_appends,
     conflicts,
+    // Conversations that were deleted, and revocations of all their requests.
     deleted,
+    revoked,
     // Failures.
     crashes,
     given_up,
@@ -62,7 +66,7 @@ counts! {
 impl Counts {
     /// Whether something has failed, so that users may have to send their answers again.
     pub(super) fn has_failed(&self) -> bool {
-        let Counts { crashes, failed, given_up, ledger_faults, long_jumps, .. } = self;
-        crashes + failed + given_up + ledger_faults + long_jumps > 0
+        let Counts { crashes, failed, too_many, given_up, ledger_faults, long_jumps, .. } = self;
+        crashes + failed + too_many + given_up + ledger_faults + long_jumps > 0
     }
 }

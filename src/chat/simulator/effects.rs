@@ -10,8 +10,8 @@ use super::step::Step;
 use super::world::{Errand, key};
 use crate::approval::{DeferredToolResult, LeaseHolderId};
 use crate::chat::log::{
-    AppendEntries, AppendResult, BeginResult, BeginRun, Fence, LogEntry, TakeCondition, TakeResult,
-    TakeRun,
+    AppendEntries, AppendResult, BeginResult, BeginRun, Fence, LogEntry, RunState, TakeCondition,
+    TakeResult, TakeRun,
 };
 use crate::chat::store::RunStore;
 use crate::chat::turn::machine::{Effect, Input};
@@ -20,15 +20,17 @@ use crate::id::RunId;
 impl Step<'_> {
     /// Performs an effect. If it is lost, it is repeated, unless the driver gives up.
     pub(super) fn perform(&mut self, effect: Effect) {
-        if let Effect::Save { chat, .. } = &effect {
-            // The turn does not end a log that it may have named.
-            let named = chat.live_run().map(|live| &live.run);
-            self.world.begun.retain(|begun| Some(begun) != named);
-        }
         let fault = match &effect {
             Effect::FindDecided(_) | Effect::Claim { .. } | Effect::RevokePending => self.fault(),
             _ => self.loss(),
         };
+        if let Effect::Save { chat, .. } = &effect
+            && fault != Fault::None
+        {
+            // The turn does not end a log that it may have named.
+            let named = chat.live_run().map(|live| &live.run);
+            self.world.begun.retain(|begun| Some(begun) != named);
+        }
         let reply = match fault {
             Fault::Before => None,
             _ => Some(self.perform_once(&effect)),
@@ -88,6 +90,7 @@ impl Step<'_> {
                 Input::Saved(is_saved)
             }
             Effect::RevokePending => {
+                world.counts.revoked += 1;
                 world.ledger.revoke(|_, _| true);
                 Input::Revoked
             }
@@ -139,10 +142,13 @@ impl Step<'_> {
 
     fn begin(&mut self, run: &RunId) -> BeginResult {
         let (key, holder, lease) = (key(run), self.holder(), Duration::from_millis(LEASE));
-        let begin = BeginRun { key: &key, holder, lease, max_user_runs: 1000 };
+        let max_user_runs = self.world.limits.max_user_runs();
+        let begin = BeginRun { key: &key, holder, lease, max_user_runs };
         let begun = self.world.store.begin(begin).now_or_never().unwrap().unwrap();
-        if let BeginResult::Begun(_) = begun {
-            self.world.begun.push(run.clone());
+        match begun {
+            BeginResult::Begun(_) => self.world.begun.push(run.clone()),
+            BeginResult::TooManyRuns => self.world.counts.too_many += 1,
+            BeginResult::Exists => {}
         }
         begun
     }
@@ -172,8 +178,12 @@ impl Step<'_> {
     fn take(&mut self, run: &RunId, fence: Fence, condition: TakeCondition) -> TakeResult {
         let (key, holder) = (key(run), self.holder());
         let take = TakeRun { key: &key, fence, holder, condition };
+        let is_held = self.world.state(run) == Some((RunState::Leased, fence));
         let taken = self.world.store.take(take).now_or_never().unwrap().unwrap();
         let is_taken = matches!(taken, TakeResult::Taken(_));
+        if is_taken && is_held {
+            self.world.check_take(self.at, run);
+        }
         self.world.counts.taken += u64::from(is_taken);
         self.world.counts.mended += u64::from(is_taken && condition == TakeCondition::LeasePassed);
         taken

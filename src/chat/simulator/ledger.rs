@@ -10,7 +10,11 @@ use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;
 
 #[derive(Default)]
-pub(super) struct Ledger(BTreeMap<ApprovalId, Approval>);
+pub(super) struct Ledger {
+    approvals: BTreeMap<ApprovalId, Approval>,
+    /// The number of the current step.
+    pub(super) step: u64,
+}
 
 #[derive(Debug)]
 pub(super) struct Approval {
@@ -21,6 +25,8 @@ pub(super) struct Approval {
     /// Whether a new message of the user closes the request.
     pub(super) lapses: bool,
     state: State,
+    /// The step in which the request got its last state.
+    changed: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -65,42 +71,55 @@ impl Ledger {
     ) {
         let (message, call, state) = (message.clone(), call.clone(), State::Asked);
         let is_provider_executed = call.starts_with('p');
-        let approval = Approval { message, call, is_provider_executed, lapses, state };
-        self.0.insert(id.clone(), approval);
+        let changed = self.step;
+        let approval = Approval { message, call, is_provider_executed, lapses, state, changed };
+        self.approvals.insert(id.clone(), approval);
     }
 
     /// Returns the requests that wait for an answer.
     pub(super) fn asked(&self) -> impl Iterator<Item = (&ApprovalId, &Approval)> {
-        self.0.iter().filter(|(_, approval)| approval.state == State::Asked)
+        self.approvals.iter().filter(|(_, approval)| approval.state == State::Asked)
     }
 
     pub(super) fn is_asked(&self, id: &ApprovalId) -> bool {
-        self.0.get(id).is_some_and(|approval| approval.state == State::Asked)
+        self.approvals.get(id).is_some_and(|approval| approval.state == State::Asked)
     }
 
     pub(super) fn is_denied(&self, id: &ApprovalId) -> bool {
-        self.0.get(id).is_some_and(|approval| approval.state == State::Denied)
+        self.approvals.get(id).is_some_and(|approval| approval.state == State::Denied)
+    }
+
+    /// Returns whether the call had its result before this step.
+    pub(super) fn was_decided(&self, id: &ApprovalId, before: u64) -> bool {
+        self.approvals.get(id).is_some_and(|approval| {
+            let is_open = matches!(approval.state, State::Asked | State::Claimed { .. });
+            !is_open && approval.changed < before
+        })
+    }
+
+    pub(super) fn is_revoked(&self, id: &ApprovalId) -> bool {
+        self.approvals.get(id).is_some_and(|approval| approval.state == State::Revoked)
     }
 
     /// Returns the approvals that a run has claimed for a provider.
     pub(super) fn sent(&self) -> impl Iterator<Item = &ApprovalId> {
         let sent = |approval: &Approval| matches!(approval.state, State::Sent { .. });
-        self.0.iter().filter(move |(_, approval)| sent(approval)).map(|(id, _)| id)
+        self.approvals.iter().filter(move |(_, approval)| sent(approval)).map(|(id, _)| id)
     }
 
     /// Returns whether the call must not run any more.
     pub(super) fn is_closed(&self, id: &ApprovalId) -> bool {
         let closed = [State::Denied, State::Superseded, State::Lapsed, State::Revoked];
-        self.0.get(id).is_some_and(|approval| closed.contains(&approval.state))
+        self.approvals.get(id).is_some_and(|approval| closed.contains(&approval.state))
     }
 
     /// Returns whether a user message after one of these messages closes the request.
     pub(super) fn lapses_after(&self, id: &ApprovalId, followed: &[MessageId]) -> bool {
-        self.0.get(id).is_some_and(|it| it.lapses && followed.contains(&it.message))
+        self.approvals.get(id).is_some_and(|it| it.lapses && followed.contains(&it.message))
     }
 
     pub(super) fn lapses(&self, id: &ApprovalId) -> bool {
-        self.0.get(id).is_some_and(|approval| approval.lapses)
+        self.approvals.get(id).is_some_and(|approval| approval.lapses)
     }
 
     pub(super) fn supersede(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
@@ -116,34 +135,35 @@ impl Ledger {
 
     /// Revokes those of the open requests of which this is true.
     pub(super) fn revoke(&mut self, is_revoked: impl Fn(&ApprovalId, &Approval) -> bool) {
-        for (id, approval) in &mut self.0 {
+        for (id, approval) in &mut self.approvals {
             if approval.state == State::Asked && is_revoked(id, approval) {
-                approval.state = State::Revoked;
+                approval.set(State::Revoked, self.step);
             }
         }
     }
 
     fn close(&mut self, id: &ApprovalId, state: State) {
-        if let Some(approval) = self.0.get_mut(id).filter(|it| it.state == State::Asked) {
-            approval.state = state;
+        if let Some(approval) = self.approvals.get_mut(id).filter(|it| it.state == State::Asked) {
+            approval.set(state, self.step);
         }
     }
 
     /// Stores an answer. The first one counts.
     pub(super) fn answer(&mut self, id: &ApprovalId, is_approved: bool, now: u64) -> Answered {
-        let Some(approval) = self.0.get_mut(id) else { return Answered::Result(None) };
+        let Some(approval) = self.approvals.get_mut(id) else { return Answered::Result(None) };
         let is_provider_executed = approval.is_provider_executed;
-        approval.state = match (&approval.state, is_approved) {
+        let state = match (&approval.state, is_approved) {
             (State::Asked, false) => State::Denied,
             (State::Asked, true) if is_provider_executed => State::Granted,
             (State::Asked, true) => {
-                approval.state = State::Claimed { until: now + LEASE };
+                approval.set(State::Claimed { until: now + LEASE }, self.step);
                 return Answered::Execute;
             }
             (State::Claimed { until }, _) if now < *until => return Answered::Wait,
             (State::Claimed { .. }, _) => State::Unknown,
             (state, _) => state.clone(),
         };
+        approval.set(state, self.step);
         let mut shown = None;
         let outcome = match (&approval.state, is_approved) {
             (State::Denied, true) => Some(DeferredOutcome::Rejected),
@@ -162,26 +182,26 @@ impl Ledger {
 
     /// Stores that a call was executed.
     pub(super) fn execute(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
-        if let Some(approval) = self.0.get_mut(id)
+        if let Some(approval) = self.approvals.get_mut(id)
             && let State::Claimed { .. } = approval.state
         {
-            approval.state = State::Executed;
+            approval.set(State::Executed, self.step);
         }
         self.decided(id, now)
     }
 
     /// Claims an approval for the next model call of a run. Returns whether this run may send it.
     pub(super) fn claim(&mut self, id: &ApprovalId, run: &RunId, now: u64) -> bool {
-        let Some(approval) = self.0.get_mut(id) else { return false };
+        let Some(approval) = self.approvals.get_mut(id) else { return false };
         if approval.state == State::Granted {
-            approval.state = State::Sent { by: run.clone(), until: now + LEASE };
+            approval.set(State::Sent { by: run.clone(), until: now + LEASE }, self.step);
         }
         matches!(&approval.state, State::Sent { by, .. } if by == run)
     }
 
     /// Returns the result of a call that was decided.
     pub(super) fn decided(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
-        let approval = self.0.get(id)?;
+        let approval = self.approvals.get(id)?;
         Some(approval.received(id, approval.outcome(now)?))
     }
 
@@ -191,13 +211,19 @@ impl Ledger {
             true => DeferredOutcome::OutcomeUnknown,
             false => DeferredOutcome::Denied { reason: None },
         };
-        let received = self.0.get(id)?.received(id, outcome);
+        let received = self.approvals.get(id)?.received(id, outcome);
         let result = DeferredToolResult { is_final: false, ..received.result };
         Some(ReceivedResult::new(result, None))
     }
 }
 
 impl Approval {
+    fn set(&mut self, state: State, step: u64) {
+        if self.state != state {
+            (self.state, self.changed) = (state, step);
+        }
+    }
+
     fn outcome(&self, now: u64) -> Option<DeferredOutcome> {
         Some(match &self.state {
             State::Asked => return None,

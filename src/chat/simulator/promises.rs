@@ -1,10 +1,11 @@
 //! What must hold in every interleaving.
 
 use super::world::{Driver, NamedRun, World, shows};
-use crate::chat::conversation::{Chat, LiveRun};
+use crate::approval::PendingToolCall;
+use crate::chat::conversation::{Chat, LiveRun, PostedHistory, RequestEffect};
 use crate::chat::log::{LogEntry, RunState};
 use crate::chat::run_log::message_shown_by;
-use crate::chat::turn::machine::AgentCall;
+use crate::chat::turn::machine::{AgentCall, Request};
 use crate::id::{ApprovalId, MessageId, RunId};
 use crate::message::{ToolPart, UiMessage};
 
@@ -55,6 +56,28 @@ impl World {
         }
     }
 
+    /// A turn has taken a run from a holder whose lease has not passed: the user has ended the run. An
+    /// answer, a reader and a repeated message do not end it.
+    pub(super) fn check_take(&mut self, at: usize, run: &RunId) {
+        let ends = match &self.drivers[at].request {
+            Request::Stop | Request::Delete => true,
+            Request::Post(request) => self.stored().is_none_or(|chat| {
+                let effect = chat.clone().apply_request(request, PostedHistory::Keep);
+                let is_answered = match &effect {
+                    RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => chat
+                        .live_run()
+                        .is_some_and(|live| live.run == *run && live.message_id == *id),
+                    _ => false,
+                };
+                request.continued_message().is_none() && !is_answered
+            }),
+            Request::Decisions { .. } | Request::Follow | Request::Mend { .. } => false,
+        };
+        if !ends {
+            self.violated(format!("{run:?} is live and was taken for a reader"));
+        }
+    }
+
     /// The store has accepted an append.
     pub(super) fn check_append(&mut self, run: &RunId, end: bool) {
         let entries = self.stored_log(run).unwrap_or_default();
@@ -98,12 +121,39 @@ impl World {
         let run_of = |live: &Option<LiveRun>| live.as_ref().map(|live| live.run.clone());
         if run_of(&was) != run_of(&now) {
             let kept = was.as_ref().and_then(|was| next.message(&was.message_id).cloned());
+            // A page that is opened again must not execute the calls again.
+            let driver = &self.drivers[at];
+            let is_open = |call: &PendingToolCall| {
+                driver.outputs.iter().any(|output| **output == *call.tool_call_id)
+            };
+            let is_reader = matches!(driver.request, Request::Mend { .. } | Request::Follow);
+            let open = next.undecided_calls().into_iter().filter_map(|call| call.approval_id);
+            let mut open = open.filter(|id| self.ledger.was_decided(id, driver.began));
+            if let Some(id) = open.find(|_| is_reader && was.is_some()) {
+                return self.refuse(format!("{id:?} was decided, and was mended as open"));
+            }
+            let is_answer = driver.is_answer() && now.is_some();
+            if is_answer && next.client_executed.iter().any(is_open) {
+                return self.refuse("a run begins without the outputs of its page".into());
+            }
+            drop(open);
             was.into_iter().for_each(|was| self.run_is_over(&was, kept.clone(), now.is_some()));
             now.into_iter().for_each(|now| self.run_is_named(now, &next));
         }
+        let removed = self.ledger.asked().filter(|(id, approval)| {
+            let holds = |chat: &Chat| chat.messages.iter().any(|message| shows(message, id));
+            approval.lapses && self.stored().is_some_and(holds) && !holds(&next)
+        });
+        let removed: Vec<ApprovalId> = removed.map(|(id, _)| id.clone()).collect();
+        self.removed.extend(removed);
         self.revision += 1;
         self.chat = Some((next, self.revision));
         true
+    }
+
+    fn refuse(&mut self, what: String) -> bool {
+        self.violated(what);
+        false
     }
 
     /// Deletes the conversation if it has this revision.
@@ -188,8 +238,11 @@ impl World {
             found.push(format!("{run:?}: kept {kept:?}, the log is {written:?}"));
         }
         let shown = message_shown_by(&named.chat, &named.live, self.log(run));
-        // A run that answers a message which the server does not hold is read by that page alone.
-        let is_of_page = shown.id != named.live.message_id;
+        // A run that answers a message which the server does not hold, or has lost in part, is read by
+        // that page alone.
+        let id = &named.live.message_id;
+        let is_of_page = shown.id != *id
+            || self.named.iter().any(|lost| lost.is_lost && lost.live.message_id == *id);
         let is_hidden = |part: &&ToolPart| {
             let is_it = |shown: &&ToolPart| shown.tool_call_id == part.tool_call_id;
             part.is_settled() && !shown.tool_parts().find(is_it).is_some_and(ToolPart::is_settled)
@@ -209,7 +262,9 @@ impl World {
             found.push("a result was recorded and no model reads it".into());
         }
         let open = chat.undecided_calls().into_iter().filter_map(|call| call.approval_id);
-        let lost = open.filter(|id| !self.ledger.is_asked(id));
+        // A deletion revokes also what the agent of a new conversation with the same id has asked.
+        let is_revoked = |id: &ApprovalId| self.counts.revoked > 0 && self.ledger.is_revoked(id);
+        let lost = open.filter(|id| !self.ledger.is_asked(id) && !is_revoked(id));
         found.extend(lost.map(|id| format!("the answer to {id:?} is lost")));
         let open = chat.client_executed.iter().map(|call| call.tool_call_id.to_string());
         let lost = open.filter(|call| self.answered_outputs.contains(call));

@@ -27,7 +27,15 @@ impl Simulation {
     pub(super) fn run_seed(seed: u64, trace: bool) -> World {
         let mut random = Random(seed);
         let is_talkative = random.one_in(2);
+        let mut limits = ChatLimits::default();
+        if random.one_in(8) {
+            limits = limits.with_max_log_bytes(250 + random.below(2000));
+        }
+        if random.one_in(8) {
+            limits = limits.with_max_user_runs(1 + random.below(2));
+        }
         let world = World {
+            limits,
             ledger_fails: random.one_in(4),
             gives_up: random.one_in(4),
             trace,
@@ -104,6 +112,7 @@ impl Simulation {
             self.read();
         }
         self.world.counts.steps += 1;
+        self.world.ledger.step = self.world.counts.steps;
         if self.world.counts.steps > 40_000 && self.world.violations.is_empty() {
             let turns: Vec<_> = self.world.drivers.iter().map(|it| &it.turn).collect();
             let stuck = format!("the turns do not end: {turns:?}");
@@ -114,6 +123,7 @@ impl Simulation {
     /// After a crash or a failure, users send their answers again. Then nothing may be lost.
     fn repair(&mut self) {
         (self.world.ledger_fails, self.world.gives_up) = (false, false);
+        self.world.limits = ChatLimits::default();
         if !self.world.counts.has_failed() {
             return;
         }
@@ -149,7 +159,7 @@ impl Simulation {
         let settings = TurnSettings {
             owner: Principal::new("ada"),
             posted_history: PostedHistory::Keep,
-            limits: ChatLimits::default(),
+            limits: world.limits.clone(),
             version: Version::default(),
             has_approvals: true,
             history_import: HistoryImport::Texts,
@@ -161,7 +171,8 @@ impl Simulation {
             number,
             server,
             outputs: users::outputs_in(&request),
-            turn: ChatTurn::new(request, settings),
+            turn: ChatTurn::new(request.clone(), settings),
+            request,
             errands: Vec::new(),
             agent: None,
             responses: 0,
@@ -170,6 +181,7 @@ impl Simulation {
             refused: None,
             is_refused: false,
             ticked: world.now,
+            began: world.counts.steps,
             mends_for,
             followed: followed_requests(world),
             calls: Vec::new(),
@@ -284,13 +296,14 @@ impl Simulation {
     }
 }
 
-/// Returns the open requests that a message of the user follows, and that must not be approved.
+/// Returns the open requests that a message of the user follows, and those that an edit has removed.
+/// They must not be approved.
 fn followed_requests(world: &World) -> Vec<ApprovalId> {
-    let Some(chat) = world.stored() else { return Vec::new() };
+    let Some(chat) = world.stored() else { return world.removed.clone() };
     let followed = chat.messages_followed_by_user();
     let asked = world.ledger.asked().filter(|(id, approval)| {
         let mut messages = followed.iter().filter_map(|message| chat.message(message));
         approval.lapses && messages.any(|message| shows(message, id))
     });
-    asked.map(|(id, _)| id.clone()).collect()
+    asked.map(|(id, _)| id.clone()).chain(world.removed.iter().cloned()).collect()
 }

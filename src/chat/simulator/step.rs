@@ -4,6 +4,7 @@ use super::agent;
 use super::ledger::LEASE;
 use super::random::Random;
 use super::world::{Errand, Task, World, key, short};
+use crate::chat::conversation::LiveRun;
 use crate::chat::log::{AppendEntries, AppendResult};
 use crate::chat::store::RunStore;
 use crate::chat::turn::machine::{Action, AgentCall, Effect, Input, Response};
@@ -32,6 +33,10 @@ impl Step<'_> {
             }
         }
         let driver = &self.world.drivers[self.at];
+        if driver.agent.is_some() && driver.turn.own_run().is_none() {
+            self.world.violated("an agent goes on after its run".into());
+            return true;
+        }
         let has_event = driver.agent.is_some() && driver.turn.accepts_events();
         let ready = driver.errands.len();
         if ready == 0 && !has_event || self.random.one_in(8) {
@@ -71,7 +76,23 @@ impl Step<'_> {
         if event.is_none() {
             driver.agent = None;
         }
+        if let Some(AgentEvent::Error { .. }) = &event {
+            self.ask_in_vain();
+        }
         self.deliver(event.map_or(Input::AgentEnded, Input::Agent));
+    }
+
+    /// The agent fails after it has recorded a request that it does not emit.
+    fn ask_in_vain(&mut self) {
+        let live = self.world.drivers[self.at].turn.own_run();
+        let Some(LiveRun { run, fence, message_id }) = live.cloned() else { return };
+        let is_taken = self.world.state(&run).is_none_or(|state| state.1 != fence);
+        // The holder of a run that was taken does not know of the request.
+        if !is_taken && self.random.one_in(2) {
+            let number = self.world.fresh();
+            let (id, call) = (format!("ap{number}").into(), format!("s{number}").into());
+            self.world.ledger.ask(&id, &message_id, &call, true);
+        }
     }
 
     fn start(&mut self, action: Action) {
@@ -107,7 +128,7 @@ impl Step<'_> {
     fn respond(&mut self, response: Response) {
         let driver = &mut self.world.drivers[self.at];
         driver.responses += 1;
-        driver.has_failed = matches!(response, Response::Failed);
+        driver.has_failed = matches!(response, Response::Failed | Response::TooManyRuns);
         let (server, has_reader) = (driver.server, driver.mends_for.is_none());
         if !driver.has_failed {
             self.world.counts.outputs += driver.outputs.len() as u64;

@@ -15,9 +15,10 @@ use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
 use crate::chat::run_log::keep_log;
 use crate::chat::store::{InMemoryRunStore, RunStore};
-use crate::chat::turn::machine::{ChatTurn, Effect, EndedMessage, Input};
+use crate::chat::turn::machine::{ChatTurn, Effect, EndedMessage, Input, Request};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, RunId};
+use crate::limits::ChatLimits;
 use crate::message::{Role, ToolPart, UiMessage};
 
 /// A run that the conversation named, with the version of the conversation that named it.
@@ -48,14 +49,28 @@ pub(super) struct Driver {
     pub(super) refused: Option<RunId>,
     pub(super) is_refused: bool,
     pub(super) ticked: u64,
+    /// The number of steps before the request arrived.
+    pub(super) began: u64,
     /// The reader for which this turn mends the conversation.
     pub(super) mends_for: Option<usize>,
     /// The approvals that a message of the user followed when the request arrived.
     pub(super) followed: Vec<ApprovalId>,
+    pub(super) request: Request,
     /// The calls whose output the request holds.
     pub(super) outputs: Vec<String>,
     /// The run of each model call.
     pub(super) calls: Vec<RunId>,
+}
+
+impl Driver {
+    /// Whether the request answers calls, and sends no message.
+    pub(super) fn is_answer(&self) -> bool {
+        match &self.request {
+            Request::Post(request) => request.continued_message().is_some(),
+            Request::Decisions { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// What a driver does next, in any order.
@@ -102,9 +117,11 @@ pub(super) struct World {
     pub(super) ledger: Ledger,
     pub(super) store: TestStore,
     pub(super) effects: BTreeMap<ApprovalId, u32>,
-    /// The runs that were begun, until a save names them.
+    /// The runs that were begun, but for those that a lost save may have named.
     pub(super) begun: Vec<RunId>,
     pub(super) named: Vec<NamedRun>,
+    /// The open requests that an edit or a regeneration has removed.
+    pub(super) removed: Vec<ApprovalId>,
     /// All logs, also those that the store has removed.
     pub(super) logs: BTreeMap<RunId, Vec<LogEntry>>,
     pub(super) readers: Vec<Reader>,
@@ -114,6 +131,7 @@ pub(super) struct World {
     /// The calls whose output a client has sent, with a request that did not fail.
     pub(super) answered_outputs: Vec<String>,
     pub(super) next: u32,
+    pub(super) limits: ChatLimits,
     pub(super) ledger_fails: bool,
     /// Whether a driver may give up after a failure of a store.
     pub(super) gives_up: bool,
