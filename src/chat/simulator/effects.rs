@@ -35,6 +35,10 @@ impl Step<'_> {
             Fault::Before => None,
             _ => Some(self.perform_once(&effect)),
         };
+        if fault != Fault::None {
+            // The driver waits before it tries again.
+            self.rest(20);
+        }
         let reply = match reply.filter(|_| fault != Fault::After) {
             Some(reply) => reply,
             None if self.gives_up() => match effect {

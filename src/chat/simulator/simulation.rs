@@ -1,5 +1,7 @@
 //! [`Simulation`]: what users, clients, networks and failing machines do to a [`World`].
 
+use std::time::Duration;
+
 use super::ledger::LEASE;
 use super::random::Random;
 use super::step::Step;
@@ -33,6 +35,10 @@ impl Simulation {
         }
         if random.one_in(8) {
             limits = limits.with_max_user_runs(1 + random.below(2));
+        }
+        if random.one_in(8) {
+            let unread = Duration::from_millis(10 + random.below(100) as u64);
+            limits = limits.with_max_unread_time(unread);
         }
         let world = World {
             limits,
@@ -174,6 +180,7 @@ impl Simulation {
             turn: ChatTurn::new(request.clone(), settings),
             request,
             errands: Vec::new(),
+            rests: 0,
             agent: None,
             responses: 0,
             has_failed: false,

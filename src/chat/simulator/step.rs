@@ -22,6 +22,14 @@ pub(super) struct Step<'a> {
 impl Step<'_> {
     /// Does one step of a driver. Returns `false` if it has nothing to do.
     pub(super) fn run(&mut self) -> bool {
+        let rests = &mut self.world.drivers[self.at].rests;
+        if *rests > 0 {
+            *rests -= 1;
+            return false;
+        }
+        if self.random.one_in(200) {
+            self.rest(60);
+        }
         loop {
             match self.world.drivers[self.at].turn.poll() {
                 Action::Wait => break,
@@ -50,6 +58,11 @@ impl Step<'_> {
         let errand = self.world.drivers[self.at].errands.remove(chosen);
         self.run_errand(errand);
         true
+    }
+
+    /// Nothing comes of this turn for some steps.
+    pub(super) fn rest(&mut self, most: usize) {
+        self.world.drivers[self.at].rests = self.random.below(most);
     }
 
     fn end_turn(&mut self) {

@@ -39,6 +39,8 @@ pub(super) struct Driver {
     pub(super) server: usize,
     pub(super) turn: ChatTurn,
     pub(super) errands: Vec<Errand>,
+    /// For how many steps the driver is slow.
+    pub(super) rests: usize,
     /// The events that the agent still emits.
     pub(super) agent: Option<Vec<AgentEvent>>,
     pub(super) responses: u32,
