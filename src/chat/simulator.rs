@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! simulation: users, clients, crashes, the clock ──▶ world: stores, turns, readers ──▶ promises
-//!                                                      ▲ step: effects, redemption, agent
+//!                                                      ▲ step: effects, redemption, agent, clients
 //! ```
 //!
 //! `SIMULATIONS=1000000 cargo test --release -p ui-message-stream --all-features --lib simulator`
@@ -28,7 +28,9 @@
 //! | 100 000 | an older fence goes on · closing is not repeated for new calls |
 
 mod agent;
+mod clients;
 mod counts;
+mod driver;
 mod effects;
 mod ledger;
 mod promises;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::driver::Errand;
 use super::ledger::LEASE;
-use super::redemption::Fault;
-use super::step::Step;
-use super::world::{Errand, key};
+use super::random::Random;
+use super::world::{World, key};
 use crate::approval::{DeferredToolResult, LeaseHolderId};
 use crate::chat::log::{
     AppendEntries, AppendResult, BeginResult, BeginRun, Fence, LogEntry, RunState, TakeCondition,
@@ -17,7 +17,36 @@ use crate::chat::store::RunStore;
 use crate::chat::turn::machine::{Effect, Input};
 use crate::id::RunId;
 
-impl Step<'_> {
+/// The effects of one turn.
+pub(super) struct Effects<'a> {
+    pub(super) world: &'a mut World,
+    pub(super) random: &'a mut Random,
+    /// The index of the turn.
+    pub(super) at: usize,
+}
+
+/// What a failing store or ledger does with an operation.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Fault {
+    None,
+    /// The operation has no effect.
+    Before,
+    /// The operation has an effect, and its answer is lost.
+    After,
+}
+
+impl Effects<'_> {
+    /// Returns whether a request to the ledger is lost, or its reply.
+    pub(super) fn fault(&mut self) -> Fault {
+        let fault = match self.random.below(24) {
+            0 if self.world.ledger_fails => Fault::Before,
+            1 if self.world.ledger_fails => Fault::After,
+            _ => return Fault::None,
+        };
+        self.world.counts.ledger_faults += 1;
+        fault
+    }
+
     /// Performs an effect. If it is lost, it is repeated, unless the driver gives up.
     pub(super) fn perform(&mut self, effect: Effect) {
         let fault = match &effect {
@@ -37,7 +66,7 @@ impl Step<'_> {
         };
         if fault != Fault::None {
             // The driver waits before it tries again.
-            self.rest(20);
+            self.world.drivers[self.at].rests = self.random.below(20);
         }
         let reply = match reply.filter(|_| fault != Fault::After) {
             Some(reply) => reply,
@@ -111,7 +140,7 @@ impl Step<'_> {
                 Input::Taken(self.take(run, *fence, *condition))
             }
             Effect::Read(run) => Input::Log(world.stored_log(run)),
-            Effect::FindDecided(calls) => Input::CallsClosed(self.decided(calls)),
+            Effect::FindDecided(calls) => Input::CallsClosed(world.decided(calls)),
             Effect::Claim { run, approvals } => {
                 let is_claimed = |approval: &&DeferredToolResult| {
                     let id = approval.approval_id.as_ref();

@@ -1,6 +1,7 @@
 //! What must hold in every interleaving.
 
-use super::world::{Driver, NamedRun, World, shows};
+use super::driver::Driver;
+use super::world::{NamedRun, World, shows};
 use crate::approval::PendingToolCall;
 use crate::chat::conversation::{Chat, LiveRun, PostedHistory, RequestEffect};
 use crate::chat::log::{LogEntry, RunState};

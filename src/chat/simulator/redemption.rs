@@ -1,48 +1,22 @@
 //! The answers of users and clients, redeemed in a ledger that may fail.
 
+use super::driver::{Errand, Redemption};
+use super::effects::{Effects, Fault};
 use super::ledger::Answered;
 use super::step::Step;
 use super::users::outcome_of;
-use super::world::Errand;
 use crate::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
 use crate::chat::conversation::{Chat, ReceivedResult};
 use crate::chat::turn::machine::Input;
 use crate::id::ApprovalId;
 
-/// Answers that a turn redeems.
-#[derive(Debug)]
-pub(super) struct Redemption {
-    /// The calls that a new message closes.
-    open: Option<Vec<PendingToolCall>>,
-    /// How many answers the ledger has not received.
-    left: usize,
-    known: Vec<ReceivedResult>,
-    /// What follows for the calls that are executed.
-    executing: Vec<Errand>,
-}
-
 /// The ledger has failed, and the answers are not redeemed.
 pub(super) struct NotRedeemed;
 
-/// What a failing ledger does with an operation.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Fault {
-    None,
-    /// The operation has no effect.
-    Before,
-    /// The operation has an effect, and its answer is lost.
-    After,
-}
-
 impl Step<'_> {
-    pub(super) fn fault(&mut self) -> Fault {
-        let fault = match self.random.below(24) {
-            0 if self.world.ledger_fails => Fault::Before,
-            1 if self.world.ledger_fails => Fault::After,
-            _ => return Fault::None,
-        };
-        self.world.counts.ledger_faults += 1;
-        fault
+    fn fault(&mut self) -> Fault {
+        let Step { world, random, at } = self;
+        Effects { world, random, at: *at }.fault()
     }
 
     /// Redeems the answers of a plan: first the requests that a newer message closes, then denials
@@ -183,7 +157,7 @@ impl Step<'_> {
                     known.iter().any(|it| it.result.approval_id == call.approval_id)
                 };
                 open.retain(|call| !is_known(call));
-                known.extend(self.decided(&open));
+                known.extend(self.world.decided(&open));
                 self.deliver(Input::CallsClosed(known));
             }
             None => {
@@ -218,12 +192,6 @@ impl Step<'_> {
         if *left == 0 {
             self.deliver(Input::Redeemed);
         }
-    }
-
-    /// Returns what the ledger says about open calls.
-    pub(super) fn decided(&self, open: &[PendingToolCall]) -> Vec<ReceivedResult> {
-        let ids = open.iter().filter_map(|call| call.approval_id.as_ref());
-        ids.filter_map(|id| self.world.ledger.decided(id, self.world.now)).collect()
     }
 }
 

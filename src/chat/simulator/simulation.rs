@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use super::driver::Driver;
 use super::ledger::LEASE;
 use super::random::Random;
 use super::step::Step;
 use super::users::{self, Answer, SeenCall};
-use super::world::{Driver, World, short, shows};
+use super::world::{World, short, shows};
 use crate::approval::Principal;
 use crate::chat::conversation::{HistoryImport, PostedHistory};
 use crate::chat::turn::machine::{ChatTurn, Request, TurnSettings};
@@ -85,7 +86,8 @@ impl Simulation {
     fn finish(&mut self) {
         while self.world.violations.is_empty() {
             let world = &self.world;
-            if !world.drivers.is_empty() || !world.tasks.is_empty() || world.is_read() {
+            if !world.drivers.is_empty() || !world.tasks.is_empty() || world.readers.are_connected()
+            {
                 self.go_on();
             } else if world.live().is_some() {
                 // A crash left a run without readers. The next reader mends the conversation.
@@ -293,11 +295,13 @@ impl Simulation {
             let server = random.below(2);
             world.drivers.retain(|driver| driver.server != server);
             world.tasks.retain(|(of, _)| *of != server);
-            let lost = world.disconnect(server);
+            let lost = world.readers.disconnect(server);
             self.reconnect(lost, server);
         } else if !world.drivers.is_empty() {
             let driver = world.drivers.swap_remove(random.below(world.drivers.len()));
-            driver.mends_for.into_iter().for_each(|reader| world.has_mended(reader, true));
+            if let Some(reader) = driver.mends_for {
+                world.readers.has_mended(reader, true, world.now);
+            }
             world.leave_calls(driver);
         }
     }

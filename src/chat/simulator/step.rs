@@ -1,9 +1,11 @@
 //! [`Step`]: a step of one turn. It does what the driver of the server does, in a random order.
 
 use super::agent;
+use super::driver::{Errand, Task};
+use super::effects::Effects;
 use super::ledger::LEASE;
 use super::random::Random;
-use super::world::{Errand, Task, World, key, short};
+use super::world::{World, key, short};
 use crate::chat::conversation::LiveRun;
 use crate::chat::log::{AppendEntries, AppendResult};
 use crate::chat::store::RunStore;
@@ -28,7 +30,7 @@ impl Step<'_> {
             return false;
         }
         if self.random.one_in(200) {
-            self.rest(60);
+            self.world.drivers[self.at].rests = self.random.below(60);
         }
         loop {
             match self.world.drivers[self.at].turn.poll() {
@@ -60,15 +62,10 @@ impl Step<'_> {
         true
     }
 
-    /// Nothing comes of this turn for some steps.
-    pub(super) fn rest(&mut self, most: usize) {
-        self.world.drivers[self.at].rests = self.random.below(most);
-    }
-
     fn end_turn(&mut self) {
         let driver = self.world.drivers.swap_remove(self.at);
         if let Some(reader) = driver.mends_for {
-            self.world.has_mended(reader, driver.has_failed);
+            self.world.readers.has_mended(reader, driver.has_failed, self.world.now);
         }
         self.world.check_driver(&driver);
         self.world.leave_calls(driver);
@@ -152,7 +149,7 @@ impl Step<'_> {
                 self.world.counts.joined += 1;
                 self.world.check_join(&run, &message_id, begun.as_deref());
                 if has_reader {
-                    self.world.attach(run, server, Vec::new());
+                    self.world.readers.attach(run, server, Vec::new());
                 }
             }
             Response::Stored { .. } => self.world.counts.stored += 1,
@@ -228,7 +225,10 @@ impl Step<'_> {
                     self.deliver(Input::Redeemed);
                 }
             }
-            Errand::Do(effect) => self.perform(effect),
+            Errand::Do(effect) => {
+                let Step { world, random, at } = self;
+                Effects { world, random, at: *at }.perform(effect);
+            }
         }
     }
 }

@@ -6,17 +6,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::counts::Counts;
+use super::driver::{Driver, Errand, Task};
 use super::ledger::Ledger;
-use super::readers::Reader;
-use super::redemption::Redemption;
+use super::readers::Readers;
 use super::users::SeenCall;
-use crate::approval::Principal;
+use crate::approval::{PendingToolCall, Principal};
 use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
 use crate::chat::run_log::keep_log;
 use crate::chat::store::{InMemoryRunStore, RunStore};
-use crate::chat::turn::machine::{ChatTurn, Effect, EndedMessage, Input, Request};
-use crate::event::AgentEvent;
+use crate::chat::turn::machine::EndedMessage;
 use crate::id::{ApprovalId, RunId};
 use crate::limits::ChatLimits;
 use crate::message::{Role, ToolPart, UiMessage};
@@ -31,84 +30,6 @@ pub(super) struct NamedRun {
     pub(super) is_replaced: bool,
     /// Whether the store had removed the log before that.
     pub(super) is_lost: bool,
-}
-
-/// A turn with its driver.
-pub(super) struct Driver {
-    pub(super) number: u32,
-    pub(super) server: usize,
-    pub(super) turn: ChatTurn,
-    pub(super) errands: Vec<Errand>,
-    /// For how many steps the driver is slow.
-    pub(super) rests: usize,
-    /// The events that the agent still emits.
-    pub(super) agent: Option<Vec<AgentEvent>>,
-    pub(super) responses: u32,
-    /// Whether the response says that something has failed.
-    pub(super) has_failed: bool,
-    pub(super) redemptions: Vec<Redemption>,
-    /// The run of the last refused append, and whether the turn knows of it.
-    pub(super) refused: Option<RunId>,
-    pub(super) is_refused: bool,
-    pub(super) ticked: u64,
-    /// The number of steps before the request arrived.
-    pub(super) began: u64,
-    /// The reader for which this turn mends the conversation.
-    pub(super) mends_for: Option<usize>,
-    /// The approvals that a message of the user followed when the request arrived.
-    pub(super) followed: Vec<ApprovalId>,
-    pub(super) request: Request,
-    /// The calls whose output the request holds.
-    pub(super) outputs: Vec<String>,
-    /// The run of each model call.
-    pub(super) calls: Vec<RunId>,
-}
-
-impl Driver {
-    /// Whether the request answers calls, and sends no message.
-    pub(super) fn is_answer(&self) -> bool {
-        match &self.request {
-            Request::Post(request) => request.continued_message().is_some(),
-            Request::Decisions { .. } => true,
-            _ => false,
-        }
-    }
-}
-
-/// What a driver does next, in any order.
-#[derive(Debug)]
-pub(super) enum Errand {
-    Do(Effect),
-    /// Sends an answer to the ledger.
-    Answer {
-        approval: ApprovalId,
-        is_approved: bool,
-        redemption: usize,
-    },
-    /// Asks the ledger again for the result of a call that another turn executes.
-    Await {
-        approval: ApprovalId,
-        is_approved: bool,
-        redemption: usize,
-    },
-    /// The second half of an approval: the effect, then its record.
-    Execute {
-        approval: ApprovalId,
-        redemption: usize,
-    },
-    /// The result of an answered call.
-    Settle {
-        result: Option<Box<ReceivedResult>>,
-        redemption: usize,
-    },
-    Reply(Input),
-}
-
-/// What a server does on a task of its own. It does not stop with the turn.
-#[derive(Debug)]
-pub(super) enum Task {
-    Execute(ApprovalId),
-    RevokeUnshown(EndedMessage),
 }
 
 #[derive(Default)]
@@ -126,7 +47,7 @@ pub(super) struct World {
     pub(super) removed: Vec<ApprovalId>,
     /// All logs, also those that the store has removed.
     pub(super) logs: BTreeMap<RunId, Vec<LogEntry>>,
-    pub(super) readers: Vec<Reader>,
+    pub(super) readers: Readers,
     pub(super) drivers: Vec<Driver>,
     /// The tasks, each with its server.
     pub(super) tasks: Vec<(usize, Task)>,
@@ -262,6 +183,12 @@ impl World {
             Some((live, entries)) => keep_log(chat, live, &entries),
             None => chat.clone(),
         }
+    }
+
+    /// Returns what the ledger says about open calls.
+    pub(super) fn decided(&self, open: &[PendingToolCall]) -> Vec<ReceivedResult> {
+        let ids = open.iter().filter_map(|call| call.approval_id.as_ref());
+        ids.filter_map(|id| self.ledger.decided(id, self.now)).collect()
     }
 
     /// A turn has ended. The tools that execute its calls go on.
