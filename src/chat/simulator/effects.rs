@@ -14,7 +14,7 @@ use crate::chat::log::{
     TakeResult, TakeRun,
 };
 use crate::chat::store::RunStore;
-use crate::chat::turn::machine::{Effect, Input};
+use crate::chat::turn::machine::{Effect, Input, Request};
 use crate::id::RunId;
 
 /// The effects of one turn.
@@ -217,6 +217,8 @@ impl Effects<'_> {
         if is_taken && is_held {
             self.world.check_take(self.at, run);
         }
+        let is_stop = matches!(self.world.drivers[self.at].request, Request::Stop);
+        self.world.has_stopped |= is_taken && is_stop;
         self.world.counts.taken += u64::from(is_taken);
         self.world.counts.mended += u64::from(is_taken && condition == TakeCondition::LeasePassed);
         taken

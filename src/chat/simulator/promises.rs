@@ -133,7 +133,8 @@ impl World {
             if let Some(id) = open.find(|_| is_reader && was.is_some()) {
                 return self.refuse(format!("{id:?} was decided, and was mended as open"));
             }
-            let is_answer = driver.is_answer() && now.is_some();
+            // The log that held the call may be lost when the answer is redeemed.
+            let is_answer = driver.is_answer() && now.is_some() && self.counts.long_jumps == 0;
             if is_answer && next.client_executed.iter().any(is_open) {
                 return self.refuse("a run begins without the outputs of its page".into());
             }
@@ -259,7 +260,8 @@ impl World {
     fn found_in_chat(&self) -> Vec<String> {
         let Some(chat) = self.stored() else { return Vec::new() };
         let mut found = Vec::new();
-        if chat.message_to_continue().is_some() {
+        // A run that is stopped while it ends may leave a result of another message.
+        if chat.message_to_continue().is_some() && !self.has_stopped {
             found.push("a result was recorded and no model reads it".into());
         }
         let open = chat.undecided_calls().into_iter().filter_map(|call| call.approval_id);

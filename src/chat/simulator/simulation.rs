@@ -144,7 +144,15 @@ impl Simulation {
             let is_approved =
                 |seen: &SeenCall| !seen.approval.iter().any(|id| ledger.is_denied(id));
             let lost: Vec<Answer> = lost.map(|seen| (seen.clone(), is_approved(&seen))).collect();
-            let Some((first, _)) = lost.first().cloned() else { return };
+            let Some((first, _)) = lost.first().cloned() else {
+                // The model reads with the next message what is left.
+                if self.world.stored().is_some_and(|chat| chat.message_to_continue().is_some()) {
+                    let number = self.world.fresh();
+                    self.post(users::new_message(number));
+                    self.finish();
+                }
+                return;
+            };
             let is_same = |answer: &Answer| answer.0.message == first.message;
             let answers: Vec<Answer> = lost.into_iter().filter(is_same).collect();
             self.post(users::answers(&answers));

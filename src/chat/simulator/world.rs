@@ -55,6 +55,8 @@ pub(super) struct World {
     pub(super) answered_outputs: Vec<String>,
     pub(super) next: u32,
     pub(super) limits: ChatLimits,
+    /// Whether the user has stopped a run.
+    pub(super) has_stopped: bool,
     pub(super) ledger_fails: bool,
     /// Whether a driver may give up after a failure of a store.
     pub(super) gives_up: bool,
